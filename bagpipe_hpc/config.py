@@ -1,0 +1,196 @@
+"""The settings of a run: frozen dataclasses, each field documented below it.
+
+`config_file.load_config` fills them from TOML and command-line overrides; `docs/configuration.md` is generated from them.
+Standard library only, so that a mistake in a configuration is reported at once.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from bagpipe_hpc.errors import ConfigError
+
+ROW_OPTIMIZERS = ("sgd", "rowwise_adagrad")
+DEVICES = ("auto", "cpu", "cuda")
+VERIFY_LEVELS = ("full", "quick")
+
+
+def _require(holds: bool, key: str, value: object, cure: str) -> None:
+    if not holds:
+        raise ConfigError(f"{key} = {value!r}: {cure}")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the prepared clicks are and how they are read."""
+
+    path: str = ""
+    """Shard directory written by `bagpipe prepare`."""
+    block_rows: int = 8192
+    """Rows that are read as one contiguous piece; an epoch's order permutes the blocks, then the rows inside each."""
+    shuffle: bool = True
+    """Permute the training rows anew in every epoch; false keeps the order of the shards."""
+    verify: str = "full"
+    """`full` checks every shard's checksum before training; `quick` checks sizes and shapes only."""
+
+    def __post_init__(self) -> None:
+        _require(self.block_rows >= 1, "data.block_rows", self.block_rows, "use 1 or more rows")
+        _require(self.verify in VERIFY_LEVELS, "data.verify", self.verify, f"use one of {', '.join(VERIFY_LEVELS)}")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The deep learning recommendation model (DLRM, Naumov et al. 2019)."""
+
+    embedding_dim: int = 16
+    """Width D of every embedding row and of the bottom MLP's output."""
+    bottom_mlp: tuple[int, ...] = (512, 256, 64)
+    """Hidden widths of the MLP over the dense features; a last layer of width `embedding_dim` is added."""
+    top_mlp: tuple[int, ...] = (512, 256)
+    """Hidden widths of the MLP over the interactions; a last layer of width 1 (the logit) is added."""
+
+    def __post_init__(self) -> None:
+        _require(self.embedding_dim >= 1, "model.embedding_dim", self.embedding_dim, "use 1 or more")
+        for key, widths in (("model.bottom_mlp", self.bottom_mlp), ("model.top_mlp", self.top_mlp)):
+            _require(all(width >= 1 for width in widths), key, list(widths), "every layer needs a width of 1 or more")
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """How embedding rows and dense weights are updated."""
+
+    rows: str = "rowwise_adagrad"
+    """Optimizer of the embedding rows: `sgd`, or `rowwise_adagrad` (one accumulator a row)."""
+    rows_lr: float = 0.005
+    """Learning rate of the embedding rows."""
+    rows_eps: float = 1e-8
+    """Added to the root of the accumulator (`rowwise_adagrad`)."""
+    dense: str = "Adagrad"
+    """Optimizer of the dense weights: the name of any class in `torch.optim`."""
+    dense_lr: float = 0.005
+    """Learning rate of the dense weights."""
+    dense_options: dict[str, Any] = field(default_factory=dict)
+    """Further keyword arguments of the dense optimizer, such as `{ momentum = 0.9 }`."""
+
+    def __post_init__(self) -> None:
+        _require(self.rows in ROW_OPTIMIZERS, "optimizer.rows", self.rows, f"use one of {', '.join(ROW_OPTIMIZERS)}")
+        for key, rate in (("optimizer.rows_lr", self.rows_lr), ("optimizer.dense_lr", self.dense_lr)):
+            _require(rate > 0, key, rate, "use a rate above 0")
+        _require(self.rows_eps > 0, "optimizer.rows_eps", self.rows_eps, "use a number above 0")
+
+
+@dataclass(frozen=True)
+class LookaheadConfig:
+    """The oracle's window (BagPipe, SOSP 2023, section 3)."""
+
+    batches: int = 40
+    """Window L in batches, the current one included; 1 switches look-ahead and caching off."""
+    group: int = 0
+    """Batches C whose retired rows are written back together; 0 chooses max(1, batches // 4)."""
+
+    def __post_init__(self) -> None:
+        _require(self.batches >= 1, "lookahead.batches", self.batches, "use 1 or more batches")
+        _require(self.group >= 0, "lookahead.group", self.group, "use 1 or more batches, or 0 for batches // 4")
+        if self.batches > 1:
+            _require(
+                self.group < self.batches,
+                "lookahead.group",
+                self.group,
+                f"use at most lookahead.batches - 1 = {self.batches - 1}, else training would wait for itself",
+            )
+
+    @property
+    def group_batches(self) -> int:
+        """The clean-up interval C that is used: `group`, or a quarter of the window (BagPipe's default)."""
+        if self.batches == 1:
+            return 1
+        return self.group or max(1, self.batches // 4)
+
+
+@dataclass(frozen=True)
+class CacheConfig:
+    """The row cache of each trainer."""
+
+    rows: int = 0
+    """Most rows that a trainer's cache may hold; a window that needs more is shortened. 0 takes what the window needs."""
+
+    def __post_init__(self) -> None:
+        _require(self.rows >= 0, "cache.rows", self.rows, "use 1 or more rows, or 0 for what the window needs")
+
+
+@dataclass(frozen=True)
+class RolesConfig:
+    """How MPI ranks are split."""
+
+    servers: int = 0
+    """Embedding servers; 0 chooses 2 where there are at least 5 ranks, else 1. One rank is the oracle, the others train."""
+    server_poll_us: int = 200
+    """Microseconds that a server sleeps between polls of MPI; 0 spins and wants a core of its own."""
+
+    def __post_init__(self) -> None:
+        _require(self.servers >= 0, "roles.servers", self.servers, "use 1 or more servers, or 0 for the default")
+        _require(self.server_poll_us >= 0, "roles.server_poll_us", self.server_poll_us, "use 0 or more microseconds")
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Length, outputs and arithmetic of a run."""
+
+    batch_size: int = 2048
+    """Samples of a global batch, shared out over the trainers in contiguous slices."""
+    epochs: int = 1
+    """Passes over the training rows."""
+    max_steps: int = 0
+    """Stop after this many steps in all; 0 trains all epochs to their end."""
+    seed: int = 1
+    """Seed of the first weights and of the sample order."""
+    output: str = "output"
+    """Folder for the checkpoint, the resolved configuration, the metrics and the logs."""
+    overwrite: bool = False
+    """Replace an earlier run in `output`; false refuses to touch one."""
+    checkpoint_every_steps: int = 0
+    """Steps between checkpoints besides the one at the end; 0 writes only that one."""
+    evaluate: bool = True
+    """Evaluate on the test rows after every epoch."""
+    log_every_steps: int = 10
+    """Steps between progress lines and metrics records."""
+    device: str = "auto"
+    """Where the trainers compute: `cpu`, `cuda`, or `auto` for a GPU where there is one."""
+    threads: int = 1
+    """CPU threads of a trainer's dense model."""
+    deterministic: bool = False
+    """Sum over trainers in rank order, so that any number of trainers gives the reference's bits; slower."""
+    reference_slices: int = 1
+    """One-rank run only: sum gradients over this many slices of a batch, as that many trainers would."""
+    timeout_s: float = 300.0
+    """Longest wait for another rank before the job is ended with a message that names what was waited for."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "epochs", "log_every_steps", "threads", "reference_slices"):
+            _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "use 1 or more")
+        for name in ("max_steps", "seed", "checkpoint_every_steps"):
+            _require(getattr(self, name) >= 0, f"train.{name}", getattr(self, name), "use 0 or more")
+        _require(self.timeout_s > 0, "train.timeout_s", self.timeout_s, "use a number of seconds above 0")
+        _require(self.device in DEVICES, "train.device", self.device, f"use one of {', '.join(DEVICES)}")
+        _require(bool(self.output), "train.output", self.output, "name a folder")
+
+
+@dataclass(frozen=True)
+class DebugConfig:
+    """Checks that cost time."""
+
+    verify_rows: bool = False
+    """Carry a version with every row and check each read against the plan."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run; a section of the TOML file each."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    lookahead: LookaheadConfig = field(default_factory=LookaheadConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    roles: RolesConfig = field(default_factory=RolesConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    debug: DebugConfig = field(default_factory=DebugConfig)
