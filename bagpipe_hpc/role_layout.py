@@ -1,0 +1,82 @@
+"""Who is who: maps a world rank to its role. Pure, so that it is tested without MPI."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from bagpipe_hpc.errors import ConfigError
+
+SMALLEST_WORLD = 3
+"""One oracle, one server and one trainer."""
+
+
+class Role(Enum):
+    """What a rank does."""
+
+    ORACLE = "oracle"
+    SERVER = "server"
+    TRAINER = "trainer"
+
+
+@dataclass(frozen=True)
+class RoleLayout:
+    """One oracle (world rank 0), then the servers, then the trainers.
+
+    Attributes:
+        servers: number of embedding servers S, 1 or more.
+        trainers: number of trainers T, 1 or more.
+    """
+
+    servers: int
+    trainers: int
+
+    @classmethod
+    def for_world(cls, world_size: int, servers: int = 0) -> "RoleLayout":
+        """Split `world_size` ranks; `servers` = 0 takes 2 where at least 2 trainers remain, else 1.
+
+        Raises:
+            ConfigError: the ranks do not suffice for the roles.
+        """
+        if world_size < SMALLEST_WORLD:
+            raise ConfigError(
+                f"{world_size} MPI ranks are too few: start at least {SMALLEST_WORLD} (one oracle, one server, one trainer), "
+                "or a single one for the reference run"
+            )
+        chosen = servers or (2 if world_size >= 5 else 1)
+        trainers = world_size - 1 - chosen
+        if trainers < 1:
+            raise ConfigError(
+                f"roles.servers = {servers} leaves no trainer among {world_size} MPI ranks: "
+                f"start at least {servers + 2} ranks or set roles.servers to at most {world_size - 2}"
+            )
+        return cls(chosen, trainers)
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks of all roles."""
+        return 1 + self.servers + self.trainers
+
+    def role(self, world_rank: int) -> Role:
+        """The role of a world rank."""
+        if world_rank == 0:
+            return Role.ORACLE
+        return Role.SERVER if world_rank <= self.servers else Role.TRAINER
+
+    def role_rank(self, world_rank: int) -> int:
+        """The rank's number among the ranks of its role, from 0."""
+        first = {Role.ORACLE: 0, Role.SERVER: 1, Role.TRAINER: 1 + self.servers}
+        return world_rank - first[self.role(world_rank)]
+
+    def world_rank(self, role: Role, role_rank: int) -> int:
+        """The inverse of `role` and `role_rank`."""
+        first = {Role.ORACLE: 0, Role.SERVER: 1, Role.TRAINER: 1 + self.servers}
+        return first[role] + role_rank
+
+
+def slice_bounds(samples: int, slices: int) -> list[int]:
+    """Cut `samples` into contiguous slices whose sizes differ by at most one, larger ones first.
+
+    Returns:
+        `slices + 1` ascending bounds; slice r is samples `bounds[r]` up to `bounds[r + 1]`.
+    """
+    small, larger = divmod(samples, slices)
+    return [r * small + min(r, larger) for r in range(slices + 1)]
