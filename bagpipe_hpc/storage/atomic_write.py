@@ -1,0 +1,55 @@
+"""Files that are either complete or absent: write aside, fsync, rename. Standard library only."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Give a temporary sibling of `path` to write to; it takes the name `path` when the block ends without an error.
+
+    The contents are on the disk before the rename, and the rename before this returns, so a reader or a machine that
+    restarts sees the old file or the whole new one. The temporary name holds this process's number: two writers
+    never share one. A process that is killed leaves a `.NAME.PID.partial` file; `remove_partial_files` clears those.
+
+    Args:
+        path: final name; its folder exists, an earlier file is replaced.
+
+    Yields:
+        The temporary path, which the caller must create and close inside the block.
+
+    Raises:
+        FileNotFoundError: the block wrote nothing to the temporary path.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        yield partial
+        _fsync(partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    _fsync(path.parent)
+
+
+def remove_partial_files(directory: Path) -> None:
+    """Remove what killed writers left in a folder that the caller alone writes to."""
+    for partial in directory.glob(".*.partial"):
+        partial.unlink(missing_ok=True)
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file's contents as 64 hex digits; reads in blocks, so memory does not grow with the file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _fsync(path: Path) -> None:
+    """Force a file's contents, or a folder's names, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,46 @@
+"""A file is complete or absent, whatever happens while it is written."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256, remove_partial_files
+
+
+def test_success_renames_and_leaves_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "rows.bin"
+    with atomic_write(target) as partial:
+        partial.write_bytes(b"rows")
+        assert partial.parent == tmp_path
+        assert not target.exists()
+    assert target.read_bytes() == b"rows"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_failure_keeps_the_earlier_file(tmp_path: Path) -> None:
+    target = tmp_path / "rows.bin"
+    target.write_bytes(b"earlier")
+    with pytest.raises(RuntimeError, match="killed"), atomic_write(target) as partial:
+        partial.write_bytes(b"half")
+        raise RuntimeError("killed")
+    assert target.read_bytes() == b"earlier"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_block_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "rows.bin"):
+        pass
+
+
+def test_remove_partial_files_spares_finished_ones(tmp_path: Path) -> None:
+    (tmp_path / ".rows.bin.17.partial").write_bytes(b"half")
+    (tmp_path / "rows.bin").write_bytes(b"rows")
+    remove_partial_files(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["rows.bin"]
+
+
+def test_file_sha256_is_the_digest_of_the_contents(tmp_path: Path) -> None:
+    path = tmp_path / "rows.bin"
+    path.write_bytes(b"rows")
+    assert file_sha256(path) == hashlib.sha256(b"rows").hexdigest()
