@@ -1,7 +1,7 @@
 """The settings of a run: frozen dataclasses, each field documented below it.
 
-`config_file.load_config` fills them from TOML and command-line overrides; `docs/configuration.md` is generated from them.
-Standard library only, so that a mistake in a configuration is reported at once.
+`config_file.load_config` fills them from TOML and command-line overrides, `config_reference` makes
+`docs/configuration.md` from them. Standard library only, so that a mistake in a configuration is reported at once.
 """
 
 from dataclasses import dataclass, field
@@ -14,9 +14,22 @@ DEVICES = ("auto", "cpu", "cuda")
 VERIFY_LEVELS = ("full", "quick")
 
 
+class SettingError(ConfigError):
+    """A setting has a value that it cannot have.
+
+    Attributes:
+        key: the setting, `section.field`.
+    """
+
+    def __init__(self, key: str, value: object, cure: str) -> None:
+        """Say what is wrong with the value and how to cure it."""
+        super().__init__(f"{key} = {value!r}: {cure}")
+        self.key = key
+
+
 def _require(holds: bool, key: str, value: object, cure: str) -> None:
     if not holds:
-        raise ConfigError(f"{key} = {value!r}: {cure}")
+        raise SettingError(key, value, cure)
 
 
 @dataclass(frozen=True)
@@ -111,7 +124,7 @@ class CacheConfig:
     """The row cache of each trainer."""
 
     rows: int = 0
-    """Most rows that a trainer's cache may hold; a window that needs more is shortened. 0 takes what the window needs."""
+    """Most rows that a trainer's cache may hold: a window that needs more is shortened; 0 takes what is needed."""
 
     def __post_init__(self) -> None:
         _require(self.rows >= 0, "cache.rows", self.rows, "use 1 or more rows, or 0 for what the window needs")
@@ -122,7 +135,7 @@ class RolesConfig:
     """How MPI ranks are split."""
 
     servers: int = 0
-    """Embedding servers; 0 chooses 2 where there are at least 5 ranks, else 1. One rank is the oracle, the others train."""
+    """Embedding servers; 0 chooses 2 of 5 or more ranks, else 1. One rank is the oracle, the rest train."""
     server_poll_us: int = 200
     """Microseconds that a server sleeps between polls of MPI; 0 spins and wants a core of its own."""
 

@@ -1,0 +1,8 @@
+"""`python -m bagpipe_hpc` is `bagpipe`; a launcher such as mpirun can name this interpreter."""
+
+import sys
+
+from bagpipe_hpc.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

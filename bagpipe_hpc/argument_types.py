@@ -1,0 +1,77 @@
+"""What the command line takes as a number or as a list of files: argparse types, which refuse with a cure."""
+
+import argparse
+import glob
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from bagpipe_hpc.errors import DataError
+
+
+def count(text: str) -> int:
+    """A whole number, 0 or more."""
+    return _at_least(0, text)
+
+
+def positive(text: str) -> int:
+    """A whole number, 1 or more."""
+    return _at_least(1, text)
+
+
+def positive_number(text: str) -> float:
+    """A finite number above 0."""
+    number = _number(text)
+    if not (number > 0 and math.isfinite(number)):
+        raise argparse.ArgumentTypeError(f"{text}: use a finite number above 0")
+    return number
+
+
+def fraction(text: str) -> float:
+    """A number from 0 up to, not including, 1."""
+    number = _number(text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: use a fraction, 0 or more and below 1")
+    return number
+
+
+def tolerance(text: str) -> float:
+    """A number, 0 or more; infinity tolerates everything."""
+    number = _number(text)
+    if not number >= 0:
+        raise argparse.ArgumentTypeError(f"{text}: use a number, 0 or more")
+    return number
+
+
+def expand_inputs(patterns: Sequence[str]) -> list[Path]:
+    """The files that names and glob patterns stand for, in the order given, a pattern's own files sorted by name.
+
+    Raises:
+        DataError: a pattern matches no file.
+    """
+    files: list[Path] = []
+    for pattern in patterns:
+        # A name that exists is that file, even with brackets in it; quoted patterns arrive unexpanded.
+        matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
+        if not matches:
+            raise DataError(f"--input {pattern}: no such file; name an existing one or a pattern that matches some")
+        files += map(Path, matches)
+    return files
+
+
+def _at_least(smallest: int, text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: use a whole number, {smallest} or more") from None
+    if number < smallest:
+        raise argparse.ArgumentTypeError(f"{text}: use {smallest} or more")
+    return number
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: use a number") from None

@@ -1,0 +1,214 @@
+"""The `bagpipe` command: reads its arguments and calls the one function that does the work.
+
+What a command needs is imported when it runs, so that help and usage errors come at once, without numpy, torch or MPI.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from bagpipe_hpc import __version__
+from bagpipe_hpc.argument_types import count, expand_inputs, fraction, positive, positive_number, tolerance
+from bagpipe_hpc.errors import BagpipeError, ConfigError
+
+EXIT_DIFFERENT = 1
+"""`bagpipe compare`: the two differ by more than the tolerance."""
+EXIT_ERROR = 2
+"""An error that the user can cure; argparse uses the same code for usage errors."""
+EXIT_INTERRUPTED = 130
+"""Ctrl-C, as a shell reports it: 128 + SIGINT."""
+
+_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+_FIRST_RANK_HEAD_START_S = 1.0
+"""Launchers kill all ranks when one exits with an error: the rank that prints it must come first."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: arguments after the program's name; None takes the process's own.
+
+    Returns:
+        Exit code: 0, or `EXIT_DIFFERENT`, `EXIT_ERROR`, `EXIT_INTERRUPTED`, or what `launch.train` returns.
+    """
+    arguments = _parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    try:
+        return run(arguments)
+    except BagpipeError as error:
+        _print_error(error)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    from data_prep.generate import generate_clicks
+
+    generate_clicks(arguments.rows, arguments.output, seed=arguments.seed, zipf=arguments.zipf)
+    return 0
+
+
+def _prepare(arguments: argparse.Namespace) -> int:
+    inputs = expand_inputs(arguments.input)
+
+    from data_prep.prepare import PrepareSettings, prepare_clicks
+
+    settings = PrepareSettings(
+        min_count=arguments.min_count,
+        max_rows_per_table=arguments.max_rows_per_table,
+        rows_per_shard=arguments.rows_per_shard,
+        test_fraction=arguments.test_fraction,
+        compression=arguments.compression,
+        skip_bad_rows=arguments.skip_bad_rows,
+    )
+    prepare_clicks(inputs, arguments.output, settings, progress=_print_progress)
+    return 0
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.config_file import load_config
+
+    try:
+        config = load_config(arguments.config, arguments.overrides)
+        if not config.data.path:
+            raise ConfigError(f"{arguments.config}: data.path = '': name the folder that `bagpipe prepare` wrote")
+    except ConfigError as error:
+        # Every rank reads the same file and finds the same mistake. Later errors are each rank's own.
+        if _is_first_rank():
+            _print_error(error)
+        return EXIT_ERROR
+
+    from bagpipe_hpc.launch import train
+
+    return train(config)
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.inspection import describe
+
+    print(describe(arguments.path))
+    return 0
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.comparison import compare
+
+    comparison = compare(arguments.first, arguments.second)
+    print(comparison.report())
+    return 0 if comparison.largest() <= arguments.tolerance else EXIT_DIFFERENT
+
+
+def _keys(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.config_reference import annotated_toml, markdown
+
+    print(markdown() if arguments.markdown else annotated_toml(), end="")
+    return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    """Prints a usage error on the first rank only: a launcher gives all ranks the same arguments."""
+
+    def error(self, message: str) -> NoReturn:
+        if _is_first_rank():
+            super().error(message)
+        self.exit(EXIT_ERROR)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="bagpipe", description="Train recommendation models with huge embedding tables over MPI.")
+    parser.add_argument("--version", action="version", version=f"bagpipe {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_data_commands(commands)
+    _add_run_commands(commands)
+    return parser
+
+
+def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    generate = _add(commands, "generate", _generate, "write synthetic clicks in Criteo's format")
+    generate.add_argument("--rows", type=positive, required=True, metavar="N", help="rows to write")
+    generate.add_argument("--output", type=Path, required=True, metavar="FILE", help="FILE.tsv or FILE.tsv.gz")
+    generate.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same rows (default: 1)")
+    generate.add_argument(
+        "--zipf", type=positive_number, default=1.05, metavar="A", help="skew of the categories (default: 1.05)"
+    )
+
+    prepare = _add(commands, "prepare", _prepare, "turn raw clicks into checksummed shards for training")
+    prepare.add_argument("--format", choices=["criteo"], default="criteo", help="format of the input (default: criteo)")
+    prepare.add_argument(
+        "--input", nargs="+", required=True, metavar="FILE", help="files or glob patterns, in this order"
+    )
+    prepare.add_argument("--output", type=Path, required=True, metavar="DIR", help="shard directory to write")
+    sizes = prepare.add_mutually_exclusive_group()
+    sizes.add_argument(
+        "--min-count", type=positive, default=2, metavar="N", help="rarer values of a column share one row (default: 2)"
+    )
+    sizes.add_argument(
+        "--max-rows-per-table", type=positive, metavar="N", help="hash values to at most N rows a table, in one pass"
+    )
+    prepare.add_argument("--rows-per-shard", type=positive, default=1 << 20, metavar="N", help="(default: 1048576)")
+    prepare.add_argument(
+        "--test-fraction",
+        type=fraction,
+        default=0.1,
+        metavar="F",
+        help="last part of the rows, for tests (default: 0.1)",
+    )
+    prepare.add_argument("--compression", choices=["lzf", "gzip", "none"], default="lzf", help="(default: lzf)")
+    prepare.add_argument(
+        "--skip-bad-rows", type=count, default=0, metavar="N", help="skip up to N malformed rows (default: 0)"
+    )
+
+
+def _add_run_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    train = _add(
+        commands, "train", _train, "train; start it with mpirun or srun, or as one process for the reference run"
+    )
+    train.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings; `bagpipe keys` lists them")
+    train.add_argument("overrides", nargs="*", metavar="section.field=value", help="replace single settings")
+
+    inspect = _add(commands, "inspect", _inspect, "describe a shard directory or a checkpoint")
+    inspect.add_argument("path", type=Path, metavar="PATH")
+
+    compare = _add(commands, "compare", _compare, "compare two checkpoints; exits with 1 where they differ")
+    compare.add_argument("first", type=Path, metavar="A")
+    compare.add_argument("second", type=Path, metavar="B")
+    compare.add_argument(
+        "--tolerance", type=tolerance, default=0.0, metavar="X", help="largest difference allowed (default: 0)"
+    )
+
+    keys = _add(commands, "keys", _keys, "print every setting with its meaning and default")
+    keys.add_argument("--markdown", action="store_true", help="print docs/configuration.md instead of TOML")
+
+
+def _add(
+    commands: "argparse._SubParsersAction[_Parser]", name: str, run: Callable[[argparse.Namespace], int], summary: str
+) -> _Parser:
+    command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    command.set_defaults(run=run)
+    return command
+
+
+def _is_first_rank() -> bool:
+    """Whether the launcher numbers this process 0, or no launcher started it; asks the environment, not MPI.
+
+    Where it is not, waits until the first rank has had time to print.
+    """
+    rank = next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), "0")
+    if rank == "0":
+        return True
+    time.sleep(_FIRST_RANK_HEAD_START_S)
+    return False
+
+
+def _print_error(error: BagpipeError) -> None:
+    print(f"bagpipe: error: {error}", file=sys.stderr)
+
+
+def _print_progress(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
