@@ -1,0 +1,95 @@
+"""How many slots a window needs, and the longest window that a given cache allows."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.planning.lookahead import LookaheadPlanner
+from bagpipe_hpc.planning.segment_planner import measure_segment
+from bagpipe_hpc.planning.window import Window
+
+log = logging.getLogger(__name__)
+
+Segments = Callable[[], Iterator[Iterable[NDArray[np.integer]]]]
+"""Starts a new pass over the batches of every segment of a run."""
+
+
+@dataclass(frozen=True)
+class CacheNeed:
+    """Slots that a window needs on each trainer.
+
+    Attributes:
+        window: the window.
+        shared_rows: largest number of rows that are resident on all trainers at once.
+        private_rows: largest number of private slots in use at once, over all trainers.
+    """
+
+    window: Window
+    shared_rows: int
+    private_rows: int
+
+    @property
+    def total_rows(self) -> int:
+        """Slots of a trainer's cache."""
+        return self.shared_rows + self.private_rows
+
+
+def measure_need(total_rows: int, trainers: int, window: Window, segments: Segments) -> CacheNeed:
+    """Run the planner over all segments without capacity limits and read off what it used: exact, not a bound."""
+    planner = LookaheadPlanner(total_rows, trainers, window)
+    for batches in segments():
+        measure_segment(planner, batches)
+    private = max(pool.peak for pool in planner.private_pools)
+    return CacheNeed(window, planner.shared_pool.peak, private)
+
+
+def shorter_window(wanted: Window, lookahead: int) -> Window:
+    """The wanted window cut to `lookahead` batches, its group in proportion and below the look-ahead."""
+    group = max(1, wanted.group * lookahead // wanted.lookahead)
+    return Window(lookahead, min(group, max(1, lookahead - 1)))
+
+
+def fit_window(total_rows: int, trainers: int, wanted: Window, segments: Segments, cache_rows: int) -> CacheNeed:
+    """The longest window up to `wanted` whose rows fit the cache, found by bisection, before a step is trained.
+
+    Args:
+        total_rows: rows of all tables.
+        trainers: number of trainers.
+        wanted: the configured window.
+        segments: the batches of the whole run.
+        cache_rows: slots of a trainer's cache; 0 for as many as `wanted` needs.
+
+    Raises:
+        CapacityError: not even single batches fit.
+    """
+    need = measure_need(total_rows, trainers, wanted, segments)
+    if not cache_rows or need.total_rows <= cache_rows:
+        return need
+    smallest = need if wanted.lookahead == 1 else measure_need(total_rows, trainers, Window(1, 1), segments)
+    if smallest.total_rows > cache_rows:
+        raise CapacityError(
+            f"cache.rows = {cache_rows}: a single batch needs {smallest.total_rows} rows ({smallest.shared_rows} shared, "
+            f"{smallest.private_rows} private) and a window of {wanted.lookahead} batches {need.total_rows}; "
+            "raise cache.rows or lower train.batch_size"
+        )
+    fitting, too_long = smallest, wanted.lookahead
+    while too_long - fitting.window.lookahead > 1:
+        middle = shorter_window(wanted, (fitting.window.lookahead + too_long) // 2)
+        candidate = measure_need(total_rows, trainers, middle, segments)
+        if candidate.total_rows <= cache_rows:
+            fitting = candidate
+        else:
+            too_long = middle.lookahead
+    log.warning(
+        "cache.rows = %d is too small for a window of %d batches, which needs %d rows: using %d batches (%d rows)",
+        cache_rows,
+        wanted.lookahead,
+        need.total_rows,
+        fitting.window.lookahead,
+        fitting.total_rows,
+    )
+    return fitting

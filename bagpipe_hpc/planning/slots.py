@@ -1,0 +1,51 @@
+"""Slots of the row caches: which are free, and how many were ever in use at once."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import CapacityError
+
+UNLIMITED = np.iinfo(np.int32).max
+"""Capacity of a pool that only measures how many slots are needed."""
+
+
+class SlotPool:
+    """Numbers 0 .. capacity - 1, handed out and given back in bulk.
+
+    Slots that were given back are handed out first, the latest first, so a fresh number is touched only when all earlier
+    ones are in use: `peak` is exactly the largest number of slots that were ever in use together.
+    """
+
+    def __init__(self, name: str, capacity: int = UNLIMITED) -> None:
+        self._name = name
+        self._capacity = capacity
+        self._free = np.empty(1024, dtype=np.int32)
+        self._free_count = 0
+        self.peak = 0
+
+    def take(self, count: int) -> NDArray[np.int32]:
+        """Hand out `count` slots, int32.
+
+        Raises:
+            CapacityError: fewer are left; cannot happen with a capacity that `fit_window` found sufficient.
+        """
+        reused = min(count, self._free_count)
+        fresh = count - reused
+        if self.peak + fresh > self._capacity:
+            raise CapacityError(
+                f"the {self._name} slots are used up: {self._capacity} exist, {self.peak + fresh} are needed"
+            )
+        slots = np.empty(count, dtype=np.int32)
+        slots[:reused] = self._free[self._free_count - reused : self._free_count][::-1]
+        slots[reused:] = np.arange(self.peak, self.peak + fresh, dtype=np.int32)
+        self._free_count -= reused
+        self.peak += fresh
+        return slots
+
+    def give(self, slots: NDArray[np.int32]) -> None:
+        """Take slots back."""
+        needed = self._free_count + slots.size
+        if needed > self._free.size:
+            self._free = np.concatenate((self._free, np.empty(max(needed, self._free.size), dtype=np.int32)))
+        self._free[self._free_count : needed] = slots
+        self._free_count = needed

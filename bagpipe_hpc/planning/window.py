@@ -1,0 +1,32 @@
+"""The window's arithmetic: which group of batches each rule of the look-ahead refers to."""
+
+from dataclasses import dataclass
+
+from bagpipe_hpc.batch_plan import NO_GROUP
+
+
+@dataclass(frozen=True)
+class Window:
+    """Length of the look-ahead, and which groups its rules refer to.
+
+    Attributes:
+        lookahead: batches L that are known when a plan is made, its own included.
+        group: batches C that are retired together; below L, but 1 where L is 1.
+    """
+
+    lookahead: int
+    group: int
+
+    def group_that_retires(self, batch: int) -> int:
+        """Group with which rows last used by `batch` leave the caches: the first multiple of C above it."""
+        return (batch // self.group + 1) * self.group
+
+    def group_before_prefetch(self, batch: int) -> int:
+        """Group that must be retired before `batch` is fetched: the first multiple of C above batch - L, or none."""
+        return max(NO_GROUP, -((self.lookahead - 1 - batch) // self.group) * self.group)
+
+    def group_started_by(self, batch: int) -> int:
+        """Group whose write-backs start after `batch`: updates up to batch - 1 are then in the caches (L > 1)."""
+        if self.lookahead == 1:  # nothing is delayed, so the batch's own updates are in too
+            return batch + 1
+        return batch if batch % self.group == 0 else NO_GROUP

@@ -1,0 +1,115 @@
+"""The run as a list of segments that every rank derives alone from the configuration and the data's size. Pure.
+
+A segment is a run of consecutive batches at whose end every row is back on its server and every cache is empty: the
+training steps up to the next evaluation or checkpoint, or an evaluation.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from bagpipe_hpc.config import TrainConfig
+from bagpipe_hpc.errors import ConfigError
+
+
+class SegmentKind(Enum):
+    """What the batches of a segment are for."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Consecutive batches of one epoch.
+
+    Attributes:
+        kind: training or evaluation.
+        epoch: epoch of the training samples, from 0; an evaluation carries the epoch that it follows.
+        first_batch: position of the first batch in its epoch.
+        batches: number of batches.
+        first_step: training steps done before this segment.
+        samples: samples of the split that the batches are cut from.
+        batch_size: samples of a batch; the last batch of an epoch may be smaller.
+        checkpoint: whether a checkpoint is written at the segment's end.
+    """
+
+    kind: SegmentKind
+    epoch: int
+    first_batch: int
+    batches: int
+    first_step: int
+    samples: int
+    batch_size: int
+    checkpoint: bool
+
+    @property
+    def is_training(self) -> bool:
+        """Whether rows and weights are updated."""
+        return self.kind is SegmentKind.TRAIN
+
+    @property
+    def last_step(self) -> int:
+        """Training steps done when the segment has ended."""
+        return self.first_step + (self.batches if self.is_training else 0)
+
+    def sample_range(self, batch: int) -> tuple[int, int]:
+        """Positions in the epoch's order of batch `batch` (from 0) of this segment: the first, and one after the last."""
+        first = (self.first_batch + batch) * self.batch_size
+        return first, min(first + self.batch_size, self.samples)
+
+
+def build_schedule(config: TrainConfig, train_samples: int, test_samples: int) -> list[Segment]:
+    """All segments of a run in order.
+
+    Raises:
+        ConfigError: there is nothing to train on.
+    """
+    if train_samples < 1:
+        raise ConfigError("the data has no training rows: prepare more rows, or a smaller --test-fraction")
+    batches_per_epoch = -(-train_samples // config.batch_size)
+    total_steps = config.epochs * batches_per_epoch
+    if config.max_steps:
+        total_steps = min(total_steps, config.max_steps)
+    schedule: list[Segment] = []
+    for first, last in _training_spans(total_steps, batches_per_epoch, config.checkpoint_every_steps):
+        epoch, first_batch = divmod(first, batches_per_epoch)
+        due = config.checkpoint_every_steps and last % config.checkpoint_every_steps == 0
+        schedule.append(
+            Segment(
+                kind=SegmentKind.TRAIN,
+                epoch=epoch,
+                first_batch=first_batch,
+                batches=last - first,
+                first_step=first,
+                samples=train_samples,
+                batch_size=config.batch_size,
+                checkpoint=bool(due) or last == total_steps,
+            )
+        )
+        epoch_ends = last % batches_per_epoch == 0 or last == total_steps
+        if epoch_ends and config.evaluate and test_samples:
+            schedule.append(
+                Segment(
+                    kind=SegmentKind.EVALUATE,
+                    epoch=epoch,
+                    first_batch=0,
+                    batches=-(-test_samples // config.batch_size),
+                    first_step=last,
+                    samples=test_samples,
+                    batch_size=config.batch_size,
+                    checkpoint=False,
+                )
+            )
+    return schedule
+
+
+def _training_spans(total_steps: int, batches_per_epoch: int, checkpoint_every: int) -> Iterator[tuple[int, int]]:
+    """Cut the steps at the ends of epochs and at checkpoints."""
+    first = 0
+    while first < total_steps:
+        last = min(total_steps, (first // batches_per_epoch + 1) * batches_per_epoch)
+        if checkpoint_every:
+            last = min(last, (first // checkpoint_every + 1) * checkpoint_every)
+        yield first, last
+        first = last

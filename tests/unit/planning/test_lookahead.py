@@ -1,0 +1,217 @@
+"""The planner's rules: executing its plans gives plain training's tables, whatever the trace, window and trainers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from plan_executor import Executor, Violation, train_plainly
+
+from bagpipe_hpc.planning.capacity import fit_window, measure_need
+from bagpipe_hpc.planning.lookahead import SEVERAL, LookaheadPlanner
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.planning.window import Window
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> tuple[int, list[np.ndarray]]:
+    """Rows of all tables, and batches [n, F]: uniform, heavily skewed, all the same, or all different; the last is partial."""
+    features = draw(st.integers(1, 4))
+    samples = draw(st.integers(1, 9))
+    count = draw(st.integers(1, 30))
+    kind = draw(st.sampled_from(["uniform", "skewed", "same", "different"]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    total = {"same": 3, "different": count * samples * features}.get(kind, draw(st.integers(1, 200)))
+    shape = (count, samples, features)
+    if kind == "uniform":
+        rows = rng.integers(0, total, shape)
+    elif kind == "skewed":
+        rows = np.minimum(rng.zipf(1.3, shape) - 1, total - 1)
+    elif kind == "same":
+        rows = np.ones(shape, dtype=np.int64)
+    else:
+        rows = rng.permutation(total).reshape(shape)
+    batches = list(rows)
+    batches[-1] = batches[-1][: draw(st.integers(1, samples))]
+    return total, batches
+
+
+@st.composite
+def windows(draw: st.DrawFn) -> Window:
+    lookahead = draw(st.integers(1, 40))
+    return Window(lookahead, draw(st.integers(1, max(1, lookahead - 1))))
+
+
+def execute(
+    total: int,
+    batches: list[np.ndarray],
+    trainers: int,
+    window: Window,
+    *,
+    eager: bool,
+    planner_type: type[LookaheadPlanner] = LookaheadPlanner,
+    spare_slots: int = 0,
+) -> Executor:
+    need = measure_need(total, trainers, window, lambda: iter([batches]))
+    shared, private = need.shared_rows + spare_slots, need.private_rows + spare_slots
+    planner = planner_type(total, trainers, window, shared, private)
+    executor = Executor(total, trainers, shared, private, eager=eager)
+    executor.run(list(plan_segment(planner, batches)), batches)
+    return executor
+
+
+@settings(max_examples=150, deadline=None)
+@given(traces(), windows(), st.integers(1, 5), st.booleans())
+def test_plans_give_plain_trainings_tables(
+    trace: tuple[int, list[np.ndarray]], window: Window, trainers: int, eager: bool
+) -> None:
+    """Guarantee, conservation, disjointness and capacity: the executor raises on a violation of any of the last three."""
+    total, batches = trace
+    executor = execute(total, batches, trainers, window, eager=eager)
+    np.testing.assert_array_equal(executor.store, train_plainly(batches, total))
+    assert executor.fetches == executor.write_backs
+
+
+@settings(max_examples=100, deadline=None)
+@given(traces(), windows(), st.integers(1, 4))
+def test_reduce_lists_are_disjoint_and_complete(
+    trace: tuple[int, list[np.ndarray]], window: Window, trainers: int
+) -> None:
+    total, batches = trace
+    planner = LookaheadPlanner(total, trainers, window, total, total)
+    for plan, rows in zip(plan_segment(planner, batches), batches, strict=False):
+        lists = [plan.shared.now_slots, plan.shared.later_slots]
+        own = [
+            np.where(part.private_slots < total, part.private_slots, part.private_slots + total * trainer)
+            for trainer, part in enumerate(plan.trainers)
+        ]
+        named = np.concatenate([*lists, *own])
+        assert np.unique(named).size == named.size == np.unique(rows).size
+
+
+@settings(max_examples=100, deadline=None)
+@given(traces(), windows(), st.integers(1, 4))
+def test_resident_rows_stay_within_the_windows_bound(
+    trace: tuple[int, list[np.ndarray]], window: Window, trainers: int
+) -> None:
+    """At most the unique rows of any L + C + 1 consecutive batches are resident on a trainer."""
+    total, batches = trace
+    span = window.lookahead + window.group + 1
+    bound = max(
+        np.unique(np.concatenate([b.reshape(-1) for b in batches[i : i + span]])).size for i in range(len(batches))
+    )
+    need = measure_need(total, trainers, window, lambda: iter([batches]))
+    assert need.shared_rows <= bound
+    assert need.private_rows <= bound
+    for eager in (True, False):
+        assert execute(total, batches, trainers, window, eager=eager).most_resident <= bound
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces(), windows(), st.integers(1, 3), st.data())
+def test_a_small_cache_shortens_the_window(
+    trace: tuple[int, list[np.ndarray]], window: Window, trainers: int, data: st.DataObject
+) -> None:
+    total, batches = trace
+    smallest = measure_need(total, trainers, Window(1, 1), lambda: iter([batches])).total_rows
+    cache_rows = data.draw(st.integers(smallest, smallest + total))
+    fitted = fit_window(total, trainers, window, lambda: iter([batches]), cache_rows)
+    assert fitted.total_rows <= cache_rows
+    assert fitted.window.lookahead <= window.lookahead
+    executor = execute(total, batches, trainers, fitted.window, eager=True)
+    np.testing.assert_array_equal(executor.store, train_plainly(batches, total))
+
+
+def test_several_segments_reuse_one_planner() -> None:
+    rng = np.random.default_rng(5)
+    segments = [list(rng.integers(0, 60, (count, 6, 3))) for count in (7, 1, 12)]
+    planner = LookaheadPlanner(60, 2, Window(5, 2), 60, 60)
+    executor = Executor(60, 2, 60, 60, eager=True)
+    for batches in segments:
+        executor.run(list(plan_segment(planner, batches)), batches)
+        executor.retired = 0
+    expected = np.arange(60, dtype=np.int64)
+    for batches in segments:
+        expected = train_plainly(batches, 60, expected)
+    np.testing.assert_array_equal(executor.store, expected)
+
+
+def test_an_evaluation_writes_nothing_back() -> None:
+    batches = list(np.random.default_rng(3).integers(0, 50, (9, 4, 2)))
+    planner = LookaheadPlanner(50, 2, Window(4, 2))
+    plans = list(plan_segment(planner, batches, training=False))
+    assert all(part.write_back_rows.size == 0 for plan in plans for part in plan.trainers)
+    assert sum(plan.shared.fetch_rows.size for plan in plans) > 0
+
+
+def test_more_lookahead_fetches_fewer_rows_and_needs_as_many_now() -> None:
+    """The trend of BagPipe's figures, on a Zipf trace."""
+    batches = list(np.minimum(np.random.default_rng(1).zipf(1.2, (120, 32, 3)) - 1, 1999))
+    fetched, now = [], []
+    for window in (Window(2, 1), Window(8, 2), Window(40, 10)):
+        plans = list(plan_segment(LookaheadPlanner(2000, 2, window), batches))
+        fetched.append(sum(p.shared.fetch_rows.size + sum(t.fetch_rows.size for t in p.trainers) for p in plans))
+        now.append(sum(p.shared.now_slots.size for p in plans))
+    assert fetched[0] > fetched[1] > fetched[2]
+    assert len(set(now)) == 1
+
+
+class RetiresEarly(LookaheadPlanner):
+    """Rows are retired with the group of the batch before."""
+
+    def retiring_group(self, number: int) -> int:
+        return self.window.group_that_retires(max(0, number - 1))
+
+
+class WrongWriter(LookaheadPlanner):
+    """The next trainer writes a private row back."""
+
+    def writers(self, private, batch, dead):  # type: ignore[no-untyped-def]
+        return (super().writers(private, batch, dead) + 1) % self.trainers
+
+
+class PrivateWithoutDeadTest(LookaheadPlanner):
+    """A row that one trainer uses counts as private even if it is used again."""
+
+    def is_private(self, dead, batch):  # type: ignore[no-untyped-def]
+        return batch.user != SEVERAL
+
+
+class NowFromTheBatchAfterNext(LookaheadPlanner):
+    """`now` is computed from x + 2."""
+
+    def is_needed_now(self, batch, following, private):  # type: ignore[no-untyped-def]
+        return super().is_needed_now(batch, getattr(following, "after", None), private)
+
+    def load(self, number, rows):  # type: ignore[no-untyped-def]
+        batch = super().load(number, rows)
+        if number > 0:
+            self.newest.after = batch
+        self.newest = batch
+        return batch
+
+
+class KeepsNothing(LookaheadPlanner):
+    """Every row is dead at once, though a later batch of the window counts on it."""
+
+    def is_dead(self, number, batch):  # type: ignore[no-untyped-def]
+        return np.ones(batch.unique.size, dtype=bool)
+
+
+@pytest.mark.parametrize(
+    "mutant", [RetiresEarly, WrongWriter, PrivateWithoutDeadTest, NowFromTheBatchAfterNext, KeepsNothing]
+)
+def test_a_broken_rule_is_noticed(mutant: type[LookaheadPlanner]) -> None:
+    """Each mutant either asks for something forbidden or gives other tables; the sound planner, on the same trace, does not."""
+    batches = list(np.minimum(np.random.default_rng(7).zipf(1.2, (60, 8, 3)) - 1, 299))
+
+    def is_sound(planner_type: type[LookaheadPlanner], *, eager: bool) -> bool:
+        try:
+            # Spare slots, so that a mutant is not merely caught by running out of them.
+            executor = execute(300, batches, 2, Window(6, 2), eager=eager, planner_type=planner_type, spare_slots=2000)
+        except Violation:
+            return False
+        return np.array_equal(executor.store, train_plainly(batches, 300))
+
+    assert is_sound(LookaheadPlanner, eager=True)
+    assert is_sound(LookaheadPlanner, eager=False)
+    assert not is_sound(mutant, eager=True) or not is_sound(mutant, eager=False)
