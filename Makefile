@@ -1,0 +1,87 @@
+# `make train` and `make test` work first thing on a machine with git, Python >= 3.11, g++ and make: both set up .venv.
+
+# -f: no file name patterns, so that SET="model.top_mlp=[64,16]" arrives as it is written.
+SHELL := bash
+.SHELLFLAGS := -euf -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+MPI ?= mpich
+TORCH ?= torch==2.13.0
+PYTHON ?=
+RANKS ?= 5
+ROWS ?= 200000
+CRITEO ?=
+CONFIG ?= $(if $(CRITEO),configs/criteo_kaggle.toml,configs/quickstart.toml)
+SET ?=
+TESTS ?= tests
+
+# An environment for each MPI, so that two can be compared.
+VENV := .venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+
+# A folder for each set of rows: real ones are told apart by path, size and time of change.
+ifeq ($(CRITEO),)
+RUN := build/quickstart$(if $(filter-out 200000,$(ROWS)),-$(ROWS))
+CLICKS := $(RUN)/clicks.tsv
+else
+RUN := build/criteo-$(shell stat -L -c '%n %s %Y' "$$(realpath '$(CRITEO)')" | cksum | cut -d' ' -f1)
+CLICKS := $(CRITEO)
+endif
+
+.PHONY: help
+help: ## list the targets and the variables
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@echo
+	@echo "Variables: MPI=mpich|openmpi|system  TORCH='$(TORCH)'  PYTHON=python3  RANKS=$(RANKS)  ROWS=$(ROWS)"
+	@echo "           CRITEO=path/to/train.txt  CONFIG=$(CONFIG)  SET='section.field=value ...'  TESTS='$(TESTS)'"
+
+.PHONY: setup
+setup: ## make or renew the environment .venv (the other targets do so by themselves)
+	@MPI='$(MPI)' TORCH='$(TORCH)' PYTHON='$(PYTHON)' scripts/setup_environment.sh '$(VENV)'
+
+.PHONY: train
+train: $(RUN)/prepared ## train DLRM on RANKS ranks: on synthetic clicks, or on Criteo's with CRITEO=path/to/train.txt
+	scripts/run_ranks.sh $(RANKS) bagpipe train $(CONFIG) \
+	  data.path=$(RUN)/shards train.output=$(RUN)/run train.overwrite=true $(SET)
+
+.PHONY: reference
+reference: $(RUN)/prepared ## train again on one rank without cache, and compare with the last `make train` (same variables)
+	@[ -d $(RUN)/run ] || { echo "nothing to compare with: run make train first" >&2; exit 1; }
+	scripts/run_ranks.sh 1 bagpipe train $(CONFIG) \
+	  data.path=$(RUN)/shards train.output=$(RUN)/reference train.overwrite=true $(SET) \
+	  train.reference_slices=$$(python scripts/count_trainers.py $(CONFIG) $(RANKS) $(SET))
+	bagpipe compare $(RUN)/run $(RUN)/reference
+
+$(RUN)/clicks.tsv: | setup
+	@mkdir -p $(@D)
+	bagpipe generate --rows $(ROWS) --output $@
+
+$(RUN)/prepared: $(CLICKS) | setup
+	@mkdir -p $(@D)
+	rm -rf $(RUN)/shards
+	bagpipe prepare --format criteo --input '$(CLICKS)' --output $(RUN)/shards
+	@touch $@
+
+.PHONY: test
+test: setup ## run all tests: unit, under mpirun on 2, 3 ... ranks, and whole runs
+	python -m pytest $(TESTS)
+
+.PHONY: lint
+lint: setup ## check style, types and shell scripts
+	ruff check .
+	ruff format --check .
+	mypy
+	git ls-files --cached --others --exclude-standard '*.sh' '*.env' .ci/run | xargs shellcheck -x
+
+.PHONY: bench
+bench: setup ## run the benchmarks, one after another
+	for script in $(sort $(wildcard benchmarks/*.py)); do echo "== $$script"; python "$$script"; done
+
+.PHONY: clean
+clean: ## remove what runs and tools left, but not the environment
+	rm -rf build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+.PHONY: clean-cache
+clean-cache: ## remove the environments, and Horovod's wheels from the user's cache
+	rm -rf .venv .venv-openmpi .venv-system "$${XDG_CACHE_HOME:-$$HOME/.cache}/bagpipe_hpc"

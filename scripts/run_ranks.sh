@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# Run a command on N MPI ranks of this machine, with the environment that the ranks need and a time limit.
+#
+#   run_ranks.sh N COMMAND...
+#
+# Environment:
+#   MPIRUN            the launcher (default: the mpirun on PATH)
+#   RANKS_TIMEOUT_S   seconds until the ranks are ended (default 86400); the exit status is then 124 or 137
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/rank_environment.sh"
+
+if [ $# -lt 2 ]; then
+  echo "usage: run_ranks.sh N COMMAND..." >&2
+  exit 2
+fi
+ranks=$1
+shift
+launcher=${MPIRUN:-mpirun}
+if ! command -v "$launcher" >/dev/null; then
+  echo "run_ranks: no $launcher on PATH; activate the environment that 'make setup' made: source .venv/bin/activate" >&2
+  exit 127
+fi
+
+# Open MPI alone reads these; MPICH needs none of them.
+if [ "$(id -u)" = 0 ]; then
+  # Containers run as root, which mpirun refuses unless told twice.
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+# More ranks than cores, none of them bound to one core: a trainer has several threads, and waiting ranks yield.
+export PRTE_MCA_rmaps_default_mapping_policy=${PRTE_MCA_rmaps_default_mapping_policy:-:oversubscribe}
+export PRTE_MCA_hwloc_default_binding_policy=${PRTE_MCA_hwloc_default_binding_policy:-none}
+export OMPI_MCA_rmaps_base_oversubscribe=${OMPI_MCA_rmaps_base_oversubscribe:-1} # Open MPI 4
+export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}
+# On one machine UCX only reports, as an error, that it has no network to use.
+export OMPI_MCA_osc=${OMPI_MCA_osc:-^ucx}
+
+# `timeout` ends the whole process group, by force 20 s later: a launcher whose ranks hang can be deaf to SIGTERM. The
+# group is not the terminal's, so an interrupt is handed on.
+timeout -k 20 "${RANKS_TIMEOUT_S:-86400}" "$launcher" -n "$ranks" "$@" </dev/null &
+job=$!
+trap 'kill -TERM "$job" 2>/dev/null' INT TERM HUP
+status=0
+wait "$job" || status=$?
+if kill -0 "$job" 2>/dev/null; then # a signal ended the first wait; the ranks are ending now
+  wait "$job" || true
+fi
+if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
+  echo "run_ranks: $ranks ranks ended with status $status; the limit is ${RANKS_TIMEOUT_S:-86400} s (RANKS_TIMEOUT_S)" >&2
+fi
+exit "$status"
