@@ -6,6 +6,7 @@
 # Environment:
 #   MPIRUN            the launcher (default: the mpirun on PATH)
 #   RANKS_TIMEOUT_S   seconds until the ranks are ended (default 86400); the exit status is then 124 or 137
+#   RANKS_KILL_AFTER_S  seconds from there until they are killed (default 20)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/rank_environment.sh"
 
@@ -34,9 +35,9 @@ export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}
 # On one machine UCX only reports, as an error, that it has no network to use.
 export OMPI_MCA_osc=${OMPI_MCA_osc:-^ucx}
 
-# `timeout` ends the whole process group, by force 20 s later: a launcher whose ranks hang can be deaf to SIGTERM. The
+# `timeout` ends the whole process group, by force a little later: a launcher whose ranks hang can be deaf to SIGTERM. The
 # group is not the terminal's, so an interrupt is handed on.
-timeout -k 20 "${RANKS_TIMEOUT_S:-86400}" "$launcher" -n "$ranks" "$@" </dev/null &
+timeout -k "${RANKS_KILL_AFTER_S:-20}" "${RANKS_TIMEOUT_S:-86400}" "$launcher" -n "$ranks" "$@" </dev/null &
 job=$!
 trap 'kill -TERM "$job" 2>/dev/null' INT TERM HUP
 status=0

@@ -14,12 +14,12 @@ from tests.ranks import ROOT, rank_environment
 
 
 def run_planted(folder: Path, source: str, *options: str) -> tuple[subprocess.CompletedProcess[str], float]:
-    """Run `source` as a test file of tests/mpi in a project of its own; returns the process and its seconds."""
-    planted = folder / "tests" / "mpi"
+    """Run `source` under the conftest of tests/mpi, in a project of its own; returns the process and its seconds."""
+    planted = folder / "ranks"
     planted.mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "mpi" / "conftest.py", planted)
     (planted / "test_planted.py").write_text("import pytest\nfrom mpi4py import MPI\n\n\n" + textwrap.dedent(source))
-    command = [sys.executable, "-m", "pytest", f"--config-file={ROOT / 'pyproject.toml'}", f"--rootdir={folder}", "tests", *options]
+    command = [sys.executable, "-m", "pytest", f"--config-file={ROOT / 'pyproject.toml'}", f"--rootdir={folder}", "ranks", *options]
     environment = rank_environment({"PYTHONPATH": str(ROOT)})
     start = time.monotonic()
     ended = subprocess.run(
@@ -142,7 +142,7 @@ def test_time_limit_ends_the_ranks(run_ranks):
 def test_ranks_deaf_to_sigterm_are_killed(tmp_path, run_ranks):
     program = "import os, signal, sys, time, pathlib; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     program += "(pathlib.Path(sys.argv[1]) / str(os.getpid())).touch(); time.sleep(1000)"
-    ended = run_ranks(2, sys.executable, "-c", program, tmp_path, timeout_s=2)
+    ended = run_ranks(2, sys.executable, "-c", program, tmp_path, timeout_s=2, env={"RANKS_KILL_AFTER_S": "1"})
     assert ended.returncode in (124, 137)
     pids = [int(path.name) for path in tmp_path.iterdir()]
     assert len(pids) == 2
