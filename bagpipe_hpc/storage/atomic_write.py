@@ -28,7 +28,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
     try:
         yield partial
         _fsync(partial)
-        os.replace(partial, path)
+        partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
     _fsync(path.parent)

@@ -1,0 +1,41 @@
+"""Checks a shard directory against its manifest before training relies on it."""
+
+from pathlib import Path
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.atomic_write import file_sha256
+from bagpipe_hpc.storage.click_shards import check_datasets, open_shard
+from bagpipe_hpc.storage.shard_manifest import PREPARE_AGAIN, SPLITS, ShardManifest
+
+LEVELS = ("full", "quick")
+
+
+def verify_shards(directory: Path, manifest: ShardManifest, level: str) -> None:
+    """Check every shard that a manifest names.
+
+    Args:
+        directory: the shard directory.
+        manifest: its manifest.
+        level: `quick` checks presence, size, and the datasets' shapes and types; `full` also each file's SHA-256, which
+            reads everything once.
+
+    Raises:
+        DataError: a file is missing or differs; the message names it, the difference and the cure.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"level is {level!r} instead of one of {', '.join(LEVELS)}")
+    for split in SPLITS:
+        for shard in manifest.shards(split):
+            path = directory / shard.file
+            found = path.stat().st_size if path.is_file() else None
+            if found is not None and found != shard.bytes:
+                raise DataError(
+                    f"{path}: it has {found} bytes instead of {shard.bytes}; it was cut off or replaced: copy it here "
+                    f"again, or {PREPARE_AGAIN}"
+                )
+            if found is not None and level == "full" and file_sha256(path) != shard.sha256:
+                raise DataError(
+                    f"{path}: its SHA-256 is not the manifest's; it is damaged: copy it here again, or {PREPARE_AGAIN}"
+                )
+            with open_shard(path) as file:
+                check_datasets(path, file, manifest, shard)

@@ -1,0 +1,184 @@
+"""Blocks of whole lines out of plain or compressed text files, each with its place, so that any line can be named."""
+
+import glob
+import lzma
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from bagpipe_hpc.errors import DataError
+
+BLOCK_BYTES = 4 << 20
+"""Decompressed bytes of a block. Small enough that the columns parsed from it stay in a core's cache."""
+
+_GZIP, _ZSTD, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+@dataclass(frozen=True)
+class TextPosition:
+    """A place at the start of a line.
+
+    Attributes:
+        source: number of the file, from 0.
+        offset: decompressed bytes of the file before this place.
+        line: lines of the file before this place.
+    """
+
+    source: int = 0
+    offset: int = 0
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class TextBlock:
+    """Whole lines of one file.
+
+    Attributes:
+        text: the lines, each with its end; only the last of a file may lack it.
+        start: where they start.
+        end: where the next block starts.
+    """
+
+    text: bytes
+    start: TextPosition
+    end: TextPosition
+
+
+def find_sources(patterns: Sequence[str]) -> list[Path]:
+    """The files that names and glob patterns stand for.
+
+    Args:
+        patterns: file names or patterns. Their order is kept; the files of one pattern are sorted with numbers by
+            value, so that day_2 comes before day_10.
+
+    Raises:
+        DataError: a pattern matches nothing, or a file is named twice.
+    """
+    sources: list[Path] = []
+    for pattern in patterns:
+        # A name that exists is itself, whatever brackets it holds.
+        names = [pattern] if Path(pattern).is_file() else _matching(pattern)
+        files = [Path(name) for name in names if Path(name).is_file()]
+        if not files:
+            raise DataError(f"{pattern}: no such input file; check the path, and quote patterns such as 'day_*.gz'")
+        sources += files
+    resolved = [source.resolve() for source in sources]
+    for number, source in enumerate(resolved):
+        if source in resolved[:number]:
+            raise DataError(f"{sources[number]}: named twice among the inputs; name it once, or its rows count twice")
+    return sources
+
+
+def read_blocks(sources: Sequence[Path], start: TextPosition, block_bytes: int = BLOCK_BYTES) -> Iterator[TextBlock]:
+    """Read files one after the other as blocks of whole lines; memory is that of about two blocks.
+
+    Lines end with LF, CRLF or a lone CR (as pyarrow has it), but at least one LF is needed in every `block_bytes`.
+
+    Args:
+        sources: plain text, gzip, xz or zstd files, told apart by their first bytes.
+        start: where to start, an earlier block's `end`; what lies before it in a compressed file is decompressed again.
+        block_bytes: about how many decompressed bytes to give at a time.
+
+    Raises:
+        DataError: a file cannot be read, its compressed stream is damaged or cut off, or a line is absurdly long.
+    """
+    for number in range(start.source, len(sources)):
+        place = start if number == start.source else TextPosition(number)
+        with _naming(sources[number]), _open_decompressed(sources[number]) as stream:
+            _skip(stream, place.offset, block_bytes)
+            yield from _blocks_of(stream, sources[number], place, block_bytes)
+
+
+def count_lines(text: bytes) -> int:
+    """Lines in a block of whole lines, counting LF, CRLF and lone CR as ends of line."""
+    if b"\r" in text:
+        return len(text.splitlines())
+    return text.count(b"\n") + (not text.endswith(b"\n"))
+
+
+def _blocks_of(stream: IO[bytes], source: Path, place: TextPosition, block_bytes: int) -> Iterator[TextBlock]:
+    rest = b""
+    while chunk := stream.read(block_bytes):
+        cut = chunk.rfind(b"\n") + 1
+        if cut == 0:
+            if len(chunk) == block_bytes:
+                raise DataError(
+                    f"{source}:{place.line + 1}: no end of line in {block_bytes} bytes; is this tab-separated text, "
+                    "plain or compressed with gzip, xz or zstd?"
+                )
+            rest += chunk
+            continue
+        text = rest + chunk[:cut]
+        rest = chunk[cut:]
+        block = _block(text, place)
+        yield block
+        place = block.end
+    if rest:
+        yield _block(rest, place)
+
+
+def _block(text: bytes, start: TextPosition) -> TextBlock:
+    end = TextPosition(start.source, start.offset + len(text), start.line + count_lines(text))
+    return TextBlock(text.removeprefix(_BYTE_ORDER_MARK) if start.offset == 0 else text, start, end)
+
+
+@contextmanager
+def _open_decompressed(source: Path) -> Iterator[Any]:
+    """Open a file for reading its decompressed bytes; `read(n)` gives fewer than n only at the end."""
+    with source.open("rb") as raw:
+        magic = raw.read(len(_XZ))
+    if magic.startswith(_XZ):
+        with lzma.open(source, "rb") as stream:
+            yield _FullReads(stream)
+        return
+    kind = "gzip" if magic.startswith(_GZIP) else "zstd" if magic.startswith(_ZSTD) else None
+    with pa.input_stream(str(source), compression=kind) as stream:
+        yield _FullReads(stream)
+
+
+class _FullReads:
+    """Repeats short reads: decompressors may give less than asked for in the middle of a file."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def read(self, size: int) -> bytes:
+        """Read `size` bytes, fewer only at the end of the stream."""
+        parts: list[bytes] = []
+        missing = size
+        while missing and (part := self._stream.read(missing)):
+            parts.append(part)
+            missing -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _skip(stream: IO[bytes], size: int, block_bytes: int) -> None:
+    while size > 0 and (part := stream.read(min(size, block_bytes))):
+        size -= len(part)
+
+
+@contextmanager
+def _naming(source: Path) -> Iterator[None]:
+    """Turn the errors of files and decompressors into one that names the file."""
+    try:
+        yield
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise DataError(
+            f"{source}: cannot be read ({error}); it may be damaged or cut off: check it with gzip -t, xz -t or "
+            "zstd -t, or fetch it again"
+        ) from error
+
+
+def _matching(pattern: str) -> list[str]:
+    # Path.glob takes no absolute patterns, which shells and job scripts pass all the time.
+    return sorted(glob.glob(pattern, recursive=True), key=_by_number)  # noqa: PTH207
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
