@@ -22,6 +22,8 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 """Ctrl-C, as a shell reports it: 128 + SIGINT."""
 
+_DEFAULT_MIN_COUNT = 2
+"""Not argparse's default: argparse overlooks a clash of exclusive options where one is given its default."""
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _FIRST_RANK_HEAD_START_S = 1.0
 """Launchers kill all ranks when one exits with an error: the rank that prints it must come first."""
@@ -60,7 +62,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
     from data_prep.prepare import PrepareSettings, prepare_clicks
 
     settings = PrepareSettings(
-        min_count=arguments.min_count,
+        min_count=arguments.min_count or _DEFAULT_MIN_COUNT,
         max_rows_per_table=arguments.max_rows_per_table,
         rows_per_shard=arguments.rows_per_shard,
         test_fraction=arguments.test_fraction,
@@ -146,7 +148,7 @@ def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     prepare.add_argument("--output", type=Path, required=True, metavar="DIR", help="shard directory to write")
     sizes = prepare.add_mutually_exclusive_group()
     sizes.add_argument(
-        "--min-count", type=positive, default=2, metavar="N", help="rarer values of a column share one row (default: 2)"
+        "--min-count", type=positive, metavar="N", help=f"rarer values share a row (default: {_DEFAULT_MIN_COUNT})"
     )
     sizes.add_argument(
         "--max-rows-per-table", type=positive, metavar="N", help="hash values to at most N rows a table, in one pass"

@@ -1,0 +1,230 @@
+"""The command line answers at once, calls the right function and returns the right exit code."""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bagpipe_hpc import __version__, cli
+from bagpipe_hpc.config import Config, DataConfig, TrainConfig
+from bagpipe_hpc.errors import CheckpointError, DataError
+
+ROOT = Path(__file__).parents[2]
+REPORT_IMPORTS = """
+import sys
+from bagpipe_hpc.cli import main
+try:
+    code = main(sys.argv[1:])
+except SystemExit as end:
+    code = end.code
+print("heavy:", sorted({name.partition(".")[0] for name in sys.modules} & {"h5py", "mpi4py", "numpy", "torch"}))
+sys.exit(code)
+"""
+
+
+class Recorder:
+    """Stands for the module that does a command's work and records how it is called."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self._monkeypatch = monkeypatch
+
+    def replace(self, module_name: str, **functions: Any) -> None:
+        module = ModuleType(module_name)
+        module.__dict__.update(functions)
+        self._monkeypatch.setitem(sys.modules, module_name, module)
+
+    def record(self, result: Any = None) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.calls.append((*arguments, options))
+            if isinstance(result, BaseException):
+                raise result
+            return result
+
+        return call
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cli, "_FIRST_RANK_HEAD_START_S", 0.0)
+    return Recorder(monkeypatch)
+
+
+@pytest.fixture
+def run_file(tmp_path: Path) -> Path:
+    path = tmp_path / "run.toml"
+    path.write_text('data.path = "shards"\n')
+    return path
+
+
+def run_python(*argv: str) -> subprocess.CompletedProcess[str]:
+    """Run a fresh interpreter that finds the package of this checkout."""
+    return subprocess.run([sys.executable, *argv], cwd=ROOT, capture_output=True, text=True, timeout=20, check=False)
+
+
+def usage_error(*argv: str) -> int | str | None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(argv)
+    return caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("argv", "code"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["train", "--help"], 0),
+        (["keys"], 0),
+        (["fly"], 2),
+        (["train", "absent.toml"], 2),
+        (["prepare", "--input", "absent.tsv", "--output", "shards"], 2),
+    ],
+)
+def test_help_and_mistakes_import_nothing_heavy(argv: list[str], code: int) -> None:
+    ended = run_python("-c", REPORT_IMPORTS, *argv)
+    assert ended.returncode == code, ended.stderr
+    assert ended.stdout.endswith("heavy: []\n")
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_module_runs_as_the_command() -> None:
+    assert run_python("-m", "bagpipe_hpc", "--version").stdout == f"bagpipe {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "cure"),
+    [
+        ([], "required: COMMAND"),
+        (["fly"], "invalid choice: 'fly'"),
+        (["train"], "required: CONFIG.toml"),
+        (["generate", "--rows", "0", "--output", "x.tsv"], "--rows: 0: use 1 or more"),
+        (["generate", "--rows", "many", "--output", "x.tsv"], "--rows: 'many': use a whole number, 1 or more"),
+        (["generate", "--rows", "9", "--output", "x.tsv", "--seed", "-1"], "--seed: -1: use 0 or more"),
+        (["generate", "--rows", "9", "--output", "x.tsv", "--zipf", "inf"], "--zipf: inf: use a finite number above 0"),
+        (["prepare", "--output", "x"], "required: --input"),
+        (["prepare", "--input", "a", "--output", "x", "--test-fraction", "1"], "1: use a fraction"),
+        (
+            ["prepare", "--input", "a", "--output", "x", "--min-count", "2", "--max-rows-per-table", "9"],
+            "not allowed with",
+        ),
+        (["compare", "a", "b", "--tolerance", "nan"], "--tolerance: nan: use a number, 0 or more"),
+        (["compare", "a", "b", "--tolerance", "tiny"], "--tolerance: 'tiny': use a number"),
+    ],
+)
+def test_a_usage_error_says_the_cure_and_exits_2(
+    argv: list[str], cure: str, recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert usage_error(*argv) == 2
+    assert cure in capsys.readouterr().err
+
+
+def test_generate_passes_its_arguments_on(recorder: Recorder) -> None:
+    recorder.replace("data_prep.generate", generate_clicks=recorder.record())
+    assert cli.main(["generate", "--rows", "10", "--output", "x.tsv.gz", "--seed", "3", "--zipf", "1.5"]) == 0
+    assert recorder.calls == [(10, Path("x.tsv.gz"), {"seed": 3, "zipf": 1.5})]
+
+
+def test_prepare_expands_patterns_in_order(recorder: Recorder, tmp_path: Path) -> None:
+    for name in ("day_1", "day_0", "extra[1]"):
+        (tmp_path / name).touch()
+    recorder.replace("data_prep.prepare", prepare_clicks=recorder.record(), PrepareSettings=SimpleNamespace)
+    inputs = [str(tmp_path / "extra[1]"), str(tmp_path / "day_*")]
+    assert cli.main(["prepare", "--input", *inputs, "--output", "shards", "--max-rows-per-table", "100"]) == 0
+    [(files, output, settings, _)] = recorder.calls
+    assert [path.name for path in files] == ["extra[1]", "day_0", "day_1"]
+    assert output == Path("shards")
+    assert (settings.max_rows_per_table, settings.test_fraction, settings.compression) == (100, 0.1, "lzf")
+
+
+def test_prepare_names_a_pattern_without_files(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["prepare", "--input", "absent_*", "--output", "shards"]) == 2
+    assert capsys.readouterr().err.startswith("bagpipe: error: --input absent_*: no such file; ")
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_train_passes_the_configuration_on_and_returns_its_code(code: int, recorder: Recorder, run_file: Path) -> None:
+    recorder.replace("bagpipe_hpc.launch", train=recorder.record(code))
+    assert cli.main(["train", str(run_file), "train.seed=9"]) == code
+    assert recorder.calls == [(Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), {})]
+
+
+def test_train_without_data_is_refused(recorder: Recorder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.toml").touch()
+    assert cli.main(["train", str(tmp_path / "run.toml")]) == 2
+    assert "run.toml: data.path = '': name the folder that `bagpipe prepare` wrote" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"])
+@pytest.mark.parametrize(("rank", "lines"), [("0", 1), ("1", 0)])
+def test_a_mistake_that_all_ranks_make_is_printed_by_the_first(
+    variable: str,
+    rank: str,
+    lines: int,
+    recorder: Recorder,
+    run_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv(variable, rank)
+    assert cli.main(["train", str(run_file), "train.seed=x"]) == 2
+    assert capsys.readouterr().err.count("bagpipe: error: ") == lines
+    assert usage_error("train") == 2
+    assert capsys.readouterr().err.count("bagpipe train: error: ") == lines
+
+
+def test_a_later_error_is_printed_by_the_rank_that_has_it(
+    recorder: Recorder, run_file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PMI_RANK", "3")
+    recorder.replace("bagpipe_hpc.launch", train=recorder.record(DataError("shard 7: is damaged; prepare it again")))
+    assert cli.main(["train", str(run_file)]) == 2
+    assert capsys.readouterr().err == "bagpipe: error: shard 7: is damaged; prepare it again\n"
+
+
+def test_ctrl_c_exits_130(recorder: Recorder, run_file: Path) -> None:
+    recorder.replace("bagpipe_hpc.launch", train=recorder.record(KeyboardInterrupt()))
+    assert cli.main(["train", str(run_file)]) == 130
+
+
+def test_a_defect_is_shown_in_full(recorder: Recorder, run_file: Path) -> None:
+    recorder.replace("bagpipe_hpc.launch", train=recorder.record(ZeroDivisionError("a defect")))
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        cli.main(["train", str(run_file)])
+
+
+def test_inspect_prints_the_description(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder.replace("bagpipe_hpc.inspection", describe=recorder.record("26 tables"))
+    assert cli.main(["inspect", "shards"]) == 0
+    assert capsys.readouterr().out == "26 tables\n"
+    assert recorder.calls == [(Path("shards"), {})]
+
+
+@pytest.mark.parametrize(
+    ("largest", "options", "code"),
+    [
+        (0.0, [], 0),
+        (1e-9, [], 1),
+        (1e-9, ["--tolerance", "1e-9"], 0),
+        (2e-9, ["--tolerance", "1e-9"], 1),
+        (float("nan"), ["--tolerance", "inf"], 1),
+    ],
+)
+def test_compare_exits_by_the_largest_difference(
+    largest: float, options: list[str], code: int, recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    comparison = SimpleNamespace(report=lambda: "tables: close", largest=lambda: largest)
+    recorder.replace("bagpipe_hpc.comparison", compare=recorder.record(comparison))
+    assert cli.main(["compare", "a", "b", *options]) == code
+    assert capsys.readouterr().out == "tables: close\n"
+    assert recorder.calls == [(Path("a"), Path("b"), {})]
+
+
+def test_compare_exits_2_on_an_error(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder.replace("bagpipe_hpc.comparison", compare=recorder.record(CheckpointError("a: is missing; name one")))
+    assert cli.main(["compare", "a", "b"]) == 2
+    assert capsys.readouterr().err == "bagpipe: error: a: is missing; name one\n"

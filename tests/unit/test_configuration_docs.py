@@ -1,0 +1,76 @@
+"""What is written about settings is what the code has: the reference, the printed file, the examples."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.cli import main
+from bagpipe_hpc.config import Config
+from bagpipe_hpc.config_file import load_config, setting_types
+from bagpipe_hpc.config_reference import sections
+from bagpipe_hpc.role_layout import RoleLayout
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "configs").glob("*.toml"))
+
+
+def test_the_reference_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys", "--markdown"]) == 0
+    written = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
+    assert written == capsys.readouterr().out, "run: bagpipe keys --markdown > docs/configuration.md"
+
+
+def test_the_printed_file_is_the_defaults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keys"]) == 0
+    path = tmp_path / "defaults.toml"
+    path.write_text(capsys.readouterr().out, encoding="utf-8")
+    assert load_config(path) == Config()
+
+
+def test_every_setting_is_explained() -> None:
+    listed = {
+        f"{section.name}.{setting.name}": setting.meaning for section in sections() for setting in section.settings
+    }
+    assert list(listed) == list(setting_types())
+    assert [key for key, meaning in listed.items() if not meaning.endswith(".")] == []
+    assert [section.name for section in sections() if not section.meaning.endswith(".")] == []
+
+
+def test_the_examples_are_there() -> None:
+    assert [path.name for path in EXAMPLES] == ["criteo_kaggle.toml", "criteo_terabyte.toml", "quickstart.toml"]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_loads_and_names_its_folders_after_itself(path: Path) -> None:
+    config = load_config(path)
+    assert config.data.path == f"data/{path.stem}"
+    assert config.train.output == f"output/{path.stem}"
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_fits_the_ranks_it_names(path: Path) -> None:
+    ranks = re.search(r"(?:mpirun|srun) -n (\d+) bagpipe train configs/", path.read_text(encoding="utf-8"))
+    assert ranks
+    config = load_config(path)
+    layout = RoleLayout.for_world(int(ranks[1]), config.roles.servers)
+    assert config.train.batch_size % layout.trainers == 0
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_writes_every_value_once(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    given = [f"{section}.{key}" for section, table in tomllib.loads(text).items() for key in table]
+    assigned = [line for line in text.splitlines() if re.match(r"\w+ +=|\w+ = ", line)]
+    assert len(assigned) == len(given)
+    assert set(given) <= set(setting_types())
+
+
+def test_the_glossary_defines_the_words_of_the_project() -> None:
+    words = """role, world rank, role rank, oracle, server, trainer, mover, reference, table, row, record, shard, block,
+        batch, slice, step, segment, schedule, look-ahead, window, plan, group, retire, write-back, slot, shared slot,
+        private slot, now, later, private"""
+    glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    defined = re.findall(r"^\| \*\*(.+?)\*\* \|", glossary, flags=re.MULTILINE)
+    assert defined == [word.strip() for word in words.split(",")]
