@@ -12,7 +12,7 @@ PYTHON ?=
 RANKS ?= 5
 ROWS ?= 200000
 CRITEO ?=
-CONFIG ?= $(if $(CRITEO),configs/criteo_kaggle.toml,configs/quickstart.toml)
+CONFIG ?= configs/quickstart.toml
 SET ?=
 TESTS ?= tests
 

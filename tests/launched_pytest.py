@@ -1,6 +1,6 @@
 """One rank's pytest, started by `tests/mpi/conftest.py`: rank 0 writes to the terminal, the others to a log each.
 
-    mpirun -n N python -m tests.launched_pytest LOG_FOLDER PYTEST_ARGUMENT...
+mpirun -n N python -m tests.launched_pytest LOG_FOLDER PYTEST_ARGUMENT...
 """
 
 import os

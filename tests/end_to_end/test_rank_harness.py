@@ -19,11 +19,26 @@ def run_planted(folder: Path, source: str, *options: str) -> tuple[subprocess.Co
     planted.mkdir(parents=True)
     shutil.copy(ROOT / "tests" / "mpi" / "conftest.py", planted)
     (planted / "test_planted.py").write_text("import pytest\nfrom mpi4py import MPI\n\n\n" + textwrap.dedent(source))
-    command = [sys.executable, "-m", "pytest", f"--config-file={ROOT / 'pyproject.toml'}", f"--rootdir={folder}", "ranks", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        f"--config-file={ROOT / 'pyproject.toml'}",
+        f"--rootdir={folder}",
+        "ranks",
+        *options,
+    ]
     environment = rank_environment({"PYTHONPATH": str(ROOT)})
     start = time.monotonic()
     ended = subprocess.run(
-        command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=200
+        command,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
     )
     return ended, time.monotonic() - start
 

@@ -146,7 +146,11 @@ class Agreement:
         rank = self.comm.Get_rank()
         if report.failed:
             # Written at once: this rank may be aborted before pytest shows its failures.
-            print(f"\nrank {rank}: {item.nodeid} failed in {report.when}\n{report.longreprtext}", file=sys.__stderr__, flush=True)
+            print(
+                f"\nrank {rank}: {item.nodeid} failed in {report.when}\n{report.longreprtext}",
+                file=sys.__stderr__,
+                flush=True,
+            )
         codes = array.array("i", [0] * self.comm.Get_size())
         codes[rank] = OUTCOMES[report.outcome]
         all_codes = array.array("i", codes)
@@ -155,7 +159,11 @@ class Agreement:
         while not request.Test():
             time.sleep(0.001)
             if report.failed and time.monotonic() > deadline:
-                print(f"rank {rank}: the others do not arrive at the end of {item.nodeid}", file=sys.__stderr__, flush=True)
+                print(
+                    f"rank {rank}: the others do not arrive at the end of {item.nodeid}",
+                    file=sys.__stderr__,
+                    flush=True,
+                )
                 self.comm.Abort(1)
         if len(set(all_codes)) > 1:
             failed = [other for other, code in enumerate(all_codes) if code == OUTCOMES["failed"]]

@@ -1,0 +1,219 @@
+"""Imports point down only, siblings ignore each other, and each outside world has one door (docs/architecture.md)."""
+
+import ast
+import graphlib
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LAYERS: dict[str, int] = {
+    # 0: settings and errors; the standard library only
+    "config": 0, "config_file": 0, "config_reference": 0, "errors": 0,
+    # 1: pure data
+    "role_layout": 1, "row_partition": 1, "batch_plan": 1, "schedule": 1, "sample_order": 1,
+    # 2: the doors to MPI, to HDF5 and to native code
+    "mpi": 2, "storage": 2, "kernels": 2,
+    # 3: pure decisions; rows on a device; dense models and their reduction
+    "planning": 3, "cache": 3, "models": 3,
+    # 4: the main loops
+    "roles": 4,
+    # 5: what a user starts
+    "launch": 5, "cli": 5, "__main__": 5, "argument_types": 5, "comparison": 5, "inspection": 5, "metrics": 5,
+}  # fmt: skip
+"""The layer of each module and package directly below bagpipe_hpc. A new one gets its place here first."""
+
+DATA_PREP_LAYER = 2.5
+"""data_prep may use layers 0 to 2; only layer 5 may use data_prep."""
+
+DOORS = {
+    "mpi4py": "bagpipe_hpc/mpi/",
+    "h5py": "bagpipe_hpc/storage/",
+    "horovod": "bagpipe_hpc/models/dense_reduction.py",
+}
+"""The only folder or file that may import each of these."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """One import statement: `target` is the dotted name of a module, as far as this tree or its top name tells."""
+
+    path: Path
+    line: int
+    target: str
+
+
+def find_faults(root: Path) -> list[str]:
+    """All broken rules in the packages below `root`, as `file:line: what is wrong`."""
+    files = {
+        _module_name(path, root): path
+        for package in ("bagpipe_hpc", "data_prep")
+        for path in (root / package).rglob("*.py")
+    }
+    faults: list[str] = []
+    graph: dict[str, set[str]] = {}
+    for module, path in sorted(files.items()):
+        if _layer(module) is None:
+            faults.append(
+                f"{path.relative_to(root)}:1: {module} has no layer: name it in LAYERS of {Path(__file__).name}"
+            )
+            continue
+        found = list(_imports(path, module, files))
+        graph[module] = {item.target for item in found if item.target in files and item.target != module}
+        for item in found:
+            if fault := _fault(module, item, root):
+                faults.append(f"{path.relative_to(root)}:{item.line}: {fault}")
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        faults.append(f"import cycle: {' -> '.join(reversed(error.args[1]))}")
+    return faults
+
+
+def _module_name(path: Path, root: Path) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _layer(module: str) -> float | None:
+    top, _, rest = module.partition(".")
+    if top == "data_prep":
+        return DATA_PREP_LAYER
+    return LAYERS.get(rest.partition(".")[0]) if rest else -1  # the package itself: below everything
+
+
+def _imports(path: Path, module: str, files: dict[str, Path]) -> Iterator[Import]:
+    """Every import, also those inside functions."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(path, node.lineno, alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+                base = ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
+            for alias in node.names:
+                submodule = f"{base}.{alias.name}"
+                yield Import(path, node.lineno, submodule if submodule in files else base)
+
+
+def _fault(module: str, item: Import, root: Path) -> str | None:
+    top = item.target.partition(".")[0]
+    mine = _layer(module)
+    if top in ("bagpipe_hpc", "data_prep"):
+        theirs = _layer(item.target)
+        if theirs is None:
+            return f"imports {item.target}, which has no layer"
+        if theirs > mine:
+            return f"upward import: {module} (layer {mine:g}) imports {item.target} (layer {theirs:g})"
+        siblings = _branch(module), _branch(item.target)
+        if theirs == mine and siblings[0] != siblings[1] and 2 <= mine <= 4:
+            return f"sibling import: {module} imports {item.target} of the same layer {mine:g}"
+        if top == "data_prep" and mine not in (DATA_PREP_LAYER, 5):
+            return f"{module} (layer {mine:g}) imports data_prep; only layer 5 may"
+        return None
+    where = item.path.relative_to(root).as_posix()
+    if top in DOORS and not where.startswith(DOORS[top]):
+        return f"imports {top}; only {DOORS[top]} may"
+    if mine == 0 and top not in sys.stdlib_module_names:
+        return f"layer 0 imports {top}; it may use the standard library only"
+    return None
+
+
+def _branch(module: str) -> str:
+    """The part of a module's name that LAYERS knows; data_prep as a whole."""
+    parts = module.split(".")
+    return parts[0] if parts[0] == "data_prep" or len(parts) == 1 else parts[1]
+
+
+def test_this_tree_keeps_the_layers():
+    assert find_faults(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "statement", "fault"),
+    [
+        ("bagpipe_hpc/planning/window.py", "from bagpipe_hpc.roles import oracle", "upward import"),
+        ("bagpipe_hpc/planning/window.py", "def f():\n    import bagpipe_hpc.cli", "upward import"),
+        ("bagpipe_hpc/planning/window.py", "from ..roles import oracle", "upward import"),
+        ("bagpipe_hpc/planning/window.py", "from .. import cli", "upward import"),
+        ("bagpipe_hpc/cache/row_cache.py", "from bagpipe_hpc.planning import window", "sibling import"),
+        ("bagpipe_hpc/storage/shards.py", "import bagpipe_hpc.mpi.row_window", "sibling import"),
+        ("bagpipe_hpc/roles/oracle.py", "import mpi4py.MPI", "imports mpi4py; only bagpipe_hpc/mpi/ may"),
+        ("bagpipe_hpc/roles/oracle.py", "from h5py import File", "imports h5py; only bagpipe_hpc/storage/ may"),
+        ("data_prep/criteo.py", "import h5py", "imports h5py; only bagpipe_hpc/storage/ may"),
+        ("bagpipe_hpc/models/dlrm.py", "import horovod.torch", "imports horovod; only"),
+        ("bagpipe_hpc/config.py", "import numpy", "standard library only"),
+        ("data_prep/criteo.py", "from bagpipe_hpc.planning import window", "upward import"),
+        ("bagpipe_hpc/roles/oracle.py", "import data_prep.criteo", "only layer 5 may"),
+        ("bagpipe_hpc/helpers.py", "import os", "has no layer"),
+    ],
+)
+def test_planted_fault_is_found(tmp_path, place, statement, fault):
+    _plant(tmp_path, {place: statement})
+    faults = find_faults(tmp_path)
+    assert len(faults) == 1
+    assert fault in faults[0]
+    assert faults[0].startswith(place)
+
+
+def test_planted_cycle_is_found(tmp_path):
+    _plant(
+        tmp_path,
+        {
+            "bagpipe_hpc/planning/window.py": "from bagpipe_hpc.planning import slots",
+            "bagpipe_hpc/planning/slots.py": "from .window import Window",
+        },
+    )
+    assert len(find_faults(tmp_path)) == 1
+    assert find_faults(tmp_path)[0].startswith("import cycle: ")
+
+
+def test_allowed_imports_are_no_faults(tmp_path):
+    _plant(
+        tmp_path,
+        {
+            "bagpipe_hpc/models/dense_reduction.py": "import horovod.torch",
+            "bagpipe_hpc/mpi/row_window.py": "from mpi4py import MPI\nfrom bagpipe_hpc.errors import BagpipeError",
+            "bagpipe_hpc/roles/oracle.py": "from bagpipe_hpc.planning.window import Window\nimport torch",
+            "bagpipe_hpc/cli.py": "from bagpipe_hpc import __version__\nimport data_prep.criteo",
+            "data_prep/criteo.py": "from bagpipe_hpc.storage import shards\nimport numpy",
+        },
+    )
+    assert find_faults(tmp_path) == []
+
+
+def _plant(root: Path, sources: dict[str, str]) -> None:
+    """A small tree like the real one, with the given lines in it."""
+    modules = ["config", "errors", "cli", "planning/window", "planning/slots", "cache/row_cache", "storage/shards"]
+    modules += ["mpi/row_window", "models/dlrm", "models/dense_reduction", "roles/oracle"]
+    texts = {f"bagpipe_hpc/{module}.py": "" for module in modules} | {"data_prep/criteo.py": ""} | sources
+    for place, text in texts.items():
+        path = root / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text) + "\n")
+        (path.parent / "__init__.py").touch()
+
+
+def test_importing_the_command_line_loads_no_heavy_package():
+    program = """
+        import sys, bagpipe_hpc.cli
+        heavy = {"torch", "mpi4py", "numpy", "h5py", "horovod", "pyarrow"} & set(sys.modules)
+        sys.exit(f"bagpipe_hpc.cli imports {', '.join(sorted(heavy))}" if heavy else 0)
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 0, ended.stderr
