@@ -4,10 +4,11 @@
 #   run_ranks.sh N COMMAND...
 #
 # Environment:
-#   MPIRUN            the launcher (default: the mpirun on PATH)
-#   RANKS_TIMEOUT_S   seconds until the ranks are ended (default 86400); the exit status is then 124 or 137
+#   MPIRUN              the launcher (default: the mpirun on PATH)
+#   RANKS_TIMEOUT_S     seconds until the ranks are ended (default 86400); the exit status is then 124 or 137
 #   RANKS_KILL_AFTER_S  seconds from there until they are killed (default 20)
 set -euo pipefail
+# shellcheck source=scripts/rank_environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/rank_environment.sh"
 
 if [ $# -lt 2 ]; then

@@ -15,7 +15,7 @@ GRACE_S = 40
 """What `run_ranks.sh` may take beyond its limit until the last rank is gone."""
 
 _JOB_VARIABLES = ("PMI_", "PMIX_", "OMPI_COMM_", "PRTE_LAUNCHED", "HYDRA_", "MPIEXEC_")
-"""What an MPI that is initialised in this process may have left: a launcher started with them takes itself for a rank."""
+"""What an MPI that is initialised in this process may have left: with it, a launcher takes itself for a rank."""
 
 
 def rank_environment(changes: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -58,8 +58,7 @@ def run_ranks(
     require_launcher()
     return subprocess.run(
         [str(RUN_RANKS), str(count), *map(str, command)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         errors="replace",
         check=False,

@@ -1,7 +1,7 @@
 """Runs the tests of this folder on real MPI ranks, each on the number of ranks that its `mpi` mark names.
 
-`pytest tests/mpi` collects the tests, groups them by `min_size` and starts mpirun once for each number of ranks; a group
-is one item of the outer run. Options such as -k and node ids choose tests as usual. The ranks run pytest with
+`pytest tests/mpi` collects the tests, groups them by `min_size` and starts mpirun once for each number of ranks; a
+group is one item of the outer run. Options such as -k and node ids choose tests as usual. The ranks run pytest with
 pytest-mpi's --with-mpi; after each phase of a test they agree on its outcome, so that a test which fails on one rank
 fails on all of them, and none waits for the others for good.
 """

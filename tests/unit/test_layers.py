@@ -66,9 +66,9 @@ def find_faults(root: Path) -> list[str]:
             continue
         found = list(_imports(path, module, files))
         graph[module] = {item.target for item in found if item.target in files and item.target != module}
-        for item in found:
-            if fault := _fault(module, item, root):
-                faults.append(f"{path.relative_to(root)}:{item.line}: {fault}")
+        faults += [
+            f"{path.relative_to(root)}:{item.line}: {fault}" for item in found if (fault := _fault(module, item, root))
+        ]
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Turn raw clicks into shards, as a Slurm job on one node.
+#
+#   sbatch [sbatch options] slurm/prepare.sh --format criteo --input train.txt --output data/criteo_kaggle
+#
+# The arguments are those of `bagpipe prepare`.
+#SBATCH --job-name=bagpipe-prepare
+#SBATCH --nodes=1                     # one process reads the rows in order: row numbers are given in that order
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=4             # parsing and compression run on several threads
+#SBATCH --mem=16G                     # the vocabularies of all columns are held until the last row is read
+#SBATCH --time=12:00:00               # an end that the scheduler knows lets smaller jobs pass before this one
+#SBATCH --output=%x-%j.log            # named by job: a second run does not overwrite it
+set -euo pipefail
+
+cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checkout}"
+# shellcheck source=slurm/site.env
+source "${SITE_ENV:-slurm/site.env}"
+export PATH="$PWD/$VENV/bin:$PATH"
+
+exec bagpipe prepare "$@"
