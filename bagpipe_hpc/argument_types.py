@@ -3,7 +3,6 @@
 import argparse
 import glob
 import math
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -53,7 +52,8 @@ def expand_inputs(patterns: Sequence[str]) -> list[Path]:
     files: list[Path] = []
     for pattern in patterns:
         # A name that exists is that file, even with brackets in it; quoted patterns arrive unexpanded.
-        matches = [pattern] if os.path.exists(pattern) else sorted(glob.glob(pattern, recursive=True))
+        exists = Path(pattern).exists()
+        matches = [pattern] if exists else sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207, takes absolute ones
         if not matches:
             raise DataError(f"--input {pattern}: no such file; name an existing one or a pattern that matches some")
         files += map(Path, matches)

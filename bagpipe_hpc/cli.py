@@ -2,6 +2,7 @@
 
 What a command needs is imported when it runs, so that help and usage errors come at once, without numpy, torch or MPI.
 """
+# ruff: noqa: PLC0415
 
 import argparse
 import os
@@ -13,6 +14,8 @@ from typing import NoReturn
 
 from bagpipe_hpc import __version__
 from bagpipe_hpc.argument_types import count, expand_inputs, fraction, positive, positive_number, tolerance
+from bagpipe_hpc.config_file import load_config
+from bagpipe_hpc.config_reference import annotated_toml, markdown
 from bagpipe_hpc.errors import BagpipeError, ConfigError
 
 EXIT_DIFFERENT = 1
@@ -74,8 +77,6 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    from bagpipe_hpc.config_file import load_config
-
     try:
         config = load_config(arguments.config, arguments.overrides)
         if not config.data.path:
@@ -107,8 +108,6 @@ def _compare(arguments: argparse.Namespace) -> int:
 
 
 def _keys(arguments: argparse.Namespace) -> int:
-    from bagpipe_hpc.config_reference import annotated_toml, markdown
-
     print(markdown() if arguments.markdown else annotated_toml(), end="")
     return 0
 
