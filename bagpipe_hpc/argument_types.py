@@ -52,8 +52,7 @@ def expand_inputs(patterns: Sequence[str]) -> list[Path]:
     files: list[Path] = []
     for pattern in patterns:
         # A name that exists is that file, even with brackets in it; quoted patterns arrive unexpanded.
-        exists = Path(pattern).exists()
-        matches = [pattern] if exists else sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207, takes absolute ones
+        matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
         if not matches:
             raise DataError(f"--input {pattern}: no such file; name an existing one or a pattern that matches some")
         files += map(Path, matches)

@@ -2,7 +2,6 @@
 
 What a command needs is imported when it runs, so that help and usage errors come at once, without numpy, torch or MPI.
 """
-# ruff: noqa: PLC0415
 
 import argparse
 import os
