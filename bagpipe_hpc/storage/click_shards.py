@@ -187,8 +187,8 @@ class ClickShards:
         info = self._manifest.tables[table]
         path = self._directory / self._shards[shard].file
         return DataError(
-            f"{path}: an id of table {info.name} is {ids[row, table]}, outside 0 .. {info.rows - 1}; the shard is damaged "
-            f"or is not the one of the manifest: {PREPARE_AGAIN}"
+            f"{path}: an id of table {info.name} is {ids[row, table]}, outside 0 .. {info.rows - 1}; the shard is "
+            f"damaged or is not the one of the manifest: {PREPARE_AGAIN}"
         )
 
 

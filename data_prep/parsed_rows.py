@@ -1,0 +1,82 @@
+"""Parsed rows on disk, between the one pass over the text and the passes that count and write.
+
+Arrow files, uncompressed, so that they are memory-mapped and counted without a copy. They make a second, costly pass over
+(often compressed) text unnecessary, and they are what a killed preparation goes on from.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from bagpipe_hpc.errors import DataError
+from data_prep.text_blocks import TextPosition
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of parsed rows.
+
+    Attributes:
+        file: its name.
+        rows: rows that it holds.
+        end: place in the input after its last row.
+        skipped_rows: malformed rows of its piece of the input, as `FILE:LINE: REASON`.
+    """
+
+    file: str
+    rows: int
+    end: TextPosition
+    skipped_rows: tuple[str, ...]
+
+
+class ParsedRows:
+    """All parsed rows in the order of the input.
+
+    Args:
+        directory: folder of the parts.
+        parts: the parts in order.
+
+    Attributes:
+        rows: number of rows.
+    """
+
+    def __init__(self, directory: Path, parts: Sequence[Part]) -> None:
+        self._paths = [directory / part.file for part in parts]
+        self._bounds = np.cumsum([0] + [part.rows for part in parts])
+        self.rows = int(self._bounds[-1])
+        self._open_part = lru_cache(maxsize=4)(_map_part)
+
+    def column(self, name: str, rows: int) -> pa.ChunkedArray:
+        """A column of the first `rows` rows; its memory is the page cache's."""
+        chunks = [chunk for path in self._paths for chunk in _map_part(path, name).column(0).chunks]
+        return pa.chunked_array(chunks).slice(0, rows)
+
+    def read(self, first: int, last: int) -> list[pa.RecordBatch]:
+        """Rows `first` up to `last`, in pieces."""
+        pieces: list[pa.RecordBatch] = []
+        for number in range(int(np.searchsorted(self._bounds, first, side="right")) - 1, len(self._paths)):
+            start = int(self._bounds[number])
+            if start >= last:
+                break
+            part = self._open_part(self._paths[number])
+            begin, end = max(first, start), min(last, int(self._bounds[number + 1]))
+            pieces += part.slice(begin - start, end - begin).to_batches()
+        return pieces
+
+
+def _map_part(path: Path, column: str | None = None) -> pa.Table:
+    """A part, or one column of it, mapped into memory. The mapping outlives the closed file as long as the table does."""
+    try:
+        with pa.memory_map(str(path)) as file:
+            schema = pa.ipc.open_file(file).schema
+            fields = None if column is None else [schema.get_field_index(column)]
+            return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=fields)).read_all()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise DataError(
+            f"{path}: the parsed rows of this unfinished preparation cannot be read ({error}); "
+            f"remove {path.parent.parent} and run bagpipe prepare again"
+        ) from error

@@ -1,0 +1,148 @@
+"""How far a preparation has come: `preparation.json` in the output folder, so that a killed one goes on where it was."""
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
+from bagpipe_hpc.storage.checked_json import JsonFields, parse_json
+from bagpipe_hpc.storage.shard_manifest import (
+    MANIFEST_NAME,
+    UNFINISHED_NAME,
+    InputInfo,
+    ShardInfo,
+    input_from_json,
+    load_manifest,
+    shard_from_json,
+)
+from data_prep.parsed_rows import Part
+from data_prep.text_blocks import TextPosition
+
+STATE_VERSION = 1
+PARTS_FOLDER = "parsed"
+
+
+@dataclass(frozen=True)
+class PreparationState:
+    """What is finished.
+
+    Attributes:
+        inputs: the input files, in order.
+        settings: the settings that decide what the shards hold.
+        parts: files of parsed rows, in the order of the input.
+        parsed: whether the parts hold the whole input.
+        shards: finished shards, training ones first, in order.
+    """
+
+    inputs: tuple[InputInfo, ...]
+    settings: Mapping[str, Any]
+    parts: tuple[Part, ...] = ()
+    parsed: bool = False
+    shards: tuple[ShardInfo, ...] = ()
+
+    @property
+    def position(self) -> TextPosition:
+        """Place in the input after the last finished part."""
+        return self.parts[-1].end if self.parts else TextPosition()
+
+    @property
+    def skipped_rows(self) -> tuple[str, ...]:
+        """Malformed rows so far, as `FILE:LINE: REASON`."""
+        return tuple(row for part in self.parts for row in part.skipped_rows)
+
+    def with_part(self, part: Part) -> "PreparationState":
+        """The state after one more part."""
+        return replace(self, parts=(*self.parts, part))
+
+    def with_shard(self, shard: ShardInfo) -> "PreparationState":
+        """The state after one more shard."""
+        return replace(self, shards=(*self.shards, shard))
+
+    def save(self, output: Path) -> None:
+        """Write `preparation.json`, whole or not at all."""
+        with atomic_write(output / UNFINISHED_NAME) as partial:
+            partial.write_text(json.dumps({"version": STATE_VERSION} | asdict(self), indent=1) + "\n", encoding="utf-8")
+
+
+def describe_inputs(sources: Sequence[Path]) -> tuple[InputInfo, ...]:
+    """What tells input files from others: name, size and time of the last change. A moved folder is the same input."""
+    return tuple(InputInfo(source.name, source.stat().st_size, source.stat().st_mtime_ns) for source in sources)
+
+
+def resume_or_start(output: Path, wanted: PreparationState) -> PreparationState:
+    """The state to go on from: that of an unfinished preparation in the folder, or `wanted`, which is new.
+
+    Raises:
+        DataError: the folder holds the preparation of other inputs or settings, or other files.
+    """
+    path = output / UNFINISHED_NAME
+    if path.is_file():
+        found = _load(path)
+        if found.parts:
+            _refuse_other(output, "an unfinished preparation", found.inputs, found.settings, wanted)
+            remove_partial_files(output)
+            remove_partial_files(output / PARTS_FOLDER)
+            return found
+    elif output.is_dir() and any(file for file in output.iterdir() if not file.name.endswith(".partial")):
+        raise DataError(f"{output}: the folder is not empty and holds no preparation; choose another output folder")
+    (output / PARTS_FOLDER).mkdir(parents=True, exist_ok=True)
+    wanted.save(output)
+    return wanted
+
+
+def refuse_other_finished(output: Path, wanted: PreparationState) -> None:
+    """Raise a `DataError` unless the finished preparation in the folder is that of the same inputs and settings."""
+    manifest = load_manifest(output)
+    _refuse_other(output, "the finished preparation", manifest.inputs, manifest.settings or {}, wanted)
+
+
+def remove_unfinished(output: Path) -> None:
+    """Remove what only an unfinished preparation needs."""
+    shutil.rmtree(output / PARTS_FOLDER, ignore_errors=True)
+    (output / UNFINISHED_NAME).unlink(missing_ok=True)
+
+
+def _refuse_other(
+    output: Path, what: str, inputs: Sequence[InputInfo], settings: Mapping[str, Any], wanted: PreparationState
+) -> None:
+    cure = f"choose another output folder, or remove {output} to start anew"
+    if tuple(inputs) != wanted.inputs:
+        names = sorted({source.file for source in set(inputs) ^ set(wanted.inputs)})
+        difference = f"different or changed: {', '.join(names)}" if names else "in another order"
+        raise DataError(f"{output}: holds {what} of other inputs ({difference}); {cure}")
+    for name in sorted(settings.keys() | wanted.settings.keys()):
+        found, asked = settings.get(name), wanted.settings.get(name)
+        if found != asked:
+            raise DataError(f"{output}: holds {what} with {name} = {found!r} instead of {asked!r}; {cure}")
+
+
+def _load(path: Path) -> PreparationState:
+    top = parse_json(path.read_text(encoding="utf-8"), path)
+    if top.integer("version") != STATE_VERSION:
+        top.refuse("version", f"is not {STATE_VERSION}: another version of bagpipe wrote it")
+    return PreparationState(
+        inputs=tuple(input_from_json(item) for item in top.items("inputs")),
+        settings=top.fields("settings").values,
+        parts=tuple(_part(item) for item in top.items("parts")),
+        parsed=top.value("parsed", bool),
+        shards=tuple(shard_from_json(item) for item in top.items("shards")),
+    )
+
+
+def _part(fields: JsonFields) -> Part:
+    end = fields.fields("end")
+    return Part(
+        file=fields.file_name("file"),
+        rows=fields.integer("rows"),
+        end=TextPosition(end.integer("source"), end.integer("offset"), end.integer("line")),
+        skipped_rows=tuple(fields.texts("skipped_rows")),
+    )
+
+
+def is_finished(output: Path) -> bool:
+    """Whether the folder holds a finished preparation."""
+    return (output / MANIFEST_NAME).is_file()
