@@ -1,12 +1,7 @@
-"""What the command line takes as a number or as a list of files: argparse types, which refuse with a cure."""
+"""The numbers that the command line takes: argparse types, which refuse with a cure."""
 
 import argparse
-import glob
 import math
-from collections.abc import Sequence
-from pathlib import Path
-
-from bagpipe_hpc.errors import DataError
 
 
 def count(text: str) -> int:
@@ -41,22 +36,6 @@ def tolerance(text: str) -> float:
     if not number >= 0:
         raise argparse.ArgumentTypeError(f"{text}: use a number, 0 or more")
     return number
-
-
-def expand_inputs(patterns: Sequence[str]) -> list[Path]:
-    """The files that names and glob patterns stand for, in the order given, a pattern's own files sorted by name.
-
-    Raises:
-        DataError: a pattern matches no file.
-    """
-    files: list[Path] = []
-    for pattern in patterns:
-        # A name that exists is that file, even with brackets in it; quoted patterns arrive unexpanded.
-        matches = [pattern] if Path(pattern).exists() else sorted(glob.glob(pattern, recursive=True))
-        if not matches:
-            raise DataError(f"--input {pattern}: no such file; name an existing one or a pattern that matches some")
-        files += map(Path, matches)
-    return files
 
 
 def _at_least(smallest: int, text: str) -> int:

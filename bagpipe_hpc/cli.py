@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from bagpipe_hpc import __version__
-from bagpipe_hpc.argument_types import count, expand_inputs, fraction, positive, positive_number, tolerance
+from bagpipe_hpc.argument_types import count, fraction, positive, positive_number, tolerance
 from bagpipe_hpc.config_file import load_config
 from bagpipe_hpc.config_reference import annotated_toml, markdown
 from bagpipe_hpc.errors import BagpipeError, ConfigError
@@ -59,19 +59,19 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
-    inputs = expand_inputs(arguments.input)
-
     from data_prep.prepare import PrepareSettings, prepare_clicks
 
     settings = PrepareSettings(
+        source_format=arguments.format,
         min_count=arguments.min_count or _DEFAULT_MIN_COUNT,
         max_rows_per_table=arguments.max_rows_per_table,
         rows_per_shard=arguments.rows_per_shard,
         test_fraction=arguments.test_fraction,
         compression=arguments.compression,
+        chunk_checksums=arguments.chunk_checksums,
         skip_bad_rows=arguments.skip_bad_rows,
     )
-    prepare_clicks(inputs, arguments.output, settings, progress=_print_progress)
+    prepare_clicks(arguments.input, arguments.output, settings, progress=_print_progress)
     return 0
 
 
@@ -141,7 +141,7 @@ def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     prepare = _add(commands, "prepare", _prepare, "turn raw clicks into checksummed shards for training")
     prepare.add_argument("--format", choices=["criteo"], default="criteo", help="format of the input (default: criteo)")
     prepare.add_argument(
-        "--input", nargs="+", required=True, metavar="FILE", help="files or glob patterns, in this order"
+        "--input", nargs="+", required=True, metavar="FILE", help="files or glob patterns, in time order"
     )
     prepare.add_argument("--output", type=Path, required=True, metavar="DIR", help="shard directory to write")
     sizes = prepare.add_mutually_exclusive_group()
@@ -160,6 +160,7 @@ def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
         help="last part of the rows, for tests (default: 0.1)",
     )
     prepare.add_argument("--compression", choices=["lzf", "gzip", "none"], default="lzf", help="(default: lzf)")
+    prepare.add_argument("--chunk-checksums", action="store_true", help="let HDF5 check every chunk that it reads")
     prepare.add_argument(
         "--skip-bad-rows", type=count, default=0, metavar="N", help="skip up to N malformed rows (default: 0)"
     )

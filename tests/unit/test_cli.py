@@ -87,7 +87,7 @@ def usage_error(*argv: str) -> int | str | None:
         (["keys"], 0),
         (["fly"], 2),
         (["train", "absent.toml"], 2),
-        (["prepare", "--input", "absent.tsv", "--output", "shards"], 2),
+        (["prepare", "--input", "absent.tsv"], 2),
     ],
 )
 def test_help_and_mistakes_import_nothing_heavy(argv: list[str], code: int) -> None:
@@ -134,21 +134,32 @@ def test_generate_passes_its_arguments_on(recorder: Recorder) -> None:
     assert recorder.calls == [(10, Path("x.tsv.gz"), {"seed": 3, "zipf": 1.5})]
 
 
-def test_prepare_expands_patterns_in_order(recorder: Recorder, tmp_path: Path) -> None:
-    for name in ("day_1", "day_0", "extra[1]"):
-        (tmp_path / name).touch()
+def test_prepare_passes_its_arguments_on(recorder: Recorder) -> None:
     recorder.replace("data_prep.prepare", prepare_clicks=recorder.record(), PrepareSettings=SimpleNamespace)
-    inputs = [str(tmp_path / "extra[1]"), str(tmp_path / "day_*")]
-    assert cli.main(["prepare", "--input", *inputs, "--output", "shards", "--max-rows-per-table", "100"]) == 0
-    [(files, output, settings, _)] = recorder.calls
-    assert [path.name for path in files] == ["extra[1]", "day_0", "day_1"]
-    assert output == Path("shards")
-    assert (settings.max_rows_per_table, settings.test_fraction, settings.compression) == (100, 0.1, "lzf")
+    sizes = ["--max-rows-per-table", "100", "--rows-per-shard", "8192", "--test-fraction", "0"]
+    storage = ["--compression", "none", "--chunk-checksums", "--skip-bad-rows", "3"]
+    assert cli.main(["prepare", "--input", "extra.tsv", "day_*", "--output", "shards", *sizes, *storage]) == 0
+    [(inputs, output, settings, _)] = recorder.calls
+    assert (inputs, output) == (["extra.tsv", "day_*"], Path("shards"))
+    assert settings == SimpleNamespace(
+        source_format="criteo",
+        min_count=2,
+        max_rows_per_table=100,
+        rows_per_shard=8192,
+        test_fraction=0.0,
+        compression="none",
+        chunk_checksums=True,
+        skip_bad_rows=3,
+    )
 
 
-def test_prepare_names_a_pattern_without_files(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["prepare", "--input", "absent_*", "--output", "shards"]) == 2
-    assert capsys.readouterr().err.startswith("bagpipe: error: --input absent_*: no such file; ")
+def test_the_defaults_of_prepare_are_those_of_its_settings(recorder: Recorder) -> None:
+    from data_prep.prepare import PrepareSettings
+
+    recorder.replace("data_prep.prepare", prepare_clicks=recorder.record(), PrepareSettings=PrepareSettings)
+    assert cli.main(["prepare", "--input", "day_*", "--output", "shards"]) == 0
+    [(_, _, settings, _)] = recorder.calls
+    assert settings == PrepareSettings()
 
 
 @pytest.mark.parametrize("code", [0, 3])
