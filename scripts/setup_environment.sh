@@ -13,9 +13,10 @@
 # ${XDG_CACHE_HOME:-~/.cache}/bagpipe_hpc, so another checkout need not build it again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-root=$PWD
+root=$(pwd -P)
 
 venv=${1:-.venv}
+PATH=${PATH//"$root/$venv/bin:"/} # make puts it there, and it may be half made
 mpi=${MPI:-mpich}
 torch=${TORCH:-torch==2.13.0}
 read -ra torch_words <<<"$torch"
@@ -38,8 +39,8 @@ quiet_pip() {
 find_python() {
   local candidate
   for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
-    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-      command -v "$candidate"
+    # Of an active virtual environment, the Python that it was made from: the environment may be about to be replaced.
+    if "$candidate" -c 'import sys; sys.exit(1) if sys.version_info < (3, 11) else print(sys._base_executable)' 2>/dev/null; then
       return
     fi
   done
