@@ -1,0 +1,154 @@
+"""Dense weights and the dense optimizer's state in one HDF5 file, bit for bit and without pickling.
+
+A state is a tree of dicts, lists and tuples. Its tensors become datasets under readable names, such as
+`model/top.0.weight` and `optimizer/state/0/exp_avg`; the tree itself, with its plain values, is JSON in the scalar
+dataset `tree`. Nothing in the file can run code when it is read.
+"""
+
+import json
+import math
+import reprlib
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import h5py
+import numpy as np
+import torch
+
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset
+
+_STORED_AS: dict[torch.dtype, str] = {
+    torch.float64: "<f8",
+    torch.float32: "<f4",
+    torch.float16: "<f2",
+    torch.bfloat16: "<i2",  # HDF5 has no such type: its bits are kept in an integer
+    torch.int64: "<i8",
+    torch.int32: "<i4",
+    torch.int16: "<i2",
+    torch.int8: "|i1",
+    torch.uint8: "|u1",
+    torch.bool: "|u1",
+}
+_BENDING_NAMES = {"": "%", ".": "%2E"}
+_DTYPE_NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in _STORED_AS}
+
+
+def write_dense_file(path: Path, model_state: dict[str, Any], optimizer_state: dict[str, Any]) -> None:
+    """Write what `state_dict()` of a module and of a `torch.optim` optimizer give.
+
+    Args:
+        path: the file, replaced if it exists.
+        model_state: tensors by parameter name, on any device.
+        optimizer_state: tensors, numbers, strings, booleans and None in dicts, lists and tuples.
+
+    Raises:
+        TypeError: a state holds something else; the message says where.
+    """
+    with h5py.File(path, "w", locking=False) as file:
+        tree = {
+            "model": _encode(file, "model", model_state),
+            "optimizer": _encode(file, "optimizer", optimizer_state),
+        }
+        # A dataset, since attributes are limited to 64 KiB.
+        file["tree"] = np.frombuffer(json.dumps(tree, allow_nan=False).encode(), np.uint8)
+
+
+def read_dense_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The states of the model and of its optimizer, equal to what was written; tensors are on the CPU.
+
+    Raises:
+        CheckpointError: the file is absent, damaged or malformed.
+    """
+    with open_plain(path) as file:
+        dataset = plain_dataset(file, "tree")
+        with errors_name(path):
+            text = dataset[()].tobytes()
+        try:
+            tree = json.loads(text)
+            states = _decode(file, tree["model"]), _decode(file, tree["optimizer"])
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise CheckpointError(f"{path}: its tree is malformed ({error!r}); use another checkpoint") from None
+    for state in states:
+        if not isinstance(state, dict):
+            raise CheckpointError(f"{path}: holds {reprlib.repr(state)} for a state; use another checkpoint")
+    return states
+
+
+def _encode(file: h5py.File, path: str, value: object) -> Any:
+    """A node of the tree as JSON; containers and what JSON lacks are written as `{kind: contents}`."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else {"float": str(value)}
+        case torch.Tensor():
+            _write_tensor(file, path, value)
+            return {"tensor": path}
+        case dict():
+            return {"dict": [[_key(path, key), _encode(file, _member(path, key), item)] for key, item in value.items()]}
+        case list() | tuple():
+            kind = "list" if isinstance(value, list) else "tuple"
+            return {kind: [_encode(file, _member(path, number), item) for number, item in enumerate(value)]}
+    raise TypeError(
+        f"{path} is a {type(value).__name__}: a state may hold tensors, numbers, strings, booleans, None, dicts, lists "
+        "and tuples"
+    )
+
+
+def _decode(file: h5py.File, node: Any) -> Any:
+    """The inverse of `_encode`."""
+    if not isinstance(node, dict):
+        if isinstance(node, list):
+            raise TypeError(f"a bare list {reprlib.repr(node)}")
+        return node
+    ((kind, contents),) = node.items()
+    match kind:
+        case "float":
+            return float(contents)
+        case "tensor":
+            return _read_tensor(file, contents)
+        case "dict":
+            return {key: _decode(file, item) for key, item in contents}
+        case "list":
+            return [_decode(file, item) for item in contents]
+        case "tuple":
+            return tuple(_decode(file, item) for item in contents)
+    raise KeyError(kind)
+
+
+def _write_tensor(file: h5py.File, path: str, tensor: torch.Tensor) -> None:
+    stored_as = _STORED_AS.get(tensor.dtype)
+    if stored_as is None or tensor.layout != torch.strided:
+        raise TypeError(f"{path} is a {tensor.layout} tensor of {tensor.dtype}: use one of {', '.join(_DTYPE_NAMES)}")
+    plain = tensor.detach().cpu().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        plain = plain.view(torch.int16)
+    dataset = file.create_dataset(path, data=plain.numpy().astype(stored_as, copy=False))
+    dataset.attrs["dtype"] = str(tensor.dtype).removeprefix("torch.")
+
+
+def _read_tensor(file: h5py.File, path: object) -> torch.Tensor:
+    if not isinstance(path, str):
+        raise TypeError(f"a tensor at {reprlib.repr(path)}")
+    dataset = plain_dataset(file, path)
+    dtype = _DTYPE_NAMES.get(dataset.attrs.get("dtype"))
+    if dtype is None or dataset.dtype != np.dtype(_STORED_AS[dtype]):
+        raise TypeError(f"{path} is {dataset.dtype} with dtype = {dataset.attrs.get('dtype')!r}")
+    # `[()]` gives a scalar, not an array, where there are no dimensions.
+    with errors_name(file.filename):
+        plain = torch.from_numpy(np.array(dataset[()], dtype=dataset.dtype.newbyteorder("=")))
+    return plain.view(torch.bfloat16) if dtype == torch.bfloat16 else plain.to(dtype)
+
+
+def _key(path: str, key: object) -> str | int:
+    if isinstance(key, bool) or not isinstance(key, str | int):
+        raise TypeError(f"{path} has the key {key!r}: keys must be strings or whole numbers")
+    return key
+
+
+def _member(path: str, key: object) -> str:
+    """HDF5 path of a member; what would end or bend the path is percent-encoded."""
+    name = quote(str(key), safe="")
+    return f"{path}/{_BENDING_NAMES.get(name, name)}"

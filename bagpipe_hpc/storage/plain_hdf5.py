@@ -1,0 +1,76 @@
+"""HDF5 files whose datasets lie in them in full, uncompressed: opened, and refused where they are anything else.
+
+HDF5 can point a name at another file or promise terabytes that were never written. A checkpoint needs neither, and a
+damaged or hostile one must not make its reader open other files or run out of memory.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+
+from bagpipe_hpc.errors import CheckpointError
+
+
+def open_plain(path: Path) -> h5py.File:
+    """Open a file of a checkpoint for reading; the caller closes it.
+
+    Raises:
+        CheckpointError: it is absent or is no HDF5 file; the message names it.
+    """
+    if not path.is_file():
+        raise CheckpointError(f"{path}: is absent; the checkpoint is incomplete, use another one")
+    with errors_name(path):
+        # The files never change once a checkpoint is complete, and some parallel file systems refuse locks.
+        return h5py.File(path, "r", locking=False)
+
+
+@contextmanager
+def errors_name(path: str | Path) -> Iterator[None]:
+    """Turn what HDF5 raises about a damaged file into a `CheckpointError` that names it; put nothing else inside."""
+    try:
+        yield
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        raise CheckpointError(f"{path}: cannot be read as HDF5 ({error}); use another checkpoint") from None
+
+
+def plain_dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    """The dataset of that name, whose every value is stored inside this very file.
+
+    Raises:
+        CheckpointError: there is no such dataset, or it is compressed, virtual, in another file or not fully stored.
+    """
+    member: h5py.Group | h5py.Dataset = file
+    for part in name.split("/"):
+        link = member.get(part, getlink=True) if part and isinstance(member, h5py.Group) else None
+        if not isinstance(link, h5py.HardLink):
+            raise CheckpointError(f"{file.filename}: has no dataset {name}; use another checkpoint")
+        member = member[part]
+    if not isinstance(member, h5py.Dataset) or not _is_stored_in_full(member):
+        raise CheckpointError(
+            f"{file.filename}: {name} is no dataset that is stored in full, uncompressed, inside this file; "
+            "use another checkpoint"
+        )
+    return member
+
+
+def require_attributes(file: h5py.File, expected: dict[str, int]) -> None:
+    """Check whole-number attributes of a file.
+
+    Raises:
+        CheckpointError: one is absent or has another value.
+    """
+    for name, value in expected.items():
+        found = file.attrs.get(name)
+        if found is None or getattr(found, "shape", ()) != () or found != value:
+            raise CheckpointError(
+                f"{file.filename}: attribute {name} = {found!r}: must be {value}, as the manifest says; "
+                "use another checkpoint"
+            )
+
+
+def _is_stored_in_full(dataset: h5py.Dataset) -> bool:
+    if dataset.shape is None or dataset.chunks is not None or dataset.is_virtual or dataset.external:
+        return False
+    return bool(dataset.id.get_storage_size() == dataset.size * dataset.dtype.itemsize)

@@ -1,0 +1,65 @@
+"""Small checkpoints for tests."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bagpipe_hpc.row_partition import RoundRobinPartition
+from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest
+from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
+
+
+def sample_records(table_rows: tuple[int, ...], columns: int, seed: int = 0) -> NDArray[np.float32]:
+    """Rows of all tables in order, float32 `[rows, columns]`, any bits but NaN and infinity."""
+    bits = np.random.default_rng(seed).integers(0, 2**32, (sum(table_rows), columns), np.uint32)
+    records = bits.view(np.float32)
+    return np.where(np.isfinite(records), records, np.float32(1.5))
+
+
+def trained_dense(seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The states of a small model and its optimizer after a step."""
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    return model.state_dict(), optimizer.state_dict()
+
+
+def write_checkpoint(
+    output: Path,
+    records: NDArray[np.float32],
+    table_rows: tuple[int, ...],
+    *,
+    servers: int = 1,
+    state_columns: int = 1,
+    step: int = 100,
+    row_optimizer: str = "rowwise_adagrad",
+    dense: tuple[dict[str, Any], dict[str, Any]] | None = None,
+) -> Path:
+    """Write a checkpoint of these rows as so many servers would; gives its directory."""
+    partition = RoundRobinPartition(len(records), servers)
+    embedding_dim = records.shape[1] - state_columns
+    writer = CheckpointWriter(output, step)
+    files = [
+        writer.write_rows(server, partition, records[server::servers], embedding_dim)
+        for server in reversed(range(servers))
+    ]
+    files.append(writer.write_dense(*(dense or trained_dense())))
+    manifest = CheckpointManifest(
+        step=step,
+        epoch=1,
+        epoch_step=20,
+        seed=7,
+        table_rows=table_rows,
+        embedding_dim=embedding_dim,
+        row_optimizer=row_optimizer,
+        row_state_columns=state_columns,
+        servers=servers,
+        files=tuple(files),
+        config={"train": {"seed": 7}},
+    )
+    return writer.commit(manifest)
