@@ -59,7 +59,6 @@ $(RUN)/clicks.tsv: | setup
 
 $(RUN)/prepared: $(CLICKS) | setup
 	@mkdir -p $(@D)
-	rm -rf $(RUN)/shards
 	bagpipe prepare --format criteo --input '$(CLICKS)' --output $(RUN)/shards
 	@touch $@
 
