@@ -8,7 +8,7 @@ import gzip
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -147,7 +147,7 @@ def _require(holds: bool, argument: str, value: object, cure: str) -> None:
 
 
 @contextlib.contextmanager
-def _open_sink(path: Path, compressed: bool) -> Iterator[IO[bytes]]:
+def _open_sink(path: Path, compressed: bool) -> Iterator[BinaryIO | gzip.GzipFile]:
     with path.open("wb") as plain:
         if not compressed:
             yield plain

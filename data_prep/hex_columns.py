@@ -19,8 +19,8 @@ def _digit_pairs() -> NDArray[np.uint16]:
     digit = np.full(256, _NOT_HEX, dtype=np.uint16)
     for characters in (b"0123456789abcdef", b"0123456789ABCDEF"):
         digit[np.frombuffer(characters, dtype=np.uint8)] = np.arange(16)
-    characters = np.arange(1 << 16, dtype=np.uint16).view(np.uint8).reshape(-1, 2)
-    first, second = digit[characters[:, 0]], digit[characters[:, 1]]
+    pairs = np.arange(1 << 16, dtype=np.uint16).view(np.uint8).reshape(-1, 2)
+    first, second = digit[pairs[:, 0]], digit[pairs[:, 1]]
     return np.where((first == _NOT_HEX) | (second == _NOT_HEX), _NOT_HEX, first * 16 + second).astype(np.uint16)
 
 

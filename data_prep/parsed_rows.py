@@ -1,7 +1,7 @@
 """Parsed rows on disk, between the one pass over the text and the passes that count and write.
 
-Arrow files, uncompressed, so that they are memory-mapped and counted without a copy. They make a second, costly pass over
-(often compressed) text unnecessary, and they are what a killed preparation goes on from.
+Arrow files, uncompressed, so that they are memory-mapped and counted without a copy. They make a second, costly pass
+over (often compressed) text unnecessary, and they are what a killed preparation goes on from.
 """
 
 from collections.abc import Sequence
@@ -69,7 +69,7 @@ class ParsedRows:
 
 
 def _map_part(path: Path, column: str | None = None) -> pa.Table:
-    """A part, or one column of it, mapped into memory. The mapping outlives the closed file as long as the table does."""
+    """A part, or one column of it, mapped into memory. The mapping lives as long as the table; the open file does not."""
     try:
         with pa.memory_map(str(path)) as file:
             schema = pa.ipc.open_file(file).schema

@@ -1,4 +1,4 @@
-"""How far a preparation has come: `preparation.json` in the output folder, so that a killed one goes on where it was."""
+"""How far a preparation has come: `preparation.json` in the output folder, from which a killed one goes on."""
 
 import json
 import shutil

@@ -1,7 +1,7 @@
 """`bagpipe prepare`: raw clicks to shards, in one pass over the text and two over the parsed rows.
 
-1. Parse the text into parts (`parsed_rows`), 2. build each column's vocabulary from the training rows, 3. write the shards;
-last comes the manifest. Every part and shard is noted in `preparation.json` when it is finished.
+First the text is parsed into parts (`parsed_rows`), then each column's vocabulary is built from the training rows, then
+the shards are written; the manifest comes last. `preparation.json` notes every part and shard that is finished.
 """
 
 import errno
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
@@ -276,7 +277,7 @@ def _plan_shards(split: str, first: int, last: int, rows_per_shard: int) -> Iter
 def _encode(pieces: Sequence[pa.RecordBatch], rows: int, id_maps: Sequence[IdMap], sparse_dtype: type) -> Samples:
     """Samples of parsed rows: dense float32 `[rows, 13]`, ids `[rows, 26]`, labels uint8 `[rows]`."""
     dense = np.empty((rows, len(criteo.INTEGER_NAMES)), dtype=np.float32)
-    sparse = np.empty((rows, len(id_maps)), dtype=sparse_dtype)
+    sparse: NDArray[np.int32] | NDArray[np.int64] = np.empty((rows, len(id_maps)), dtype=sparse_dtype)
     label = np.empty(rows, dtype=np.uint8)
     at = 0
     for piece in pieces:

@@ -51,10 +51,10 @@ def write_shard(
             first = 0
             for dense, sparse, label in sample_blocks:
                 if first == 0:
-                    options = _dataset_options(compression, chunk_checksums)
                     for name, values in (("dense", dense), ("sparse", sparse), ("label", label)):
                         shape = (rows, *values.shape[1:])
                         chunks = (min(rows, CHUNK_ROWS), *values.shape[1:])
+                        options = _dataset_options(name, compression, chunk_checksums)
                         file.create_dataset(name, shape, values.dtype, chunks=chunks, **options)
                 last = first + len(label)
                 file["dense"][first:last] = dense
@@ -67,11 +67,12 @@ def write_shard(
         return ShardInfo(path.name, rows, positives, partial.stat().st_size, file_sha256(partial))
 
 
-def _dataset_options(compression: str, chunk_checksums: bool) -> dict[str, Any]:
+def _dataset_options(dataset: str, compression: str, chunk_checksums: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"fletcher32": chunk_checksums, "track_times": False}
     if compression != "none":
-        # Shuffling puts the high bytes of ids, mostly zeros, side by side: smaller files in less time.
-        options |= {"compression": compression, "shuffle": True}
+        # Shuffling puts the high bytes of ids, mostly zeros, side by side. Dense features, logarithms of small counts, are
+        # few distinct values that compress better whole.
+        options |= {"compression": compression, "shuffle": dataset == "sparse"}
     if compression == "gzip":
         options["compression_opts"] = 1
     return options
