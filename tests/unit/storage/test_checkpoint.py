@@ -127,10 +127,13 @@ def test_where_there_is_no_checkpoint_the_error_says_so(tmp_path: Path) -> None:
         load_checkpoint(tmp_path)
 
 
+# Python warns of a fork beside torch's threads; the child touches no tensor arithmetic.
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("moment", ["rows", "dense", "digest", "manifest", "rename"])
 def test_a_kill_at_any_moment_leaves_the_earlier_checkpoint(tmp_path: Path, moment: str) -> None:
     records = sample_records((4,), 2)
     earlier = write_checkpoint(tmp_path, records, (4,), step=1)
+    dense = trained_dense()
     process = os.fork()
     if process == 0:
         with pytest.MonkeyPatch.context() as patch:
@@ -143,7 +146,7 @@ def test_a_kill_at_any_moment_leaves_the_earlier_checkpoint(tmp_path: Path, mome
                 "rename": "pathlib.Path.rename",
             }[moment]
             patch.setattr(target, lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL))
-            write_checkpoint(tmp_path, records, (4,), step=2, servers=2)
+            write_checkpoint(tmp_path, records, (4,), step=2, servers=2, dense=dense)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
     assert find_checkpoints(tmp_path) == [earlier]
