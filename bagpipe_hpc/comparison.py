@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.inspection.text_table import aligned
 from bagpipe_hpc.row_partition import table_offsets
 from bagpipe_hpc.storage.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.row_file import chunk_rows
@@ -108,16 +109,13 @@ class Comparison:
             *(_row(part) for part in (all_tables, *self.parts)),
             *(_row(table, indent="  ") for table in self.tables if table.differing),
         ]
-        widths = [max(len(row[column]) for row in rows) for column in range(4)]
         lines = [f"first   {self.first}", f"second  {self.second}"]
         if self.steps[0] != self.steps[1]:
             lines.append(f"The first is of step {self.steps[0]}, the second of step {self.steps[1]}.")
         equal = sum(table.differing == 0 for table in self.tables)
         lines += [
             "",
-            *("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows),
-        ]
-        lines += [
+            *aligned(rows),
             "",
             f"{equal} of {len(self.tables)} embedding tables are equal; largest difference {self.largest():.6g}",
         ]

@@ -123,6 +123,11 @@ def load_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(directory, load_checkpoint_manifest(directory / MANIFEST_FILE))
 
 
+def is_checkpoint(path: Path) -> bool:
+    """Whether a folder is meant to be a checkpoint, be it complete or not: by its name, or by its dense file."""
+    return path.is_dir() and (path.name.startswith("step-") or (path / DENSE_FILE).exists())
+
+
 def find_checkpoints(output: Path) -> list[Path]:
     """Directories of the complete checkpoints of a run's output folder, by step, the newest last."""
     folder = output / CHECKPOINTS_FOLDER

@@ -1,0 +1,90 @@
+"""Describes a checkpoint."""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.inspection.text_table import aligned, flattened, size_text
+from bagpipe_hpc.row_partition import table_offsets
+from bagpipe_hpc.storage.checkpoint import Checkpoint
+from bagpipe_hpc.storage.row_file import RowFiles, chunk_rows
+
+
+def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> str:
+    """Where training stood, tables, files and settings; with `verify` checksums and what the weights are like."""
+    manifest = checkpoint.manifest
+    checked = _checked_files(checkpoint, verify)
+    faults = sum(state not in ("as written", "size as written") for _, _, state in checked)
+    what = "contents" if verify else "sizes only"
+    facts = [
+        ("step", str(manifest.step)),
+        ("next batch", f"{manifest.epoch_step} of epoch {manifest.epoch}, both from 0"),
+        ("seed", str(manifest.seed)),
+        (
+            "embedding tables",
+            f"{len(manifest.table_rows)} of {manifest.total_rows} rows, {manifest.embedding_dim} wide",
+        ),
+        ("row optimizer", f"{manifest.row_optimizer}, {manifest.row_state_columns} state columns"),
+        ("servers", str(manifest.servers)),
+        ("size", size_text(manifest.total_bytes)),
+        ("files", f"{faults or 'none'} of {len(checked)} damaged or absent ({what} checked)"),
+    ]
+    lines = [f"checkpoint {checkpoint.directory}", "", *aligned(facts), ""]
+    lines += [*aligned([("file", "bytes", "state"), *checked], right=(1,)), ""]
+    lines += [*_tables(checkpoint, summarise=verify and not faults), ""]
+    return "\n".join([*lines, *aligned([("setting", "value"), *flattened(manifest.config)])])
+
+
+def _checked_files(checkpoint: Checkpoint, verify: bool) -> list[tuple[str, str, str]]:
+    """Name, size and state of each file."""
+    rows = []
+    for info in sorted(checkpoint.manifest.files, key=lambda info: info.file):
+        try:
+            checkpoint.verify_file(info, quick=not verify)
+            state = "as written" if verify else "size as written"
+        except CheckpointError as error:
+            state = str(error).removeprefix(f"{checkpoint.directory / info.file}: ")
+        rows.append((info.file, str(info.bytes), state))
+    return rows
+
+
+def _tables(checkpoint: Checkpoint, summarise: bool) -> list[str]:
+    """Rows of each table, and what its weights are like."""
+    bounds = list(pairwise(table_offsets(checkpoint.manifest.table_rows).tolist()))
+    rows = [(str(table), str(end - begin)) for table, (begin, end) in enumerate(bounds)]
+    if not summarise:
+        return aligned([("table", "rows"), *rows], right=(0, 1))
+    heading = ("table", "rows", "root mean square", "largest", "not finite")
+    with checkpoint.open_rows() as files:
+        summaries = [_summary(files, checkpoint, begin, end) for begin, end in bounds]
+    return aligned([heading, *((*row, *summary) for row, summary in zip(rows, summaries, strict=True))], right=range(5))
+
+
+@dataclass
+class _Weights:
+    """Running summary of the weights of a table."""
+
+    square_sum: float = 0.0
+    largest: float = 0.0
+    finite: int = 0
+    not_finite: int = 0
+
+    def add(self, weights: NDArray[np.float32]) -> None:
+        finite = weights[np.isfinite(weights)].astype(np.float64)
+        self.square_sum += float(np.dot(finite, finite))
+        self.largest = max(self.largest, float(np.abs(finite).max(initial=0.0)))
+        self.finite += finite.size
+        self.not_finite += weights.size - finite.size
+
+
+def _summary(files: RowFiles, checkpoint: Checkpoint, begin: int, end: int) -> tuple[str, str, str]:
+    """Root mean square and largest absolute value of the finite weights of some rows, and the number of others."""
+    step, weights = chunk_rows(checkpoint.manifest.record_columns), _Weights()
+    for first in range(begin, end, step):
+        weights.add(files.read(first, min(first + step, end))[:, : checkpoint.manifest.embedding_dim])
+    mean_square = weights.square_sum / max(1, weights.finite)
+    return f"{math.sqrt(mean_square):.6g}", f"{weights.largest:.6g}", str(weights.not_finite)

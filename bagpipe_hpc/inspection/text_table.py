@@ -1,0 +1,43 @@
+"""Aligned plain text for a terminal."""
+
+from collections.abc import Sequence
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
+    """Lines of a table whose columns start below each other.
+
+    Args:
+        rows: texts of equally many columns each, the headings first where there are any.
+        right: columns whose texts end below each other, as numbers should.
+    """
+    rows = [[printable(text) for text in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def printable(text: str) -> str:
+    """The text with line breaks and terminal controls escaped: it may come from a file that a stranger wrote."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def size_text(size_bytes: int) -> str:
+    """A size in the largest unit of which there is at least one, such as `1.5 GiB`."""
+    unit = min(max(size_bytes.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    return f"{size_bytes} bytes" if unit == 0 else f"{size_bytes / 1024**unit:.1f} {_UNITS[unit]}"
+
+
+def flattened(settings: object, prefix: str = "") -> list[tuple[str, str]]:
+    """Nested settings as rows of `section.field` and value."""
+    if isinstance(settings, dict) and settings:
+        return [
+            row for key, value in settings.items() for row in flattened(value, f"{prefix}.{key}" if prefix else key)
+        ]
+    return [(prefix, repr(settings))]
