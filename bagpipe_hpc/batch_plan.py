@@ -78,6 +78,10 @@ class SharedPlan(PlanRecord):
     """Group that must be retired on every trainer before rows of this batch are fetched; 0 waits for nothing."""
     retire_group: int
     """Group whose write-backs are in this plan and start after this batch's update; 0 for none."""
+    unique_rows: int
+    """Unique rows of the global batch."""
+    fetched_rows: int
+    """How many of them were absent and are fetched, by all trainers or by one."""
     now_slots: Int32s
     """Slots of the rows that the next batch uses: reduced before it starts."""
     later_slots: Int32s

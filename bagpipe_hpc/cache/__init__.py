@@ -1,0 +1,1 @@
+"""Rows on one device, and how they are updated."""

@@ -1,0 +1,1 @@
+"""Row operations on one device."""

@@ -70,8 +70,8 @@ def write_shard(
 def _dataset_options(dataset: str, compression: str, chunk_checksums: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"fletcher32": chunk_checksums, "track_times": False}
     if compression != "none":
-        # Shuffling puts the high bytes of ids, mostly zeros, side by side. Dense features, logarithms of small counts, are
-        # few distinct values that compress better whole.
+        # Shuffling puts the high bytes of ids, mostly zeros, side by side. Dense features, logarithms of small counts,
+        # are few distinct values that compress better whole.
         options |= {"compression": compression, "shuffle": dataset == "sparse"}
     if compression == "gzip":
         options["compression_opts"] = 1

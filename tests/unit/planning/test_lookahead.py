@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_executor import Executor, Violation, train_plainly
+from tests.unit.planning.plan_executor import Executor, Violation, train_plainly
 
 from bagpipe_hpc.planning.capacity import fit_window, measure_need
 from bagpipe_hpc.planning.lookahead import SEVERAL, LookaheadPlanner

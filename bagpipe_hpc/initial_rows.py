@@ -1,0 +1,38 @@
+"""First values of embedding rows: a pure function of (seed, table, id), so they do not depend on who holds the row."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def initial_weights(
+    rows: NDArray[np.int64], table_offsets: NDArray[np.int64], embedding_dim: int, seed: int
+) -> NDArray[np.float32]:
+    """Uniform weights between -1/sqrt(n) and 1/sqrt(n), n the rows of the table, as in the published DLRM.
+
+    Args:
+        rows: global rows `[N]`.
+        table_offsets: first global row of each table, and the end, int64 `[tables + 1]`.
+        embedding_dim: width D.
+        seed: the run's seed.
+
+    Returns:
+        float32 `[N, D]`.
+    """
+    tables = np.searchsorted(table_offsets, rows, side="right") - 1
+    ids = rows - table_offsets[tables]
+    with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is the point
+        keys = _mix(_mix(np.uint64(seed) + tables.astype(np.uint64) * _GOLDEN) + ids.astype(np.uint64) * _GOLDEN)
+        values = _mix(keys[:, None] + np.arange(1, embedding_dim + 1, dtype=np.uint64) * _GOLDEN)
+    unit = (values >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1.0)  # [-1, 1)
+    bound = (1.0 / np.sqrt(np.diff(table_offsets))).astype(np.float32)
+    weights: NDArray[np.float32] = unit * bound[tables][:, None]
+    return weights
+
+
+def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The output function of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014)."""
+    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return state ^ (state >> np.uint64(31))

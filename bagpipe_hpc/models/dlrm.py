@@ -1,0 +1,72 @@
+"""The dense half of DLRM (Naumov et al. 2019, arXiv 1906.00091): everything but the embedding tables.
+
+Legend: `B` samples, `N` dense features, `F` sparse features, `D` embedding width.
+"""
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from bagpipe_hpc.config import ModelConfig
+
+
+class DLRM(nn.Module):
+    """Bottom MLP over the dense features, dot interactions with the embedding rows, top MLP to a logit.
+
+    Args:
+        config: widths.
+        dense_features: number N.
+        sparse_features: number F.
+        seed: of the first weights, which are drawn on the CPU and so are the same on every device and trainer.
+    """
+
+    def __init__(self, config: ModelConfig, dense_features: int, sparse_features: int, seed: int) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        vectors = sparse_features + 1
+        interactions = vectors * (vectors - 1) // 2
+        width = config.embedding_dim
+        self.bottom = _mlp([dense_features, *config.bottom_mlp, width], generator, last_is_linear=False)
+        self.top = _mlp([width + interactions, *config.top_mlp, 1], generator, last_is_linear=True)
+        first, second = torch.tril_indices(vectors, vectors, offset=-1)
+        self.register_buffer("pair_index", first * vectors + second, persistent=False)
+
+    def forward(self, dense: Tensor, embeddings: Tensor) -> Tensor:
+        """Logits of a click.
+
+        Args:
+            dense: float32 `[B, N]`.
+            embeddings: float32 `[B, F, D]`.
+
+        Returns:
+            float32 `[B]`.
+        """
+        bottom = self.bottom(dense)
+        vectors = torch.cat((bottom.unsqueeze(1), embeddings), dim=1)
+        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
+        pairs = products.index_select(1, self.get_buffer("pair_index"))
+        logits: Tensor = self.top(torch.cat((bottom, pairs), dim=1))
+        return logits.squeeze(1)
+
+
+def _mlp(widths: list[int], generator: torch.Generator, *, last_is_linear: bool) -> nn.Sequential:
+    """Linear layers with ReLU between, first weights as in the published DLRM: normal, scaled by fan-in and fan-out."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in pairwise(widths):
+        linear = nn.Linear(inputs, outputs)
+        with torch.no_grad():
+            linear.weight.normal_(0.0, math.sqrt(2.0 / (inputs + outputs)), generator=generator)
+            linear.bias.normal_(0.0, math.sqrt(1.0 / outputs), generator=generator)
+        layers += [linear, nn.ReLU()]
+    return nn.Sequential(*(layers[:-1] if last_is_linear else layers))
+
+
+def click_loss(logits: Tensor, labels: Tensor, batch_samples: int) -> Tensor:
+    """A slice's share of the global batch's mean binary cross-entropy: float32 `[B]` each, to a scalar.
+
+    Dividing by the size of the whole batch, not of the slice, gives every trainer gradients that simply add up.
+    """
+    loss = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+    return loss / batch_samples

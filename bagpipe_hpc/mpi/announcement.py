@@ -1,0 +1,81 @@
+"""How the ranks wait for the oracle's preparations, which may take as long as the data is large.
+
+The oracle sends a sign of life every few seconds, then the outcome; so a wait without limit still notices a stopped oracle.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from mpi4py import MPI
+
+from bagpipe_hpc.errors import BagpipeError
+from bagpipe_hpc.mpi.communicators import ORACLE_RANK
+from bagpipe_hpc.mpi.waiting import wait_until
+
+_TAG_ALIVE = 11
+_TAG_READY = 12
+_TAG_FAILED = 13
+_ALIVE_EVERY_S = 2.0
+
+_Outcome = TypeVar("_Outcome")
+
+
+class PreparationError(BagpipeError):
+    """The oracle's preparations failed; the oracle itself tells the user why."""
+
+
+def announce(comm: MPI.Comm, prepare: Callable[[], _Outcome]) -> _Outcome:
+    """On the oracle: run `prepare` and send its outcome (picklable) to all ranks.
+
+    Raises:
+        BagpipeError: whatever `prepare` raises; the other ranks are told.
+    """
+    others = [rank for rank in range(comm.Get_size()) if rank != ORACLE_RANK]
+    finished = threading.Event()
+
+    def show_life() -> None:
+        while not finished.wait(_ALIVE_EVERY_S):
+            for rank in others:
+                comm.send(None, dest=rank, tag=_TAG_ALIVE)
+
+    thread = threading.Thread(target=show_life, name="signs of life", daemon=True)
+    thread.start()
+    try:
+        outcome = prepare()
+    except BagpipeError:
+        finished.set()
+        thread.join()
+        for rank in others:
+            comm.send(None, dest=rank, tag=_TAG_FAILED)
+        raise
+    finished.set()
+    thread.join()
+    for rank in others:
+        comm.send(outcome, dest=rank, tag=_TAG_READY)
+    return outcome
+
+
+def await_announcement(comm: MPI.Comm, timeout_s: float) -> Any:
+    """On all other ranks: what the oracle's `prepare` returned.
+
+    Args:
+        comm: as given to `announce`.
+        timeout_s: longest time without a sign of life.
+
+    Raises:
+        PreparationError: the preparations failed.
+        WaitTimeoutError: the oracle fell silent.
+    """
+    while True:
+        status = MPI.Status()
+        wait_until(
+            lambda status=status: comm.Iprobe(source=ORACLE_RANK, tag=MPI.ANY_TAG, status=status),
+            "the oracle to prepare the run",
+            timeout_s,
+        )
+        outcome = comm.recv(source=ORACLE_RANK, tag=status.Get_tag())
+        if status.Get_tag() == _TAG_FAILED:
+            raise PreparationError("the oracle could not prepare the run")
+        if status.Get_tag() == _TAG_READY:
+            return outcome

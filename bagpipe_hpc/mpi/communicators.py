@@ -1,0 +1,88 @@
+"""The communicators of a job: the world is duplicated and split once, at start; everybody else gets them as arguments."""
+
+import socket
+from dataclasses import dataclass
+from types import TracebackType
+
+from mpi4py import MPI
+
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.role_layout import Role, RoleLayout
+
+ORACLE_RANK = 0
+"""Rank of the oracle in `world` and in `planning`."""
+
+
+@dataclass
+class Communicators:
+    """One rank's communicators, a context manager that frees them in reverse order.
+
+    Attributes:
+        layout: who is who.
+        role: what this rank does.
+        role_rank: its number among its role's ranks.
+        world: all ranks.
+        planning: the oracle (rank 0) and the trainers (1 + trainer); null on servers.
+        store: servers first, then trainers; null on the oracle.
+        trainers: trainers only, for reductions in the compute thread; null elsewhere. So are the next two.
+        movers: the trainers' movers, used by their second threads.
+        horovod: the trainers again, for Horovod's background thread.
+    """
+
+    layout: RoleLayout
+    role: Role
+    role_rank: int
+    world: MPI.Comm
+    planning: MPI.Comm
+    store: MPI.Comm
+    trainers: MPI.Comm
+    movers: MPI.Comm
+    horovod: MPI.Comm
+
+    @classmethod
+    def create(cls, layout: RoleLayout) -> "Communicators":
+        """Split the world by role. Collective over: all ranks.
+
+        Raises:
+            ConfigError: MPI was initialised without support for several threads.
+        """
+        if MPI.Query_thread() < MPI.THREAD_MULTIPLE:
+            raise ConfigError(
+                f"MPI gives thread level {MPI.Query_thread()}, below MPI_THREAD_MULTIPLE ({MPI.THREAD_MULTIPLE}): "
+                "use an MPI built with full thread support"
+            )
+        world = MPI.COMM_WORLD.Dup()
+        rank = world.Get_rank()
+        role = layout.role(rank)
+
+        def split(*roles: Role) -> MPI.Comm:
+            return world.Split(0 if role in roles else MPI.UNDEFINED, rank)
+
+        return cls(
+            layout=layout,
+            role=role,
+            role_rank=layout.role_rank(rank),
+            world=world,
+            planning=split(Role.ORACLE, Role.TRAINER),
+            store=split(Role.SERVER, Role.TRAINER),
+            trainers=split(Role.TRAINER),
+            movers=split(Role.TRAINER),
+            horovod=split(Role.TRAINER),
+        )
+
+    @property
+    def name(self) -> str:
+        """This rank as messages call it, such as `trainer 1 (world rank 4) on node7`."""
+        return f"{self.role.value} {self.role_rank} (world rank {self.world.Get_rank()}) on {socket.gethostname()}"
+
+    def __enter__(self) -> "Communicators":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Free all communicators. Collective over: all ranks; after an error the job is aborted instead."""
+        if error is None:
+            for comm in (self.horovod, self.movers, self.trainers, self.store, self.planning, self.world):
+                if comm != MPI.COMM_NULL:
+                    comm.Free()

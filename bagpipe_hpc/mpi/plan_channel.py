@@ -1,0 +1,135 @@
+"""Plans on the wire: the shared part is broadcast, each trainer's part is sent to it alone, and credits flow back.
+
+A credit says that a trainer has finished a plan. The oracle sends a plan only when it is less than `plans_ahead` plans
+away from the slowest trainer, so the memory on both sides is bounded whatever the speeds.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from bagpipe_hpc.batch_plan import BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.mpi.communicators import ORACLE_RANK
+from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
+
+_TAG_TRAINER_PLAN = 1
+_TAG_CREDIT = 2
+
+
+class PlanSender:
+    """The oracle's end.
+
+    Args:
+        comm: the planning communicator.
+        plans_ahead: most plans that may be under way between the oracle and the slowest trainer.
+        timeout_s: longest wait for a trainer to finish a plan.
+    """
+
+    def __init__(self, comm: MPI.Comm, plans_ahead: int, timeout_s: float) -> None:
+        self._comm = comm
+        self._plans_ahead = plans_ahead
+        self._timeout_s = timeout_s
+        self._sent = 0
+        self._credits = [0] * (comm.Get_size() - 1)
+        self._under_way: deque[tuple[list[MPI.Request], list[NDArray[np.uint8] | NDArray[np.int64]]]] = deque()
+
+    def send(self, plan: BatchPlan) -> None:
+        """Start sending a plan, once flow control allows it.
+
+        Raises:
+            WaitTimeoutError: a trainer did not finish an earlier plan in time.
+        """
+        wait_until(
+            self._may_send,
+            f"trainer {self._slowest()} to finish plan {self._credits[self._slowest()]}",
+            self._timeout_s,
+        )
+        shared = plan.shared.encode()
+        parts = [part.encode() for part in plan.trainers]
+        sizes = np.asarray([shared.size, *(part.size for part in parts)], dtype=np.int64)
+        requests = [self._comm.Ibcast(sizes, ORACLE_RANK), self._comm.Ibcast(shared, ORACLE_RANK)]
+        requests += [
+            self._comm.Isend(part, dest=1 + trainer, tag=_TAG_TRAINER_PLAN) for trainer, part in enumerate(parts)
+        ]
+        self._under_way.append((requests, [sizes, shared, *parts]))
+        self._sent += 1
+
+    def finish(self) -> None:
+        """Wait until every trainer has finished every plan, letting MPI make progress."""
+        last = self._sent
+        wait_until(
+            lambda: self._take_credits() and min(self._credits) >= last,
+            "the trainers to finish the last plans",
+            self._timeout_s,
+        )
+        for requests, _ in self._under_way:
+            wait_for_all(requests, "the last plans to be sent", self._timeout_s)
+        self._under_way.clear()
+
+    def _slowest(self) -> int:
+        return self._credits.index(min(self._credits))
+
+    def _may_send(self) -> bool:
+        self._take_credits()
+        while self._under_way and MPI.Request.Testall(self._under_way[0][0]):
+            self._under_way.popleft()
+        return self._sent < min(self._credits) + self._plans_ahead
+
+    def _take_credits(self) -> bool:
+        message = np.empty(1, dtype=np.int64)
+        for trainer in range(len(self._credits)):
+            while self._comm.Iprobe(source=1 + trainer, tag=_TAG_CREDIT):
+                self._comm.Recv(message, source=1 + trainer, tag=_TAG_CREDIT)
+                self._credits[trainer] = int(message[0])
+        return True
+
+
+class PlanReceiver:
+    """A trainer's end: plans are received by the mover's thread, credits are given by the compute thread.
+
+    Args:
+        comm: the planning communicator.
+    """
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        self._comm = comm
+        self._sizes = np.empty(comm.Get_size(), dtype=np.int64)
+        self._requests: list[MPI.Request] = []
+        self._buffers: list[NDArray[np.uint8]] = []
+        self._finished = 0
+        self._credits: deque[tuple[MPI.Request, NDArray[np.int64]]] = deque()
+
+    def poll(self) -> tuple[SharedPlan, TrainerPlan] | None:
+        """The next plan if it has arrived whole, else None; never waits. Keep calling until the last plan is there."""
+        if not self._requests:
+            self._requests = [self._comm.Ibcast(self._sizes, ORACLE_RANK)]
+        if not MPI.Request.Testall(self._requests):
+            return None
+        if not self._buffers:
+            rank = self._comm.Get_rank()
+            self._buffers = [np.empty(int(self._sizes[part]), dtype=np.uint8) for part in (0, rank)]
+            self._requests = [
+                self._comm.Ibcast(self._buffers[0], ORACLE_RANK),
+                self._comm.Irecv(self._buffers[1], source=ORACLE_RANK, tag=_TAG_TRAINER_PLAN),
+            ]
+            if not MPI.Request.Testall(self._requests):
+                return None
+        shared, own = self._buffers
+        self._requests, self._buffers = [], []
+        return SharedPlan.decode(shared), TrainerPlan.decode(own)
+
+    def give_credit(self) -> None:
+        """Tell the oracle that one more plan is finished."""
+        self._finished += 1
+        message = np.asarray([self._finished], dtype=np.int64)
+        self._credits.append((self._comm.Isend(message, dest=ORACLE_RANK, tag=_TAG_CREDIT), message))
+        while self._credits and self._credits[0][0].Test():
+            self._credits.popleft()
+
+    def finish(self, timeout_s: float, watch: Callable[[], None]) -> None:
+        """Wait until the last credits are sent."""
+        wait_for_all([request for request, _ in self._credits], "the last credits to be sent", timeout_s, watch)
+        self._credits.clear()

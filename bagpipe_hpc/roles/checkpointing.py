@@ -1,0 +1,81 @@
+"""How servers and trainers write a checkpoint together: each its part, then one commits, then all go on.
+
+Nothing is written back meanwhile: a checkpoint follows a segment, at whose end every row is on its server, and no trainer starts
+the next segment's first step before the commit.
+"""
+
+from dataclasses import asdict
+from pathlib import Path
+
+from torch import nn
+from torch.optim import Optimizer
+
+from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.schedule import Segment
+from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest, FileInfo
+from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
+
+
+def save_part(comms: Communicators, info: FileInfo | None, timeout_s: float) -> list[FileInfo]:
+    """After writing this rank's file (None: it has none): wait for all others', then for the commit.
+
+    Returns:
+        On the first trainer, which has to commit and then call `wait_for_commit`, all files; elsewhere nothing.
+
+    Collective over: `comms.store`.
+    """
+    leader = comms.layout.servers
+    wait_for_barrier(comms.store, "every part of the checkpoint to be written", timeout_s)
+    infos = comms.store.gather(info, root=leader)
+    if infos is not None:
+        return [part for part in infos if part is not None]
+    wait_for_commit(comms, timeout_s)
+    return []
+
+
+def wait_for_commit(comms: Communicators, timeout_s: float) -> None:
+    """The last step of a checkpoint. Collective over: `comms.store`."""
+    wait_for_barrier(comms.store, "the checkpoint to be committed", timeout_s)
+
+
+def write_dense_and_commit(
+    job: Job, segment: Segment, comms: Communicators, model: nn.Module, optimizer: Optimizer, timeout_s: float
+) -> Path | None:
+    """A trainer's part of a checkpoint: the first trainer writes the dense weights and commits.
+
+    Returns:
+        On the first trainer the checkpoint's directory.
+
+    Collective over: `comms.store`.
+    """
+    wait_for_barrier(comms.store, "every rank to reach the checkpoint", timeout_s)
+    if comms.role_rank > 0:
+        save_part(comms, None, timeout_s)
+        return None
+    writer = CheckpointWriter(Path(job.config.train.output), segment.last_step)
+    dense = writer.write_dense(model.state_dict(), optimizer.state_dict())
+    infos = save_part(comms, dense, timeout_s)
+    directory = writer.commit(checkpoint_manifest(job, segment, comms.layout.servers, infos))
+    wait_for_commit(comms, timeout_s)
+    return directory
+
+
+def checkpoint_manifest(job: Job, segment: Segment, servers: int, infos: list[FileInfo]) -> CheckpointManifest:
+    """What the checkpoint at the end of a segment says of itself."""
+    batches_per_epoch = -(-segment.samples // segment.batch_size)
+    epoch, epoch_step = divmod(segment.last_step, batches_per_epoch)
+    return CheckpointManifest(
+        step=segment.last_step,
+        epoch=epoch,
+        epoch_step=epoch_step,
+        seed=job.config.train.seed,
+        table_rows=job.manifest.table_rows,
+        embedding_dim=job.config.model.embedding_dim,
+        row_optimizer=job.config.optimizer.rows,
+        row_state_columns=job.row_state_columns,
+        servers=servers,
+        files=tuple(infos),
+        config=asdict(job.config),
+    )

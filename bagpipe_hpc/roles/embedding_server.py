@@ -1,0 +1,69 @@
+"""The embedding server's main loop: fill the window, let MPI make progress, save."""
+
+import logging
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.initial_rows import initial_weights
+from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.progress import serve_until_barrier
+from bagpipe_hpc.mpi.row_window import RowWindow
+from bagpipe_hpc.roles.checkpointing import save_part
+from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.row_partition import RowPartition
+from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
+
+log = logging.getLogger(__name__)
+
+_FILL_ROWS = 1 << 16
+"""Rows that are initialised at a time: bounds the temporary memory."""
+
+
+def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, timeout_s: float) -> None:
+    """Fill this server's partition, then serve it until the run ends, saving it at every checkpoint.
+
+    Args:
+        job: the run.
+        comms: this rank's communicators.
+        window: the rows.
+        timeout_s: longest wait for the other ranks to take part in a checkpoint.
+    """
+    server = comms.role_rank
+    partition = job.partition(comms.layout.servers)
+    fill_partition(window.local, job, partition, server)
+    window.synchronise()
+    log.info("holds %d rows, %.1f MB", window.local_rows, window.local.nbytes / 1e6)
+    poll_interval_s = job.config.roles.server_poll_us * 1e-6
+    serve_until_barrier(comms.store, poll_interval_s)  # the rows may be fetched from now on
+    embedding_dim = job.config.model.embedding_dim
+    columns = embedding_dim + job.row_state_columns
+    for segment in job.schedule:
+        if segment.checkpoint:
+            serve_until_barrier(
+                comms.store, poll_interval_s
+            )  # every write-back is in, and none comes before the commit
+            window.synchronise()
+            writer = CheckpointWriter(Path(job.config.train.output), segment.last_step)
+            info = writer.write_rows(server, partition, window.local[:, :columns], embedding_dim)
+            save_part(comms, info, timeout_s)
+
+
+def fill_partition(records: NDArray[np.float32], job: Job, partition: RowPartition, server: int) -> None:
+    """Write the first values of a partition: weights from (seed, table, id), optimizer state and version 0.
+
+    Args:
+        records: float32 `[rows on the server, W]`, written in place.
+        job: the run.
+        partition: where each row lies.
+        server: whose rows these are.
+    """
+    embedding_dim = job.config.model.embedding_dim
+    for first in range(0, len(records), _FILL_ROWS):
+        last = min(first + _FILL_ROWS, len(records))
+        rows = partition.rows_of(server, first, last)
+        records[first:last, :embedding_dim] = initial_weights(
+            rows, job.table_offsets, embedding_dim, job.config.train.seed
+        )
+        records[first:last, embedding_dim:] = 0.0

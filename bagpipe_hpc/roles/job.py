@@ -1,0 +1,86 @@
+"""What all ranks know of a run before it starts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.cache.row_optimizers import row_optimizer
+from bagpipe_hpc.config import Config
+from bagpipe_hpc.row_partition import RoundRobinPartition, table_offsets
+from bagpipe_hpc.sample_order import SampleOrder
+from bagpipe_hpc.schedule import Segment
+from bagpipe_hpc.storage.click_shards import ClickShards
+from bagpipe_hpc.storage.sample_stream import SampleStream
+from bagpipe_hpc.storage.shard_manifest import ShardManifest
+
+_SLOWEST_FILL_BYTES_PER_S = 20e6
+"""Initialising or saving rows slower than this counts as standing still."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """The settings of a run, its data and its schedule; the same on every rank."""
+
+    config: Config
+    manifest: ShardManifest
+    schedule: tuple[Segment, ...]
+
+    @cached_property
+    def table_offsets(self) -> NDArray[np.int64]:
+        """First global row of each table, and the number of rows of all tables, int64 `[tables + 1]`."""
+        return table_offsets(self.manifest.table_rows)
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of all tables."""
+        return int(self.table_offsets[-1])
+
+    @cached_property
+    def row_state_columns(self) -> int:
+        """Numbers of optimizer state that travel with each row."""
+        return len(row_optimizer(self.config.optimizer).state_columns)
+
+    @property
+    def record_width(self) -> int:
+        """Float32 numbers of a row's record: weights, optimizer state and, where rows are verified, the version."""
+        return self.config.model.embedding_dim + self.row_state_columns + int(self.config.debug.verify_rows)
+
+    @property
+    def total_steps(self) -> int:
+        """Training steps of the whole run."""
+        return max(segment.last_step for segment in self.schedule)
+
+    @property
+    def total_plans(self) -> int:
+        """Plans of the whole run: one a batch and a closing one a segment."""
+        return sum(segment.batches + 1 for segment in self.schedule)
+
+    def partition(self, servers: int) -> RoundRobinPartition:
+        """Where each row lies."""
+        return RoundRobinPartition(self.total_rows, servers)
+
+    def fill_timeout_s(self, servers: int) -> float:
+        """Longest wait for servers to fill or save their partitions: `train.timeout_s`, and more the larger they are."""
+        server_bytes = self.total_rows / servers * self.record_width * 4
+        return self.config.train.timeout_s + server_bytes / _SLOWEST_FILL_BYTES_PER_S
+
+    def shards(self, segment: Segment) -> ClickShards:
+        """The reader of the split that a segment's samples come from."""
+        return ClickShards(Path(self.config.data.path), self.manifest, "train" if segment.is_training else "test")
+
+    def order(self, segment: Segment) -> SampleOrder:
+        """The order of a segment's samples; those of an evaluation are not shuffled."""
+        data = self.config.data
+        shuffle = data.shuffle and segment.is_training
+        return SampleOrder(segment.samples, data.block_rows, self.config.train.seed, segment.epoch, shuffle)
+
+    def batches(self, segment: Segment) -> Iterator[NDArray[np.int64]]:
+        """Global rows of each batch of a segment, int64 `[n, F]`."""
+        with self.shards(segment) as shards:
+            stream = SampleStream(shards.read_sparse, self.order(segment))
+            for batch in range(segment.batches):
+                yield stream.read(*segment.sample_range(batch)) + self.table_offsets[:-1]

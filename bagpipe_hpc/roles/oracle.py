@@ -1,0 +1,40 @@
+"""The oracle's main loop: read ahead, plan, send."""
+
+import logging
+
+from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.plan_channel import PlanSender
+from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.planning.lookahead import LookaheadPlanner
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.roles.job import Job
+
+log = logging.getLogger(__name__)
+
+
+def run_oracle(job: Job, need: CacheNeed, comms: Communicators, timeout_s: float) -> None:
+    """Plan every batch of the run and send the plans, held back by the slowest trainer.
+
+    Args:
+        job: the run.
+        need: the window and the cache's capacities.
+        comms: this rank's communicators.
+        timeout_s: longest wait for a trainer to finish a batch.
+    """
+    window = need.window
+    planner = LookaheadPlanner(
+        job.total_rows,
+        comms.layout.trainers,
+        window,
+        need.shared_rows,
+        need.private_rows,
+        verify=job.config.debug.verify_rows,
+    )
+    log.info("planner state: %.1f MB for %d rows", planner.state_bytes / 1e6, job.total_rows)
+    # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
+    sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
+    for segment in job.schedule:
+        plans = plan_segment(planner, job.batches(segment), training=segment.is_training, first_step=segment.first_step)
+        for plan in plans:
+            sender.send(plan)
+    sender.finish()

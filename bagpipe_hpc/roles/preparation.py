@@ -1,0 +1,81 @@
+"""What is checked and decided before any rank starts to train: data, output folder, schedule, window."""
+
+import logging
+import shutil
+from pathlib import Path
+
+from bagpipe_hpc.config import Config
+from bagpipe_hpc.config_file import to_toml
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.planning.capacity import CacheNeed, fit_window
+from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.schedule import build_schedule
+from bagpipe_hpc.storage.shard_check import verify_shards
+from bagpipe_hpc.storage.shard_manifest import load_manifest
+
+log = logging.getLogger(__name__)
+
+CONFIG_NAME = "config.toml"
+METRICS_NAME = "metrics.jsonl"
+SUMMARY_NAME = "summary.json"
+LOGS_NAME = "logs"
+_RUN_CONTENT = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME, LOGS_NAME, "checkpoints")
+
+
+def prepare_job(config: Config) -> Job:
+    """Check the data and lay out the run.
+
+    Raises:
+        ConfigError: the configuration and the data do not fit each other.
+        DataError: the shard directory is incomplete or damaged.
+    """
+    if not config.data.path:
+        raise ConfigError("data.path is empty: name a folder written by `bagpipe prepare`, as in data.path=shards")
+    directory = Path(config.data.path)
+    manifest = load_manifest(directory)
+    verify_shards(directory, manifest, config.data.verify)
+    schedule = build_schedule(config.train, manifest.rows("train"), manifest.rows("test"))
+    return Job(config, manifest, tuple(schedule))
+
+
+def prepare_output(config: Config) -> None:
+    """Make the output folder and put the resolved configuration there.
+
+    Raises:
+        ConfigError: it holds an earlier run, or cannot be written.
+    """
+    output = Path(config.train.output)
+    earlier = [output / name for name in _RUN_CONTENT if (output / name).exists()]
+    if earlier and not config.train.overwrite:
+        raise ConfigError(
+            f"train.output = {config.train.output!r} holds an earlier run ({earlier[0].name}): "
+            "choose another folder, or set train.overwrite=true to replace it"
+        )
+    try:
+        for path in earlier:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        (output / LOGS_NAME).mkdir(parents=True, exist_ok=True)
+        (output / CONFIG_NAME).write_text(to_toml(config), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"train.output = {config.train.output!r} cannot be written: {error}") from error
+
+
+def choose_window(job: Job, trainers: int) -> CacheNeed:
+    """The window that the run uses, and the cache that it needs; plans the whole run once without slots' limits.
+
+    Raises:
+        CapacityError: the configured cache does not even hold single batches.
+    """
+    lookahead = job.config.lookahead
+    wanted = Window(lookahead.batches, lookahead.group_batches)
+    return fit_window(
+        job.total_rows,
+        trainers,
+        wanted,
+        lambda: (job.batches(segment) for segment in job.schedule),
+        job.config.cache.rows,
+    )

@@ -1,0 +1,148 @@
+"""The reference: one process, whole tables in memory, plain synchronous training. What the distributed run must equal.
+
+It shares the arithmetic with the trainers (row operations, dense half, optimizers) and nothing of what is to be
+proven: no plan, no cache, no window, no reduction.
+"""
+
+import logging
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.cache.row_cache import RowCache
+from bagpipe_hpc.cache.row_optimizers import row_optimizer
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.kernels.reference import sum_by_position
+from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.role_layout import slice_bounds
+from bagpipe_hpc.roles.checkpointing import checkpoint_manifest
+from bagpipe_hpc.roles.dense_step import forward_backward, predict
+from bagpipe_hpc.roles.embedding_server import fill_partition
+from bagpipe_hpc.roles.evaluation import evaluate
+from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.roles.model_setup import build_model, choose_device
+from bagpipe_hpc.roles.run_record import RunRecord
+from bagpipe_hpc.roles.slice_reader import SliceReader
+from bagpipe_hpc.roles.step_stats import StepStats
+from bagpipe_hpc.schedule import Segment
+from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
+
+log = logging.getLogger(__name__)
+
+
+class Reference:
+    """Trains the whole run in one process.
+
+    Gradients are summed over `train.reference_slices` slices of a batch, in order, as that many trainers would.
+
+    Args:
+        job: the run.
+
+    Raises:
+        ConfigError: rows are to be verified, which only a distributed run can do.
+    """
+
+    def __init__(self, job: Job) -> None:
+        if job.config.debug.verify_rows:
+            raise ConfigError(
+                "debug.verify_rows = true: a one-rank run has no plan to check rows against; leave it out"
+            )
+        self._job = job
+        config = job.config
+        device = choose_device(config.train.device)
+        self._device = device
+        self._width = config.model.embedding_dim
+        self._tables = RowCache(job.total_rows, self._width, job.row_state_columns, device)
+        first_records = np.empty((job.total_rows, job.record_width), dtype=np.float32)
+        fill_partition(first_records, job, job.partition(1), server=0)
+        self._tables.scatter(torch.arange(job.total_rows, device=device), first_records)
+        self._row_optimizer = row_optimizer(config.optimizer)
+        self._model = build_model(job, device)
+        self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
+        self._slices = config.train.reference_slices
+        self._stats = StepStats()
+        self._loss_sums = [0.0] * self._slices
+        self._readers = [SliceReader(job, number, self._slices) for number in range(self._slices)]
+
+    def run(self) -> None:
+        """Train, evaluate and save as the schedule says."""
+        log.info("reference: one process, %d rows in memory, %d slices", self._job.total_rows, self._slices)
+        with RunRecord(Path(self._job.config.train.output), self._job.total_steps) as record:
+            for segment in self._job.schedule:
+                for reader in self._readers:
+                    reader.start_segment(segment)
+                if segment.is_training:
+                    self._train(segment, record)
+                else:
+                    self._evaluate(segment, record)
+                if segment.checkpoint:
+                    self._save(segment, record)
+            means = self._stats.per_step() | {"rows_fetched": 0.0, "rows_written_back": 0.0}
+            record.summary([means], self._stats, {"servers": 0})
+
+    def _train(self, segment: Segment, record: RunRecord) -> None:
+        log_every = self._job.config.train.log_every_steps
+        reported = self._stats.copy()
+        for number, rows in enumerate(self._job.batches(segment)):
+            with self._stats.timed("total_s"):
+                self._step(number, rows)
+            step = segment.first_step + number + 1
+            if step % log_every == 0 or number == segment.batches - 1:
+                interval = self._stats.since(reported)
+                reported = self._stats.copy()
+                record.progress(step, segment.epoch, interval, sum(self._loss_sums) / interval.steps)
+                self._loss_sums = [0.0] * self._slices
+
+    def _step(self, number: int, rows: np.ndarray) -> None:
+        """One batch: global rows int64 `[n, F]`."""
+        unique, inverse = np.unique(rows, return_inverse=True)
+        slots = torch.from_numpy(unique).to(self._device)
+        positions = torch.from_numpy(inverse.reshape(rows.shape)).to(self._device)
+        total = torch.zeros(unique.size, self._width, device=self._device)
+        bounds = slice_bounds(len(rows), self._slices)
+        self._dense_optimizer.zero_grad()
+        for part, reader in enumerate(self._readers):
+            own = positions[bounds[part] : bounds[part + 1]]
+            dense, labels = (tensor.to(self._device) for tensor in reader.read(number))
+            embeddings = self._look_up(slots, own)
+            loss, gradients = forward_backward(self._model, dense, labels, embeddings, len(rows))
+            total += sum_by_position(gradients, own.reshape(-1), unique.size)
+            self._loss_sums[part] += loss
+        self._row_optimizer.apply(self._tables, slots, total)
+        self._dense_optimizer.step()
+        self._stats.steps += 1
+        self._stats.samples += len(rows)
+        self._stats.unique_rows += unique.size
+
+    def _look_up(self, slots: Tensor, positions: Tensor) -> Tensor:
+        """Weights of every look-up, float32 `[n, F, D]`."""
+        return self._tables.gather(slots[positions.reshape(-1)]).view(*positions.shape, self._width)
+
+    def _evaluate(self, segment: Segment, record: RunRecord) -> None:
+        start = time.perf_counter()
+        labels, logits = [], []
+        for number, rows in enumerate(self._job.batches(segment)):
+            bounds = slice_bounds(len(rows), self._slices)
+            for part, reader in enumerate(self._readers):
+                own = torch.from_numpy(rows[bounds[part] : bounds[part + 1]]).to(self._device)
+                dense, own_labels = reader.read(number)
+                embeddings = self._tables.gather(own.reshape(-1)).view(*own.shape, self._width)
+                logits.append(predict(self._model, dense.to(self._device), embeddings).cpu().numpy())
+                labels.append(own_labels.numpy())
+        evaluation = evaluate(labels, logits)
+        record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
+
+    def _save(self, segment: Segment, record: RunRecord) -> None:
+        """Write the checkpoint; the records are copied once in memory."""
+        start = time.perf_counter()
+        writer = CheckpointWriter(Path(self._job.config.train.output), segment.last_step)
+        records = self._tables.gather_records(torch.arange(self._job.total_rows, device=self._device))
+        infos = [
+            writer.write_rows(0, self._job.partition(1), records, self._width),
+            writer.write_dense(self._model.state_dict(), self._dense_optimizer.state_dict()),
+        ]
+        directory = writer.commit(checkpoint_manifest(self._job, segment, 1, infos))
+        record.checkpoint(segment.last_step, directory, time.perf_counter() - start)

@@ -1,0 +1,156 @@
+"""What a run tells the user: progress lines, the metrics file and the summary. Written by one rank."""
+
+import json
+import logging
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bagpipe_hpc.roles.evaluation import Evaluation
+from bagpipe_hpc.roles.preparation import METRICS_NAME, SUMMARY_NAME
+from bagpipe_hpc.roles.step_stats import StepStats
+
+log = logging.getLogger(__name__)
+
+
+class RunRecord:
+    """Keeps a run's metrics; a context manager that closes the metrics file.
+
+    Args:
+        output: the run's output folder.
+        total_steps: steps of the whole run, for the time that is left.
+    """
+
+    def __init__(self, output: Path, total_steps: int) -> None:
+        self._output = output
+        self._total_steps = total_steps
+        self._file = (output / METRICS_NAME).open("a", encoding="utf-8")
+        self._start_s = time.monotonic()
+        self._evaluations: list[dict[str, Any]] = []
+        self._on_terminal = sys.stderr.isatty()
+
+    def __enter__(self) -> "RunRecord":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def progress(self, step: int, epoch: int, stats: StepStats, loss: float) -> None:
+        """Report an interval of training.
+
+        Args:
+            step: steps done.
+            epoch: from 0.
+            stats: of the interval, on this trainer.
+            loss: mean loss of the interval's samples over all trainers.
+        """
+        rate = stats.samples / stats.total_s if stats.total_s else 0.0
+        left_s = (self._total_steps - step) * stats.total_s / max(1, stats.steps)
+        waiting = stats.wait_rows_s / stats.total_s if stats.total_s else 0.0
+        self._write(
+            event="progress",
+            step=step,
+            epoch=epoch,
+            loss=loss,
+            samples_per_s=rate,
+            hit_rate=stats.hit_rate,
+            wait_rows_share=waiting,
+            **stats.per_step(),
+        )
+        line = (
+            f"step {step}/{self._total_steps}  loss {loss:.5f}  {rate:,.0f} samples/s  hits {stats.hit_rate:.1%}  "
+            f"waiting for rows {waiting:.1%}  {_duration(left_s)} left"
+        )
+        if self._on_terminal:
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
+        else:
+            log.info(line)
+
+    def evaluation(self, step: int, epoch: int, evaluation: Evaluation, seconds: float) -> None:
+        """Report an evaluation that took `seconds`."""
+        self._end_line()
+        self._evaluations.append({"step": step, "epoch": epoch, **asdict(evaluation)})
+        self._write(event="evaluation", seconds=seconds, **self._evaluations[-1])
+        log.info(
+            "epoch %d: AUC %.5f, log loss %.5f on %d test rows (%.1f s)",
+            epoch + 1,
+            evaluation.auc,
+            evaluation.log_loss,
+            evaluation.samples,
+            seconds,
+        )
+
+    def checkpoint(self, step: int, directory: Path, seconds: float) -> None:
+        """Report a checkpoint for which training stood still for `seconds`."""
+        self._end_line()
+        self._write(event="checkpoint", step=step, directory=str(directory), seconds=seconds)
+        log.info("checkpoint %s (%.1f s)", directory, seconds)
+
+    def summary(self, trainers: list[dict[str, float]], stats: StepStats, details: dict[str, Any]) -> None:
+        """Report the whole run.
+
+        Args:
+            trainers: means per step of each trainer, as `StepStats.per_step` and the mover give them.
+            stats: of this trainer, over the whole run.
+            details: further facts for the summary file.
+        """
+        self._end_line()
+        rate = stats.samples / stats.total_s if stats.total_s else 0.0
+        summary = {
+            "steps": stats.steps,
+            "samples_per_s": rate,
+            "hit_rate": stats.hit_rate,
+            "evaluations": self._evaluations,
+            "trainers": trainers,
+            "seconds": time.monotonic() - self._start_s,
+            **details,
+        }
+        (self._output / SUMMARY_NAME).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        for line in summary_lines(trainers):
+            log.info(line)
+        if self._evaluations:
+            last = self._evaluations[-1]
+            log.info("AUC %.5f, log loss %.5f on %d test rows", last["auc"], last["log_loss"], last["samples"])
+        log.info("%s samples/s over %d steps, hit rate %.1f%%", f"{rate:,.0f}", stats.steps, stats.hit_rate * 100)
+        log.info("outputs: %s", self._output)
+
+    def _write(self, **fields: Any) -> None:
+        fields["time_s"] = round(time.monotonic() - self._start_s, 3)
+        self._file.write(json.dumps(fields) + "\n")
+        self._file.flush()
+
+    def _end_line(self) -> None:
+        if self._on_terminal:
+            print(file=sys.stderr)
+
+
+_COLUMNS = {
+    "total_ms": "step ms",
+    "compute_ms": "compute ms",
+    "wait_rows_ms": "wait rows ms",
+    "wait_reductions_ms": "wait reductions ms",
+    "rows_fetched": "fetched",
+    "rows_written_back": "written back",
+    "reduced_now": "now",
+    "reduced_later": "later",
+    "private": "private",
+}
+
+
+def summary_lines(trainers: list[dict[str, float]]) -> list[str]:
+    """A table of means per step, one line a trainer."""
+    lines = ["per step      " + "  ".join(f"{title:>{max(9, len(title))}}" for title in _COLUMNS.values())]
+    for number, means in enumerate(trainers):
+        cells = [
+            f"{means[key]:>{max(9, len(title))}.{2 if key.endswith('_ms') else 0}f}" for key, title in _COLUMNS.items()
+        ]
+        lines.append(f"trainer {number:<6}" + "  ".join(cells))
+    return lines
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

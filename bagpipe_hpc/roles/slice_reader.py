@@ -1,0 +1,49 @@
+"""A trainer's own slice of each batch: dense features and labels, read in the run's order."""
+
+from contextlib import ExitStack
+
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.role_layout import slice_bounds
+from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.schedule import Segment
+from bagpipe_hpc.storage.sample_stream import SampleStream
+
+
+class SliceReader:
+    """Reads slices of batches whose numbers move forward; a context manager that closes the shards.
+
+    Args:
+        job: the run.
+        slice_number: which slice, from 0.
+        slices: number of slices of a batch.
+    """
+
+    def __init__(self, job: Job, slice_number: int, slices: int) -> None:
+        self._job = job
+        self._slice = slice_number
+        self._slices = slices
+        self._stack = ExitStack()
+
+    def start_segment(self, segment: Segment) -> None:
+        """Turn to the batches of a segment."""
+        self._stack.close()
+        shards = self._stack.enter_context(self._job.shards(segment))
+        order = self._job.order(segment)
+        self._segment = segment
+        self._dense = SampleStream(shards.read_dense, order)
+        self._labels = SampleStream(shards.read_labels, order)
+
+    def read(self, batch: int) -> tuple[Tensor, Tensor]:
+        """Dense features float32 `[n, dense features]` and labels float32 `[n]` of the slice, on the host."""
+        first, last = self._segment.sample_range(batch)
+        bounds = slice_bounds(last - first, self._slices)
+        begin, end = first + bounds[self._slice], first + bounds[self._slice + 1]
+        return torch.from_numpy(self._dense.read(begin, end)), torch.from_numpy(self._labels.read(begin, end))
+
+    def __enter__(self) -> "SliceReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()

@@ -1,0 +1,197 @@
+"""The trainer's main loop: segments of batches whose rows the mover brings, evaluations and checkpoints between them."""
+
+import logging
+import time
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.cache.row_cache import RowCache
+from bagpipe_hpc.cache.row_optimizers import row_optimizer
+from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.dense_reduction import DenseReducer
+from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.group_barrier import GroupBarrier
+from bagpipe_hpc.mpi.plan_channel import PlanReceiver
+from bagpipe_hpc.mpi.row_reduction import RowReducer
+from bagpipe_hpc.mpi.row_window import RowWindow
+from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.roles.checkpointing import write_dense_and_commit
+from bagpipe_hpc.roles.evaluation import evaluate
+from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.roles.model_setup import build_model, choose_device
+from bagpipe_hpc.roles.mover import Mover
+from bagpipe_hpc.roles.run_record import RunRecord
+from bagpipe_hpc.roles.slice_reader import SliceReader
+from bagpipe_hpc.roles.step_stats import StepStats
+from bagpipe_hpc.roles.train_step import TrainStep
+from bagpipe_hpc.schedule import Segment
+
+log = logging.getLogger(__name__)
+
+
+class Trainer:
+    """One trainer. Collective over: the trainers, in every public method; construction over all ranks is not needed.
+
+    Args:
+        job: the run.
+        need: the window and the cache's capacities.
+        comms: this rank's communicators; Horovod must have been started on them.
+        window: the rows at the servers.
+        fill_timeout_s: longest wait for servers to fill or save their partitions.
+    """
+
+    def __init__(
+        self, job: Job, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float
+    ) -> None:
+        config = job.config
+        self._job = job
+        self._comms = comms
+        self._fill_timeout_s = fill_timeout_s
+        device = choose_device(config.train.device)
+        cache = RowCache(
+            need.total_rows,
+            config.model.embedding_dim,
+            job.row_state_columns,
+            device,
+            keep_versions=config.debug.verify_rows,
+        )
+        log.info(
+            "cache of %d rows (%d shared, %d private), %.1f MB on %s",
+            need.total_rows,
+            need.shared_rows,
+            need.private_rows,
+            cache.bytes / 1e6,
+            device,
+        )
+        self._cache_bytes = cache.bytes
+        self._need = need
+        timeout_s = config.train.timeout_s
+        self._receiver = PlanReceiver(comms.planning)
+        self._reader = SliceReader(job, comms.role_rank, comms.layout.trainers)
+        self._mover = Mover(
+            job,
+            self._receiver,
+            window,
+            cache,
+            GroupBarrier(comms.movers, timeout_s),
+            self._reader,
+            need.window.group,
+        )
+        self._model = build_model(job, device)
+        self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
+        watch = self._mover.check
+        self._step = TrainStep(
+            cache,
+            row_optimizer(config.optimizer),
+            RowReducer(comms.trainers, deterministic=config.train.deterministic, timeout_s=timeout_s, watch=watch),
+            self._model,
+            self._dense_optimizer,
+            DenseReducer(
+                [list(self._model.top.parameters()), list(self._model.bottom.parameters())],
+                deterministic=config.train.deterministic,
+                timeout_s=timeout_s,
+                watch=watch,
+            ),
+            config.model.embedding_dim,
+            verify=config.debug.verify_rows,
+        )
+        self._record = RunRecord(Path(config.train.output), job.total_steps) if comms.role_rank == 0 else None
+        self._reported = StepStats()
+
+    def run(self) -> None:
+        """Train, evaluate and save as the schedule says."""
+        wait_for_barrier(self._comms.store, "the servers to fill their tables", self._fill_timeout_s)
+        with self._reader:
+            self._mover.start()
+            for segment in self._job.schedule:
+                if segment.is_training:
+                    self._train(segment)
+                else:
+                    self._evaluate(segment)
+                if segment.checkpoint:
+                    self._save(segment)
+            self._mover.join()
+            self._receiver.finish(self._job.config.train.timeout_s, self._mover.check)
+        self._summarise()
+
+    def _train(self, segment: Segment) -> None:
+        stats = self._step.stats
+        log_every = self._job.config.train.log_every_steps
+        for number in range(segment.batches):
+            with stats.timed("total_s"):
+                with stats.timed("wait_rows_s"):
+                    batch = self._mover.next_batch()
+                step = segment.first_step + number + 1
+                self._step.train(batch, step)
+                if batch.shared.retire_group:
+                    self._mover.retire(batch)
+                self._receiver.give_credit()
+            if step % log_every == 0 or number == segment.batches - 1:
+                self._report(step, segment.epoch)
+        with stats.timed("total_s"):
+            self._close(stats)
+
+    def _close(self, stats: StepStats) -> None:
+        """The closing batch of a segment: afterwards every row of every trainer is at its server."""
+        with stats.timed("wait_rows_s"):
+            batch = self._mover.next_batch()
+        self._step.finish_delayed()
+        self._mover.retire(batch)
+        with stats.timed("wait_rows_s"):
+            self._mover.wait_drained()
+        self._receiver.give_credit()
+
+    def _evaluate(self, segment: Segment) -> None:
+        start = time.perf_counter()
+        labels: list[NDArray[np.float32]] = []
+        logits: list[NDArray[np.float32]] = []
+        for _ in range(segment.batches):
+            batch = self._mover.next_batch()
+            labels.append(batch.labels.cpu().numpy())
+            logits.append(self._step.predict(batch))
+            if batch.shared.retire_group:
+                self._mover.retire(batch)
+            self._receiver.give_credit()
+        self._close(StepStats())
+        parts = self._comms.trainers.gather((np.concatenate(labels), np.concatenate(logits)), root=0)
+        if self._record and parts:
+            evaluation = evaluate([part[0] for part in parts], [part[1] for part in parts])
+            self._record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
+
+    def _save(self, segment: Segment) -> None:
+        start = time.perf_counter()
+        directory = write_dense_and_commit(
+            self._job, segment, self._comms, self._model, self._dense_optimizer, self._fill_timeout_s
+        )
+        if self._record and directory:
+            self._record.checkpoint(segment.last_step, directory, time.perf_counter() - start)
+
+    def _report(self, step: int, epoch: int) -> None:
+        """Add up the losses of all trainers since the last report, in rank order; the first trainer reports."""
+        interval = self._step.stats.since(self._reported)
+        self._reported = self._step.stats.copy()
+        losses = self._comms.trainers.gather(interval.loss_sum, root=0)
+        if self._record and losses:
+            self._record.progress(step, epoch, interval, sum(losses) / max(1, interval.steps))
+
+    def _summarise(self) -> None:
+        stats, moved = self._step.stats, self._mover.counts
+        steps = max(1, stats.steps)
+        own = stats.per_step() | {
+            "rows_fetched": moved.rows_fetched / steps,
+            "rows_written_back": moved.rows_written_back / steps,
+        }
+        means = self._comms.trainers.gather(own, root=0)
+        if self._record and means:
+            details = {
+                "servers": self._comms.layout.servers,
+                "lookahead_batches": self._need.window.lookahead,
+                "group_batches": self._need.window.group,
+                "cache_rows": self._need.total_rows,
+                "cache_bytes": self._cache_bytes,
+            }
+            with self._record as record:
+                record.summary(means, stats, details)

@@ -1,0 +1,34 @@
+"""Where log lines go: a file a rank, the first trainer's also to the terminal, warnings of all ranks to the terminal."""
+
+import logging
+import sys
+from pathlib import Path
+
+_PACKAGE = "bagpipe_hpc"
+_FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+
+def log_to_terminal(name: str, *, everything: bool) -> None:
+    """Show warnings, or everything, on the terminal.
+
+    Args:
+        name: the rank's name, put before warnings.
+        everything: whether this rank speaks for the run.
+    """
+    logger = logging.getLogger(_PACKAGE)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    handler = logging.StreamHandler(sys.stderr)
+    if everything:
+        handler.setFormatter(logging.Formatter("%(message)s"))
+    else:
+        handler.setLevel(logging.WARNING)
+        handler.setFormatter(logging.Formatter(f"[{name}] %(message)s"))
+    logger.addHandler(handler)
+
+
+def log_to_file(path: Path) -> None:
+    """Append all log lines to a file from now on."""
+    handler = logging.FileHandler(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(_FILE_FORMAT))
+    logging.getLogger(_PACKAGE).addHandler(handler)
