@@ -22,7 +22,7 @@ from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.inspection.text_table import aligned
 from bagpipe_hpc.row_partition import table_offsets
 from bagpipe_hpc.storage.checkpoint import Checkpoint, load_checkpoint
-from bagpipe_hpc.storage.row_file import chunk_rows
+from bagpipe_hpc.storage.row_file import stream_rows
 
 MUST_AGREE = ("table_rows", "embedding_dim", "row_optimizer", "row_state_columns")
 """Fields of the manifest without which values have no counterpart."""
@@ -153,7 +153,7 @@ def _compare_rows(one: Checkpoint, other: Checkpoint) -> list[PartDifference]:
     offsets = table_offsets(manifest.table_rows).tolist()
     tables = [PartDifference(f"table {table}") for table in range(len(manifest.table_rows))]
     state = PartDifference("optimizer state of rows")
-    dim, step = manifest.embedding_dim, chunk_rows(manifest.record_columns)
+    dim, step = manifest.embedding_dim, stream_rows(manifest.record_columns)
     with one.open_rows() as rows, other.open_rows() as other_rows:
         for table, (begin, end) in enumerate(pairwise(offsets)):
             for start in range(begin, end, step):

@@ -11,7 +11,7 @@ from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.inspection.text_table import aligned, flattened, size_text
 from bagpipe_hpc.row_partition import table_offsets
 from bagpipe_hpc.storage.checkpoint import Checkpoint
-from bagpipe_hpc.storage.row_file import RowFiles, chunk_rows
+from bagpipe_hpc.storage.row_file import RowFiles, stream_rows
 
 
 def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> str:
@@ -83,7 +83,7 @@ class _Weights:
 
 def _summary(files: RowFiles, checkpoint: Checkpoint, begin: int, end: int) -> tuple[str, str, str]:
     """Root mean square and largest absolute value of the finite weights of some rows, and the number of others."""
-    step, weights = chunk_rows(checkpoint.manifest.record_columns), _Weights()
+    step, weights = stream_rows(checkpoint.manifest.record_columns), _Weights()
     for first in range(begin, end, step):
         weights.add(files.read(first, min(first + step, end))[:, : checkpoint.manifest.embedding_dim])
     mean_square = weights.square_sum / max(1, weights.finite)

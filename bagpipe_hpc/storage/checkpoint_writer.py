@@ -58,7 +58,7 @@ class CheckpointWriter:
     ) -> FileInfo:
         """Write the rows of one server.
 
-        The rows must not change meanwhile. They are copied in pieces of `row_file.CHUNK_BYTES`, never as a whole.
+        The rows must not change meanwhile. They are copied in pieces of `row_file.COPY_BYTES`, never as a whole.
 
         Args:
             server: whose rows these are.

@@ -21,15 +21,22 @@ from bagpipe_hpc.row_partition import RoundRobinPartition
 from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest, row_file_name
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset, require_attributes
 
-CHUNK_BYTES = 8 << 20
-"""Records are moved in pieces of about this size, whatever the size of a table."""
+COPY_BYTES = 1 << 20
+"""Records go to and from one file in pieces of about this size, which stay in a core's cache while they are rearranged."""
+STREAM_BYTES = 8 << 20
+"""Size of the ranges of global rows in which a whole checkpoint is best read: each is spread over the files of all servers."""
 
 _FLOAT32 = np.dtype("<f4")
 
 
-def chunk_rows(record_columns: int) -> int:
-    """Rows of a piece of `CHUNK_BYTES`, at least one."""
-    return max(1, CHUNK_BYTES // (_FLOAT32.itemsize * record_columns))
+def stream_rows(record_columns: int) -> int:
+    """Rows of a range of `STREAM_BYTES`, at least one."""
+    return max(1, STREAM_BYTES // (_FLOAT32.itemsize * record_columns))
+
+
+def _copy_rows(record_columns: int) -> int:
+    """Rows of a piece of `COPY_BYTES`, at least one."""
+    return max(1, COPY_BYTES // (_FLOAT32.itemsize * record_columns))
 
 
 def write_row_file(
@@ -58,8 +65,8 @@ def write_row_file(
         file.attrs.update(server=server, servers=partition.servers, total_rows=partition.total_rows)
         weights = file.create_dataset("weights", (rows, embedding_dim), _FLOAT32)
         state = file.create_dataset("optimizer_state", (rows, columns - embedding_dim), _FLOAT32)
-        for first in range(0, rows, chunk_rows(columns)):
-            piece = slice(first, min(first + chunk_rows(columns), rows))
+        for first in range(0, rows, _copy_rows(columns)):
+            piece = slice(first, min(first + _copy_rows(columns), rows))
             weights[piece] = records[piece, :embedding_dim]
             if columns > embedding_dim:
                 state[piece] = records[piece, embedding_dim:]
@@ -90,9 +97,7 @@ class RowFiles:
         records = np.empty((last - first, self._columns), np.float32)
         servers = self._partition.servers
         for server in range(servers):
-            earlier = self._rows_before(first, server)
-            part = records[(server - first) % servers :: servers]
-            part[...] = self._read_file(server, earlier, earlier + len(part))
+            self._fill(records[(server - first) % servers :: servers], server, self._rows_before(first, server), 1)
         return records
 
     def read_server(self, server: int, servers: int, into: NDArray[np.float32]) -> None:
@@ -125,7 +130,7 @@ class RowFiles:
 
     def _fill(self, target: NDArray[np.float32], server: int, first: int, stride: int) -> None:
         """Copy rows `first`, `first + stride`, ... of a server's file to `target`, piece by piece."""
-        step = max(1, chunk_rows(self._columns) // stride)
+        step = max(1, _copy_rows(self._columns) // stride)
         for begin in range(0, len(target), step):
             end = min(begin + step, len(target))
             piece = self._read_file(server, first + begin * stride, first + (end - 1) * stride + 1)

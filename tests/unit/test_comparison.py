@@ -19,7 +19,7 @@ ROWS = sum(TABLES)
 
 @pytest.fixture(params=[1, 8 << 20], ids=["row by row", "in one piece"])
 def _piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_file, "CHUNK_BYTES", request.param)
+    monkeypatch.setattr(row_file, "STREAM_BYTES", request.param)
 
 
 @pytest.mark.usefixtures("_piece")

@@ -52,7 +52,7 @@ def test_rows_round_trip_bit_for_bit(
     first = data.draw(st.integers(0, total))
     last = data.draw(st.integers(first, total))
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_file, "CHUNK_BYTES", piece_bytes)
+        patch.setattr(row_file, "COPY_BYTES", piece_bytes)
         path = write_checkpoint(Path(folder), records, tables, servers=servers, state_columns=state_columns)
         checkpoint = load_checkpoint(path)
         checkpoint.verify()
