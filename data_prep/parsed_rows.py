@@ -69,7 +69,7 @@ class ParsedRows:
 
 
 def _map_part(path: Path, column: str | None = None) -> pa.Table:
-    """A part, or one column of it, mapped into memory. The mapping lives as long as the table; the open file does not."""
+    """A part, or one column of it, mapped into memory; the mapping lives as long as the table."""
     try:
         with pa.memory_map(str(path)) as file:
             schema = pa.ipc.open_file(file).schema

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from bagpipe_hpc.storage.shard_manifest import (
     UNFINISHED_NAME,
     InputInfo,
     ShardInfo,
+    ShardManifest,
     input_from_json,
     load_manifest,
     shard_from_json,
@@ -82,11 +84,11 @@ def resume_or_start(output: Path, wanted: PreparationState) -> PreparationState:
     path = output / UNFINISHED_NAME
     if path.is_file():
         found = _load(path)
-        if found.parts:
+        remove_partial_files(output)
+        remove_partial_files(output / PARTS_FOLDER)
+        if found.parts:  # Without one there is nothing to lose, so other settings are no mistake.
             _refuse_other(output, "an unfinished preparation", found.inputs, found.settings, wanted)
-            remove_partial_files(output)
-            remove_partial_files(output / PARTS_FOLDER)
-            return found
+            return replace(found, shards=tuple(takewhile(lambda shard: _is_whole(output, shard), found.shards)))
     elif output.is_dir() and any(file for file in output.iterdir() if not file.name.endswith(".partial")):
         raise DataError(f"{output}: the folder is not empty and holds no preparation; choose another output folder")
     (output / PARTS_FOLDER).mkdir(parents=True, exist_ok=True)
@@ -94,16 +96,26 @@ def resume_or_start(output: Path, wanted: PreparationState) -> PreparationState:
     return wanted
 
 
-def refuse_other_finished(output: Path, wanted: PreparationState) -> None:
-    """Raise a `DataError` unless the finished preparation in the folder is that of the same inputs and settings."""
+def load_finished(output: Path, wanted: PreparationState) -> ShardManifest:
+    """The manifest of the finished preparation in the folder.
+
+    Raises:
+        DataError: it is that of other inputs or settings.
+    """
     manifest = load_manifest(output)
     _refuse_other(output, "the finished preparation", manifest.inputs, manifest.settings or {}, wanted)
+    return manifest
 
 
 def remove_unfinished(output: Path) -> None:
     """Remove what only an unfinished preparation needs."""
     shutil.rmtree(output / PARTS_FOLDER, ignore_errors=True)
     (output / UNFINISHED_NAME).unlink(missing_ok=True)
+
+
+def _is_whole(output: Path, shard: ShardInfo) -> bool:
+    path = output / shard.file
+    return path.is_file() and path.stat().st_size == shard.bytes
 
 
 def _refuse_other(

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.click_shards import CHUNK_ROWS, COMPRESSIONS, Samples, write_shard
+from bagpipe_hpc.storage.shard_check import verify_shards
 from bagpipe_hpc.storage.shard_manifest import (
     SCHEMA_VERSION,
     SPARSE_INT32_ROWS,
     ShardManifest,
     TableInfo,
-    load_manifest,
     save_manifest,
 )
 from data_prep import criteo
@@ -34,7 +34,7 @@ from data_prep.preparation_state import (
     PreparationState,
     describe_inputs,
     is_finished,
-    refuse_other_finished,
+    load_finished,
     remove_unfinished,
     resume_or_start,
 )
@@ -132,10 +132,12 @@ def prepare_clicks(
     sources = find_sources(inputs)
     wanted = PreparationState(describe_inputs(sources), settings.choices())
     if is_finished(output):
-        refuse_other_finished(output, wanted)
-        remove_unfinished(output)
+        finished = load_finished(output, wanted)
+        verify_shards(output, finished, "quick")
+        _check_skipped(finished.skipped_rows, settings.skip_bad_rows)
+        remove_unfinished(output)  # A kill right after the manifest leaves it.
         progress(f"{output} is already prepared from these inputs with these settings")
-        return load_manifest(output)
+        return finished
     try:
         output.mkdir(parents=True, exist_ok=True)
         state = resume_or_start(output, wanted)

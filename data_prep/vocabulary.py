@@ -92,7 +92,8 @@ class Vocabulary:
 
 def _met_another(found: NDArray[np.uint64], values: NDArray[np.uint32]) -> NDArray[np.bool_]:
     """Where a slot holds something, but not the value that is sought."""
-    return np.logical_and((found >> _HALF_BITS) != values, found != 0)
+    met: NDArray[np.bool_] = ((found >> _HALF_BITS) != values) & (found != 0)
+    return met
 
 
 class HashedIds:

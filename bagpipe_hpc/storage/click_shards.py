@@ -33,7 +33,7 @@ Samples = tuple[NDArray[np.float32], NDArray[np.int32] | NDArray[np.int64], NDAr
 def write_shard(
     path: Path, rows: int, sample_blocks: Iterable[Samples], compression: str = "lzf", chunk_checksums: bool = False
 ) -> ShardInfo:
-    """Write one shard, whole or not at all. The same samples always give the same bytes.
+    """Write one shard, whole or not at all. The same blocks always give the same bytes.
 
     Args:
         path: file to write.
@@ -50,7 +50,7 @@ def write_shard(
         with h5py.File(partial, "w") as file:
             first = 0
             for dense, sparse, label in sample_blocks:
-                if first == 0:
+                if "label" not in file:
                     for name, values in (("dense", dense), ("sparse", sparse), ("label", label)):
                         shape = (rows, *values.shape[1:])
                         chunks = (min(rows, CHUNK_ROWS), *values.shape[1:])

@@ -1,0 +1,111 @@
+"""Generated clicks are the same for the same seed, look like Criteo's, and hold something to learn."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import data_prep.generate
+from bagpipe_hpc.errors import ConfigError
+from data_prep.criteo import INTEGER_NAMES, TABLE_NAMES, parse_block
+from data_prep.generate import MISSING_IDS, MISSING_INTEGERS, TABLE_IDS, generate_clicks
+
+ROWS = 40_000
+
+
+@pytest.fixture(scope="module")
+def clicks(tmp_path_factory: pytest.TempPathFactory) -> pa.RecordBatch:
+    path = tmp_path_factory.mktemp("generate") / "clicks.tsv"
+    generate_clicks(ROWS, path)
+    rows, bad = parse_block(path.read_bytes())
+    assert bad == []
+    return rows
+
+
+def generated(path: Path, rows: int, **options: float) -> bytes:
+    generate_clicks(rows, path, **options)  # type: ignore[arg-type]
+    return path.read_bytes()
+
+
+def test_same_seed_same_bytes_and_more_rows_start_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_prep.generate, "BLOCK_ROWS", 100)
+    path = tmp_path / "clicks.tsv"
+    some = generated(path, 250)
+    assert some.count(b"\n") == 250
+    assert generated(path, 250) == some
+    assert generated(path, 1000).startswith(some)
+    assert generated(path, 1).count(b"\n") == 1
+    assert generated(path, 250, seed=2) != some
+    assert generated(path, 250, zipf=0.5) != some
+
+
+def test_compressed_output_holds_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_prep.generate, "BLOCK_ROWS", 100)
+    plain = generated(tmp_path / "clicks.tsv", 250)
+    packed = generated(tmp_path / "clicks.tsv.gz", 250)
+    assert gzip.decompress(packed) == plain
+    assert generated(tmp_path / "again.tsv.gz", 250) == packed
+
+
+def test_columns_look_like_criteo(clicks: pa.RecordBatch) -> None:
+    assert len(clicks) == ROWS
+    assert clicks.column("label").to_numpy().mean() == pytest.approx(0.25, abs=0.02)
+    for name, ids, missing in zip(TABLE_NAMES, TABLE_IDS, MISSING_IDS, strict=True):
+        column = clicks.column(name)
+        assert column.null_count / ROWS == pytest.approx(missing, abs=0.02)
+        distinct = len(column.drop_null().unique())
+        assert distinct <= ids
+        assert distinct == ids or ids > 50
+    for name, missing in zip(INTEGER_NAMES, MISSING_INTEGERS, strict=True):
+        assert (clicks.column(name).to_numpy() == 0).mean() >= missing - 0.02
+
+
+def test_a_larger_exponent_makes_popular_ids_more_popular(tmp_path: Path) -> None:
+    shares = []
+    for zipf in (0.0, 1.05, 1.5):
+        rows, _ = parse_block(generated(tmp_path / "clicks.tsv", 5000, zipf=zipf))
+        counts = np.unique(rows.column("C1").to_numpy(), return_counts=True)[1]
+        shares.append(counts.max() / 5000)
+    assert shares[0] < 0.01 < 0.1 < shares[1] < shares[2]
+
+
+def test_labels_can_be_learned(clicks: pa.RecordBatch) -> None:
+    """Even a sum of smoothed log-odds of each value, counted on 9 rows of 10, ranks the rest well above chance."""
+    label = clicks.column("label").to_numpy().astype(np.float64)
+    train = ROWS * 9 // 10
+    base = label[:train].mean()
+    score = np.zeros(ROWS)
+    for name in (*TABLE_NAMES, *INTEGER_NAMES):
+        codes = np.unique(clicks.column(name).fill_null(0).to_numpy(), return_inverse=True)[1]
+        seen = np.bincount(codes[:train], minlength=codes.max() + 1)
+        clicked = np.bincount(codes[:train], label[:train], minlength=codes.max() + 1)
+        rate = (clicked + 20 * base) / (seen + 20)
+        score += np.log(rate / (1 - rate))[codes]
+    assert auc(score[train:], label[train:]) > 0.72
+
+
+def auc(score: np.ndarray, label: np.ndarray) -> float:
+    """Share of pairs of a click and a non-click that the score puts in order."""
+    ranks = np.argsort(np.argsort(score))
+    positives = label == 1
+    first = positives.sum() * (positives.sum() - 1) / 2
+    return float((ranks[positives].sum() - first) / (positives.sum() * (~positives).sum()))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "problem"),
+    [
+        ({"rows": 0}, "rows = 0: use 1 or more"),
+        ({"seed": -1}, "seed = -1: use 0 or more"),
+        ({"zipf": -0.5}, "zipf = -0.5"),
+        ({"zipf": float("nan")}, "zipf = nan"),
+        ({"output": Path("clicks.tsv.zst")}, "ends in .gz or .tsv"),
+        ({"output": Path("missing/clicks.tsv")}, "create the folder missing first"),
+    ],
+)
+def test_wrong_arguments_are_refused(tmp_path: Path, wrong: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"generate: .*{problem}"):
+        generate_clicks(**({"rows": 5, "output": tmp_path / "clicks.tsv"} | wrong))  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,327 @@
+"""Prepared shards hold what a plain reading of the text gives, also after kills, and refuse what they are not."""
+
+import gzip
+import lzma
+import math
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import data_prep.prepare
+from bagpipe_hpc.errors import ConfigError, DataError
+from bagpipe_hpc.storage.click_shards import ClickShards
+from bagpipe_hpc.storage.shard_check import verify_shards
+from bagpipe_hpc.storage.shard_manifest import ShardManifest, load_manifest
+from data_prep.prepare import PrepareSettings, prepare_clicks
+
+
+def random_rows(rows: int, seed: int) -> list[str]:
+    """Rows with few distinct values, so that counts matter, and with missing and negative ones."""
+    rng = random.Random(seed)
+    integers = ["", "-2", "0", "1", "17", "123456"]
+    values = [
+        "",
+        "00000000",
+        "68fd1e64",
+        "80e26c9b",
+        "FB936136",
+        "7",
+        "1f",
+        *(f"{rng.getrandbits(32):08x}" for _ in range(9)),
+    ]
+    return [
+        "\t".join([rng.choice("01"), *rng.choices(integers, k=13), *rng.choices(values, k=26)]) for _ in range(rows)
+    ]
+
+
+def write_text(path: Path, rows: list[str]) -> str:
+    path.write_bytes("".join(row + "\n" for row in rows).encode())
+    return str(path)
+
+
+@dataclass
+class Naive:
+    """The same preparation, one row at a time."""
+
+    labels: list[int]
+    dense: list[list[float]]
+    sparse: list[list[int]]
+    table_rows: tuple[int, ...]
+    train_rows: int
+
+
+def prepare_naively(lines: list[str], min_count: int, test_fraction: float) -> Naive:
+    rows = [line.split("\t") for line in lines]
+    train_rows = len(rows) - round(len(rows) * test_fraction)
+    dense = [[math.log(1 + max(int(field or "0"), 0)) for field in row[1:14]] for row in rows]
+    columns = [[int(row[14 + table], 16) if row[14 + table] else None for row in rows] for table in range(26)]
+    ids = []
+    for column in columns:
+        counts = Counter(value for value in column[:train_rows] if value is not None)
+        kept = sorted((-count, value) for value, count in counts.items() if count >= min_count)
+        ids.append({value: number for number, (_, value) in enumerate(kept, start=1)})
+    sparse = [[ids[table].get(columns[table][row], 0) for table in range(26)] for row in range(len(rows))]
+    return Naive([int(row[0]) for row in rows], dense, sparse, tuple(len(table) + 1 for table in ids), train_rows)
+
+
+def read_all(output: Path, manifest: ShardManifest, split: str) -> tuple[list[float], np.ndarray, np.ndarray]:
+    with ClickShards(output, manifest, split) as shards:
+        every = (0, shards.rows)
+        return shards.read_labels(*every).tolist(), shards.read_dense(*every), shards.read_sparse(*every)
+
+
+def assert_holds(output: Path, manifest: ShardManifest, naive: Naive) -> None:
+    assert manifest == load_manifest(output)
+    verify_shards(output, manifest, "full")
+    assert manifest.table_rows == naive.table_rows
+    for split, rows in (("train", slice(0, naive.train_rows)), ("test", slice(naive.train_rows, None))):
+        labels, dense, sparse = read_all(output, manifest, split)
+        assert labels == naive.labels[rows]
+        assert sparse.tolist() == naive.sparse[rows]
+        np.testing.assert_allclose(dense, np.array(naive.dense[rows]).reshape(-1, 13), rtol=1e-6)
+    assert not (output / "preparation.json").exists()
+    assert not (output / "parsed").exists()
+
+
+def silent(_: str) -> None:
+    """Progress that nobody reads."""
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.integers(1, 60),
+    seed=st.integers(0, 10_000),
+    min_count=st.integers(1, 4),
+    rows_per_shard=st.integers(7, 80),
+    test_fraction=st.sampled_from([0.0, 0.1, 0.35]),
+    compression=st.sampled_from(["lzf", "gzip", "none"]),
+    checksums=st.booleans(),
+)
+def test_shards_hold_what_a_plain_reading_gives(
+    tmp_path_factory: pytest.TempPathFactory,
+    rows: int,
+    seed: int,
+    min_count: int,
+    rows_per_shard: int,
+    test_fraction: float,
+    compression: str,
+    checksums: bool,
+) -> None:
+    folder = tmp_path_factory.mktemp("prepare")
+    lines = random_rows(rows, seed)
+    inputs = [
+        write_text(folder / f"day_{n}", lines[n::1][: rows // 2] if n == 0 else lines[rows // 2 :]) for n in (0, 1)
+    ]
+    chosen = PrepareSettings(
+        min_count=min_count,
+        rows_per_shard=rows_per_shard,
+        test_fraction=test_fraction,
+        compression=compression,
+        chunk_checksums=checksums,
+    )
+    manifest = prepare_clicks(inputs, folder / "out", chosen, silent)
+    naive = prepare_naively(lines, min_count, test_fraction)
+    assert_holds(folder / "out", manifest, naive)
+    shard_rows = [shard.rows for shard in manifest.train]
+    assert all(size == rows_per_shard for size in shard_rows[:-1])
+    assert manifest.label_rate == pytest.approx(sum(naive.labels) / rows)
+
+
+@pytest.mark.parametrize(
+    "compress", [gzip.compress, lzma.compress, lambda text: pa.Codec("zstd").compress(text, asbytes=True)]
+)
+def test_compressed_input(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
+    lines = random_rows(50, seed=3)
+    (tmp_path / "clicks").write_bytes(compress("\r\n".join(lines).encode()))
+    manifest = prepare_clicks([str(tmp_path / "clicks")], tmp_path / "out", PrepareSettings(), silent)
+    assert_holds(tmp_path / "out", manifest, prepare_naively(lines, 2, 0.1))
+
+
+def test_hashed_ids(tmp_path: Path) -> None:
+    lines = random_rows(40, seed=5)
+    source = write_text(tmp_path / "clicks", lines)
+    manifest = prepare_clicks([source], tmp_path / "out", PrepareSettings(max_rows_per_table=50), silent)
+    assert manifest.table_rows == (50,) * 26
+    assert manifest.settings is not None
+    assert "fmix64" in manifest.settings["ids"]
+    _, _, sparse = read_all(tmp_path / "out", manifest, "train")
+    missing = np.array([[not field for field in line.split("\t")[14:]] for line in lines[: len(sparse)]])
+    assert np.array_equal(sparse == 0, missing)
+
+
+def test_ids_that_need_64_bits(tmp_path: Path) -> None:
+    source = write_text(tmp_path / "clicks", random_rows(30, seed=5))
+    manifest = prepare_clicks([source], tmp_path / "out", PrepareSettings(max_rows_per_table=1 << 40), silent)
+    verify_shards(tmp_path / "out", manifest, "quick")
+    _, _, sparse = read_all(tmp_path / "out", manifest, "train")
+    assert sparse.max() > 1 << 32
+
+
+def test_the_vocabulary_comes_from_training_rows_only(tmp_path: Path) -> None:
+    train = random_rows(20, seed=1)
+    unseen = "\t".join(["1"] + ["0"] * 13 + ["deadbeef"] * 26)
+    source = write_text(tmp_path / "clicks", train + [unseen] * 20)
+    manifest = prepare_clicks([source], tmp_path / "out", PrepareSettings(test_fraction=0.5), silent)
+    _, _, sparse = read_all(tmp_path / "out", manifest, "test")
+    assert sparse.shape == (20, 26)
+    assert not sparse.any()
+
+
+def small_blocks(monkeypatch: pytest.MonkeyPatch, part_rows: int) -> None:
+    """Blocks of a few rows and parts of a few blocks, so that small files have many."""
+    read = data_prep.prepare.read_blocks
+    monkeypatch.setattr(data_prep.prepare, "read_blocks", lambda sources, start: read(sources, start, block_bytes=2000))
+    monkeypatch.setattr(data_prep.prepare, "PART_ROWS", part_rows)
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress])
+@pytest.mark.parametrize("line", [1, 2, 57, 100])
+def test_a_bad_row_stops_with_file_and_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes], line: int
+) -> None:
+    small_blocks(monkeypatch, part_rows=30)
+    good = random_rows(100, seed=2)
+    bad = [*good]
+    bad[line - 1] = "7" + bad[line - 1][1:]
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path, lines in zip(paths, (good, bad), strict=True):
+        path.write_bytes(compress("\n".join(lines).encode()))
+    with pytest.raises(DataError, match=rf"/b:{line}: label is '7' instead of 0 or 1; .*--skip-bad-rows"):
+        prepare_clicks([str(path) for path in paths], tmp_path / "out", PrepareSettings(), silent)
+    with pytest.raises(DataError, match="not finished; run bagpipe prepare again to resume"):
+        load_manifest(tmp_path / "out")
+
+
+def test_allowed_bad_rows_are_left_out_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_blocks(monkeypatch, part_rows=30)
+    lines = random_rows(100, seed=2)
+    broken = [*lines]
+    for number in (10, 20, 95):
+        broken[number] = "broken"
+    source = write_text(tmp_path / "clicks", broken)
+    with pytest.raises(DataError, match=r"clicks:96: .* \(more than the 2 malformed rows that are allowed\)"):
+        prepare_clicks([source], tmp_path / "out", PrepareSettings(skip_bad_rows=2), silent)
+    # A larger limit goes on where the smaller one stopped.
+    manifest = prepare_clicks([source], tmp_path / "out", PrepareSettings(skip_bad_rows=3), silent)
+    good = [line for line in broken if line != "broken"]
+    assert_holds(tmp_path / "out", manifest, prepare_naively(good, 2, 0.1))
+    reason = "1 tab-separated fields instead of 40"
+    assert manifest.skipped_rows == tuple(f"{source}:{line}: {reason}" for line in (11, 21, 96))
+
+
+class KilledError(Exception):
+    """Stands for a kill: nothing in the program catches it."""
+
+
+def kill_after(calls: int) -> Callable[[str], None]:
+    lines: list[str] = []
+
+    def progress(line: str) -> None:
+        lines.append(line)
+        if len(lines) == calls:
+            raise KilledError(line)
+
+    return progress
+
+
+@pytest.mark.parametrize("killed_after", range(1, 12))
+def test_a_killed_preparation_goes_on_and_ends_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
+) -> None:
+    small_blocks(monkeypatch, part_rows=30)
+    lines = random_rows(100, seed=4)
+    (tmp_path / "clicks").write_bytes(gzip.compress("\n".join(lines).encode()))
+    source, chosen = str(tmp_path / "clicks"), PrepareSettings(rows_per_shard=20)
+    whole = prepare_clicks([source], tmp_path / "whole", chosen, silent)
+
+    out = tmp_path / "out"
+    with pytest.raises(KilledError):
+        prepare_clicks([source], out, chosen, kill_after(killed_after))
+    (out / ".train-00009.h5.77.partial").touch()
+    finished = {path: path.stat() for path in [*out.glob("*.h5"), *out.glob("parsed/*.arrow")]}
+    with pytest.raises(KilledError):  # A second time, at once.
+        prepare_clicks([source], out, chosen, kill_after(1))
+    resumed = prepare_clicks([source], out, chosen, silent)
+    assert resumed == whole  # Checksums included: the files are the same, byte for byte.
+    assert_holds(out, resumed, prepare_naively(lines, 2, 0.1))
+    for path, before in finished.items():
+        if path.suffix == ".h5":
+            assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert not list(out.glob(".*"))
+
+
+def test_finished_parts_and_shards_exist_before_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the test above: its kills do fall between parts and between shards."""
+    small_blocks(monkeypatch, part_rows=30)
+    source = write_text(tmp_path / "clicks", random_rows(100, seed=4))
+    progress: list[str] = []
+    prepare_clicks([source], tmp_path / "out", PrepareSettings(rows_per_shard=20), progress.append)
+    assert [line.split()[0] for line in progress] == ["parsed"] * 4 + ["built"] + ["wrote"] * 6
+
+
+def test_preparing_again_changes_nothing(tmp_path: Path) -> None:
+    source = write_text(tmp_path / "clicks", random_rows(30, seed=4))
+    first = prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
+    before = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    progress: list[str] = []
+    assert prepare_clicks([source], tmp_path / "out", PrepareSettings(), progress.append) == first
+    assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
+    assert "already prepared" in progress[0]
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_other_settings_or_inputs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: bool) -> None:
+    small_blocks(monkeypatch, part_rows=10)
+    source = write_text(tmp_path / "clicks", random_rows(30, seed=4))
+    out = tmp_path / "out"
+    if finished:
+        prepare_clicks([source], out, PrepareSettings(), silent)
+    else:
+        with pytest.raises(KilledError):
+            prepare_clicks([source], out, PrepareSettings(), kill_after(1))
+    with pytest.raises(DataError, match=r"min_count = 2 instead of 5; choose another output folder, or remove"):
+        prepare_clicks([source], out, PrepareSettings(min_count=5), silent)
+    write_text(tmp_path / "clicks", random_rows(31, seed=4))
+    with pytest.raises(DataError, match=r"other inputs \(different or changed: clicks\)"):
+        prepare_clicks([source], out, PrepareSettings(), silent)
+
+
+def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
+    source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.tex").touch()
+    with pytest.raises(DataError, match="not empty and holds no preparation"):
+        prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "broken\n"])
+def test_inputs_without_a_good_row(tmp_path: Path, text: str) -> None:
+    (tmp_path / "clicks").write_text(text)
+    with pytest.raises(DataError, match="leave none to train on"):
+        prepare_clicks([str(tmp_path / "clicks")], tmp_path / "out", PrepareSettings(skip_bad_rows=1), silent)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"source_format": "avazu"},
+        {"min_count": 0},
+        {"max_rows_per_table": 1},
+        {"rows_per_shard": 0},
+        {"test_fraction": 1.0},
+        {"test_fraction": float("nan")},
+        {"compression": "zip"},
+        {"skip_bad_rows": -1},
+    ],
+)
+def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match="prepare: "):
+        PrepareSettings(**wrong)  # type: ignore[arg-type]

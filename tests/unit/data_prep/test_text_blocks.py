@@ -1,0 +1,101 @@
+"""Blocks of whole lines carry the right text and the right line numbers, whatever the file's compression."""
+
+import gzip
+import lzma
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bagpipe_hpc.errors import DataError
+from data_prep.text_blocks import TextBlock, TextPosition, count_lines, find_sources, read_blocks
+
+
+def zstd_compress(text: bytes) -> bytes:
+    return bytes(pa.Codec("zstd").compress(text, asbytes=True))
+
+
+COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
+    "plain": bytes,
+    "gzip": gzip.compress,
+    "xz": lzma.compress,
+    "zstd": zstd_compress,
+}
+LINES = b"".join(b"line %d\r\n" % number if number % 7 == 0 else b"line %d\n" % number for number in range(1, 2000))
+
+
+def numbered_lines(blocks: Iterable[TextBlock]) -> list[tuple[int, int, bytes]]:
+    return [
+        (block.start.source, block.start.line + index, line)
+        for block in blocks
+        for index, line in enumerate(block.text.splitlines())
+    ]
+
+
+@pytest.mark.parametrize("compression", COMPRESSORS)
+@pytest.mark.parametrize("streams", [1, 2])
+def test_text_and_line_numbers(tmp_path: Path, compression: str, streams: int) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"".join(COMPRESSORS[compression](LINES) for _ in range(streams)))
+    blocks = list(read_blocks([path], TextPosition(), block_bytes=1000))
+    assert b"".join(block.text for block in blocks) == LINES * streams
+    assert len(blocks) > 10
+    for block in blocks:
+        first = block.text.splitlines()[0]
+        assert first == b"line %d" % (block.start.line % 1999 + 1)
+    assert blocks[-1].end == TextPosition(0, len(LINES) * streams, 1999 * streams)
+
+
+@pytest.mark.parametrize("compression", COMPRESSORS)
+def test_going_on_from_any_block_gives_the_rest(tmp_path: Path, compression: str) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        path.write_bytes(COMPRESSORS[compression](LINES))
+    blocks = list(read_blocks(paths, TextPosition(), block_bytes=3000))
+    for number, block in enumerate(blocks):
+        rest = read_blocks(paths, block.end, block_bytes=3000)
+        assert numbered_lines(rest) == numbered_lines(blocks[number + 1 :])
+
+
+@pytest.mark.parametrize("compression", ["gzip", "xz", "zstd"])
+def test_a_cut_off_stream_names_its_file(tmp_path: Path, compression: str) -> None:
+    path = tmp_path / "cut"
+    path.write_bytes(COMPRESSORS[compression](LINES)[:-20])
+    with pytest.raises(DataError, match=r"cut: cannot be read .* damaged or cut off"):
+        list(read_blocks([path], TextPosition(), block_bytes=1000))
+
+
+def test_a_file_without_ends_of_line_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "binary"
+    path.write_bytes(b"ok\n" + b"\0" * 5000)
+    with pytest.raises(DataError, match=r"binary:\d: no end of line in 1000 bytes"):
+        list(read_blocks([path], TextPosition(), block_bytes=1000))
+
+
+@given(st.lists(st.sampled_from([b"a", b"\n", b"\r\n"]), min_size=1).map(b"".join))
+def test_lines_are_counted_as_splitlines_does(text: bytes) -> None:
+    assert count_lines(text) == len(text.splitlines())
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_field(tmp_path: Path) -> None:
+    path = tmp_path / "marked"
+    path.write_bytes(b"\xef\xbb\xbf0\t1\n")
+    assert [block.text for block in read_blocks([path], TextPosition())] == [b"0\t1\n"]
+
+
+def test_patterns_keep_their_order_and_sort_by_number(tmp_path: Path) -> None:
+    for name in ("day_10", "day_2", "extra"):
+        (tmp_path / name).touch()
+    found = find_sources([str(tmp_path / "extra"), str(tmp_path / "day_*")])
+    assert [path.name for path in found] == ["extra", "day_2", "day_10"]
+
+
+def test_wrong_inputs_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"none\*: no such input file"):
+        find_sources([str(tmp_path / "none*")])
+    (tmp_path / "twice").touch()
+    with pytest.raises(DataError, match="twice: named twice"):
+        find_sources([str(tmp_path / "twice"), str(tmp_path / "t*")])
