@@ -22,9 +22,9 @@ from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest, row_file
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset, require_attributes
 
 COPY_BYTES = 1 << 20
-"""Records go to and from one file in pieces of about this size, which stay in a core's cache while they are rearranged."""
+"""Records go to and from one file in pieces of about this size, which stay in a core's cache meanwhile."""
 STREAM_BYTES = 8 << 20
-"""Size of the ranges of global rows in which a whole checkpoint is best read: each is spread over the files of all servers."""
+"""Ranges of global rows in which to read a whole checkpoint; each is spread over the files of all servers."""
 
 _FLOAT32 = np.dtype("<f4")
 

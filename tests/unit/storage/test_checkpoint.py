@@ -1,6 +1,7 @@
 """Checkpoints are complete or absent, give back every bit, and say which file is damaged."""
 
 import os
+import resource
 import shutil
 import signal
 import tempfile
@@ -182,6 +183,25 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "checkpoints").write_text("a file is in the way")
     with pytest.raises(CheckpointError, match=r"dense\.h5: cannot be written"):
         CheckpointWriter(tmp_path, 1).write_dense({}, {})
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize("limit_bytes", [0, 3000, 20_000])
+def test_a_full_disk_is_reported_and_leaves_the_earlier_checkpoint(tmp_path: Path, limit_bytes: int) -> None:
+    earlier = write_checkpoint(tmp_path, sample_records((4,), 2), (4,), step=1)
+    records, dense = sample_records((20_000,), 2), trained_dense()
+    process = os.fork()
+    if process == 0:
+        # A limit on the size of files fails as a full disk does.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+        try:
+            write_checkpoint(tmp_path, records, (20_000,), step=2, dense=dense)
+        except CheckpointError as error:
+            os._exit(3 if "rows-00000-of-00001.h5: cannot be written" in str(error) else 4)
+        os._exit(5)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 3
+    assert find_checkpoints(tmp_path) == [earlier]
 
 
 @pytest.mark.parametrize("name", ["rows-00000-of-00002.h5", "rows-00001-of-00002.h5", "dense.h5"])
