@@ -115,7 +115,7 @@ class TrainerPlan(PlanRecord):
     """The part of a plan that one trainer receives."""
 
     positions: Int32s
-    """For each look-up of the trainer's slice, flat `[n * F]`: index into now, later and private slots, in that order."""
+    """For each look-up of the trainer's slice, flat `[n * F]`: index into now, later, private slots in this order."""
     private_slots: Int32s
     """Slots `[P]` of rows that only this trainer uses in this batch and nobody uses again inside the window."""
     fetch_rows: Int64s

@@ -106,8 +106,9 @@ class Comparison:
             all_tables.merge(table)
         rows = [
             ("part", "largest difference", "differing values", "where"),
-            *(_row(part) for part in (all_tables, *self.parts)),
+            _row(all_tables),
             *(_row(table, indent="  ") for table in self.tables if table.differing),
+            *(_row(part) for part in self.parts),
         ]
         lines = [f"first   {self.first}", f"second  {self.second}"]
         if self.steps[0] != self.steps[1]:

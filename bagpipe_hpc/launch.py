@@ -33,7 +33,7 @@ EXIT_FAILED = 1
 """A rank failed; the job was aborted."""
 
 
-class Refusal(Exception):
+class RefusalError(Exception):
     """The run cannot start, as every rank knows: nobody has to be aborted."""
 
 
@@ -47,7 +47,7 @@ def train(config: Config) -> int:
         return train_reference(config)
     try:
         run_role(config)
-    except Refusal as refusal:
+    except RefusalError as refusal:
         if MPI.COMM_WORLD.Get_rank() == 0:
             print(f"bagpipe: error: {refusal}", file=sys.stderr, flush=True)
         return EXIT_REFUSED
@@ -69,7 +69,7 @@ def run_role(config: Config) -> None:
     """Split the ranks and run this one's role to its end. Collective over: all ranks.
 
     Raises:
-        Refusal: on every rank, before any has started to train.
+        RefusalError: on every rank, before any has started to train.
     """
     name = f"rank {MPI.COMM_WORLD.Get_rank()} of {MPI.COMM_WORLD.Get_size()}"
     try:
@@ -77,14 +77,14 @@ def run_role(config: Config) -> None:
             layout = RoleLayout.for_world(MPI.COMM_WORLD.Get_size(), config.roles.servers)
             comms = Communicators.create(layout)
         except ConfigError as error:  # it depends on nothing but what every rank has
-            raise Refusal(str(error)) from error
+            raise RefusalError(str(error)) from error
         name = comms.name
         with comms:
             log_to_terminal(name, everything=comms.role is Role.TRAINER and comms.role_rank == 0)
             job, need = _prepare(config, comms)
             log_to_file(Path(config.train.output) / LOGS_NAME / f"{comms.role.value}-{comms.role_rank}.log")
             _run_prepared(job, need, comms)
-    except Refusal:
+    except RefusalError:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this one for ever
         _abort(name, error)
@@ -96,7 +96,8 @@ def _prepare(config: Config, comms: Communicators) -> tuple[Job, CacheNeed]:
     def decide() -> tuple[Job, CacheNeed]:
         if config.train.reference_slices > 1:
             raise ConfigError(
-                f"train.reference_slices = {config.train.reference_slices}: only a one-rank run sums over slices; leave it out"
+                f"train.reference_slices = {config.train.reference_slices}: only a one-rank run sums over slices; "
+                "leave it out"
             )
         job = prepare_job(config)
         prepare_output(config)
@@ -106,18 +107,18 @@ def _prepare(config: Config, comms: Communicators) -> tuple[Job, CacheNeed]:
         try:
             job, need = await_announcement(comms.world, config.train.timeout_s)
         except PreparationError as error:
-            raise Refusal(str(error)) from error
+            raise RefusalError(str(error)) from error
     else:
         try:
             job, need = announce(comms.world, decide)
         except BagpipeError as error:
-            raise Refusal(str(error)) from error
+            raise RefusalError(str(error)) from error
     is_server = comms.role is Role.SERVER
     rows = job.partition(comms.layout.servers).rows_on(comms.role_rank) if is_server else 0
     try:
         require_memory(comms.world, rows * job.record_width * 4)
     except BagpipeError as error:
-        raise Refusal(str(error)) from error
+        raise RefusalError(str(error)) from error
     return job, need
 
 

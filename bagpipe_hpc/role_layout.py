@@ -38,8 +38,8 @@ class RoleLayout:
         """
         if world_size < SMALLEST_WORLD:
             raise ConfigError(
-                f"{world_size} MPI ranks are too few: start at least {SMALLEST_WORLD} (one oracle, one server, one trainer), "
-                "or a single one for the reference run"
+                f"{world_size} MPI ranks are too few: start at least {SMALLEST_WORLD} "
+                "(one oracle, one server, one trainer), or a single one for the reference run"
             )
         chosen = servers or (2 if world_size >= 5 else 1)
         trainers = world_size - 1 - chosen

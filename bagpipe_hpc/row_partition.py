@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 class RowPartition(Protocol):
     """A placement of global rows on servers; other placements implement these four members."""
 
-    servers: int
-    """Number of servers S."""
+    @property
+    def servers(self) -> int:
+        """Number of servers S."""
 
     def owner(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Server (0 .. S - 1) of each global row, shape as given."""

@@ -1,4 +1,4 @@
-"""Where log lines go: a file a rank, the first trainer's also to the terminal, warnings of all ranks to the terminal."""
+"""Where log lines go: a file a rank; the first trainer's, and every rank's warnings, also to the terminal."""
 
 import logging
 import sys

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 class SampleOrder:
     """Samples shuffled in blocks, so that the shards are still read in large contiguous pieces.
 
-    The samples are cut into blocks of `block_rows` neighbours (the last may be smaller); the blocks are permuted, and so
-    are the samples inside each. Position p of the order is a sample of one known block.
+    The samples are cut into blocks of `block_rows` neighbours (the last may be smaller); the blocks are permuted, and
+    so are the samples inside each. Position p of the order is a sample of one known block.
 
     Attributes:
         rows: number of samples.

@@ -54,7 +54,7 @@ class Segment:
         return self.first_step + (self.batches if self.is_training else 0)
 
     def sample_range(self, batch: int) -> tuple[int, int]:
-        """Positions in the epoch's order of batch `batch` (from 0) of this segment: the first, and one after the last."""
+        """Positions of a batch (from 0 in this segment) in the epoch's order: the first, and one after the last."""
         first = (self.first_batch + batch) * self.batch_size
         return first, min(first + self.batch_size, self.samples)
 

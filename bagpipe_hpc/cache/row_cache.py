@@ -1,6 +1,7 @@
 """Embedding rows on a trainer's device, addressed by slot.
 
-Legend: `N` rows of one call, `D` embedding width, `K` state columns, `W` = D + K (+ 1 where versions are kept) record width.
+Legend: `N` rows of one call, `D` embedding width, `K` state columns, `W` = D + K (+ 1 where versions are kept) record
+width.
 """
 
 import numpy as np
@@ -14,8 +15,8 @@ from bagpipe_hpc.kernels import reference
 class RowCache:
     """Slots with weights, optimizer state and, where rows are verified, the step that last updated them.
 
-    It holds no map from rows to slots: the oracle's plans speak of slots. The compute thread and the mover may use it at the same
-    time, because the plan keeps the slots that they touch apart.
+    It holds no map from rows to slots: the oracle's plans speak of slots. The compute thread and the mover may use it
+    at the same time, because the plan keeps the slots that they touch apart.
 
     Args:
         slots: number of slots.
@@ -54,7 +55,8 @@ class RowCache:
     def scatter(self, slots: Tensor, records: NDArray[np.float32]) -> None:
         """Put fetched records into distinct slots: int64 `[N]`, float32 `[N, W]`."""
         values = torch.from_numpy(records).to(self._weights.device)
-        for part, columns in zip(self.columns, values.split([part.shape[1] for part in self.columns], 1), strict=True):
+        widths = [part.shape[1] for part in self.columns]
+        for part, columns in zip(self.columns, torch.split(values, widths, dim=1), strict=True):
             reference.scatter(part, slots, columns)
 
     def apply_sgd(self, slots: Tensor, gradients: Tensor, lr: float) -> None:

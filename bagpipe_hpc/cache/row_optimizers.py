@@ -13,8 +13,9 @@ from bagpipe_hpc.config import OptimizerConfig
 class RowOptimizer(Protocol):
     """Updates rows from the sum of their gradients over the global batch."""
 
-    state_columns: tuple[str, ...]
-    """Names of the float32 numbers that travel with each row behind its weights; they start at 0."""
+    @property
+    def state_columns(self) -> tuple[str, ...]:
+        """Names of the float32 numbers that travel with each row behind its weights; they start at 0."""
 
     def apply(self, cache: RowCache, slots: Tensor, gradients: Tensor) -> None:
         """Update distinct rows: `slots` int64 `[N]`, `gradients` float32 `[N, D]` of the global-batch mean loss."""

@@ -1,8 +1,8 @@
 """Row operations in plain torch: the definition that faster versions are tested against.
 
-Every result depends only on the row's own inputs, never on where a row stands in an array: elementwise steps are rounded one by
-one (no fused multiply-add, which vectorised code uses for some positions only), and sums have a fixed order. That is
-what makes a distributed run equal to the reference bit for bit.
+Every result depends only on the row's own inputs, never on where a row stands in an array: elementwise steps are
+rounded one by one (no fused multiply-add, which vectorised code uses for some positions only), and sums have a fixed
+order. That is what makes a distributed run equal to the reference bit for bit.
 
 Legend: `R` rows of a table or cache, `N` rows of one call, `M` look-ups, `D` embedding width.
 """

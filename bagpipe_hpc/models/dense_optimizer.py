@@ -1,6 +1,7 @@
 """The optimizer of the dense weights: any class of `torch.optim`, by name."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,12 +16,14 @@ def dense_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter])
     Raises:
         ConfigError: torch has no such optimizer, or it does not take the options.
     """
-    kind = getattr(torch.optim, config.dense, None)
-    if not (isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)):
+    kind: Any = getattr(torch.optim, config.dense, None)
+    is_optimizer = isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
+    if not is_optimizer:
         known = ", ".join(sorted(torch.optim.__all__))
         raise ConfigError(f"optimizer.dense = {config.dense!r}: torch.optim has no such optimizer; use one of {known}")
     try:
-        return kind(parameters, lr=config.dense_lr, **config.dense_options)
+        optimizer: torch.optim.Optimizer = kind(parameters, lr=config.dense_lr, **config.dense_options)
+        return optimizer
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"optimizer.dense_options = {config.dense_options!r}: {config.dense} says: {error}"

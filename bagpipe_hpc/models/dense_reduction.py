@@ -1,7 +1,9 @@
 """Sums dense gradients over the trainers through Horovod, while the backward pass still runs."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import horovod.torch as hvd
@@ -16,12 +18,13 @@ _POLL_S = 50e-6
 class DenseReducer:
     """Reduces each group of parameters as soon as its last gradient is there.
 
-    A group is one Horovod operation of fixed layout, and groups are not merged (`HOROVOD_DISABLE_GROUP_FUSION`), so a gradient is added
-    in the same order in every run whatever the timing.
+    A group is one Horovod operation of fixed layout, and groups are not merged (`HOROVOD_DISABLE_GROUP_FUSION`), so a
+    gradient is added in the same order in every run whatever the timing.
 
     Args:
         groups: parameters that are reduced together; the backward pass should finish the groups one after the other.
-        deterministic: add in rank order (gather, then sum) instead of Horovod's order; with one or two trainers it cannot matter.
+        deterministic: add in rank order (gather, then sum) instead of Horovod's order; with one or two trainers it
+            cannot matter.
         timeout_s: longest wait for the other trainers.
         watch: called while waiting; raises if the wait has become pointless.
     """
@@ -43,11 +46,10 @@ class DenseReducer:
         if hvd.size() > 1:
             for number, group in enumerate(self._groups):
                 for parameter in group:
-                    parameter.register_post_accumulate_grad_hook(
-                        lambda _, number=number: self._gradient_is_there(number)
-                    )
+                    hook = partial(self._gradient_is_there, number)
+                    parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
-    def _gradient_is_there(self, number: int) -> None:
+    def _gradient_is_there(self, number: int, _: Tensor) -> None:
         self._missing[number] -= 1
         if self._missing[number] == 0:
             gradients = [_gradient(parameter) for parameter in self._groups[number]]
@@ -85,7 +87,7 @@ class DenseReducer:
         for part in gathered[1:]:
             total += part
         sizes = [parameter.numel() for parameter in self._groups[number]]
-        for parameter, part in zip(self._groups[number], total.split(sizes), strict=True):
+        for parameter, part in zip(self._groups[number], torch.split(total, sizes), strict=True):
             _gradient(parameter).copy_(part.view_as(parameter))
 
 
@@ -96,6 +98,7 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
 
 def start_horovod(comm: Any) -> None:
     """Start Horovod on the trainers' communicator (an mpi4py one). Collective over: `comm`."""
+    os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # see DenseReducer; read when Horovod starts
     hvd.init(comm=comm)
 
 

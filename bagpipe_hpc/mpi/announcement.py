@@ -1,10 +1,12 @@
 """How the ranks wait for the oracle's preparations, which may take as long as the data is large.
 
-The oracle sends a sign of life every few seconds, then the outcome; so a wait without limit still notices a stopped oracle.
+The oracle sends a sign of life every few seconds, then the outcome; so a wait without limit still notices a stopped
+oracle.
 """
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from mpi4py import MPI
@@ -69,11 +71,8 @@ def await_announcement(comm: MPI.Comm, timeout_s: float) -> Any:
     """
     while True:
         status = MPI.Status()
-        wait_until(
-            lambda status=status: comm.Iprobe(source=ORACLE_RANK, tag=MPI.ANY_TAG, status=status),
-            "the oracle to prepare the run",
-            timeout_s,
-        )
+        arrived = partial(comm.Iprobe, source=ORACLE_RANK, tag=MPI.ANY_TAG, status=status)
+        wait_until(arrived, "the oracle to prepare the run", timeout_s)
         outcome = comm.recv(source=ORACLE_RANK, tag=status.Get_tag())
         if status.Get_tag() == _TAG_FAILED:
             raise PreparationError("the oracle could not prepare the run")

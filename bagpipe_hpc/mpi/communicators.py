@@ -1,4 +1,4 @@
-"""The communicators of a job: the world is duplicated and split once, at start; everybody else gets them as arguments."""
+"""The communicators of a job: the world is duplicated and split once; everybody else gets them as arguments."""
 
 import socket
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Communicators:
     layout: RoleLayout
     role: Role
     role_rank: int
-    world: MPI.Comm
+    world: MPI.Intracomm
     planning: MPI.Comm
     store: MPI.Comm
     trainers: MPI.Comm

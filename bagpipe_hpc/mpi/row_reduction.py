@@ -1,7 +1,7 @@
 """Sums row gradients over the trainers, in the background of whatever the caller does meanwhile.
 
-Through MPI rather than Horovod: between two ranks of one host an allreduce of 16,384 rows of 64 bytes took 0.6 ms against 1.4 ms
-(`benchmarks/row_reduction.py`), and the waiting side gives up its core.
+Through MPI rather than Horovod: between two ranks of one host an allreduce of 16,384 rows of 64 bytes took 0.6 ms
+against 1.4 ms (`benchmarks/row_reduction.py`), and the waiting side gives up its core.
 """
 
 from collections.abc import Callable
@@ -38,8 +38,8 @@ class RowReducer:
 
     Args:
         comm: the trainers' communicator, used by one thread.
-        deterministic: add in rank order (gather, then sum), so that the result does not depend on MPI's algorithm. With one or two
-            trainers the order cannot matter, since floating-point addition commutes.
+        deterministic: add in rank order (gather, then sum), so that the result does not depend on MPI's algorithm. With
+            one or two trainers the order cannot matter, since floating-point addition commutes.
         timeout_s: longest wait for the other trainers.
         watch: see `wait_until`.
     """
@@ -64,7 +64,7 @@ class RowReducer:
 
 def sum_in_order(parts: NDArray[np.float32]) -> NDArray[np.float32]:
     """Add `parts[0]`, `parts[1]`, ... from left to right; float32 `[parts, ...]` to `[...]`."""
-    total = parts[0].copy()
+    total: NDArray[np.float32] = parts[0].copy()
     for part in parts[1:]:
         total += part
     return total

@@ -4,6 +4,7 @@ Legend: `N` rows of one call, `W` float32 numbers of a row's record (weights, op
 """
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from types import TracebackType
 
 import numpy as np
@@ -19,7 +20,8 @@ class RowWindow:
     """All tables in one MPI window, a partition on each server.
 
     The window is allocated by MPI and locked once by every rank for the whole run (MPI 4.1, sections 12.2.2 and 12.5.3;
-    without `MPI_MODE_NOCHECK` the lock itself would wait for the target). Calls from the same rank must not overlap in time.
+    without `MPI_MODE_NOCHECK` the lock itself would wait for the target). Calls from the same rank must not overlap in
+    time.
 
     Collective over `comm`: construction and `close`.
 
@@ -34,7 +36,7 @@ class RowWindow:
 
     def __init__(
         self,
-        comm: MPI.Comm,
+        comm: MPI.Intracomm,
         layout: RoleLayout,
         partition: RowPartition,
         record_width: int,
@@ -61,7 +63,7 @@ class RowWindow:
 
         Call `synchronise` between reading or writing it and the other ranks' accesses, with a barrier beside.
         """
-        memory = np.frombuffer(self._window.tomemory(), dtype=np.float32)
+        memory: NDArray[np.float32] = np.asarray(self._window.tomemory()).view(np.float32)
         return memory.reshape(self.local_rows, self._width)
 
     def synchronise(self) -> None:
@@ -71,8 +73,8 @@ class RowWindow:
     def get(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Read records.
 
-        Any number of ranks may read at once; nobody may write the same rows meanwhile (the plan and the movers' barrier see
-        to it).
+        Any number of ranks may read at once; nobody may write the same rows meanwhile (the plan and the movers' barrier
+        see to it).
 
         Args:
             rows: global rows `[N]`.
@@ -82,15 +84,7 @@ class RowWindow:
         """
         order, parts = self._by_server(rows)
         received = np.empty((rows.size, self._width), dtype=np.float32)
-        requests, types = [], []
-        for rank, first, last, offsets in parts:
-            target_type = self._row_type.Create_indexed_block(1, offsets).Commit()
-            types.append(target_type)
-            origin = [received[first:last], last - first, self._row_type]
-            requests.append(self._window.Rget(origin, rank, (0, 1, target_type)))
-        wait_for_all(requests, f"{rows.size} embedding rows from the servers", self._timeout_s, self._watch)
-        for target_type in types:
-            target_type.Free()
+        self._transfer(self._window.Rget, received, parts, f"{rows.size} embedding rows from the servers")
         records = np.empty_like(received)
         records[order] = received
         return records
@@ -106,23 +100,33 @@ class RowWindow:
         """
         order, parts = self._by_server(rows)
         sent = np.ascontiguousarray(records[order], dtype=np.float32)
-        requests, types = [], []
-        for rank, first, last, offsets in parts:
-            target_type = self._row_type.Create_indexed_block(1, offsets).Commit()
-            types.append(target_type)
-            origin = [sent[first:last], last - first, self._row_type]
-            requests.append(self._window.Rput(origin, rank, (0, 1, target_type)))
+        self._transfer(self._window.Rput, sent, parts, f"sending {rows.size} embedding rows to the servers")
         # A request's completion is local; only the flush says that the servers have the rows (MPI 4.1, section 12.5.4).
-        wait_for_all(requests, f"sending {rows.size} embedding rows to the servers", self._timeout_s, self._watch)
         for rank, *_ in parts:
             self._window.Flush(rank)
+
+    def _transfer(
+        self,
+        start: Callable[..., MPI.Request],
+        buffer: NDArray[np.float32],
+        parts: list[tuple[int, int, int, NDArray[np.int32]]],
+        what: str,
+    ) -> None:
+        """Move all records of `buffer`, one call a server, and wait until the buffer may be used again."""
+        requests, types = [], []
+        for rank, first, last, offsets in parts:
+            target_type = self._row_type.Create_indexed_block(1, offsets)  # type: ignore[arg-type] # a buffer, as it is
+            types.append(target_type.Commit())
+            origin = [buffer[first:last], last - first, self._row_type]
+            requests.append(start(origin, rank, (0, 1, target_type)))
+        wait_for_all(requests, what, self._timeout_s, self._watch)
         for target_type in types:
             target_type.Free()
 
     def _by_server(
         self, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], list[tuple[int, int, int, NDArray[np.int32]]]]:
-        """Order rows by server: the order, and for each server with rows its rank, range in that order, and window offsets."""
+        """Order rows by server: the order, and of each server in it: rank, range in the order, window offsets."""
         owners = self._partition.owner(rows)
         order = np.argsort(owners, kind="stable")
         offsets = self._partition.offset(rows)[order].astype(np.int32)
@@ -133,7 +137,7 @@ class RowWindow:
     def _server_parts(
         self, bounds: list[int], offsets: NDArray[np.int32]
     ) -> Iterator[tuple[int, int, int, NDArray[np.int32]]]:
-        for server, (first, last) in enumerate(zip(bounds, bounds[1:], strict=False)):
+        for server, (first, last) in enumerate(pairwise(bounds)):
             if last > first:
                 yield self._layout.world_rank(Role.SERVER, server), first, last, offsets[first:last]
 

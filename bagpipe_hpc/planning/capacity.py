@@ -72,9 +72,9 @@ def fit_window(total_rows: int, trainers: int, wanted: Window, segments: Segment
     smallest = need if wanted.lookahead == 1 else measure_need(total_rows, trainers, Window(1, 1), segments)
     if smallest.total_rows > cache_rows:
         raise CapacityError(
-            f"cache.rows = {cache_rows}: a single batch needs {smallest.total_rows} rows ({smallest.shared_rows} shared, "
-            f"{smallest.private_rows} private) and a window of {wanted.lookahead} batches {need.total_rows}; "
-            "raise cache.rows or lower train.batch_size"
+            f"cache.rows = {cache_rows}: a single batch needs {smallest.total_rows} rows "
+            f"({smallest.shared_rows} shared, {smallest.private_rows} private) and a window of {wanted.lookahead} batches "
+            f"{need.total_rows}; raise cache.rows or lower train.batch_size"
         )
     fitting, too_long = smallest, wanted.lookahead
     while too_long - fitting.window.lookahead > 1:

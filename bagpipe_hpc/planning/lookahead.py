@@ -7,6 +7,7 @@ Every step works on whole arrays; the only Python loop is over trainers.
 """
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -168,12 +169,12 @@ class LookaheadPlanner:
         return self.window.group_that_retires(number)
 
     def writers(self, private: Bools, batch: LoadedBatch, dead: Bools) -> Int32s:
-        """Which trainer writes each dead row back, int32 `[dead rows]`: the only user of a private one, else in turn."""
+        """Who writes each dead row back, int32 `[dead rows]`: the only user of a private one, else trainers in turn."""
         in_turn = np.arange(int(dead.sum()), dtype=np.int32) % self.trainers
         return np.where(private[dead], batch.user[dead], in_turn)
 
     def decide(self, number: int, batch: LoadedBatch, following: LoadedBatch | None) -> tuple[Decision, RetiredRows]:
-        """Apply the rules to one batch, assign slots to what is fetched, and name the rows that are retired after it."""
+        """Apply the rules to a batch, give slots to what is fetched, and name the rows that are retired after it."""
         dead = self.is_dead(number, batch)
         private = self.is_private(dead, batch)
         now = self.is_needed_now(batch, following, private)
@@ -213,7 +214,7 @@ class LookaheadPlanner:
         translated = self._scratch[batch.rows]
         features = batch.rows.size // batch.samples
         bounds = slice_bounds(batch.samples, self.trainers)
-        return [translated[first * features : last * features] for first, last in zip(bounds, bounds[1:], strict=False)]
+        return [translated[first * features : last * features] for first, last in pairwise(bounds)]
 
     def expected_versions(self, rows: NDArray[np.integer]) -> tuple[Int64s, Int32s]:
         """Rows and their versions as the plans carry them: empty unless rows are verified."""

@@ -12,8 +12,8 @@ UNLIMITED = np.iinfo(np.int32).max
 class SlotPool:
     """Numbers 0 .. capacity - 1, handed out and given back in bulk.
 
-    Slots that were given back are handed out first, the latest first, so a fresh number is touched only when all earlier
-    ones are in use: `peak` is exactly the largest number of slots that were ever in use together.
+    Slots that were given back are handed out first, the latest first, so a fresh number is touched only when all
+    earlier ones are in use: `peak` is exactly the largest number of slots that were ever in use together.
     """
 
     def __init__(self, name: str, capacity: int = UNLIMITED) -> None:

@@ -1,7 +1,7 @@
 """How servers and trainers write a checkpoint together: each its part, then one commits, then all go on.
 
-Nothing is written back meanwhile: a checkpoint follows a segment, at whose end every row is on its server, and no trainer starts
-the next segment's first step before the commit.
+Nothing is written back meanwhile: a checkpoint follows a segment, at whose end every row is on its server, and no
+trainer starts the next segment's first step before the commit.
 """
 
 from dataclasses import asdict

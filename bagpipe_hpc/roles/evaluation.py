@@ -24,6 +24,6 @@ class Evaluation:
 
 
 def evaluate(labels: list[NDArray[np.float32]], logits: list[NDArray[np.float32]]) -> Evaluation:
-    """Evaluate predictions that were collected in pieces, in any order: 8 bytes of memory a test row, and a few more to sort."""
+    """Evaluate predictions that were collected in pieces, in any order; all of them are held in memory."""
     all_labels, all_logits = np.concatenate(labels), np.concatenate(logits)
     return Evaluation(len(all_labels), roc_auc(all_labels, all_logits), log_loss(all_labels, all_logits))

@@ -64,7 +64,7 @@ class Job:
         return RoundRobinPartition(self.total_rows, servers)
 
     def fill_timeout_s(self, servers: int) -> float:
-        """Longest wait for servers to fill or save their partitions: `train.timeout_s`, and more the larger they are."""
+        """Longest wait for servers to fill or save their tables: `train.timeout_s`, and more the larger they are."""
         server_bytes = self.total_rows / servers * self.record_width * 4
         return self.config.train.timeout_s + server_bytes / _SLOWEST_FILL_BYTES_PER_S
 

@@ -1,15 +1,14 @@
 """The mover: a trainer's second thread, which brings rows before they are needed and writes them back.
 
-For retire group c it gathers the retired slots, puts them to their servers and flushes, then enters the movers' barrier; once all
-have come, every trainer's writes of c are at the servers and the rows of the next admissible batches are fetched.
-It never blocks in the barrier, so it goes on receiving plans and fetching what is already admissible.
+For retire group c it gathers the retired slots, puts them to their servers and flushes, then enters the movers'
+barrier; once all have come, every trainer's writes of c are at the servers and the rows of the next admissible batches
+are fetched. It never blocks in the barrier, so it goes on receiving plans and fetching what is already admissible.
 """
 
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -148,10 +147,10 @@ class Mover:
             self._failure = failure
 
     def _move_all(self) -> None:
-        steps: tuple[Callable[[], bool], ...] = (self._finish_retire, self._start_retire, self._receive, self._prefetch)
+        steps = (self._finish_retire, self._start_retire, self._receive, self._prefetch)
         pause_s = _SHORTEST_PAUSE_S
         while self._segments_left:
-            if any([step() for step in steps]):
+            if sum(step() for step in steps):
                 pause_s = _SHORTEST_PAUSE_S
             else:
                 time.sleep(pause_s)
@@ -209,7 +208,7 @@ class Mover:
             self._ready.put(ReadyBatch(*self._incoming.popleft(), nothing, nothing))
             return True
         most = 1 if self._ready.empty() else self._group_batches
-        plans = []
+        plans: list[tuple[SharedPlan, TrainerPlan]] = []
         while self._incoming and len(plans) < most and self.is_admissible(self._incoming[0][0]):
             plans.append(self._incoming.popleft())
         if not plans:

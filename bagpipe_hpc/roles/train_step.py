@@ -1,7 +1,8 @@
-"""One training step: forward, backward, and what is reduced and applied before the next (BagPipe, SOSP 2023, section 3.3).
+"""One training step (BagPipe, SOSP 2023, section 3.3): what is computed, reduced and applied, and in which order.
 
-Order of events in step x: wait for the rows of x; forward and backward; reduce now(x) and finish later(x - 1); update those rows and the private
-ones; start reducing later(x), which hides behind step x + 1; finish the dense gradients; update the dense weights.
+Order of events in step x: wait for the rows of x; forward and backward; reduce now(x) and finish later(x - 1); update
+those rows and the private ones; start reducing later(x), which hides behind step x + 1; finish the dense gradients;
+update the dense weights.
 """
 
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from bagpipe_hpc.roles.step_stats import StepStats
 
 
 @dataclass
-class _DelayedUpdate:
+class DelayedUpdate:
     """later(x): rows whose reduction was started in step x and is applied in step x + 1."""
 
     slots: Tensor
@@ -68,7 +69,7 @@ class TrainStep:
         self._width = embedding_dim
         self._verify = verify
         self._device = cache.columns[0].device
-        self._delayed: _DelayedUpdate | None = None
+        self._delayed: DelayedUpdate | None = None
         self.stats = StepStats()
 
     def train(self, batch: ReadyBatch, step: int) -> None:
@@ -89,13 +90,16 @@ class TrainStep:
         self._update(slots[:now], self._from_host(total), step)
         self.finish_delayed()
         self._update(slots[reduced:], sums[reduced:], step)
-        later = self._reducer.start(_host(sums[now:reduced]))
-        self._delayed = _DelayedUpdate(slots[now:reduced], later, step)
+        self._delayed = self.start_delayed(slots[now:reduced], sums[now:reduced], step)
         with self.stats.timed("wait_reductions_s"):
             self._dense_reducer.wait()
         self._dense_optimizer.step()
         self.stats.loss_sum += loss
         self.stats.count_plan(shared, own)
+
+    def start_delayed(self, slots: Tensor, sums: Tensor, step: int) -> DelayedUpdate:
+        """Start reducing later(x), so that it runs behind the next step."""
+        return DelayedUpdate(slots, self._reducer.start(_host(sums)), step)
 
     def finish_delayed(self) -> None:
         """Apply later(x - 1), if step x has not done so: a row may be retired or read only after that."""
@@ -147,7 +151,8 @@ class TrainStep:
             first = int(wrong[0])
             raise ConsistencyError(
                 f"row {rows[first]} has version {found[first]} instead of {expected[first]} in batch {shared.batch} "
-                f"({wrong.size} of {found.size} rows are wrong): it was read before its last update was written back, or an update was lost"
+                f"({wrong.size} of {found.size} rows are wrong): it was read before its last update was written back, "
+                "or an update was lost"
             )
 
 

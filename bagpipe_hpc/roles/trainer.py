@@ -1,4 +1,4 @@
-"""The trainer's main loop: segments of batches whose rows the mover brings, evaluations and checkpoints between them."""
+"""The trainer's main loop: segments of batches whose rows the mover brings, and checkpoints between them."""
 
 import logging
 import time

@@ -1,0 +1,1 @@
+"""Files: prepared clicks and checkpoints; the only importer of h5py."""
