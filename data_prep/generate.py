@@ -46,7 +46,7 @@ BLOCK_ROWS = 65536
 _SMALL_TABLE_IDS = 1000
 # Standard deviations that the dense columns, the small tables and the large tables contribute to a row's log-odds.
 # Small tables and dense columns lead because an id must be seen several times before its weight can be learned.
-_DENSE_STD, _SMALL_TABLES_STD, _LARGE_TABLES_STD = 0.9, 1.2, 0.7
+_DENSE_STD, _SMALL_TABLES_STD, _LARGE_TABLES_STD = 1.2, 1.5, 0.7
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class ParsedRows:
 
     def column(self, name: str, rows: int) -> pa.ChunkedArray:
         """A column of the first `rows` rows; its memory is the page cache's."""
-        chunks = [chunk for path in self._paths for chunk in _map_part(path, name).column(0).chunks]
+        chunks = [chunk for path in self._paths for chunk in _map_part(path).column(name).chunks]
         return pa.chunked_array(chunks).slice(0, rows)
 
     def read(self, first: int, last: int) -> list[pa.RecordBatch]:
@@ -68,13 +68,14 @@ class ParsedRows:
         return pieces
 
 
-def _map_part(path: Path, column: str | None = None) -> pa.Table:
-    """A part, or one column of it, mapped into memory; the mapping lives as long as the table."""
+def _map_part(path: Path) -> pa.Table:
+    """A part, mapped into memory; the mapping lives as long as the table or a column of it.
+
+    Arrow's `included_fields` is no help for reading one column: it copies the whole part.
+    """
     try:
         with pa.memory_map(str(path)) as file:
-            schema = pa.ipc.open_file(file).schema
-            fields = None if column is None else [schema.get_field_index(column)]
-            return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=fields)).read_all()
+            return pa.ipc.open_file(file).read_all()
     except (OSError, pa.ArrowInvalid) as error:
         raise DataError(
             f"{path}: the parsed rows of this unfinished preparation cannot be read ({error}); "
