@@ -74,9 +74,10 @@ class _Weights:
     not_finite: int = 0
 
     def add(self, weights: NDArray[np.float32]) -> None:
-        finite = weights[np.isfinite(weights)].astype(np.float64)
-        self.square_sum += float(np.dot(finite, finite))
-        self.largest = max(self.largest, float(np.abs(finite).max(initial=0.0)))
+        is_finite = np.isfinite(weights)
+        finite = weights if is_finite.all() else weights[is_finite]
+        self.largest = max(self.largest, float(finite.max(initial=0.0)), -float(finite.min(initial=0.0)))
+        self.square_sum += float(np.square(finite, dtype=np.float64).sum())
         self.finite += finite.size
         self.not_finite += weights.size - finite.size
 
