@@ -29,7 +29,7 @@ class SampleStream:
 
     def read(self, first: int, last: int) -> NDArray[Any]:
         """Samples at positions `first` up to `last` of the order, `[last - first, ...]`; a copy."""
-        start = int(np.searchsorted(self._bounds, first, side="right")) - 1
+        start = min(int(np.searchsorted(self._bounds, first, side="right")), len(self._blocks)) - 1
         stop = max(start + 1, int(np.searchsorted(self._bounds, last, side="left")))
         pieces = [self._piece(place, first, last) for place in range(start, min(stop, len(self._blocks)))]
         return np.concatenate(pieces)
