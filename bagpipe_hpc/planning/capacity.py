@@ -73,8 +73,8 @@ def fit_window(total_rows: int, trainers: int, wanted: Window, segments: Segment
     if smallest.total_rows > cache_rows:
         raise CapacityError(
             f"cache.rows = {cache_rows}: a single batch needs {smallest.total_rows} rows "
-            f"({smallest.shared_rows} shared, {smallest.private_rows} private) and a window of {wanted.lookahead} batches "
-            f"{need.total_rows}; raise cache.rows or lower train.batch_size"
+            f"({smallest.shared_rows} shared, {smallest.private_rows} private) and a window of {wanted.lookahead} "
+            f"batches {need.total_rows}; raise cache.rows or lower train.batch_size"
         )
     fitting, too_long = smallest, wanted.lookahead
     while too_long - fitting.window.lookahead > 1:

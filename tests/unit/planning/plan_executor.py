@@ -1,8 +1,8 @@
 """Executes plans on imaginary trainers in exact integer arithmetic: what the real ones do, without time or MPI.
 
-A row's value is an integer; the gradient of a look-up depends on the value that was read, so a single stale, lost or doubled
-update changes the final tables. The mover runs as early or as late as the rules allow it, since either may be the
-one that shows a broken rule.
+A row's value is an integer; the gradient of a look-up depends on the value that was read, so a single stale, lost or
+doubled update changes the final tables. The mover runs as early or as late as the rules allow it, since either may be
+the one that shows a broken rule.
 """
 
 from collections import deque

@@ -4,10 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.planning.mutants import (
+    KeepsNothing,
+    NowFromTheBatchAfterNext,
+    PrivateWithoutDeadTest,
+    RetiresEarly,
+    WrongWriter,
+)
 from tests.unit.planning.plan_executor import Executor, Violation, train_plainly
 
 from bagpipe_hpc.planning.capacity import fit_window, measure_need
-from bagpipe_hpc.planning.lookahead import SEVERAL, LookaheadPlanner
+from bagpipe_hpc.planning.lookahead import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 
@@ -153,48 +160,6 @@ def test_more_lookahead_fetches_fewer_rows_and_needs_as_many_now() -> None:
         now.append(sum(p.shared.now_slots.size for p in plans))
     assert fetched[0] > fetched[1] > fetched[2]
     assert len(set(now)) == 1
-
-
-class RetiresEarly(LookaheadPlanner):
-    """Rows are retired with the group of the batch before."""
-
-    def retiring_group(self, number: int) -> int:
-        return self.window.group_that_retires(max(0, number - 1))
-
-
-class WrongWriter(LookaheadPlanner):
-    """The next trainer writes a private row back."""
-
-    def writers(self, private, batch, dead):  # type: ignore[no-untyped-def]
-        return (super().writers(private, batch, dead) + 1) % self.trainers
-
-
-class PrivateWithoutDeadTest(LookaheadPlanner):
-    """A row that one trainer uses counts as private even if it is used again."""
-
-    def is_private(self, dead, batch):  # type: ignore[no-untyped-def]
-        return batch.user != SEVERAL
-
-
-class NowFromTheBatchAfterNext(LookaheadPlanner):
-    """`now` is computed from x + 2."""
-
-    def is_needed_now(self, batch, following, private):  # type: ignore[no-untyped-def]
-        return super().is_needed_now(batch, getattr(following, "after", None), private)
-
-    def load(self, number, rows):  # type: ignore[no-untyped-def]
-        batch = super().load(number, rows)
-        if number > 0:
-            self.newest.after = batch
-        self.newest = batch
-        return batch
-
-
-class KeepsNothing(LookaheadPlanner):
-    """Every row is dead at once, though a later batch of the window counts on it."""
-
-    def is_dead(self, number, batch):  # type: ignore[no-untyped-def]
-        return np.ones(batch.unique.size, dtype=bool)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,140 @@
+"""Breaks one thing in a running trainer: rules (mutants, which a comparison must notice) and parts (faults, which must end the job)."""
+
+import os
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from mpi4py import MPI
+
+from bagpipe_hpc.batch_plan import TrainerPlan
+from bagpipe_hpc.mpi.row_reduction import PendingSum, RowReducer
+from bagpipe_hpc.mpi.row_window import RowWindow
+from bagpipe_hpc.planning.lookahead import LookaheadPlanner
+from bagpipe_hpc.roles import embedding_server, oracle
+from bagpipe_hpc.roles.mover import Mover
+from bagpipe_hpc.roles.train_step import DelayedUpdate, TrainStep
+from tests.unit.planning import mutants
+
+
+def use_planner(mutant: type[LookaheadPlanner]) -> Callable[[], None]:
+    """Let the oracle plan with a broken rule; the cache's need is still measured with the sound one."""
+
+    def install() -> None:
+        oracle.LookaheadPlanner = mutant  # type: ignore[misc, attr-defined]
+
+    return install
+
+
+def drop_the_delayed_reduction() -> None:
+    """later(x) is applied with this trainer's own gradients only."""
+
+    def start_delayed(self: TrainStep, slots: torch.Tensor, sums: torch.Tensor, step: int) -> DelayedUpdate:
+        return DelayedUpdate(slots, PendingSum(lambda: sums.numpy(), [], self._reducer), step)
+
+    TrainStep.start_delayed = start_delayed  # type: ignore[method-assign]
+
+
+def prefetch_before_the_barrier() -> None:
+    """Rows are fetched as soon as their plan is there, written back or not."""
+    Mover.is_admissible = lambda self, plan: not plan.is_closing  # type: ignore[method-assign] # noqa: ARG005
+
+
+def forget_optimizer_state() -> None:
+    """Write-backs carry weights only: the state goes back to zero."""
+    put = RowWindow.put
+
+    def put_weights(self: RowWindow, rows: np.ndarray, records: np.ndarray) -> None:
+        records[:, -1] = 0.0
+        put(self, rows, records)
+
+    RowWindow.put = put_weights  # type: ignore[method-assign]
+
+
+def lose_a_write_back() -> None:
+    """The first trainer never writes back one row of each group: the next reader gets a stale one."""
+    write_back = Mover.write_back
+
+    def write_back_less(self: Mover, plan: TrainerPlan) -> None:
+        plan.write_back_rows[:1] = plan.write_back_rows[1:2]
+        plan.write_back_slots[:1] = plan.write_back_slots[1:2]
+        write_back(self, plan)
+
+    if MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
+        Mover.write_back = write_back_less  # type: ignore[method-assign]
+
+
+def fail_in_last_rank(target: type, method: str) -> Callable[[], None]:
+    """The last trainer raises in its fifth call of a method."""
+
+    def install() -> None:
+        original = getattr(target, method)
+        calls = 0
+
+        def failing(self: object, *arguments: object, **keywords: object) -> object:
+            nonlocal calls
+            calls += 1
+            if calls == 5 and MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
+                raise RuntimeError("planted failure")
+            return original(self, *arguments, **keywords)
+
+        setattr(target, method, failing)
+
+    return install
+
+
+def run_out_of_memory_in_a_server() -> None:
+    """The second server fails while it fills its tables."""
+    fill = embedding_server.fill_partition
+
+    def failing(*arguments: object) -> None:
+        if arguments[-1] == 1:
+            raise MemoryError("planted failure")
+        fill(*arguments)  # type: ignore[arg-type]
+
+    embedding_server.fill_partition = failing
+
+
+def fail_in_the_oracle() -> None:
+    """The oracle fails while it plans."""
+
+    def failing(*_: object, **__: object) -> None:
+        raise OSError("planted failure")
+
+    oracle.plan_segment = failing  # type: ignore[attr-defined]
+
+
+def stop_the_last_trainer() -> None:
+    """The last trainer falls silent in its fifth step, as if it had been stopped."""
+    start = RowReducer.start
+    calls = 0
+
+    def sleeping(self: RowReducer, gradients: np.ndarray) -> PendingSum:
+        nonlocal calls
+        calls += 1
+        if calls == 10 and MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
+            time.sleep(float(os.environ["TEST_SILENCE_S"]))
+        return start(self, gradients)
+
+    RowReducer.start = sleeping  # type: ignore[method-assign]
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    "retire one step early": use_planner(mutants.RetiresEarly),
+    "drop the delayed reduction": drop_the_delayed_reduction,
+    "prefetch before the write-back barrier": prefetch_before_the_barrier,
+    "wrong write-back owner": use_planner(mutants.WrongWriter),
+    "private without the dead test": use_planner(mutants.PrivateWithoutDeadTest),
+    "optimizer state not written back": forget_optimizer_state,
+    "now computed from x + 2": use_planner(mutants.NowFromTheBatchAfterNext),
+    "a row is not written back": lose_a_write_back,
+}
+FAULTS: dict[str, Callable[[], None]] = {
+    "trainer fails in a step": fail_in_last_rank(TrainStep, "train"),
+    "mover fails in a fetch": fail_in_last_rank(RowWindow, "get"),
+    "server runs out of memory": run_out_of_memory_in_a_server,
+    "oracle fails": fail_in_the_oracle,
+    "trainer falls silent": stop_the_last_trainer,
+}
+BREAKAGES = MUTANTS | FAULTS

@@ -1,0 +1,44 @@
+"""A tiny set of prepared clicks, and a configuration that exercises every rule in a few seconds."""
+
+from pathlib import Path
+
+import pytest
+
+from data_prep.generate import generate_clicks
+from data_prep.prepare import PrepareSettings, prepare_clicks
+
+CONFIG = """
+[data]
+path = "{shards}"
+block_rows = 256
+[model]
+embedding_dim = 8
+bottom_mlp = [16]
+top_mlp = [16]
+[optimizer]
+rows_lr = 0.05
+dense = "Adam"
+[train]
+batch_size = 70  # divides neither by 2 x 3 trainers nor into the rows: every batch has uneven slices, the last is partial
+epochs = 2
+log_every_steps = 7
+timeout_s = 30.0
+"""
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """2,000 generated rows in several shards."""
+    folder = tmp_path_factory.mktemp("clicks")
+    generate_clicks(2000, folder / "clicks.tsv", seed=3)
+    settings = PrepareSettings(rows_per_shard=700)
+    prepare_clicks([str(folder / "clicks.tsv")], folder / "shards", settings, lambda _: None)
+    return folder / "shards"
+
+
+@pytest.fixture(scope="session")
+def config_path(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The configuration of all runs here; what differs comes as overrides."""
+    path = tmp_path_factory.mktemp("config") / "tiny.toml"
+    path.write_text(CONFIG.format(shards=shards))
+    return path

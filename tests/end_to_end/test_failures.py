@@ -1,0 +1,95 @@
+"""A failing rank ends the whole job soon, with a message that says who and why; a run that cannot start is refused."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from tests.end_to_end.test_equality import DRIVER
+
+RunRanks = Callable[..., CompletedProcess[str]]
+
+START_S = 15
+"""What starting five ranks may take on a busy machine, on top of the ten seconds from failure to end."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "role", "cause"),
+    [
+        ("trainer fails in a step", "trainer 1 (world rank 4)", "planted failure"),
+        ("mover fails in a fetch", "trainer 1 (world rank 4)", "planted failure"),
+        ("server runs out of memory", "server 1 (world rank 2)", "planted failure"),
+        ("oracle fails", "oracle 0 (world rank 0)", "planted failure"),
+    ],
+)
+def test_a_failing_rank_ends_the_job(
+    fault: str, role: str, cause: str, config_path: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    runs = tmp_path / "runs.json"
+    runs.write_text(json.dumps([[f"train.output={tmp_path / 'out'}"]]))
+    start = time.monotonic()
+    finished = run_ranks(5, *DRIVER, config_path, runs, "--break", fault, timeout_s=60)
+    assert finished.returncode not in (0, 124, 137), finished.stderr
+    assert time.monotonic() - start < START_S + 10
+    assert f"{role} on " in finished.stderr
+    assert cause in finished.stderr
+
+
+def test_a_silent_trainer_is_noticed(config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
+    """Every wait ends by timeout and names what it waited for."""
+    runs = tmp_path / "runs.json"
+    runs.write_text(json.dumps([[f"train.output={tmp_path / 'out'}", "train.timeout_s=3.0"]]))
+    silence = {"TEST_SILENCE_S": "60"}
+    finished = run_ranks(5, *DRIVER, config_path, runs, "--break", "trainer falls silent", timeout_s=50, env=silence)
+    assert finished.returncode not in (0, 124, 137), finished.stderr
+    assert "waited 3 s for" in finished.stderr
+
+
+@pytest.fixture
+def damaged(shards: Path, tmp_path: Path) -> Path:
+    """The shards with one byte changed in the middle of a file."""
+    folder = tmp_path / "damaged"
+    shutil.copytree(shards, folder)
+    path = folder / "train-00001.h5"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    return folder
+
+
+def test_damaged_data_is_refused(damaged: Path, config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
+    """Before any rank trains, with one message and exit code 2."""
+    command = ("python", "-m", "bagpipe_hpc", "train", config_path, f"data.path={damaged}")
+    finished = run_ranks(5, *command, f"train.output={tmp_path / 'out'}", timeout_s=60)
+    assert finished.returncode == 2
+    assert finished.stderr.count("train-00001.h5") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_earlier_run_is_not_overwritten(config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_text("precious\n")
+    finished = run_ranks(
+        3, "python", "-m", "bagpipe_hpc", "train", config_path, f"train.output={tmp_path}", timeout_s=60
+    )
+    assert finished.returncode == 2
+    assert finished.stderr.count("train.overwrite=true") == 1
+    assert (tmp_path / "metrics.jsonl").read_text() == "precious\n"
+
+
+def test_too_few_ranks_are_refused(config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
+    finished = run_ranks(
+        2, "python", "-m", "bagpipe_hpc", "train", config_path, f"train.output={tmp_path / 'out'}", timeout_s=60
+    )
+    assert finished.returncode == 2
+    assert finished.stderr.count("2 MPI ranks are too few") == 1
+
+
+def test_a_cache_below_one_batch_is_refused(config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
+    command = ("python", "-m", "bagpipe_hpc", "train", config_path, "cache.rows=50")
+    finished = run_ranks(4, *command, f"train.output={tmp_path / 'out'}", timeout_s=60)
+    assert finished.returncode == 2
+    assert finished.stderr.count("cache.rows = 50: a single batch needs") == 1

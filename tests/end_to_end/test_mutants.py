@@ -1,0 +1,62 @@
+"""Every rule matters: a run with one rule broken does not end in the reference's checkpoint."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from bagpipe_hpc.comparison import compare
+from tests.end_to_end.breakages import MUTANTS
+from tests.end_to_end.test_equality import DRIVER, train
+
+RUN = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=10.0"]
+
+RunRanks = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def reference(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reference of two trainers, which the sound program reaches (see the first test)."""
+    from tests.ranks import run_ranks
+
+    folder = tmp_path_factory.mktemp("reference")
+    train(run_ranks, 1, config_path, [[*RUN, f"train.output={folder / 'out'}", "train.reference_slices=2"]], folder)
+    return folder / "out"
+
+
+def test_the_sound_program_survives(config_path: Path, reference: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
+    train(run_ranks, 4, config_path, [[*RUN, f"train.output={tmp_path / 'out'}"]], tmp_path)
+    assert compare(reference, tmp_path / "out").largest() == 0.0
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_mutant_is_killed(mutant: str, config_path: Path, reference: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
+    """It ends with another checkpoint, or the job notices that something is wrong and fails."""
+    runs = tmp_path / "runs.json"
+    runs.write_text(json.dumps([[*RUN, f"train.output={tmp_path / 'out'}"]]))
+    finished = run_ranks(4, *DRIVER, config_path, runs, "--break", mutant, timeout_s=60)
+    if finished.returncode == 0:
+        assert compare(reference, tmp_path / "out").largest() > 0.0
+    else:
+        assert "failed: " in finished.stderr, finished.stderr
+
+
+@pytest.mark.parametrize("mutant", ["a row is not written back", "prefetch before the write-back barrier"])
+def test_verification_catches_a_stale_row(mutant: str, config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
+    """`debug.verify_rows` names the row, the batch and both versions at the first stale read."""
+    runs = tmp_path / "runs.json"
+    runs.write_text(json.dumps([[*RUN, "debug.verify_rows=true", f"train.output={tmp_path / 'out'}"]]))
+    finished = run_ranks(4, *DRIVER, config_path, runs, "--break", mutant, timeout_s=60)
+    assert finished.returncode != 0
+    assert "has version" in finished.stderr, finished.stderr
+    assert "in batch" in finished.stderr
+
+
+def test_verification_accepts_a_sound_run(
+    config_path: Path, reference: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    """And the versions that travel with the rows do not change the result."""
+    train(run_ranks, 4, config_path, [[*RUN, "debug.verify_rows=true", f"train.output={tmp_path / 'out'}"]], tmp_path)
+    assert compare(reference, tmp_path / "out").largest() == 0.0
