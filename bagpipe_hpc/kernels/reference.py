@@ -59,7 +59,9 @@ def apply_rowwise_adagrad(
     """
     updated = gather(accumulator, rows) + fold_columns(gradients * gradients) / gradients.shape[1]
     scatter(accumulator, rows, updated)
-    scatter(weights, rows, gather(weights, rows).sub_(gradients / (updated.sqrt() + eps) * lr))
+    # torch may have MKL take float32 roots, which are not always the nearest number; by way of float64 they are.
+    root = updated.double().sqrt().float()
+    scatter(weights, rows, gather(weights, rows).sub_(gradients / (root + eps) * lr))
 
 
 def fold_columns(values: Tensor) -> Tensor:
