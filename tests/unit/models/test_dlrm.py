@@ -1,0 +1,97 @@
+"""The dense half of DLRM against its formula, written with einsum in float64."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from bagpipe_hpc.config import ModelConfig
+from bagpipe_hpc.models.dlrm import DLRM, click_loss
+
+DENSE, SPARSE, WIDTH = 13, 5, 8
+WIDTHS = ModelConfig(embedding_dim=WIDTH, bottom_mlp=(16, 12), top_mlp=(20,))
+
+
+def model(seed: int = 3, widths: ModelConfig = WIDTHS) -> DLRM:
+    return DLRM(widths, DENSE, SPARSE, seed)
+
+
+def inputs(samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    dense = torch.randn(samples, DENSE, generator=generator)
+    return dense, torch.randn(samples, SPARSE, WIDTH, generator=generator)
+
+
+def plain_mlp(layers: nn.Sequential, values: np.ndarray, *, last_is_linear: bool) -> np.ndarray:
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    for number, layer in enumerate(linear):
+        weight, bias = (part.detach().numpy().astype(np.float64) for part in (layer.weight, layer.bias))
+        values = np.einsum("bi,oi->bo", values, weight) + bias
+        if not (last_is_linear and number == len(linear) - 1):
+            values = np.maximum(values, 0.0)
+    return values
+
+
+def plain_logits(dlrm: DLRM, dense: torch.Tensor, embeddings: torch.Tensor) -> np.ndarray:
+    """Bottom MLP; every pair of different vectors, each once; top MLP over the bottom's output and the pairs."""
+    bottom = plain_mlp(dlrm.bottom, dense.numpy().astype(np.float64), last_is_linear=False)
+    vectors = [bottom, *embeddings.numpy().astype(np.float64).transpose(1, 0, 2)]
+    pairs = [np.einsum("bd,bd->b", vectors[i], vectors[j]) for i in range(len(vectors)) for j in range(i)]
+    return plain_mlp(dlrm.top, np.concatenate((bottom, np.stack(pairs, 1)), 1), last_is_linear=True)[:, 0]
+
+
+@pytest.mark.parametrize("widths", [WIDTHS, ModelConfig(embedding_dim=WIDTH, bottom_mlp=(), top_mlp=())])
+def test_logits_are_those_of_the_formula(widths: ModelConfig) -> None:
+    dlrm = model(widths=widths)
+    dense, embeddings = inputs(9)
+    logits = dlrm(dense, embeddings).detach()
+    assert logits.dtype == torch.float32
+    np.testing.assert_allclose(logits.numpy(), plain_logits(dlrm, dense, embeddings), rtol=1e-4, atol=1e-5)
+
+
+def test_without_samples_gradients_are_zero() -> None:
+    """A trainer whose slice is empty still takes part in every reduction."""
+    dlrm = model()
+    dense, embeddings = inputs(0)
+    embeddings.requires_grad_()
+    loss = click_loss(dlrm(dense, embeddings), torch.empty(0), batch_samples=4)
+    loss.backward()
+    assert loss.item() == 0.0
+    assert embeddings.grad is not None
+    assert embeddings.grad.shape == (0, SPARSE, WIDTH)
+    for parameter in dlrm.parameters():
+        assert parameter.grad is not None
+        assert not parameter.grad.any()
+
+
+def test_the_seed_alone_decides_the_first_weights() -> None:
+    torch.manual_seed(5)
+    first = model().state_dict()
+    torch.manual_seed(6)
+    again, other = model().state_dict(), model(seed=4).state_dict()
+    for name, weights in first.items():
+        assert torch.equal(weights, again[name]), name
+        assert not torch.equal(weights, other[name]), name
+
+
+def test_first_weights_are_scaled_by_fan_in_and_fan_out() -> None:
+    dlrm = model(widths=ModelConfig(embedding_dim=WIDTH, bottom_mlp=(400, 200)))
+    layer = dlrm.bottom[2]
+    assert isinstance(layer, nn.Linear)
+    assert layer.weight.std().item() == pytest.approx(math.sqrt(2 / 600), rel=0.02)
+    assert layer.bias.std().item() == pytest.approx(math.sqrt(1 / 200), rel=0.2)
+
+
+def test_the_weights_are_all_that_is_saved() -> None:
+    dlrm = model()
+    assert set(dlrm.state_dict()) == {name for name, _ in dlrm.named_parameters()}
+
+
+def test_shares_of_the_loss_add_up_to_the_mean() -> None:
+    logits, labels = torch.randn(7, dtype=torch.float64), torch.tensor([0.0, 1, 1, 0, 1, 0, 0], dtype=torch.float64)
+    shares = [click_loss(logits[part], labels[part], 7) for part in (slice(0, 3), slice(3, 3), slice(3, 7))]
+    clicked = torch.sigmoid(logits)
+    mean = -(labels * clicked.log() + (1 - labels) * (1 - clicked).log()).mean()
+    assert sum(shares).item() == pytest.approx(mean.item(), rel=1e-12)
