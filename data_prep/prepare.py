@@ -126,7 +126,7 @@ def prepare_clicks(
         The manifest, which is also written to the folder.
 
     Raises:
-        DataError: an input is missing, damaged or malformed, or `output` holds something else.
+        DataError: an input is missing, damaged or malformed, or `output` holds something else or cannot be written.
         CapacityError: the disk is full.
     """
     sources = find_sources(inputs)
@@ -148,11 +148,11 @@ def prepare_clicks(
             rows = ParsedRows(output / PARTS_FOLDER, state.parts)
             manifest = _write_shards(pool, rows, output, state, settings, progress)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise CapacityError(
-            f"{output}: the disk is full; free some space and run bagpipe prepare again, which goes on where it stopped"
-        ) from error
+        if error.errno == errno.ENOSPC:
+            raise CapacityError(
+                f"{output}: the disk is full; free some space and run bagpipe prepare again to go on where it stopped"
+            ) from error
+        raise DataError(f"{output}: cannot be written ({error}); check the path and its permissions") from error
     save_manifest(output, manifest)
     remove_unfinished(output)
     return manifest

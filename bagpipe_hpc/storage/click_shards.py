@@ -33,7 +33,10 @@ Samples = tuple[NDArray[np.float32], NDArray[np.int32] | NDArray[np.int64], NDAr
 def write_shard(
     path: Path, rows: int, sample_blocks: Iterable[Samples], compression: str = "lzf", chunk_checksums: bool = False
 ) -> ShardInfo:
-    """Write one shard, whole or not at all. The same blocks always give the same bytes.
+    """Write one shard, whole or not at all.
+
+    The same blocks give the same bytes with `gzip` and `none`. With `lzf` they give the same samples only: its compressor
+    starts from memory that it does not clear (`INIT_HTAB` in lzfP.h), so that it may find other matches.
 
     Args:
         path: file to write.

@@ -1,5 +1,6 @@
 """Prepared shards hold what a plain reading of the text gives, also after kills, and refuse what they are not."""
 
+import errno
 import gzip
 import lzma
 import math
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import data_prep.prepare
-from bagpipe_hpc.errors import ConfigError, DataError
+from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.storage.click_shards import ClickShards
 from bagpipe_hpc.storage.shard_check import verify_shards
 from bagpipe_hpc.storage.shard_manifest import ShardManifest, load_manifest
@@ -239,7 +240,7 @@ def test_a_killed_preparation_goes_on_and_ends_the_same(
     small_blocks(monkeypatch, part_rows=30)
     lines = random_rows(100, seed=4)
     (tmp_path / "clicks").write_bytes(gzip.compress("\n".join(lines).encode()))
-    source, chosen = str(tmp_path / "clicks"), PrepareSettings(rows_per_shard=20)
+    source, chosen = str(tmp_path / "clicks"), PrepareSettings(rows_per_shard=20, compression="gzip")
     whole = prepare_clicks([source], tmp_path / "whole", chosen, silent)
 
     out = tmp_path / "out"
@@ -299,6 +300,22 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").touch()
     with pytest.raises(DataError, match="not empty and holds no preparation"):
+        prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
+
+
+def test_an_output_that_is_a_file(tmp_path: Path) -> None:
+    source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
+    with pytest.raises(DataError, match=r"clicks: cannot be written .*; check the path"):
+        prepare_clicks([source], tmp_path / "clicks", PrepareSettings(), silent)
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
+    monkeypatch.setattr(data_prep.prepare, "write_shard", fail)
+    with pytest.raises(CapacityError, match="out: the disk is full"):
         prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
 
 

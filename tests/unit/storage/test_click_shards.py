@@ -103,9 +103,10 @@ def test_an_id_outside_its_table_names_file_table_and_value(tmp_path: Path, wron
             shards.read_sparse(0, ROWS)
 
 
-def test_the_same_blocks_are_the_same_bytes(tmp_path: Path) -> None:
-    first = write_shard(tmp_path / "a.h5", 5, in_pieces(samples(5, 1), 3))
-    second = write_shard(tmp_path / "b.h5", 5, in_pieces(samples(5, 1), 3))
+@pytest.mark.parametrize("compression", ["gzip", "none"])
+def test_the_same_blocks_are_the_same_bytes(tmp_path: Path, compression: str) -> None:
+    first = write_shard(tmp_path / "a.h5", 5, in_pieces(samples(5, 1), 3), compression)
+    second = write_shard(tmp_path / "b.h5", 5, in_pieces(samples(5, 1), 3), compression)
     assert replace(second, file="a.h5") == first
 
 
