@@ -35,7 +35,7 @@ def write_shard(
 ) -> ShardInfo:
     """Write one shard, whole or not at all.
 
-    The same blocks give the same bytes with `gzip` and `none`. With `lzf` they give the same samples only: its compressor
+    The same blocks give the same bytes with `gzip` and `none`, but only the same samples with `lzf`: its compressor
     starts from memory that it does not clear (`INIT_HTAB` in lzfP.h), so that it may find other matches.
 
     Args:
