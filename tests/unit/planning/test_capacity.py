@@ -1,0 +1,111 @@
+"""What a window needs is exact, and a cache that is too small for it gets the longest window that fits, or an error."""
+
+import logging
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.planning.capacity import CacheNeed, Segments, fit_window, measure_need, shorter_window
+from bagpipe_hpc.planning.window import Window
+
+ROWS = 400
+
+
+def one_segment(batches: list[np.ndarray]) -> Segments:
+    return lambda: iter([batches])
+
+
+def skewed_trace(seed: int, batches: int = 30) -> list[np.ndarray]:
+    return list((ROWS * np.random.default_rng(seed).random((batches, 6, 3)) ** 3).astype(np.int64))
+
+
+def total_need(batches: list[np.ndarray], window: Window, trainers: int = 2) -> int:
+    return measure_need(ROWS, trainers, window, one_segment(batches)).total_rows
+
+
+@pytest.mark.parametrize("window", [Window(1, 1), Window(2, 1), Window(5, 2), Window(9, 4), Window(9, 8)], ids=str)
+def test_need_of_rows_that_are_used_once(window: Window) -> None:
+    """Batch b holds its slots until a batch waits for b's group: counted here batch by batch."""
+    alone = [np.arange(4 * b, 4 * b + 4).reshape(4, 1) for b in range(25)]
+    both = [np.concatenate((rows[:2], rows[:2])) for rows in alone]
+    batches_held = max(
+        sum(window.group_that_retires(b) > window.group_before_prefetch(x) for b in range(x + 1)) for x in range(25)
+    )
+    # Both trainers use both rows of a batch, so they are shared; or each trainer uses two rows of its own.
+    assert measure_need(ROWS, 2, window, one_segment(both)) == CacheNeed(window, 2 * batches_held, 0)
+    assert measure_need(ROWS, 2, window, one_segment(alone)) == CacheNeed(window, 0, 2 * batches_held)
+
+
+def test_need_is_that_of_the_greediest_segment() -> None:
+    small, large = skewed_trace(1, 4), skewed_trace(2, 25)
+    window = Window(8, 2)
+    together = measure_need(ROWS, 2, window, lambda: iter([small, large, small]))
+    assert together == measure_need(ROWS, 2, window, one_segment(large))
+
+
+@given(st.integers(1, 60), st.data())
+def test_a_shorter_window_is_valid_and_in_proportion(lookahead: int, data: st.DataObject) -> None:
+    wanted = Window(lookahead, data.draw(st.integers(1, max(1, lookahead - 1))))
+    cut = shorter_window(wanted, data.draw(st.integers(1, lookahead)))
+    assert 1 <= cut.group <= max(1, cut.lookahead - 1)
+    assert cut.group <= max(1, wanted.group * cut.lookahead / wanted.lookahead)
+    assert shorter_window(wanted, lookahead) == wanted
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 2**32), st.integers(2, 24), st.data())
+def test_the_window_fits_and_the_next_longer_one_does_not(seed: int, lookahead: int, data: st.DataObject) -> None:
+    batches = skewed_trace(seed)
+    wanted = Window(lookahead, max(1, lookahead // 4))
+    cache_rows = data.draw(st.integers(total_need(batches, Window(1, 1)), total_need(batches, wanted) + 2))
+    fitted = fit_window(ROWS, 2, wanted, one_segment(batches), cache_rows)
+    assert fitted == measure_need(ROWS, 2, fitted.window, one_segment(batches))
+    assert fitted.total_rows <= cache_rows
+    if fitted.window != wanted:
+        assert fitted.window == shorter_window(wanted, fitted.window.lookahead)
+        assert total_need(batches, shorter_window(wanted, fitted.window.lookahead + 1)) > cache_rows
+
+
+def test_it_is_the_longest_window_where_longer_ones_need_more() -> None:
+    """By trying them all, with groups of one batch, whose need grows with the window."""
+    batches, wanted = skewed_trace(7), Window(12, 1)
+    needs = {lookahead: total_need(batches, shorter_window(wanted, lookahead)) for lookahead in range(1, 13)}
+    assert sorted(needs.values()) == list(needs.values())
+    for cache_rows in range(needs[1], needs[12] + 1):
+        fitted = fit_window(ROWS, 2, wanted, one_segment(batches), cache_rows)
+        assert fitted.window.lookahead == max(lookahead for lookahead, need in needs.items() if need <= cache_rows)
+
+
+def test_without_a_limit_the_wanted_window_is_used(caplog: pytest.LogCaptureFixture) -> None:
+    batches, wanted = skewed_trace(3), Window(20, 5)
+    assert fit_window(ROWS, 2, wanted, one_segment(batches), cache_rows=0).window == wanted
+    assert fit_window(ROWS, 2, wanted, one_segment(batches), total_need(batches, wanted)).window == wanted
+    assert not caplog.records
+
+
+def test_a_shortened_window_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    batches, wanted = skewed_trace(3), Window(20, 5)
+    needed = total_need(batches, wanted)
+    with caplog.at_level(logging.WARNING):
+        fitted = fit_window(ROWS, 2, wanted, one_segment(batches), needed - 1)
+    assert caplog.messages == [
+        f"cache.rows = {needed - 1} is too small for a window of 20 batches, which needs {needed} rows: "
+        f"using {fitted.window.lookahead} batches ({fitted.total_rows} rows)"
+    ]
+
+
+@pytest.mark.parametrize("wanted", [Window(1, 1), Window(20, 5)], ids=str)
+def test_a_cache_below_one_batch_is_refused_with_the_numbers(wanted: Window) -> None:
+    batches = skewed_trace(3)
+    single = measure_need(ROWS, 2, Window(1, 1), one_segment(batches))
+    message = (
+        f"cache.rows = {single.total_rows - 1}: a single batch needs {single.total_rows} rows "
+        f"({single.shared_rows} shared, {single.private_rows} private) and a window of {wanted.lookahead} batches {total_need(batches, wanted)}; "
+        "raise cache.rows or lower train.batch_size"
+    )
+    with pytest.raises(CapacityError) as refusal:
+        fit_window(ROWS, 2, wanted, one_segment(batches), single.total_rows - 1)
+    assert str(refusal.value) == message

@@ -1,0 +1,54 @@
+"""The window's arithmetic against the sentences that define it, by search."""
+
+import pytest
+
+from bagpipe_hpc.batch_plan import NO_GROUP
+from bagpipe_hpc.planning.window import Window
+
+BATCHES = range(60)
+WINDOWS = [Window(1, 1), *(Window(lookahead, group) for lookahead in range(2, 11) for group in range(1, lookahead))]
+
+for_all_windows = pytest.mark.parametrize("window", WINDOWS, ids=str)
+
+
+def groups(window: Window) -> range:
+    """Numbers of all groups: multiples of C."""
+    return range(window.group, 200, window.group)
+
+
+@for_all_windows
+def test_a_row_leaves_with_the_first_group_above_its_last_use(window: Window) -> None:
+    for batch in BATCHES:
+        assert window.group_that_retires(batch) == min(c for c in groups(window) if c > batch)
+
+
+@for_all_windows
+def test_a_batch_is_fetched_after_the_first_group_within_a_window_of_it(window: Window) -> None:
+    """`b < c + L`; the batches of the first window wait for nothing."""
+    for batch in BATCHES:
+        wanted = min(c for c in (NO_GROUP, *groups(window)) if batch < c + window.lookahead)
+        assert window.group_before_prefetch(batch) == wanted
+
+
+@for_all_windows
+def test_whoever_may_be_fetched_was_written_back(window: Window) -> None:
+    """A row absent at b was last used at b - L or earlier: its group is retired before b is fetched."""
+    for batch in BATCHES[window.lookahead :]:
+        assert window.group_that_retires(batch - window.lookahead) <= window.group_before_prefetch(batch)
+
+
+@for_all_windows
+def test_every_group_starts_once_with_its_updates_applied(window: Window) -> None:
+    """Write-backs of c start after batch c, when the delayed updates of c - 1 are in; without look-ahead after c - 1."""
+    started = {window.group_started_by(batch): batch for batch in BATCHES}
+    started.pop(NO_GROUP, None)
+    delay = 0 if window.lookahead == 1 else 1
+    assert started == {c: c - 1 + delay for c in groups(window) if c - 1 + delay in BATCHES}
+
+
+@for_all_windows
+def test_training_never_waits_for_itself(window: Window) -> None:
+    """The group that a batch waits for is started by a batch before it."""
+    for batch in BATCHES:
+        group = window.group_before_prefetch(batch)
+        assert group == NO_GROUP or group in {window.group_started_by(earlier) for earlier in range(batch)}
