@@ -1,0 +1,59 @@
+"""The conditions of a measurement: code, machine and its load, as the last line of every benchmark reports them."""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def conditions() -> dict[str, Any]:
+    """Command, commit, machine and load average; taken at the end of a measurement, so that the load covers it."""
+    return {
+        "command": f"python {_script()}{''.join(f' {shlex.quote(argument)}' for argument in sys.argv[1:])}",
+        "commit": _commit(),
+        "machine": f"{_processor()}, {cores()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB",
+        "software": f"Python {platform.python_version()}, numpy {np.__version__}",
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def _script() -> str:
+    script = Path(sys.argv[0]).resolve()
+    return str(script.relative_to(REPOSITORY) if script.is_relative_to(REPOSITORY) else script)
+
+
+def _commit() -> str:
+    """Short hash of the commit that is checked out, with a plus where the program's files differ from it."""
+    try:
+        commit = _git("rev-parse", "--short", "HEAD")
+        changed = _git("status", "--porcelain", "--", "bagpipe_hpc", "data_prep", "scripts", "configs")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return commit + ("+" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    result = subprocess.run(["git", *arguments], cwd=REPOSITORY, check=True, capture_output=True, text=True)
+    return result.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.machine()
+    models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()

@@ -1,0 +1,40 @@
+"""Look-ups like those of Criteo Kaggle: its table sizes, ids by popularity.
+
+Legend: `n` samples of a batch, `F` tables.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.row_partition import table_offsets
+
+# fmt: off
+TABLE_ROWS = (
+    1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194,
+    27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572,
+)
+"""Distinct values of each categorical column of the whole data set: 33.8 million."""
+# fmt: on
+
+
+def total_rows() -> int:
+    """Rows of all tables."""
+    return sum(TABLE_ROWS)
+
+
+def draw_batches(batches: int, samples: int, zipf: float, seed: int) -> list[NDArray[np.int64]]:
+    """Global rows of each batch, int64 `[n, F]`, as the oracle reads them.
+
+    The popularity of an id falls as `(id + 1) ** -zipf` (`zipf` other than 1): the inverse of the continuous
+    distribution's cumulative function, rounded down. Prepared data has the frequent ids first, too.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = np.asarray(TABLE_ROWS, dtype=np.float64)
+    power = 1.0 - zipf
+    span = (sizes + 1.0) ** power - 1.0
+    first_rows = table_offsets(TABLE_ROWS)[:-1]
+    drawn = []
+    for _ in range(batches):
+        ranks = (1.0 + rng.random((samples, sizes.size)) * span) ** (1.0 / power)
+        drawn.append(np.minimum(ranks, sizes).astype(np.int64) - 1 + first_rows)
+    return drawn
