@@ -39,7 +39,7 @@ def test_whoever_may_be_fetched_was_written_back(window: Window) -> None:
 
 @for_all_windows
 def test_every_group_starts_once_with_its_updates_applied(window: Window) -> None:
-    """Write-backs of c start after batch c, when the delayed updates of c - 1 are in; without look-ahead after c - 1."""
+    """Write-backs of c start after batch c, when delayed updates of c - 1 are in; without look-ahead after c - 1."""
     started = {window.group_started_by(batch): batch for batch in BATCHES}
     started.pop(NO_GROUP, None)
     delay = 0 if window.lookahead == 1 else 1

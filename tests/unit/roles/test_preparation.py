@@ -1,0 +1,137 @@
+"""A run is refused before it starts where data, settings and output folder do not allow it; nothing is touched then."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.config import CacheConfig, Config, DataConfig, LookaheadConfig, ModelConfig, TrainConfig
+from bagpipe_hpc.config_file import load_config
+from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
+from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.roles.preparation import CONFIG_NAME, LOGS_NAME, choose_window, prepare_job, prepare_output
+from bagpipe_hpc.storage.click_shards import write_shard
+from bagpipe_hpc.storage.shard_manifest import MANIFEST_NAME, ShardManifest, TableInfo, save_manifest
+
+TRAIN_ROWS, TEST_ROWS = 40, 6
+TABLES = (TableInfo("C1", 9), TableInfo("C2", 30))
+
+
+def write_clicks(directory: Path, *, train_rows: int = TRAIN_ROWS) -> Config:
+    """Two small shards, and a configuration for them."""
+    rng = np.random.default_rng(0)
+
+    def shard(name: str, rows: int):  # type: ignore[no-untyped-def]
+        ids = np.stack([rng.integers(0, table.rows, rows) for table in TABLES], axis=1).astype(np.int32)
+        return write_shard(directory / name, rows, [(rng.random((rows, 3), np.float32), ids, np.zeros(rows, np.uint8))])
+
+    train = (shard("train-00000.h5", train_rows),) if train_rows else ()
+    save_manifest(directory, ShardManifest(1, "criteo", 3, TABLES, train, (shard("test-00000.h5", TEST_ROWS),)))
+    return Config(
+        data=DataConfig(path=str(directory), block_rows=16),
+        model=ModelConfig(embedding_dim=4),
+        lookahead=LookaheadConfig(batches=6, group=2),
+        train=TrainConfig(batch_size=8, output=str(directory / "run")),
+    )
+
+
+def in_output(output: Path, *, overwrite: bool = False) -> Config:
+    return Config(train=TrainConfig(output=str(output), overwrite=overwrite))
+
+
+def test_a_job_knows_the_whole_run(tmp_path: Path) -> None:
+    job = prepare_job(write_clicks(tmp_path))
+    assert job.total_rows == 39
+    assert job.table_offsets.tolist() == [0, 9, 39]
+    first_rows = np.asarray([0, 9])
+    assert job.record_width == 4 + 1  # the row optimizer's accumulator
+    assert (job.total_steps, job.total_plans) == (5, 5 + 1 + 1 + 1)
+    training, evaluation = job.schedule
+    with job.shards(training) as train, job.shards(evaluation) as test:
+        ids, test_ids = train.read_sparse(0, TRAIN_ROWS), test.read_sparse(0, TEST_ROWS)
+    order = job.order(training)
+    places = np.concatenate([order.block_range(b)[0] + order.inside_block(b) for b in order.blocks().tolist()])
+    np.testing.assert_array_equal(np.concatenate(list(job.batches(training))), (ids + first_rows)[places])
+    np.testing.assert_array_equal(np.concatenate(list(job.batches(evaluation))), test_ids + first_rows)
+
+
+def test_data_must_be_named() -> None:
+    with pytest.raises(ConfigError, match=r"data\.path is empty: name a folder written by `bagpipe prepare`"):
+        prepare_job(Config())
+
+
+def test_data_must_be_complete(tmp_path: Path) -> None:
+    config = write_clicks(tmp_path)
+    (tmp_path / MANIFEST_NAME).unlink()
+    with pytest.raises(DataError, match=MANIFEST_NAME):
+        prepare_job(config)
+
+
+def test_damaged_data_is_named(tmp_path: Path) -> None:
+    config = write_clicks(tmp_path)
+    shard = tmp_path / "train-00000.h5"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(DataError, match=r"train-00000\.h5"):
+        prepare_job(config)
+
+
+def test_data_without_training_rows_do_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no training rows"):
+        prepare_job(write_clicks(tmp_path, train_rows=0))
+
+
+def test_the_window_is_cut_to_the_cache(tmp_path: Path) -> None:
+    config = write_clicks(tmp_path)
+    wanted = choose_window(prepare_job(config), trainers=2)
+    assert wanted.window == Window(6, 2)
+    small = replace(config, cache=CacheConfig(wanted.total_rows - 1))
+    fitted = choose_window(prepare_job(small), trainers=2)
+    assert fitted.total_rows < wanted.total_rows
+    assert fitted.window.lookahead < 6
+
+
+def test_a_cache_below_one_batch_is_refused(tmp_path: Path) -> None:
+    config = write_clicks(tmp_path)
+    tiny = replace(config, cache=CacheConfig(3))
+    with pytest.raises(CapacityError, match=r"cache\.rows = 3: a single batch needs"):
+        choose_window(prepare_job(tiny), trainers=2)
+
+
+def test_the_output_folder_gets_the_resolved_settings(tmp_path: Path) -> None:
+    config = in_output(tmp_path / "new" / "run")
+    prepare_output(config)
+    assert load_config(tmp_path / "new" / "run" / CONFIG_NAME) == config
+    assert (tmp_path / "new" / "run" / LOGS_NAME).is_dir()
+
+
+@pytest.mark.parametrize("content", ["config.toml", "metrics.jsonl", "summary.json", "logs", "checkpoints"])
+def test_an_earlier_run_is_left_alone(tmp_path: Path, content: str) -> None:
+    earlier = tmp_path / content
+    earlier.mkdir() if "." not in content else earlier.write_text("earlier", encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"holds an earlier run \({content}\): .*train\.overwrite=true"):
+        prepare_output(in_output(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == [content]
+
+
+def test_an_earlier_run_is_replaced_where_that_is_wanted(tmp_path: Path) -> None:
+    """What is not of a run stays."""
+    (tmp_path / "checkpoints" / "step-5").mkdir(parents=True)
+    for name in ("metrics.jsonl", "notes.txt"):
+        (tmp_path / name).write_text("earlier", encoding="utf-8")
+    prepare_output(in_output(tmp_path, overwrite=True))
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", CONFIG_NAME, LOGS_NAME}
+
+
+def test_a_folder_with_other_files_may_be_used(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
+    prepare_output(in_output(tmp_path))
+    assert (tmp_path / "notes.txt").read_text(encoding="utf-8") == "mine"
+
+
+def test_an_output_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"train\.output = '.*file/run' cannot be written"):
+        prepare_output(in_output(tmp_path / "file" / "run"))

@@ -1,0 +1,111 @@
+"""What a run leaves behind: a line of JSON an event, a summary, and progress that a terminal or a log shows."""
+
+import io
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bagpipe_hpc.roles.evaluation import Evaluation
+from bagpipe_hpc.roles.preparation import METRICS_NAME, SUMMARY_NAME
+from bagpipe_hpc.roles.run_record import RunRecord, summary_lines
+from bagpipe_hpc.roles.step_stats import StepStats
+
+INTERVAL = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=0.5, unique_rows=200, fetched_rows=20)
+MEANS = INTERVAL.per_step() | {"rows_fetched": 4.0, "rows_written_back": 3.0}
+
+
+def events(output: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (output / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
+    """Each is there at once, for whoever watches the run."""
+    with RunRecord(tmp_path, total_steps=20) as record:
+        record.progress(5, 0, INTERVAL, loss=0.5)
+        record.evaluation(5, 0, Evaluation(samples=7, auc=0.75, log_loss=0.25), seconds=1.5)
+        record.checkpoint(5, tmp_path / "checkpoints" / "step-5", seconds=0.5)
+        progress, evaluation, checkpoint = events(tmp_path)
+    times = [event.pop("time_s") for event in (progress, evaluation, checkpoint)]
+    assert times == sorted(times)
+    assert progress == {
+        "event": "progress",
+        "step": 5,
+        "epoch": 0,
+        "loss": 0.5,
+        "samples_per_s": 320.0,
+        "hit_rate": 0.9,
+        "wait_rows_share": 0.25,
+        **INTERVAL.per_step(),
+    }
+    expected = {"event": "evaluation", "step": 5, "epoch": 0, "samples": 7, "auc": 0.75, "log_loss": 0.25}
+    assert evaluation == expected | {"seconds": 1.5}
+    directory = str(tmp_path / "checkpoints" / "step-5")
+    assert checkpoint == {"event": "checkpoint", "step": 5, "directory": directory, "seconds": 0.5}
+
+
+def test_the_summary_is_the_whole_run(tmp_path: Path) -> None:
+    with RunRecord(tmp_path, total_steps=5) as record:
+        for step, auc in ((3, 0.5), (5, 0.75)):
+            record.evaluation(step, 0, Evaluation(samples=7, auc=auc, log_loss=0.25), seconds=1.5)
+        record.summary([MEANS, MEANS], INTERVAL, {"servers": 2})
+    summary = json.loads((tmp_path / SUMMARY_NAME).read_text(encoding="utf-8"))
+    assert summary.pop("seconds") >= 0
+    assert summary == {
+        "steps": 5,
+        "samples_per_s": 320.0,
+        "hit_rate": 0.9,
+        "evaluations": [
+            {"step": step, "epoch": 0, "samples": 7, "auc": auc, "log_loss": 0.25}
+            for step, auc in ((3, 0.5), (5, 0.75))
+        ],
+        "trainers": [MEANS, MEANS],
+        "servers": 2,
+    }
+
+
+@pytest.mark.parametrize(("total_steps", "left"), [(5, "0:00"), (20, "0:06"), (2005, "13:20"), (50_005, "5:33:20")])
+def test_progress_says_how_fast_and_how_long(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, total_steps: int, left: str
+) -> None:
+    with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps) as record:
+        record.progress(5, 0, INTERVAL, loss=0.123456)
+    assert caplog.messages == [
+        f"step 5/{total_steps}  loss 0.12346  320 samples/s  hits 90.0%  waiting for rows 25.0%  {left} left"
+    ]
+
+
+def test_a_terminal_shows_progress_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with RunRecord(tmp_path, total_steps=10) as record:
+        record.progress(5, 0, INTERVAL, loss=0.5)
+        record.progress(10, 0, INTERVAL, loss=0.5)
+        record.checkpoint(10, tmp_path, seconds=0.5)
+    assert [line.split("  ")[0] for line in terminal.getvalue().split("\r\x1b[K")] == ["", "step 5/10", "step 10/10"]
+    assert terminal.getvalue().endswith("\n")
+
+
+def test_an_interval_without_time_divides_nothing_by_zero(tmp_path: Path) -> None:
+    with RunRecord(tmp_path, total_steps=1) as record:
+        record.progress(1, 0, StepStats(), loss=0.0)
+    assert events(tmp_path)[0]["samples_per_s"] == 0.0
+
+
+def test_a_run_that_goes_on_adds_to_its_metrics(tmp_path: Path) -> None:
+    for step in (5, 10):
+        with RunRecord(tmp_path, total_steps=10) as record:
+            record.progress(step, 0, INTERVAL, loss=0.5)
+    assert [event["step"] for event in events(tmp_path)] == [5, 10]
+
+
+def test_the_table_has_a_line_a_trainer_with_its_columns_aligned() -> None:
+    lines = summary_lines([MEANS, MEANS | {"rows_fetched": 123456.0}])
+    assert len({len(line) for line in lines}) == 1
+    assert [line.split()[:2] for line in lines] == [["per", "step"], ["trainer", "0"], ["trainer", "1"]]
+    assert lines[1].split()[2:] == ["400.00", "300.00", "100.00", "0.00", "4", "3", "0", "0", "0"]
+    assert lines[2].split()[6] == "123456"
