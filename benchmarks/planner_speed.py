@@ -1,6 +1,6 @@
 """Samples per second of the oracle's planner, on look-ups over Criteo Kaggle's 33.8 million rows.
 
-    python benchmarks/planner_speed.py --lookahead 40 200 --batches 400
+    python benchmarks/planner_speed.py --lookahead 40 200 --batches 300
 
 Plans whole segments (`plan_segment`: window, slots, translated look-ups, write-backs) and measures them as the run's
 preparation does (`measure_segment`: window and slots alone). The batches are drawn before the clock starts, and one
@@ -67,7 +67,7 @@ def measure(batches: Batches, lookahead: int, trainers: int, runs: int) -> dict[
             pass
 
     planned, planned_processor = rates(samples, runs, plan_all)
-    measured, _ = rates(samples, runs, lambda: measure_segment(planner, batches))
+    measured, measured_processor = rates(samples, runs, lambda: measure_segment(planner, batches))
     return {
         "lookahead_batches": lookahead,
         "group_batches": window.group,
@@ -76,6 +76,7 @@ def measure(batches: Batches, lookahead: int, trainers: int, runs: int) -> dict[
         "plan_samples_per_cpu_s": round(statistics.median(planned_processor)),
         "plan_ms_per_batch": round(samples / len(batches) / statistics.median(planned) * 1e3, 2),
         "measure_samples_per_s": round(statistics.median(measured)),
+        "measure_samples_per_cpu_s": round(statistics.median(measured_processor)),
         "state_bytes_per_row": planner.state_bytes / total_rows(),
         "cache_rows": need.total_rows,
         **count_plans(planner, batches),
@@ -85,7 +86,7 @@ def measure(batches: Batches, lookahead: int, trainers: int, runs: int) -> dict[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lookahead", type=int, nargs="+", default=[40, 200], metavar="L", help="default: 40 200")
-    parser.add_argument("--batches", type=int, default=400, help="batches of a segment (default: %(default)s)")
+    parser.add_argument("--batches", type=int, default=300, help="batches of a segment (default: %(default)s)")
     parser.add_argument("--batch-size", type=int, default=16384, help="samples of a batch (default: %(default)s)")
     parser.add_argument("--trainers", type=int, default=2, help="(default: %(default)s)")
     parser.add_argument("--runs", type=int, default=3, help="timed runs, of which the median counts (default: 3)")
