@@ -1,36 +1,32 @@
-"""Starts a role on each rank, and ends the whole job when one of them fails."""
+"""Starts a role on each rank, and ends the whole job when one of them fails.
+
+A role's module is imported on its own ranks only: torch costs a second and 200 MB, which oracle and servers do without.
+"""
 
 import sys
 import traceback
 from pathlib import Path
 
-import torch
-from mpi4py import MPI
-
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.errors import BagpipeError, ConfigError
-from bagpipe_hpc.models.dense_reduction import start_horovod, stop_horovod
 from bagpipe_hpc.mpi.announcement import PreparationError, announce, await_announcement
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.memory_check import require_memory
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.mpi.world import abort_job, world_rank, world_size
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.role_layout import Role, RoleLayout
-from bagpipe_hpc.roles.embedding_server import run_embedding_server
 from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.oracle import run_oracle
 from bagpipe_hpc.roles.preparation import LOGS_NAME, choose_window, prepare_job, prepare_output
-from bagpipe_hpc.roles.reference import Reference
-from bagpipe_hpc.roles.trainer import Trainer
 from bagpipe_hpc.run_log import log_to_file, log_to_terminal
 
 EXIT_OK = 0
-EXIT_REFUSED = 2
-"""The run cannot start; every rank knows, and the first one has said why."""
 EXIT_FAILED = 1
 """A rank failed; the job was aborted."""
+EXIT_REFUSED = 2
+"""The run cannot start; every rank knows, and the first one has said why."""
 
 
 class RefusalError(Exception):
@@ -42,27 +38,31 @@ def train(config: Config) -> int:
 
     Returns:
         The exit code of this rank. Where a rank fails, the call does not return: the job is aborted.
+
+    Raises:
+        BagpipeError: the reference cannot run. Other runs that cannot start are reported by the first rank.
     """
-    if MPI.COMM_WORLD.Get_size() == 1:
-        return train_reference(config)
+    if world_size() == 1:
+        train_reference(config)
+        return EXIT_OK
     try:
         run_role(config)
     except RefusalError as refusal:
-        if MPI.COMM_WORLD.Get_rank() == 0:
+        if world_rank() == 0:
             print(f"bagpipe: error: {refusal}", file=sys.stderr, flush=True)
         return EXIT_REFUSED
     return EXIT_OK
 
 
-def train_reference(config: Config) -> int:
+def train_reference(config: Config) -> None:
     """Train in this one process."""
+    from bagpipe_hpc.roles.reference import Reference
+
     log_to_terminal("reference", everything=True)
-    torch.set_num_threads(config.train.threads)
     job = prepare_job(config)
     prepare_output(config)
     log_to_file(Path(config.train.output) / LOGS_NAME / "reference.log")
     Reference(job).run()
-    return EXIT_OK
 
 
 def run_role(config: Config) -> None:
@@ -71,11 +71,10 @@ def run_role(config: Config) -> None:
     Raises:
         RefusalError: on every rank, before any has started to train.
     """
-    name = f"rank {MPI.COMM_WORLD.Get_rank()} of {MPI.COMM_WORLD.Get_size()}"
+    name = f"rank {world_rank()} of {world_size()}"
     try:
         try:
-            layout = RoleLayout.for_world(MPI.COMM_WORLD.Get_size(), config.roles.servers)
-            comms = Communicators.create(layout)
+            comms = Communicators.create(RoleLayout.for_world(world_size(), config.roles.servers))
         except ConfigError as error:  # it depends on nothing but what every rank has
             raise RefusalError(str(error)) from error
         name = comms.name
@@ -87,7 +86,10 @@ def run_role(config: Config) -> None:
     except RefusalError:
         raise
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this one for ever
-        _abort(name, error)
+        message = f"bagpipe: {name} failed: {error if isinstance(error, BagpipeError) else repr(error)}\n"
+        if not isinstance(error, BagpipeError):
+            message += "".join(traceback.format_exception(error))
+        abort_job(message, EXIT_FAILED)
 
 
 def _prepare(config: Config, comms: Communicators) -> tuple[Job, CacheNeed]:
@@ -103,21 +105,20 @@ def _prepare(config: Config, comms: Communicators) -> tuple[Job, CacheNeed]:
         prepare_output(config)
         return job, choose_window(job, comms.layout.trainers)
 
-    if comms.role is not Role.ORACLE:
-        try:
-            job, need = await_announcement(comms.world, config.train.timeout_s)
-        except PreparationError as error:
-            raise RefusalError(str(error)) from error
-    else:
-        try:
+    try:
+        if comms.role is Role.ORACLE:
             job, need = announce(comms.world, decide)
-        except BagpipeError as error:
+        else:
+            job, need = await_announcement(comms.world, config.train.timeout_s)
+    except BagpipeError as error:
+        if comms.role is Role.ORACLE or isinstance(error, PreparationError):
             raise RefusalError(str(error)) from error
+        raise
     is_server = comms.role is Role.SERVER
     rows = job.partition(comms.layout.servers).rows_on(comms.role_rank) if is_server else 0
     try:
-        require_memory(comms.world, rows * job.record_width * 4)
-    except BagpipeError as error:
+        require_memory(comms.world, rows * job.record.bytes)
+    except BagpipeError as error:  # raised on every rank alike
         raise RefusalError(str(error)) from error
     return job, need
 
@@ -126,27 +127,20 @@ def _run_prepared(job: Job, need: CacheNeed, comms: Communicators) -> None:
     """Open the window on the rows and run the role. Collective over: all ranks."""
     servers = comms.layout.servers
     fill_timeout_s = job.fill_timeout_s(servers)
-    torch.set_num_threads(job.config.train.threads if comms.role is Role.TRAINER else 1)
     timeout_s = job.config.train.timeout_s
-    with RowWindow(comms.world, comms.layout, job.partition(servers), job.record_width, timeout_s) as window:
-        if comms.role is Role.ORACLE:
-            run_oracle(job, need, comms, fill_timeout_s)
-        elif comms.role is Role.SERVER:
+    with RowWindow(comms.world, comms.layout, job.partition(servers), job.record.width, timeout_s) as window:
+        if comms.role is Role.SERVER:
+            from bagpipe_hpc.roles.embedding_server import run_embedding_server
+
             run_embedding_server(job, comms, window, fill_timeout_s)
             serve_until_barrier(comms.world, job.config.roles.server_poll_us * 1e-6)
+            return
+        if comms.role is Role.ORACLE:
+            from bagpipe_hpc.roles.oracle import run_oracle
+
+            run_oracle(job, need, comms, fill_timeout_s)
         else:
-            start_horovod(comms.horovod)
-            Trainer(job, need, comms, window, fill_timeout_s).run()
-            stop_horovod()
-        if comms.role is not Role.SERVER:
-            wait_for_barrier(comms.world, "all ranks to finish", fill_timeout_s)
+            from bagpipe_hpc.roles.trainer import run_trainer
 
-
-def _abort(name: str, error: BaseException) -> None:
-    """Say which rank failed and why, and end all ranks."""
-    if isinstance(error, BagpipeError):
-        print(f"bagpipe: {name} failed: {error}", file=sys.stderr, flush=True)
-    else:
-        traceback.print_exception(error)
-        print(f"bagpipe: {name} failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
-    MPI.COMM_WORLD.Abort(EXIT_FAILED)
+            run_trainer(job, need, comms, window, fill_timeout_s)
+        wait_for_barrier(comms.world, "all ranks to finish", fill_timeout_s)

@@ -1,4 +1,4 @@
-"""Optimizers of embedding rows: which state a row carries, and how a cache applies an update."""
+"""Optimizers of embedding rows. The state that each keeps for a row is listed in `row_record.STATE_COLUMNS`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,10 +13,6 @@ from bagpipe_hpc.config import OptimizerConfig
 class RowOptimizer(Protocol):
     """Updates rows from the sum of their gradients over the global batch."""
 
-    @property
-    def state_columns(self) -> tuple[str, ...]:
-        """Names of the float32 numbers that travel with each row behind its weights; they start at 0."""
-
     def apply(self, cache: RowCache, slots: Tensor, gradients: Tensor) -> None:
         """Update distinct rows: `slots` int64 `[N]`, `gradients` float32 `[N, D]` of the global-batch mean loss."""
 
@@ -26,7 +22,6 @@ class SGD:
     """Plain stochastic gradient descent; no state."""
 
     lr: float
-    state_columns: tuple[str, ...] = ()
 
     def apply(self, cache: RowCache, slots: Tensor, gradients: Tensor) -> None:
         """`w -= lr * g`."""
@@ -39,7 +34,6 @@ class RowwiseAdagrad:
 
     lr: float
     eps: float
-    state_columns: tuple[str, ...] = ("sum_of_mean_squares",)
 
     def apply(self, cache: RowCache, slots: Tensor, gradients: Tensor) -> None:
         """`a += mean(g * g); w -= lr * g / (sqrt(a) + eps)`."""

@@ -79,7 +79,7 @@ class DenseReducer:
         while not hvd.poll(handle):
             self._watch()
             if time.monotonic() > deadline:
-                raise WaitTimeoutError(f"waited {self._timeout_s:g} s for the dense gradients of the other trainers")
+                raise WaitTimeoutError(f"waited {self._timeout_s:.0f} s for the dense gradients of the other trainers")
             time.sleep(_POLL_S)
 
     def _write_ordered_sum(self, number: int, gathered: Tensor) -> None:

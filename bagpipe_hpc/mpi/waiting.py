@@ -41,7 +41,7 @@ def wait_until(
         watch()
         if time.monotonic() > deadline:
             raise WaitTimeoutError(
-                f"waited {timeout_s:g} s for {what}: a rank is stopped, or the network is down or far too slow "
+                f"waited {timeout_s:.0f} s for {what}: a rank is stopped, or the network is down or far too slow "
                 "(train.timeout_s sets the limit)"
             )
         time.sleep(pause_s)

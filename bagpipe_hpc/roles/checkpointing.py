@@ -4,11 +4,10 @@ Nothing is written back meanwhile: a checkpoint follows a segment, at whose end 
 trainer starts the next segment's first step before the commit.
 """
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-
-from torch import nn
-from torch.optim import Optimizer
+from typing import Any
 
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
@@ -16,6 +15,8 @@ from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.schedule import Segment
 from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest, FileInfo
 from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
+
+DenseState = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
 
 
 def save_part(comms: Communicators, info: FileInfo | None, timeout_s: float) -> list[FileInfo]:
@@ -41,9 +42,16 @@ def wait_for_commit(comms: Communicators, timeout_s: float) -> None:
 
 
 def write_dense_and_commit(
-    job: Job, segment: Segment, comms: Communicators, model: nn.Module, optimizer: Optimizer, timeout_s: float
+    job: Job, segment: Segment, comms: Communicators, dense: DenseState, timeout_s: float
 ) -> Path | None:
-    """A trainer's part of a checkpoint: the first trainer writes the dense weights and commits.
+    """A trainer's part of a checkpoint: the first trainer writes the dense half and commits.
+
+    Args:
+        job: the run.
+        segment: the segment that has ended.
+        comms: this rank's communicators.
+        dense: gives the `state_dict()` of the model and of its optimizer.
+        timeout_s: longest wait for the other ranks.
 
     Returns:
         On the first trainer the checkpoint's directory.
@@ -55,8 +63,7 @@ def write_dense_and_commit(
         save_part(comms, None, timeout_s)
         return None
     writer = CheckpointWriter(Path(job.config.train.output), segment.last_step)
-    dense = writer.write_dense(model.state_dict(), optimizer.state_dict())
-    infos = save_part(comms, dense, timeout_s)
+    infos = save_part(comms, writer.write_dense(*dense()), timeout_s)
     directory = writer.commit(checkpoint_manifest(job, segment, comms.layout.servers, infos))
     wait_for_commit(comms, timeout_s)
     return directory
@@ -74,7 +81,7 @@ def checkpoint_manifest(job: Job, segment: Segment, servers: int, infos: list[Fi
         table_rows=job.manifest.table_rows,
         embedding_dim=job.config.model.embedding_dim,
         row_optimizer=job.config.optimizer.rows,
-        row_state_columns=job.row_state_columns,
+        row_state_columns=job.record.state_columns,
         servers=servers,
         files=tuple(infos),
         config=asdict(job.config),

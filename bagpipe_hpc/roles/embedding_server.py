@@ -38,7 +38,7 @@ def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, time
     poll_interval_s = job.config.roles.server_poll_us * 1e-6
     serve_until_barrier(comms.store, poll_interval_s)  # the rows may be fetched from now on
     embedding_dim = job.config.model.embedding_dim
-    columns = embedding_dim + job.row_state_columns
+    saved = job.record.saved_width
     for segment in job.schedule:
         if segment.checkpoint:
             serve_until_barrier(
@@ -46,7 +46,7 @@ def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, time
             )  # every write-back is in, and none comes before the commit
             window.synchronise()
             writer = CheckpointWriter(Path(job.config.train.output), segment.last_step)
-            info = writer.write_rows(server, partition, window.local[:, :columns], embedding_dim)
+            info = writer.write_rows(server, partition, window.local[:, :saved], embedding_dim)
             save_part(comms, info, timeout_s)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.row_partition import RoundRobinPartition, table_offsets
+from bagpipe_hpc.row_record import RowRecord
 from bagpipe_hpc.sample_order import SampleOrder
 from bagpipe_hpc.schedule import Segment
 from bagpipe_hpc.storage.click_shards import ClickShards
@@ -39,15 +39,10 @@ class Job:
         """Rows of all tables."""
         return int(self.table_offsets[-1])
 
-    @cached_property
-    def row_state_columns(self) -> int:
-        """Numbers of optimizer state that travel with each row."""
-        return len(row_optimizer(self.config.optimizer).state_columns)
-
     @property
-    def record_width(self) -> int:
-        """Float32 numbers of a row's record: weights, optimizer state and, where rows are verified, the version."""
-        return self.config.model.embedding_dim + self.row_state_columns + int(self.config.debug.verify_rows)
+    def record(self) -> RowRecord:
+        """What travels with each row."""
+        return RowRecord.of(self.config)
 
     @property
     def total_steps(self) -> int:
@@ -65,7 +60,7 @@ class Job:
 
     def fill_timeout_s(self, servers: int) -> float:
         """Longest wait for servers to fill or save their tables: `train.timeout_s`, and more the larger they are."""
-        server_bytes = self.total_rows / servers * self.record_width * 4
+        server_bytes = self.total_rows / servers * self.record.bytes
         return self.config.train.timeout_s + server_bytes / _SLOWEST_FILL_BYTES_PER_S
 
     def shards(self, segment: Segment) -> ClickShards:

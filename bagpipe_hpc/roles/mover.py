@@ -113,7 +113,7 @@ class Mover:
                 self.check()
                 if time.monotonic() > deadline:
                     raise WaitTimeoutError(
-                        f"waited {self._job.config.train.timeout_s:g} s for the rows of the next batch: "
+                        f"waited {self._job.config.train.timeout_s:.0f} s for the rows of the next batch: "
                         f"{len(self._incoming)} plans are here, group {self._retired} is retired"
                     ) from None
 

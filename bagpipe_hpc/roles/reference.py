@@ -54,9 +54,10 @@ class Reference:
         config = job.config
         device = choose_device(config.train.device)
         self._device = device
+        torch.set_num_threads(config.train.threads)
         self._width = config.model.embedding_dim
-        self._tables = RowCache(job.total_rows, self._width, job.row_state_columns, device)
-        first_records = np.empty((job.total_rows, job.record_width), dtype=np.float32)
+        self._tables = RowCache(job.total_rows, self._width, job.record.state_columns, device)
+        first_records = np.empty((job.total_rows, job.record.width), dtype=np.float32)
         fill_partition(first_records, job, job.partition(1), server=0)
         self._tables.scatter(torch.arange(job.total_rows, device=device), first_records)
         self._row_optimizer = row_optimizer(config.optimizer)

@@ -5,12 +5,13 @@ import time
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
-from bagpipe_hpc.models.dense_reduction import DenseReducer
+from bagpipe_hpc.models.dense_reduction import DenseReducer, start_horovod, stop_horovod
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
@@ -30,6 +31,14 @@ from bagpipe_hpc.roles.train_step import TrainStep
 from bagpipe_hpc.schedule import Segment
 
 log = logging.getLogger(__name__)
+
+
+def run_trainer(job: Job, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float) -> None:
+    """Run one trainer to the end of the run; arguments as for `Trainer`. Collective over: the trainers."""
+    torch.set_num_threads(job.config.train.threads)
+    start_horovod(comms.horovod)
+    Trainer(job, need, comms, window, fill_timeout_s).run()
+    stop_horovod()
 
 
 class Trainer:
@@ -53,10 +62,10 @@ class Trainer:
         device = choose_device(config.train.device)
         cache = RowCache(
             need.total_rows,
-            config.model.embedding_dim,
-            job.row_state_columns,
+            job.record.embedding_dim,
+            job.record.state_columns,
             device,
-            keep_versions=config.debug.verify_rows,
+            keep_versions=job.record.has_version,
         )
         log.info(
             "cache of %d rows (%d shared, %d private), %.1f MB on %s",
@@ -164,7 +173,11 @@ class Trainer:
     def _save(self, segment: Segment) -> None:
         start = time.perf_counter()
         directory = write_dense_and_commit(
-            self._job, segment, self._comms, self._model, self._dense_optimizer, self._fill_timeout_s
+            self._job,
+            segment,
+            self._comms,
+            lambda: (self._model.state_dict(), self._dense_optimizer.state_dict()),
+            self._fill_timeout_s,
         )
         if self._record and directory:
             self._record.checkpoint(segment.last_step, directory, time.perf_counter() - start)

@@ -25,7 +25,6 @@ from bagpipe_hpc.storage.checkpoint_manifest import (
     FileInfo,
     row_file_name,
 )
-from bagpipe_hpc.storage.dense_file import write_dense_file
 from bagpipe_hpc.storage.row_file import write_row_file
 
 CHECKPOINTS_FOLDER = "checkpoints"
@@ -81,6 +80,9 @@ class CheckpointWriter:
             CheckpointError: the file cannot be written.
             TypeError: a state holds something that has no place in the file.
         """
+        # Imported here, since embedding servers, which write rows only, do without torch.
+        from bagpipe_hpc.storage.dense_file import write_dense_file
+
         return self._write(DENSE_FILE, lambda path: write_dense_file(path, model_state, optimizer_state))
 
     def commit(self, manifest: CheckpointManifest) -> Path:

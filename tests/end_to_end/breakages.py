@@ -1,4 +1,4 @@
-"""Breaks one thing in a running trainer: rules (mutants, which a comparison must notice) and parts (faults, which must end the job)."""
+"""Breaks one thing in a running job: a rule (mutants, seen by a comparison) or a part (faults, which end the job)."""
 
 import os
 import time
@@ -31,7 +31,7 @@ def drop_the_delayed_reduction() -> None:
     """later(x) is applied with this trainer's own gradients only."""
 
     def start_delayed(self: TrainStep, slots: torch.Tensor, sums: torch.Tensor, step: int) -> DelayedUpdate:
-        return DelayedUpdate(slots, PendingSum(lambda: sums.numpy(), [], self._reducer), step)
+        return DelayedUpdate(slots, PendingSum(sums.numpy, [], self._reducer), step)
 
     TrainStep.start_delayed = start_delayed  # type: ignore[method-assign]
 

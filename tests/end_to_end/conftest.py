@@ -19,10 +19,10 @@ top_mlp = [16]
 rows_lr = 0.05
 dense = "Adam"
 [train]
-batch_size = 70  # divides neither by 2 x 3 trainers nor into the rows: every batch has uneven slices, the last is partial
+batch_size = 70  # not a multiple of 3 trainers; the last batch is partial
 epochs = 2
 log_every_steps = 7
-timeout_s = 30.0
+timeout_s = 60.0
 """
 
 

@@ -11,7 +11,7 @@ from bagpipe_hpc.comparison import compare
 from tests.end_to_end.breakages import MUTANTS
 from tests.end_to_end.test_equality import DRIVER, train
 
-RUN = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=10.0"]
+RUN = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=30.0"]
 
 RunRanks = Callable[..., CompletedProcess[str]]
 
@@ -36,7 +36,7 @@ def test_mutant_is_killed(mutant: str, config_path: Path, reference: Path, run_r
     """It ends with another checkpoint, or the job notices that something is wrong and fails."""
     runs = tmp_path / "runs.json"
     runs.write_text(json.dumps([[*RUN, f"train.output={tmp_path / 'out'}"]]))
-    finished = run_ranks(4, *DRIVER, config_path, runs, "--break", mutant, timeout_s=60)
+    finished = run_ranks(4, *DRIVER, config_path, runs, "--break", mutant, timeout_s=90)
     if finished.returncode == 0:
         assert compare(reference, tmp_path / "out").largest() > 0.0
     else:
@@ -48,7 +48,7 @@ def test_verification_catches_a_stale_row(mutant: str, config_path: Path, run_ra
     """`debug.verify_rows` names the row, the batch and both versions at the first stale read."""
     runs = tmp_path / "runs.json"
     runs.write_text(json.dumps([[*RUN, "debug.verify_rows=true", f"train.output={tmp_path / 'out'}"]]))
-    finished = run_ranks(4, *DRIVER, config_path, runs, "--break", mutant, timeout_s=60)
+    finished = run_ranks(4, *DRIVER, config_path, runs, "--break", mutant, timeout_s=90)
     assert finished.returncode != 0
     assert "has version" in finished.stderr, finished.stderr
     assert "in batch" in finished.stderr

@@ -18,6 +18,7 @@ LAYERS: dict[str, int] = {
     "config": 0, "config_file": 0, "config_reference": 0, "errors": 0,
     # 1: pure data
     "role_layout": 1, "row_partition": 1, "batch_plan": 1, "schedule": 1, "sample_order": 1, "initial_rows": 1,
+    "row_record": 1,
     # 2: the doors to MPI, to HDF5 and to native code
     "mpi": 2, "storage": 2, "kernels": 2,
     # 3: pure decisions; rows on a device; dense models and their reduction
@@ -25,7 +26,7 @@ LAYERS: dict[str, int] = {
     # 4: the main loops
     "roles": 4,
     # 5: what a user starts
-    "launch": 5, "cli": 5, "__main__": 5, "argument_types": 5, "comparison": 5, "inspection": 5, "metrics": 5,
+    "launch": 5, "cli": 5, "__main__": 5, "argument_types": 5, "comparison": 5, "inspection": 5, "run_log": 5,
 }  # fmt: skip
 """The layer of each module and package directly below bagpipe_hpc. A new one gets its place here first."""
 

@@ -32,7 +32,7 @@ def train_plainly(batches: list[np.ndarray], total_rows: int, table: np.ndarray 
     return table
 
 
-class Violation(AssertionError):
+class ViolationError(AssertionError):
     """A plan asked for something that the rules forbid."""
 
 
@@ -72,14 +72,14 @@ class Executor:
         while self.to_retire:
             self._move_one()
         if any(self.held):
-            raise Violation(f"rows left in caches: {self.held}")
+            raise ViolationError(f"rows left in caches: {self.held}")
 
     def _wait_ready(self, plan: BatchPlan) -> None:
         if self.retired == 0:
             self._prefetch()
         while self.to_fetch and self.to_fetch[0].shared.batch <= plan.shared.batch:
             if not self.to_retire:
-                raise Violation(f"batch {plan.shared.batch} waits for ever: nothing is left to retire")
+                raise ViolationError(f"batch {plan.shared.batch} waits for ever: nothing is left to retire")
             self._move_one()
 
     def _move_one(self) -> None:
@@ -87,7 +87,7 @@ class Executor:
         for trainer, part in enumerate(plan.trainers):
             for row, slot in zip(part.write_back_rows.tolist(), part.write_back_slots.tolist(), strict=True):
                 if self.held[trainer].get(row) != slot:
-                    raise Violation(
+                    raise ViolationError(
                         f"trainer {trainer} writes back row {row} from slot {slot}, held {self.held[trainer]}"
                     )
                 self.store[row] = self.caches[trainer][slot]
@@ -106,18 +106,18 @@ class Executor:
                 self._fetch(trainer, part.fetch_rows, part.fetch_slots, private=True)
                 self.fetches += part.fetch_rows.size
             self.fetches += plan.shared.fetch_rows.size
-            self.most_resident = max(self.most_resident, max(len(held) for held in self.held))
+            self.most_resident = max(self.most_resident, *(len(held) for held in self.held))
 
     def _fetch(self, trainer: int, rows: np.ndarray, slots: np.ndarray, *, private: bool) -> None:
         for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
             if row in self.held[trainer]:
-                raise Violation(f"trainer {trainer} fetches row {row} twice")
+                raise ViolationError(f"trainer {trainer} fetches row {row} twice")
             if slot in self.slot_row[trainer]:
-                raise Violation(
+                raise ViolationError(
                     f"slot {slot} of trainer {trainer} is given to row {row} and {self.slot_row[trainer][slot]}"
                 )
             if (slot >= self.shared) != private or slot >= self.caches[trainer].size:
-                raise Violation(f"slot {slot} is of the wrong kind or above the capacity")
+                raise ViolationError(f"slot {slot} is of the wrong kind or above the capacity")
             self.held[trainer][row] = slot
             self.slot_row[trainer][slot] = row
             self.caches[trainer][slot] = self.store[row]
@@ -132,7 +132,7 @@ class Executor:
             read = slots[part.positions]
             expected = [self.held[trainer].get(row) for row in own_rows.tolist()]
             if read.tolist() != expected:
-                raise Violation(
+                raise ViolationError(
                     f"trainer {trainer} reads slots {read.tolist()} in batch {number}, rows are in {expected}"
                 )
             total = np.zeros(slots.size, dtype=np.int64)
@@ -156,5 +156,5 @@ class Executor:
 
     def _apply(self, trainer: int, slots: np.ndarray, sums: np.ndarray) -> None:
         if len(set(slots.tolist())) != slots.size:
-            raise Violation("a slot is twice in one update")
+            raise ViolationError("a slot is twice in one update")
         self.caches[trainer][slots] = (self.caches[trainer][slots] * 3 + sums) % PRIME

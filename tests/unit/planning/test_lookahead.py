@@ -4,6 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from bagpipe_hpc.planning.capacity import fit_window, measure_need
+from bagpipe_hpc.planning.lookahead import LookaheadPlanner
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.planning.window import Window
 from tests.unit.planning.mutants import (
     KeepsNothing,
     NowFromTheBatchAfterNext,
@@ -11,17 +16,12 @@ from tests.unit.planning.mutants import (
     RetiresEarly,
     WrongWriter,
 )
-from tests.unit.planning.plan_executor import Executor, Violation, train_plainly
-
-from bagpipe_hpc.planning.capacity import fit_window, measure_need
-from bagpipe_hpc.planning.lookahead import LookaheadPlanner
-from bagpipe_hpc.planning.segment_planner import plan_segment
-from bagpipe_hpc.planning.window import Window
+from tests.unit.planning.plan_executor import Executor, ViolationError, train_plainly
 
 
 @st.composite
 def traces(draw: st.DrawFn) -> tuple[int, list[np.ndarray]]:
-    """Rows of all tables, and batches [n, F]: uniform, heavily skewed, all the same, or all different; the last is partial."""
+    """Rows of all tables, and batches [n, F]: uniform, heavily skewed, all the same, all different; a partial last."""
     features = draw(st.integers(1, 4))
     samples = draw(st.integers(1, 9))
     count = draw(st.integers(1, 30))
@@ -71,7 +71,7 @@ def execute(
 def test_plans_give_plain_trainings_tables(
     trace: tuple[int, list[np.ndarray]], window: Window, trainers: int, eager: bool
 ) -> None:
-    """Guarantee, conservation, disjointness and capacity: the executor raises on a violation of any of the last three."""
+    """Guarantee, conservation, disjointness and capacity: the executor raises if one of the last three is violated."""
     total, batches = trace
     executor = execute(total, batches, trainers, window, eager=eager)
     np.testing.assert_array_equal(executor.store, train_plainly(batches, total))
@@ -166,14 +166,14 @@ def test_more_lookahead_fetches_fewer_rows_and_needs_as_many_now() -> None:
     "mutant", [RetiresEarly, WrongWriter, PrivateWithoutDeadTest, NowFromTheBatchAfterNext, KeepsNothing]
 )
 def test_a_broken_rule_is_noticed(mutant: type[LookaheadPlanner]) -> None:
-    """Each mutant either asks for something forbidden or gives other tables; the sound planner, on the same trace, does not."""
+    """A mutant asks for something forbidden or gives other tables; the sound planner, on the same trace, does not."""
     batches = list(np.minimum(np.random.default_rng(7).zipf(1.2, (60, 8, 3)) - 1, 299))
 
     def is_sound(planner_type: type[LookaheadPlanner], *, eager: bool) -> bool:
         try:
             # Spare slots, so that a mutant is not merely caught by running out of them.
             executor = execute(300, batches, 2, Window(6, 2), eager=eager, planner_type=planner_type, spare_slots=2000)
-        except Violation:
+        except ViolationError:
             return False
         return np.array_equal(executor.store, train_plainly(batches, 300))
 
