@@ -7,6 +7,7 @@ import torch
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.config import ROW_OPTIMIZERS, OptimizerConfig
+from bagpipe_hpc.row_record import STATE_COLUMNS
 
 ROWS, WIDTH, STEPS = 6, 5, 20
 CPU = torch.device("cpu")
@@ -48,7 +49,7 @@ def new_cache(state_columns: int, slots: int = ROWS) -> RowCache:
 def test_many_steps_follow_the_formula(name: str) -> None:
     config = OptimizerConfig(rows=name, rows_lr=0.1, rows_eps=1e-3)
     optimizer = row_optimizer(config)
-    cache = new_cache(len(optimizer.state_columns))
+    cache = new_cache(len(STATE_COLUMNS[name]))
     for gradient in gradients():
         optimizer.apply(cache, torch.arange(ROWS), torch.from_numpy(gradient).float())
     np.testing.assert_allclose(cache.gather(torch.arange(ROWS)).numpy(), PLAIN[name](config), rtol=1e-4, atol=1e-5)
@@ -58,12 +59,12 @@ def test_many_steps_follow_the_formula(name: str) -> None:
 def test_a_rows_state_travels_in_its_record(name: str) -> None:
     """Moving the rows to other slots of another cache before every step changes no bit."""
     optimizer = row_optimizer(OptimizerConfig(rows=name))
-    staying = new_cache(len(optimizer.state_columns))
-    moving, slots = new_cache(len(optimizer.state_columns)), torch.arange(ROWS)
+    staying = new_cache(len(STATE_COLUMNS[name]))
+    moving, slots = new_cache(len(STATE_COLUMNS[name])), torch.arange(ROWS)
     for gradient in torch.from_numpy(gradients()).float():
         optimizer.apply(staying, torch.arange(ROWS), gradient)
         records = moving.gather_records(slots)
-        moving, slots = new_cache(len(optimizer.state_columns), slots=2 * ROWS), (slots * 5 + 7) % (2 * ROWS)
+        moving, slots = new_cache(len(STATE_COLUMNS[name]), slots=2 * ROWS), (slots * 5 + 7) % (2 * ROWS)
         moving.scatter(slots, records)
         optimizer.apply(moving, slots, gradient)
     np.testing.assert_array_equal(moving.gather_records(slots), staying.gather_records(torch.arange(ROWS)))
