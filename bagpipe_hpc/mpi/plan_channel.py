@@ -42,6 +42,7 @@ class PlanSender:
         Raises:
             WaitTimeoutError: a trainer did not finish an earlier plan in time.
         """
+        self._take_credits()  # so that the message names a trainer that is behind
         wait_until(
             self._may_send,
             f"trainer {self._slowest()} to finish plan {self._credits[self._slowest()]}",

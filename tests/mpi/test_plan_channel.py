@@ -1,0 +1,142 @@
+"""Plans reach every trainer whole, in order, with its own part, and never run ahead of the slowest one's credits."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from bagpipe_hpc.batch_plan import BatchPlan, PlanRecord, SharedPlan, TrainerPlan
+from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi.plan_channel import PlanReceiver, PlanSender
+from bagpipe_hpc.mpi.waiting import wait_until
+
+TRAINERS = 2
+TIMEOUT_S = 30.0
+
+
+def record(kind: type[PlanRecord], seed: list[int], longest: int) -> Any:
+    """A record of random content: arrays of up to `longest` numbers, some empty."""
+    rng = np.random.default_rng(seed)
+    values: dict[str, Any] = {field.name: int(rng.integers(0, 1000)) for field in fields(kind)}
+    for name, dtype in kind.ARRAYS.items():
+        values[name] = rng.integers(0, 2**31, rng.integers(0, longest + 1)).astype(dtype)
+    return kind(**values)
+
+
+def plan(number: int, longest: int = 50) -> BatchPlan:
+    """Plan `number`, as every rank can make it."""
+    parts = tuple(record(TrainerPlan, [number, trainer], longest) for trainer in range(TRAINERS))
+    return BatchPlan(record(SharedPlan, [number, TRAINERS], longest), parts)
+
+
+def assert_same(found: PlanRecord, expected: PlanRecord) -> None:
+    np.testing.assert_array_equal(found.encode(), expected.encode())
+
+
+def next_plan(receiver: PlanReceiver) -> tuple[SharedPlan, TrainerPlan]:
+    """The next plan, however long it takes."""
+    arrived: list[tuple[SharedPlan, TrainerPlan]] = []
+
+    def poll() -> bool:
+        polled = receiver.poll()
+        arrived.extend([] if polled is None else [polled])
+        return bool(arrived)
+
+    wait_until(poll, "a plan", TIMEOUT_S)
+    return arrived[0]
+
+
+def nothing_to_watch() -> None:
+    pass
+
+
+@pytest.fixture
+def comm() -> Iterator[MPI.Intracomm]:
+    planning = MPI.COMM_WORLD.Dup()
+    yield planning
+    planning.Free()
+
+
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("plans_ahead", [1, 3, 100])
+def test_every_trainer_gets_its_part_of_every_plan_in_order(comm, plans_ahead):
+    """Small and large plans mixed, so that later ones could overtake."""
+    count = 40
+    longest = [50_000 if number % 7 == 3 else 3 for number in range(count)]
+    if comm.Get_rank() == 0:
+        sender = PlanSender(comm, plans_ahead, TIMEOUT_S)
+        for number in range(count):
+            sender.send(plan(number, longest[number]))
+        sender.finish()
+        return
+    receiver = PlanReceiver(comm)
+    for number in range(count):
+        shared, own = next_plan(receiver)
+        expected = plan(number, longest[number])
+        assert_same(shared, expected.shared)
+        assert_same(own, expected.trainers[comm.Get_rank() - 1])
+        receiver.give_credit()
+    receiver.finish(TIMEOUT_S, nothing_to_watch)
+
+
+@pytest.mark.mpi(min_size=3)
+def test_the_slowest_trainer_holds_the_oracle_back(comm):
+    """Trainer 1 finishes nothing at first: three plans are sent, the fourth waits for it and names it."""
+    talk = MPI.COMM_WORLD
+    if comm.Get_rank() == 0:
+        sender = PlanSender(comm, plans_ahead=3, timeout_s=0.2)
+        for number in range(3):
+            sender.send(plan(number))
+        talk.recv(source=1)  # trainer 0 has given all its credits
+        with pytest.raises(WaitTimeoutError, match="trainer 1 to finish plan 0"):
+            sender.send(plan(3))
+        talk.send("go on", dest=2)
+        talk.recv(source=2)  # trainer 1 has finished plan 0
+        sender.send(plan(3))
+        with pytest.raises(WaitTimeoutError, match="trainer 1 to finish plan 1"):
+            sender.send(plan(4))
+        talk.send("go on", dest=2)
+        talk.recv(source=2)
+        sender.finish()
+        return
+    receiver = PlanReceiver(comm)
+    early = [next_plan(receiver) for _ in range(3)]
+    assert receiver.poll() is None
+    if comm.Get_rank() == 1:
+        for _ in early:
+            receiver.give_credit()
+        talk.send("three credits given", dest=0)
+        next_plan(receiver)
+        receiver.give_credit()
+    else:
+        talk.recv(source=0)
+        receiver.give_credit()
+        talk.send("one credit given", dest=0)
+        next_plan(receiver)
+        talk.recv(source=0)
+        for _ in range(3):
+            receiver.give_credit()
+        talk.send("all credits given", dest=0)
+    receiver.finish(TIMEOUT_S, nothing_to_watch)
+
+
+@pytest.mark.mpi(min_size=3)
+def test_the_end_waits_for_all_credits(comm):
+    if comm.Get_rank() == 0:
+        sender = PlanSender(comm, plans_ahead=5, timeout_s=0.2)
+        sender.send(plan(0))
+        with pytest.raises(WaitTimeoutError, match="the trainers to finish the last plans"):
+            sender.finish()
+        comm.Barrier()
+        comm.Barrier()
+        sender.finish()
+        return
+    receiver = PlanReceiver(comm)
+    next_plan(receiver)
+    comm.Barrier()
+    receiver.give_credit()
+    receiver.finish(TIMEOUT_S, nothing_to_watch)
+    comm.Barrier()
