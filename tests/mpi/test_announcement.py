@@ -1,0 +1,68 @@
+"""The oracle's preparations: all ranks learn their outcome or failure, and a silent oracle is noticed."""
+
+import time
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from bagpipe_hpc.errors import DataError, WaitTimeoutError
+from bagpipe_hpc.mpi import announcement
+from bagpipe_hpc.mpi.announcement import PreparationError, announce, await_announcement
+
+
+@pytest.fixture
+def comm():
+    world = MPI.COMM_WORLD.Dup()
+    yield world
+    world.Free()
+
+
+def is_oracle(comm: MPI.Comm) -> bool:
+    return comm.Get_rank() == 0
+
+
+@pytest.mark.mpi(min_size=3)
+def test_all_ranks_get_the_outcome(comm):
+    for number in range(3):
+        outcome = {"number": number, "offsets": np.arange(number)}
+        got = announce(comm, lambda outcome=outcome: outcome) if is_oracle(comm) else await_announcement(comm, 30.0)
+        assert got["number"] == number
+        np.testing.assert_array_equal(got["offsets"], np.arange(number))
+
+
+@pytest.mark.mpi(min_size=3)
+def test_a_failure_reaches_all_ranks(comm):
+    """The oracle keeps its own error, which the user gets to see; the next announcement is not disturbed."""
+
+    def fail() -> None:
+        raise DataError("train-00003.h5 is damaged")
+
+    if is_oracle(comm):
+        with pytest.raises(DataError, match=r"train-00003\.h5 is damaged"):
+            announce(comm, fail)
+        announce(comm, lambda: "better data")
+    else:
+        with pytest.raises(PreparationError, match="the oracle could not prepare the run"):
+            await_announcement(comm, 30.0)
+        assert await_announcement(comm, 30.0) == "better data"
+
+
+@pytest.mark.mpi(min_size=3)
+def test_signs_of_life_keep_the_others_waiting(comm, monkeypatch):
+    """Preparations may take longer than the limit, which is one of silence; here twice as long."""
+    monkeypatch.setattr(announcement, "_ALIVE_EVERY_S", 0.05)
+    if is_oracle(comm):
+        announce(comm, lambda: time.sleep(2.0))
+    else:
+        start = time.monotonic()
+        assert await_announcement(comm, 1.0) is None
+        assert time.monotonic() - start > 1.0
+
+
+@pytest.mark.mpi(min_size=3)
+def test_silence_times_out(comm):
+    if not is_oracle(comm):
+        with pytest.raises(WaitTimeoutError, match=r"waited \S+ s for the oracle to prepare the run"):
+            await_announcement(comm, 0.05)
+    comm.Barrier()

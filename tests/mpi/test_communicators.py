@@ -1,0 +1,74 @@
+"""Every rank gets the communicators of its role, each with its own messages, and gives them back."""
+
+import socket
+
+import pytest
+from mpi4py import MPI
+
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.role_layout import Role, RoleLayout
+
+LAYOUTS = [RoleLayout(servers=1, trainers=2), RoleLayout(servers=2, trainers=1)]
+MEMBERS = {
+    "planning": (Role.ORACLE, Role.TRAINER),
+    "store": (Role.SERVER, Role.TRAINER),
+    "trainers": (Role.TRAINER,),
+    "movers": (Role.TRAINER,),
+    "horovod": (Role.TRAINER,),
+}
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_members_are_the_ranks_of_the_roles_in_order(layout):
+    world_rank = MPI.COMM_WORLD.Get_rank()
+    with Communicators.create(layout) as comms:
+        assert comms.world.Get_size() == 4
+        assert comms.world.Get_rank() == world_rank
+        assert (comms.role, comms.role_rank) == (layout.role(world_rank), layout.role_rank(world_rank))
+        for name, roles in MEMBERS.items():
+            comm = getattr(comms, name)
+            if comms.role in roles:
+                expected = [rank for rank in range(4) if layout.role(rank) in roles]
+                assert comm.allgather(world_rank) == expected, name
+            else:
+                assert comm == MPI.COMM_NULL, name
+
+
+@pytest.mark.mpi(min_size=4)
+def test_messages_of_one_are_not_seen_on_another():
+    """The compute thread, the mover and Horovod use the same ranks at the same time."""
+    with Communicators.create(LAYOUTS[0]) as comms:
+        assert MPI.Comm.Compare(comms.world, MPI.COMM_WORLD) == MPI.CONGRUENT
+        if comms.role is Role.TRAINER:
+            own = [comms.trainers, comms.movers, comms.horovod]
+            relations = [MPI.Comm.Compare(a, b) for a in own for b in own if a is not b]
+            assert relations == [MPI.CONGRUENT] * 6
+
+
+@pytest.mark.mpi(min_size=4)
+def test_a_rank_is_called_by_its_role():
+    with Communicators.create(LAYOUTS[1]) as comms:
+        names = ["oracle 0", "server 0", "server 1", "trainer 0"]
+        rank = comms.world.Get_rank()
+        assert comms.name == f"{names[rank]} (world rank {rank}) on {socket.gethostname()}"
+
+
+@pytest.mark.mpi(min_size=4)
+def test_all_are_freed_at_the_end_but_not_after_an_error():
+    """After an error the others do not come to a collective call."""
+    with Communicators.create(LAYOUTS[0]) as comms:
+        pass
+    assert all(getattr(comms, name) == MPI.COMM_NULL for name in ("world", *MEMBERS))
+    with pytest.raises(ZeroDivisionError), Communicators.create(LAYOUTS[0]) as comms:
+        raise ZeroDivisionError
+    assert comms.world != MPI.COMM_NULL
+    comms.__exit__(None, None, None)
+
+
+@pytest.mark.mpi(min_size=4)
+def test_an_mpi_without_threads_is_refused(monkeypatch):
+    monkeypatch.setattr(MPI, "Query_thread", lambda: MPI.THREAD_SERIALIZED)
+    with pytest.raises(ConfigError, match="below MPI_THREAD_MULTIPLE"):
+        Communicators.create(LAYOUTS[0])

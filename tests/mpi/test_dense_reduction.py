@@ -1,0 +1,155 @@
+"""Dense gradients hold their sum over the trainers after `wait`; Horovod runs on the trainers alone."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from mpi4py import MPI
+from torch import nn
+
+from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.models.dense_reduction import DenseReducer, start_horovod, stop_horovod
+from bagpipe_hpc.mpi.waiting import wait_for_barrier
+
+TIMEOUT_S = 30.0
+SHAPES = [(300, 7), (300,), (1,), (2, 3, 4)]
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def trainers() -> Iterator[MPI.Comm]:
+    """All ranks but the first; null on that one. Horovod starts once in a process."""
+    world = MPI.COMM_WORLD
+    comm = world.Split(MPI.UNDEFINED if world.Get_rank() == 0 else 0, world.Get_rank())
+    if comm == MPI.COMM_NULL:
+        yield comm
+        return
+    horovod = comm.Dup()
+    start_horovod(horovod)
+    yield comm
+    stop_horovod()
+    horovod.Free()
+    comm.Free()
+
+
+def gradients(trainer: int, step: int) -> list[np.ndarray]:
+    """A trainer's gradients, over eight orders of magnitude: any other order of a sum shows."""
+    rng = np.random.default_rng([trainer, step])
+    return [(rng.standard_normal(shape) * 10.0 ** rng.uniform(-4, 4, shape)).astype(np.float32) for shape in SHAPES]
+
+
+def left_to_right(parts: list[np.ndarray]) -> np.ndarray:
+    total = parts[0]
+    for part in parts[1:]:
+        total = (total + part).astype(np.float32)
+    return total
+
+
+def nothing_to_watch() -> None:
+    pass
+
+
+class Model:
+    """Parameters in two groups, whose gradients can be chosen."""
+
+    def __init__(self, *, deterministic: bool, timeout_s: float = TIMEOUT_S, watch=nothing_to_watch) -> None:
+        self.parameters = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
+        groups = [self.parameters[2:], self.parameters[:2]]
+        self.reducer = DenseReducer(groups, deterministic=deterministic, timeout_s=timeout_s, watch=watch)
+
+    def backward(self, chosen: list[np.ndarray]) -> None:
+        """A backward pass whose gradients are `chosen`."""
+        for parameter in self.parameters:
+            parameter.grad = None
+        products = [(p * torch.from_numpy(part)).sum() for p, part in zip(self.parameters, chosen, strict=True)]
+        torch.stack(products).sum().backward()
+
+    @property
+    def gradients(self) -> list[np.ndarray]:
+        return [parameter.grad.numpy() for parameter in self.parameters]
+
+
+def train(trainers: MPI.Comm, *, deterministic: bool) -> Iterator[tuple[list[np.ndarray], list[list[np.ndarray]]]]:
+    """Some steps: what the gradients are after `wait`, and those of all trainers before, parameter by parameter."""
+    model = Model(deterministic=deterministic)
+    for step in range(STEPS):
+        everyone = [gradients(trainer, step) for trainer in range(trainers.Get_size())]
+        model.backward(everyone[trainers.Get_rank()])
+        model.reducer.wait()
+        yield model.gradients, [list(parts) for parts in zip(*everyone, strict=True)]
+
+
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_two_trainers_sums_have_one_result(trainers, deterministic):
+    if trainers != MPI.COMM_NULL:
+        for found, everyone in train(trainers, deterministic=deterministic):
+            for total, parts in zip(found, everyone, strict=True):
+                np.testing.assert_array_equal(total, parts[0] + parts[1])
+
+
+@pytest.mark.mpi(min_size=4)
+def test_three_trainers_sums_are_right(trainers):
+    if trainers != MPI.COMM_NULL:
+        for found, everyone in train(trainers, deterministic=False):
+            for total, parts in zip(found, everyone, strict=True):
+                error = np.abs(total - np.sum(parts, axis=0, dtype=np.float64))
+                assert (error <= 1e-6 * np.abs(parts).sum(0)).all()
+
+
+@pytest.mark.mpi(min_size=4)
+def test_three_trainers_sums_in_rank_order(trainers):
+    if trainers != MPI.COMM_NULL:
+        for found, everyone in train(trainers, deterministic=True):
+            for total, parts in zip(found, everyone, strict=True):
+                np.testing.assert_array_equal(total, left_to_right(parts))
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_missing_trainer_is_noticed_and_may_come_late(trainers, deterministic):
+    """The reduction starts with the backward pass: the trainer that is late only in `wait` holds nobody up."""
+    if trainers == MPI.COMM_NULL:
+        return
+    model = Model(deterministic=deterministic, timeout_s=0.2)
+    ones = [np.ones(shape, np.float32) for shape in SHAPES]
+    if trainers.Get_rank() > 0:
+        model.backward(ones)
+        with pytest.raises(WaitTimeoutError, match=r"waited \S+ s for the dense gradients of the other trainers"):
+            model.reducer.wait()
+    wait_for_barrier(trainers, "the timeouts", TIMEOUT_S)
+    model.reducer._timeout_s = TIMEOUT_S
+    if trainers.Get_rank() == 0:
+        model.backward(ones)
+        wait_for_barrier(trainers, "the others to have their sums", TIMEOUT_S)
+        model.reducer.wait()
+    else:
+        model.reducer.wait()
+        wait_for_barrier(trainers, "the others to have their sums", TIMEOUT_S)
+    assert all((total == 3).all() for total in model.gradients)
+
+
+@pytest.mark.mpi(min_size=3)
+def test_a_watch_ends_a_pointless_wait(trainers):
+    if trainers == MPI.COMM_NULL:
+        return
+    watched = []
+
+    def give_up() -> None:
+        watched.append(None)
+        if len(watched) == 1:
+            raise InterruptedError
+
+    model = Model(deterministic=True, watch=give_up)
+    ones = [np.ones(shape, np.float32) for shape in SHAPES]
+    if trainers.Get_rank() == 1:
+        model.backward(ones)
+        with pytest.raises(InterruptedError):
+            model.reducer.wait()
+    wait_for_barrier(trainers, "the watch to give up", TIMEOUT_S)
+    if trainers.Get_rank() == 0:
+        watched.append(None)
+        model.backward(ones)
+    model.reducer.wait()
+    assert all((total == 2).all() for total in model.gradients)

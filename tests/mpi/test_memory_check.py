@@ -1,0 +1,60 @@
+"""Tables that do not fit a host are refused before they are allocated, on all ranks alike."""
+
+import pytest
+from mpi4py import MPI
+
+from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.mpi import memory_check
+from bagpipe_hpc.mpi.memory_check import require_memory
+
+FREE_BYTES = 10 * 10**9
+
+
+@pytest.fixture
+def small_host(monkeypatch):
+    """A host with 10 GB free, as rank 0 sees it, and a little more as the others do."""
+    free = FREE_BYTES + MPI.COMM_WORLD.Get_rank()
+    monkeypatch.setattr(memory_check, "_available_bytes", lambda: free)
+    monkeypatch.setattr(memory_check.socket, "gethostname", lambda: "node7")
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.usefixtures("small_host")
+def test_what_fits_is_allowed():
+    rank = MPI.COMM_WORLD.Get_rank()
+    require_memory(MPI.COMM_WORLD, 0)
+    require_memory(MPI.COMM_WORLD, FREE_BYTES // 2)
+    require_memory(MPI.COMM_WORLD, FREE_BYTES if rank == 1 else 0)
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.usefixtures("small_host")
+def test_the_servers_of_a_host_share_its_memory():
+    """Each would fit alone; the error names the host and the numbers on both ranks."""
+    expected = r"^the tables need 12\.0 GB on node7 \(2 embedding servers\), which has 10\.0 GB free: use more hosts"
+    with pytest.raises(CapacityError, match=expected):
+        require_memory(MPI.COMM_WORLD, 6 * 10**9)
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.usefixtures("small_host")
+def test_a_rank_without_rows_learns_it_too():
+    with pytest.raises(CapacityError, match=r"need 10\.0 GB on node7 \(1 embedding servers\)"):
+        require_memory(MPI.COMM_WORLD, FREE_BYTES + 1 if MPI.COMM_WORLD.Get_rank() == 1 else 0)
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.usefixtures("small_host")
+def test_hosts_are_counted_apart(monkeypatch):
+    rank = MPI.COMM_WORLD.Get_rank()
+    monkeypatch.setattr(memory_check.socket, "gethostname", lambda: f"node{rank}")
+    require_memory(MPI.COMM_WORLD, 6 * 10**9)
+    with pytest.raises(CapacityError, match="on node1"):
+        require_memory(MPI.COMM_WORLD, 11 * 10**9 if rank == 1 else 6 * 10**9)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_this_host_has_some_memory_and_not_all_of_it():
+    require_memory(MPI.COMM_WORLD, 1)
+    with pytest.raises(CapacityError):
+        require_memory(MPI.COMM_WORLD, 10**18)

@@ -1,0 +1,92 @@
+"""Row gradients are summed over the trainers: any number under way, in rank order where that is asked for."""
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi.row_reduction import RowReducer, sum_in_order
+
+
+def nothing_to_watch() -> None:
+    pass
+
+
+def reducer(comm: MPI.Comm, *, deterministic: bool, timeout_s: float = 30.0) -> RowReducer:
+    return RowReducer(comm, deterministic=deterministic, timeout_s=timeout_s, watch=nothing_to_watch)
+
+
+def gradients(number: int, trainer: int, rows: int) -> np.ndarray:
+    """A trainer's gradients of the `number`th sum, over twelve orders of magnitude: any other order of a sum shows."""
+    rng = np.random.default_rng([number, trainer])
+    return (rng.standard_normal((rows, 5)) * 10.0 ** rng.uniform(-6, 6, (rows, 5))).astype(np.float32)
+
+
+def left_to_right(parts: list[np.ndarray]) -> np.ndarray:
+    total = parts[0]
+    for part in parts[1:]:
+        total = (total + part).astype(np.float32)
+    return total
+
+
+@pytest.fixture
+def comm():
+    trainers = MPI.COMM_WORLD.Dup()
+    yield trainers
+    trainers.Free()
+
+
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_sums_under_way_do_not_meet(comm, deterministic):
+    """Several at once, waited for in another order, some without rows."""
+    sums = reducer(comm, deterministic=deterministic)
+    sizes = [700, 0, 1, 3000, 2]
+    own = [gradients(number, comm.Get_rank(), rows) for number, rows in enumerate(sizes)]
+    pending = [sums.start(part) for part in own]
+    for number in (4, 0, 1, 3, 2):
+        parts = [gradients(number, trainer, sizes[number]) for trainer in range(3)]
+        found = pending[number].wait(f"sum {number}")
+        assert found.dtype == np.float32
+        tolerance = 1e-6 * np.abs(parts).sum(0)
+        assert (np.abs(found - np.sum(parts, axis=0, dtype=np.float64)) <= tolerance).all()
+        np.testing.assert_array_equal(own[number], parts[comm.Get_rank()])  # left as it was
+        if deterministic:
+            np.testing.assert_array_equal(found, left_to_right(parts))
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_two_trainers_sums_have_one_result(comm, deterministic):
+    pending = reducer(comm, deterministic=deterministic).start(gradients(0, comm.Get_rank(), 2000))
+    np.testing.assert_array_equal(pending.wait("a sum"), gradients(0, 0, 2000) + gradients(0, 1, 2000))
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_single_trainer_has_nothing_to_add():
+    own = gradients(0, 0, 10)
+    np.testing.assert_array_equal(reducer(MPI.COMM_SELF, deterministic=True).start(own).wait("a sum"), own)
+
+
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_a_missing_trainer_is_noticed(comm, deterministic):
+    sums = reducer(comm, deterministic=deterministic, timeout_s=0.05)
+    if comm.Get_rank() > 0:
+        pending = sums.start(np.ones((4, 5), np.float32))
+        with pytest.raises(WaitTimeoutError, match="the rows that batch 3 needs"):
+            pending.wait("the rows that batch 3 needs")
+    comm.Barrier()
+    if comm.Get_rank() == 0:
+        pending = sums.start(np.ones((4, 5), np.float32))
+    sums.timeout_s = 30.0
+    np.testing.assert_array_equal(pending.wait("the late sum"), np.full((4, 5), 3, np.float32))
+
+
+@pytest.mark.mpi(min_size=2)
+def test_order_is_from_left_to_right():
+    """1 + 1e8 - 1e8 loses the 1 in float32; any other order keeps it."""
+    parts = np.asarray([[1.0], [1e8], [-1e8]], dtype=np.float32)
+    assert sum_in_order(parts).tolist() == [0.0]
+    assert sum_in_order(parts[[1, 2, 0]]).tolist() == [1.0]
+    assert parts[0, 0] == 1.0

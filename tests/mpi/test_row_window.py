@@ -1,0 +1,166 @@
+"""Rows behind one-sided calls are a table: what one trainer puts, every trainer gets and the servers hold."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from bagpipe_hpc.mpi.progress import serve_until_barrier
+from bagpipe_hpc.mpi.row_window import RowWindow
+from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.role_layout import Role, RoleLayout
+from bagpipe_hpc.row_partition import RoundRobinPartition
+
+TIMEOUT_S = 30.0
+LAYOUTS = [RoleLayout(servers=1, trainers=2), RoleLayout(servers=2, trainers=1)]
+
+one_or_two_servers = pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+
+
+class Ranks:
+    """This rank's role, and a window on a table of random records that every rank knows."""
+
+    def __init__(self, comm: MPI.Intracomm, layout: RoleLayout, rows: int, width: int) -> None:
+        self.comm = comm
+        self.trainers = layout.trainers
+        self.role = layout.role(comm.Get_rank())
+        self.role_rank = layout.role_rank(comm.Get_rank())
+        self.partition = RoundRobinPartition(rows, layout.servers)
+        self.window = RowWindow(comm, layout, self.partition, width, TIMEOUT_S)
+        self.table = np.random.default_rng(rows).standard_normal((rows, width)).astype(np.float32)
+        if self.role is Role.SERVER:
+            self.window.local[:] = self.table[self.rows_here]
+        self.window.synchronise()
+        self.meet()
+
+    @property
+    def rows_here(self) -> np.ndarray:
+        """Global rows of this server, at their window positions."""
+        return self.partition.rows_of(self.role_rank, 0, self.window.local_rows)
+
+    def meet(self) -> None:
+        """A barrier of all ranks; servers serve until it opens."""
+        if self.role is Role.SERVER:
+            serve_until_barrier(self.comm, poll_interval_s=100e-6)
+        else:
+            wait_for_barrier(self.comm, "the others", TIMEOUT_S)
+
+    def on_trainers(self, action: Callable[[], None]) -> None:
+        """Run `action` on every trainer while the others serve or wait."""
+        if self.role is Role.TRAINER:
+            action()
+        self.meet()
+
+    def check_servers(self) -> None:
+        """Every server must hold the table's records."""
+        self.window.synchronise()
+        if self.role is Role.SERVER:
+            np.testing.assert_array_equal(self.window.local, self.table[self.rows_here])
+        self.meet()
+
+
+@contextmanager
+def ranks_of(layout: RoleLayout, rows: int = 61, width: int = 5) -> Iterator[Ranks]:
+    comm = MPI.COMM_WORLD.Dup()
+    ranks = Ranks(comm, layout, rows, width)
+    with ranks.window:
+        yield ranks
+        ranks.meet()
+    comm.Free()
+
+
+@pytest.mark.mpi(min_size=4)
+@one_or_two_servers
+@pytest.mark.parametrize("width", [1, 17])
+def test_random_puts_and_gets_are_those_of_a_table(layout, width):
+    """In every round each trainer puts some of its rows; then all get any rows, in any order, some twice."""
+    with ranks_of(layout, width=width) as ranks:
+        rng = np.random.default_rng(1)
+        for _ in range(12):
+            shares = np.array_split(rng.permutation(61)[: rng.integers(0, 62)], ranks.trainers)
+            records = [rng.standard_normal((len(share), width)).astype(np.float32) for share in shares]
+            wanted = rng.integers(0, 61, rng.integers(0, 90))
+
+            def put(shares=shares, records=records) -> None:
+                ranks.window.put(shares[ranks.role_rank], records[ranks.role_rank])
+
+            def get(wanted=wanted) -> None:
+                np.testing.assert_array_equal(ranks.window.get(wanted), ranks.table[wanted])
+
+            ranks.on_trainers(put)
+            for share, values in zip(shares, records, strict=True):
+                ranks.table[share] = values
+            ranks.on_trainers(get)
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+def test_a_put_is_there_when_it_returns():
+    """Two trainers pass a row back and forth; the message that hands it over overtakes no write."""
+    with ranks_of(LAYOUTS[0]) as ranks:
+        row = np.asarray([7])
+
+        def pass_on() -> None:
+            own, other = (ranks.comm.Get_rank(), 5 - ranks.comm.Get_rank())  # world ranks 2 and 3
+            for turn in range(100):
+                if turn % 2 == ranks.role_rank:
+                    ranks.window.put(row, np.full((1, 5), turn, dtype=np.float32))
+                    ranks.comm.send(turn, dest=other)
+                else:
+                    assert ranks.comm.recv(source=other) == turn
+                    assert ranks.window.get(row).tolist() == [[turn] * 5], own
+
+        ranks.on_trainers(pass_on)
+        ranks.table[7] = 99
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+@one_or_two_servers
+def test_no_rows_are_no_traffic(layout):
+    with ranks_of(layout) as ranks:
+
+        def move_nothing() -> None:
+            nothing = np.empty(0, dtype=np.int64)
+            assert ranks.window.get(nothing).shape == (0, 5)
+            ranks.window.put(nothing, np.empty((0, 5), dtype=np.float32))
+
+        ranks.on_trainers(move_nothing)
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+def test_a_server_may_have_no_rows():
+    """A table of one row on two servers."""
+    with ranks_of(LAYOUTS[1], rows=1) as ranks:
+
+        def get() -> None:
+            np.testing.assert_array_equal(ranks.window.get(np.asarray([0])), ranks.table)
+
+        ranks.on_trainers(get)
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+def test_only_servers_hold_rows():
+    with ranks_of(LAYOUTS[1]) as ranks:
+        held = 0 if ranks.role is not Role.SERVER else (31, 30)[ranks.role_rank]
+        assert ranks.window.local_rows == held
+        assert ranks.window.local.shape == (held, 5)
+
+
+@pytest.mark.mpi(min_size=3)
+def test_many_rows_go_in_one_call():
+    """More than a pipeline's worth of one message, out of order, on the smallest world."""
+    with ranks_of(RoleLayout(servers=1, trainers=1), rows=50_000, width=16) as ranks:
+        rows = np.random.default_rng(2).permutation(50_000)
+
+        def swap() -> None:
+            np.testing.assert_array_equal(ranks.window.get(rows), ranks.table[rows])
+            ranks.window.put(rows, ranks.table[rows[::-1]])
+
+        ranks.on_trainers(swap)
+        ranks.table[rows] = ranks.table[rows[::-1]]
+        ranks.check_servers()
