@@ -94,7 +94,7 @@ def _train(arguments: argparse.Namespace) -> int:
 def _inspect(arguments: argparse.Namespace) -> int:
     from bagpipe_hpc.inspection import describe
 
-    print(describe(arguments.path))
+    print(describe(arguments.path, verify=arguments.verify))
     return 0
 
 
@@ -175,6 +175,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
 
     inspect = _add(commands, "inspect", _inspect, "describe a shard directory or a checkpoint")
     inspect.add_argument("path", type=Path, metavar="PATH")
+    inspect.add_argument("--verify", action="store_true", help="read every file and check its checksum")
 
     compare = _add(commands, "compare", _compare, "compare two checkpoints; exits with 1 where they differ")
     compare.add_argument("first", type=Path, metavar="A")

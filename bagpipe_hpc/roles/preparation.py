@@ -20,6 +20,8 @@ CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.jsonl"
 SUMMARY_NAME = "summary.json"
 LOGS_NAME = "logs"
+LARGEST_VERSION = 1 << 24
+"""A version is a step number in a float32 column."""
 _RUN_CONTENT = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME, LOGS_NAME, "checkpoints")
 
 
@@ -36,7 +38,13 @@ def prepare_job(config: Config) -> Job:
     manifest = load_manifest(directory)
     verify_shards(directory, manifest, config.data.verify)
     schedule = build_schedule(config.train, manifest.rows("train"), manifest.rows("test"))
-    return Job(config, manifest, tuple(schedule))
+    job = Job(config, manifest, tuple(schedule))
+    if config.debug.verify_rows and job.total_steps > LARGEST_VERSION:
+        raise ConfigError(
+            f"debug.verify_rows = true: versions are exact up to step {LARGEST_VERSION}, the run has {job.total_steps}; "
+            "set train.max_steps or leave it out"
+        )
+    return job
 
 
 def prepare_output(config: Config) -> None:

@@ -44,7 +44,7 @@ class TrainStep:
         model: dense half.
         dense_optimizer: updates dense weights.
         dense_reducer: sums dense gradients over the trainers.
-        embedding_dim: width D.
+        look_ups: shape of a sample's look-ups: sparse features F, width D.
         verify: check the version of every row that is read.
     """
 
@@ -56,7 +56,7 @@ class TrainStep:
         model: nn.Module,
         dense_optimizer: Optimizer,
         dense_reducer: DenseReducer,
-        embedding_dim: int,
+        look_ups: tuple[int, int],
         *,
         verify: bool,
     ) -> None:
@@ -66,7 +66,7 @@ class TrainStep:
         self._model = model
         self._dense_optimizer = dense_optimizer
         self._dense_reducer = dense_reducer
-        self._width = embedding_dim
+        self._look_ups = look_ups
         self._verify = verify
         self._device = cache.columns[0].device
         self._delayed: DelayedUpdate | None = None
@@ -81,7 +81,7 @@ class TrainStep:
             self._check_versions(slots, shared, own)
         self._dense_optimizer.zero_grad()
         loss, gradients = forward_backward(
-            self._model, batch.dense, batch.labels, self._look_up(slots, positions, len(batch.labels)), shared.samples
+            self._model, batch.dense, batch.labels, self._look_up(slots, positions), shared.samples
         )
         sums = sum_by_position(gradients, positions, slots.numel())
         now, reduced = shared.now_slots.size, shared.now_slots.size + shared.later_slots.size
@@ -115,13 +115,13 @@ class TrainStep:
         slots = self._slots(batch.shared, batch.own)
         if self._verify:
             self._check_versions(slots, batch.shared, batch.own)
-        embeddings = self._look_up(slots, self._on_device(batch.own.positions), len(batch.labels))
+        embeddings = self._look_up(slots, self._on_device(batch.own.positions))
         return _host(predict(self._model, batch.dense, embeddings))
 
-    def _look_up(self, slots: Tensor, positions: Tensor, samples: int) -> Tensor:
-        """Weights of every look-up of the slice, float32 `[n, F, D]`."""
-        features = positions.numel() // max(1, samples)
-        return self._cache.gather(slots[positions]).view(samples, features, self._width)
+    def _look_up(self, slots: Tensor, positions: Tensor) -> Tensor:
+        """Weights of every look-up of the slice, float32 `[n, F, D]`; n may be 0."""
+        features, width = self._look_ups
+        return self._cache.gather(slots[positions]).view(positions.numel() // features, features, width)
 
     def _update(self, slots: Tensor, gradients: Tensor, step: int) -> None:
         self._optimizer.apply(self._cache, slots, gradients)

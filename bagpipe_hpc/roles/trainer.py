@@ -104,7 +104,7 @@ class Trainer:
                 timeout_s=timeout_s,
                 watch=watch,
             ),
-            config.model.embedding_dim,
+            (len(job.manifest.tables), config.model.embedding_dim),
             verify=config.debug.verify_rows,
         )
         self._record = RunRecord(Path(config.train.output), job.total_steps) if comms.role_rank == 0 else None

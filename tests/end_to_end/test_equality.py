@@ -77,7 +77,7 @@ def test_distributed_equals_reference(
 def test_three_trainers_without_fixed_order(
     config_path: Path, references: Callable[[str, int], Path], run_ranks: RunRanks, tmp_path: Path
 ) -> None:
-    """Within 1e-5 of the reference after 52 steps, and the same bits when run twice."""
+    """Within 1e-5 of the reference after 54 steps, and the same bits when run twice."""
     outputs = [tmp_path / "first", tmp_path / "second"]
     train(run_ranks, 5, config_path, [overrides("sgd", o, "roles.servers=1") for o in outputs], tmp_path)
     assert compare(references("sgd", 3), outputs[0]).largest() <= 1e-5

@@ -215,8 +215,9 @@ def test_a_defect_is_shown_in_full(recorder: Recorder, run_file: Path) -> None:
 def test_inspect_prints_the_description(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
     recorder.replace("bagpipe_hpc.inspection", describe=recorder.record("26 tables"))
     assert cli.main(["inspect", "shards"]) == 0
-    assert capsys.readouterr().out == "26 tables\n"
-    assert recorder.calls == [(Path("shards"), {})]
+    assert cli.main(["inspect", "--verify", "shards"]) == 0
+    assert capsys.readouterr().out == "26 tables\n" * 2
+    assert recorder.calls == [(Path("shards"), {"verify": False}), (Path("shards"), {"verify": True})]
 
 
 @pytest.mark.parametrize(
