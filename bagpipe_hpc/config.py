@@ -78,7 +78,7 @@ class OptimizerConfig:
     rows_eps: float = 1e-8
     """Added to the root of the accumulator (`rowwise_adagrad`)."""
     dense: str = "Adagrad"
-    """Optimizer of the dense weights: the name of any class in `torch.optim`."""
+    """Optimizer of the dense weights: the name of a class in `torch.optim`; not LBFGS or SparseAdam."""
     dense_lr: float = 0.005
     """Learning rate of the dense weights."""
     dense_options: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The optimizer of the dense weights: any class of `torch.optim`, by name."""
+"""The optimizer of the dense weights: a class of `torch.optim`, by name."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -9,18 +9,29 @@ from torch import nn
 from bagpipe_hpc.config import OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 
+_UNSUITABLE = {"Optimizer", "LBFGS", "SparseAdam"}
+"""The base class; one that evaluates the loss itself, several times a step; one for sparse gradients."""
+
+
+def known_optimizers() -> list[str]:
+    """Names that `optimizer.dense` may have."""
+    return sorted(
+        name
+        for name, kind in vars(torch.optim).items()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and name not in _UNSUITABLE
+    )
+
 
 def dense_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """The optimizer that `optimizer.dense`, `dense_lr` and `dense_options` describe.
 
     Raises:
-        ConfigError: torch has no such optimizer, or it does not take the options.
+        ConfigError: torch has no such optimizer, it cannot be used here, or it does not take the options.
     """
-    kind: Any = getattr(torch.optim, config.dense, None)
-    is_optimizer = isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer)
-    if not is_optimizer:
-        known = ", ".join(sorted(torch.optim.__all__))
-        raise ConfigError(f"optimizer.dense = {config.dense!r}: torch.optim has no such optimizer; use one of {known}")
+    if config.dense not in known_optimizers():
+        names = ", ".join(known_optimizers())
+        raise ConfigError(f"optimizer.dense = {config.dense!r}: not an optimizer for this; use one of {names}")
+    kind: Any = getattr(torch.optim, config.dense)
     try:
         optimizer: torch.optim.Optimizer = kind(parameters, lr=config.dense_lr, **config.dense_options)
         return optimizer

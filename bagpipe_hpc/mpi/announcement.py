@@ -5,7 +5,8 @@ oracle.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -34,6 +35,21 @@ def announce(comm: MPI.Comm, prepare: Callable[[], _Outcome]) -> _Outcome:
         BagpipeError: whatever `prepare` raises; the other ranks are told.
     """
     others = [rank for rank in range(comm.Get_size()) if rank != ORACLE_RANK]
+    try:
+        with _signs_of_life(comm, others):
+            outcome = prepare()
+    except BagpipeError:
+        for rank in others:
+            comm.send(None, dest=rank, tag=_TAG_FAILED)
+        raise
+    for rank in others:
+        comm.send(outcome, dest=rank, tag=_TAG_READY)
+    return outcome
+
+
+@contextmanager
+def _signs_of_life(comm: MPI.Comm, others: list[int]) -> Iterator[None]:
+    """Send one every few seconds while the body runs."""
     finished = threading.Event()
 
     def show_life() -> None:
@@ -44,18 +60,10 @@ def announce(comm: MPI.Comm, prepare: Callable[[], _Outcome]) -> _Outcome:
     thread = threading.Thread(target=show_life, name="signs of life", daemon=True)
     thread.start()
     try:
-        outcome = prepare()
-    except BagpipeError:
+        yield
+    finally:
         finished.set()
         thread.join()
-        for rank in others:
-            comm.send(None, dest=rank, tag=_TAG_FAILED)
-        raise
-    finished.set()
-    thread.join()
-    for rank in others:
-        comm.send(outcome, dest=rank, tag=_TAG_READY)
-    return outcome
 
 
 def await_announcement(comm: MPI.Comm, timeout_s: float) -> Any:

@@ -24,7 +24,8 @@ class Communicators:
         world: all ranks.
         planning: the oracle (rank 0) and the trainers (1 + trainer); null on servers.
         store: servers first, then trainers; null on the oracle.
-        trainers: trainers only, for reductions in the compute thread; null elsewhere. So are the next two.
+        trainers: trainers only, for reductions in the compute thread; null elsewhere. So are the next three.
+        gathering: the trainers again, for the second stage of a reduction.
         movers: the trainers' movers, used by their second threads.
         horovod: the trainers again, for Horovod's background thread.
     """
@@ -36,6 +37,7 @@ class Communicators:
     planning: MPI.Comm
     store: MPI.Comm
     trainers: MPI.Comm
+    gathering: MPI.Comm
     movers: MPI.Comm
     horovod: MPI.Comm
 
@@ -66,6 +68,7 @@ class Communicators:
             planning=split(Role.ORACLE, Role.TRAINER),
             store=split(Role.SERVER, Role.TRAINER),
             trainers=split(Role.TRAINER),
+            gathering=split(Role.TRAINER),
             movers=split(Role.TRAINER),
             horovod=split(Role.TRAINER),
         )
@@ -83,6 +86,14 @@ class Communicators:
     ) -> None:
         """Free all communicators. Collective over: all ranks; after an error the job is aborted instead."""
         if error is None:
-            for comm in (self.horovod, self.movers, self.trainers, self.store, self.planning, self.world):
+            for comm in (
+                self.horovod,
+                self.movers,
+                self.gathering,
+                self.trainers,
+                self.store,
+                self.planning,
+                self.world,
+            ):
                 if comm != MPI.COMM_NULL:
                     comm.Free()

@@ -6,6 +6,7 @@ away from the slowest trainer, so the memory on both sides is bounded whatever t
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
@@ -42,12 +43,9 @@ class PlanSender:
         Raises:
             WaitTimeoutError: a trainer did not finish an earlier plan in time.
         """
-        self._take_credits()  # so that the message names a trainer that is behind
-        wait_until(
-            self._may_send,
-            f"trainer {self._slowest()} to finish plan {self._credits[self._slowest()]}",
-            self._timeout_s,
-        )
+        self._wait_for_credits(self._sent - self._plans_ahead + 1)
+        while self._under_way and MPI.Request.Testall(self._under_way[0][0]):
+            self._under_way.popleft()
         shared = plan.shared.encode()
         parts = [part.encode() for part in plan.trainers]
         sizes = np.asarray([shared.size, *(part.size for part in parts)], dtype=np.int64)
@@ -59,33 +57,29 @@ class PlanSender:
         self._sent += 1
 
     def finish(self) -> None:
-        """Wait until every trainer has finished every plan, letting MPI make progress."""
-        last = self._sent
-        wait_until(
-            lambda: self._take_credits() and min(self._credits) >= last,
-            "the trainers to finish the last plans",
-            self._timeout_s,
-        )
+        """Wait until every trainer has finished every plan, letting MPI make progress.
+
+        Raises:
+            WaitTimeoutError: a trainer did not finish a plan in time.
+        """
+        for plans in range(self._sent + 1):
+            self._wait_for_credits(plans)
         for requests, _ in self._under_way:
             wait_for_all(requests, "the last plans to be sent", self._timeout_s)
         self._under_way.clear()
 
-    def _slowest(self) -> int:
-        return self._credits.index(min(self._credits))
-
-    def _may_send(self) -> bool:
-        self._take_credits()
-        while self._under_way and MPI.Request.Testall(self._under_way[0][0]):
-            self._under_way.popleft()
-        return self._sent < min(self._credits) + self._plans_ahead
-
-    def _take_credits(self) -> bool:
-        message = np.empty(1, dtype=np.int64)
+    def _wait_for_credits(self, plans: int) -> None:
+        """Wait until every trainer has finished `plans` plans, one trainer after the other."""
         for trainer in range(len(self._credits)):
-            while self._comm.Iprobe(source=1 + trainer, tag=_TAG_CREDIT):
-                self._comm.Recv(message, source=1 + trainer, tag=_TAG_CREDIT)
-                self._credits[trainer] = int(message[0])
-        return True
+            has_finished = partial(self._has_finished, trainer, plans)
+            wait_until(has_finished, f"trainer {trainer} to finish plan {plans - 1}", self._timeout_s)
+
+    def _has_finished(self, trainer: int, plans: int) -> bool:
+        message = np.empty(1, dtype=np.int64)
+        while self._credits[trainer] < plans and self._comm.Iprobe(source=1 + trainer, tag=_TAG_CREDIT):
+            self._comm.Recv(message, source=1 + trainer, tag=_TAG_CREDIT)
+            self._credits[trainer] = int(message[0])
+        return self._credits[trainer] >= plans
 
 
 class PlanReceiver:

@@ -1,27 +1,61 @@
 """Sums row gradients over the trainers, in the background of whatever the caller does meanwhile.
 
-Through MPI rather than Horovod: between two ranks of one host an allreduce of 16,384 rows of 64 bytes took 0.6 ms
-against 1.4 ms (`benchmarks/row_reduction.py`), and the waiting side gives up its core.
+Through MPI rather than Horovod, which takes longer for as many rows (`benchmarks/row_reduction.py`) and keeps its core
+while it waits. Each trainer sums its share of the rows, in the order of the trainers, then all gather the
+shares: the bytes of a good allreduce, and a result that does not depend on MPI's choice of algorithm. `MPI_Iallreduce`
+itself is not used: in whole runs under Open MPI 5.0.11, on busy cores, it returned wrong sums (docs/architecture.md).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.mpi.waiting import wait_for_all
+from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.role_layout import slice_bounds
+
+_Stages = Generator[MPI.Request, None, NDArray[np.float32]]
 
 
 class PendingSum:
-    """A sum that is under way."""
+    """A sum that is under way.
+
+    Args:
+        stages: yields one operation after the other and returns the sum.
+        older: the sum that was started before this one; it is completed first, since all trainers have to start the
+            same operations in the same order.
+        timeout_s: longest wait for the other trainers.
+        watch: see `wait_until`.
+    """
 
     def __init__(
-        self, result: Callable[[], NDArray[np.float32]], requests: list[MPI.Request], owner: "RowReducer"
+        self, stages: _Stages, older: "PendingSum | None", timeout_s: float, watch: Callable[[], None]
     ) -> None:
-        self._result = result
-        self._requests = requests
-        self._owner = owner
+        self._stages = stages
+        self._older = older
+        self._timeout_s = timeout_s
+        self._watch = watch
+        self._request: MPI.Request | None = None
+        self._total: NDArray[np.float32] | None = None
+        self._start_next_stage()
+
+    def advance(self) -> bool:
+        """Start the next stage if the last one is done; whether the sum is complete. Never waits."""
+        if self._older is not None:
+            if not self._older.advance():
+                return False
+            self._older = None
+        while self._request is not None and self._request.Test():
+            self._start_next_stage()
+        return self._request is None
+
+    def _start_next_stage(self) -> None:
+        try:
+            self._request = next(self._stages)
+        except StopIteration as finished:
+            self._request = None
+            self._total = finished.value
 
     def wait(self, what: str) -> NDArray[np.float32]:
         """The sum over all trainers, float32, shape as given to `start`.
@@ -29,8 +63,9 @@ class PendingSum:
         Raises:
             WaitTimeoutError: another trainer did not take part in time.
         """
-        wait_for_all(self._requests, what, self._owner.timeout_s, self._owner.watch)
-        return self._result()
+        wait_until(self.advance, what, self._timeout_s, self._watch)
+        assert self._total is not None, "the wait ends when the sum is complete"
+        return self._total
 
 
 class RowReducer:
@@ -38,31 +73,58 @@ class RowReducer:
 
     Args:
         comm: the trainers' communicator, used by one thread.
-        deterministic: add in rank order (gather, then sum), so that the result does not depend on MPI's algorithm. With
-            one or two trainers the order cannot matter, since floating-point addition commutes.
+        gathering: another one, for second stages, which may meet the first stage of a newer sum.
         timeout_s: longest wait for the other trainers.
         watch: see `wait_until`.
     """
 
-    def __init__(self, comm: MPI.Comm, *, deterministic: bool, timeout_s: float, watch: Callable[[], None]) -> None:
+    def __init__(self, comm: MPI.Comm, gathering: MPI.Comm, timeout_s: float, watch: Callable[[], None]) -> None:
         self._comm = comm
-        self._ordered = deterministic and comm.Get_size() > 2
-        self.timeout_s = timeout_s
-        self.watch = watch
+        self._gathering = gathering
+        self._newest: PendingSum | None = None
+        self._timeout_s = timeout_s
+        self._watch = watch
 
     def start(self, gradients: NDArray[np.float32]) -> PendingSum:
-        """Start summing `gradients` (float32, same shape on every trainer, left alone until `wait`)."""
-        if self._comm.Get_size() == 1 or gradients.size == 0:
-            return PendingSum(lambda: gradients, [], self)
-        if self._ordered:
-            gathered = np.empty((self._comm.Get_size(), *gradients.shape), dtype=np.float32)
-            request = self._comm.Iallgather(gradients, gathered)
-            return PendingSum(lambda: sum_in_order(gathered), [request], self)
+        """Start summing gradients, float32 `[rows, D]`, of the same shape on every trainer; left alone until `wait`."""
+        trainers = self._comm.Get_size()
+        if trainers == 1 or gradients.size == 0:
+            stages = _nothing_to_add(gradients)
+        elif trainers == 2:
+            stages = self._gather_and_add(gradients)
+        else:
+            stages = self._add_shares(gradients)
+        self._newest = PendingSum(stages, self._newest, self._timeout_s, self._watch)
+        return self._newest
+
+    def _gather_and_add(self, gradients: NDArray[np.float32]) -> _Stages:
+        """One stage: the fastest for two, who exchange no more than they would with shares."""
+        gathered = np.empty((self._comm.Get_size(), *gradients.shape), dtype=np.float32)
+        yield self._comm.Iallgather(gradients, gathered)
+        return add_in_order(gathered)
+
+    def _add_shares(self, gradients: NDArray[np.float32]) -> _Stages:
+        """Two stages: send each trainer its share of the rows, then gather the summed shares."""
+        trainers, rank = self._comm.Get_size(), self._comm.Get_rank()
+        rows, width = gradients.shape
+        bounds = np.asarray(slice_bounds(rows, trainers)) * width
+        counts, starts = np.diff(bounds), bounds[:-1]
+        own = counts[rank]
+        parts = np.empty((trainers, own), dtype=np.float32)
+        received = [parts, np.full(trainers, own), np.arange(trainers) * own, MPI.FLOAT]
+        yield self._comm.Ialltoallv([gradients, counts, starts, MPI.FLOAT], received)
         total = np.empty_like(gradients)
-        return PendingSum(lambda: total, [self._comm.Iallreduce(gradients, total)], self)
+        yield self._gathering.Iallgatherv(add_in_order(parts), [total, counts, starts, MPI.FLOAT])
+        return total
 
 
-def sum_in_order(parts: NDArray[np.float32]) -> NDArray[np.float32]:
+def _nothing_to_add(gradients: NDArray[np.float32]) -> _Stages:
+    """A sum that is complete as it is."""
+    return gradients
+    yield  # makes this a generator, as the other stages are
+
+
+def add_in_order(parts: NDArray[np.float32]) -> NDArray[np.float32]:
     """Add `parts[0]`, `parts[1]`, ... from left to right; float32 `[parts, ...]` to `[...]`."""
     total: NDArray[np.float32] = parts[0].copy()
     for part in parts[1:]:

@@ -41,8 +41,8 @@ def prepare_job(config: Config) -> Job:
     job = Job(config, manifest, tuple(schedule))
     if config.debug.verify_rows and job.total_steps > LARGEST_VERSION:
         raise ConfigError(
-            f"debug.verify_rows = true: versions are exact up to step {LARGEST_VERSION}, the run has {job.total_steps}; "
-            "set train.max_steps or leave it out"
+            f"debug.verify_rows = true: versions are exact up to step {LARGEST_VERSION}, and the run has "
+            f"{job.total_steps}; set train.max_steps or leave it out"
         )
     return job
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import sys
 import time
 from dataclasses import asdict
@@ -107,7 +108,7 @@ class RunRecord:
             "seconds": time.monotonic() - self._start_s,
             **details,
         }
-        (self._output / SUMMARY_NAME).write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        (self._output / SUMMARY_NAME).write_text(_strict_json(summary, indent=1) + "\n", encoding="utf-8")
         for line in summary_lines(trainers):
             log.info(line)
         if self._evaluations:
@@ -118,12 +119,25 @@ class RunRecord:
 
     def _write(self, **fields: Any) -> None:
         fields["time_s"] = round(time.monotonic() - self._start_s, 3)
-        self._file.write(json.dumps(fields) + "\n")
+        self._file.write(_strict_json(fields) + "\n")
         self._file.flush()
 
     def _end_line(self) -> None:
         if self._on_terminal:
             print(file=sys.stderr)
+
+
+def _strict_json(value: Any, indent: int | None = None) -> str:
+    """JSON in which an undefined number (an AUC without positives, a diverged loss) is null: it has no NaN."""
+
+    def defined(item: Any) -> Any:
+        if isinstance(item, dict):
+            return {key: defined(entry) for key, entry in item.items()}
+        if isinstance(item, list):
+            return [defined(entry) for entry in item]
+        return None if isinstance(item, float) and not math.isfinite(item) else item
+
+    return json.dumps(defined(value), indent=indent, allow_nan=False)
 
 
 _COLUMNS = {

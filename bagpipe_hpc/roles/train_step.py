@@ -83,6 +83,8 @@ class TrainStep:
         loss, gradients = forward_backward(
             self._model, batch.dense, batch.labels, self._look_up(slots, positions), shared.samples
         )
+        if self._delayed is not None:
+            self._delayed.gradients.advance()
         sums = sum_by_position(gradients, positions, slots.numel())
         now, reduced = shared.now_slots.size, shared.now_slots.size + shared.later_slots.size
         with self.stats.timed("wait_reductions_s"):

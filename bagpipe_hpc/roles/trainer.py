@@ -95,7 +95,7 @@ class Trainer:
         self._step = TrainStep(
             cache,
             row_optimizer(config.optimizer),
-            RowReducer(comms.trainers, deterministic=config.train.deterministic, timeout_s=timeout_s, watch=watch),
+            RowReducer(comms.trainers, comms.gathering, timeout_s, watch),
             self._model,
             self._dense_optimizer,
             DenseReducer(

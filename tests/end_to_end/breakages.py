@@ -30,9 +30,10 @@ def use_planner(mutant: type[LookaheadPlanner]) -> Callable[[], None]:
 def drop_the_delayed_reduction() -> None:
     """later(x) is applied with this trainer's own gradients only."""
 
-    def start_delayed(self: TrainStep, slots: torch.Tensor, sums: torch.Tensor, step: int) -> DelayedUpdate:
-        return DelayedUpdate(slots, PendingSum(sums.numpy, [], self._reducer), step)
+    def start_delayed(_: TrainStep, slots: torch.Tensor, sums: torch.Tensor, step: int) -> DelayedUpdate:
+        return DelayedUpdate(slots, alone.start(sums.numpy()), step)
 
+    alone = RowReducer(MPI.COMM_SELF, MPI.COMM_SELF, 1.0, lambda: None)
     TrainStep.start_delayed = start_delayed  # type: ignore[method-assign]
 
 

@@ -128,7 +128,7 @@ def test_the_end_waits_for_all_credits(comm):
     if comm.Get_rank() == 0:
         sender = PlanSender(comm, plans_ahead=5, timeout_s=0.2)
         sender.send(plan(0))
-        with pytest.raises(WaitTimeoutError, match="the trainers to finish the last plans"):
+        with pytest.raises(WaitTimeoutError, match="trainer 0 to finish plan 0"):
             sender.finish()
         comm.Barrier()
         comm.Barrier()
