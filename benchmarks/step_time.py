@@ -5,7 +5,10 @@
 Starts the real job (one oracle, two servers, two trainers) through scripts/run_ranks.sh, once for each look-ahead in
 turn, several times over, and reads the `summary.json` of each run; medians of the runs count. Without a shard directory
 it generates and prepares 200,000 rows below build/. A look-ahead of 1 fetches every row of a batch before it and writes
-it back after it: what plain synchronous training with remote rows does. The last line is one JSON object.
+it back after it: what plain synchronous training with remote rows does. On a machine that others use, --quiet-s waits
+before each run until the cores are idle, the share of the cores that others took during a run is reported with it, and
+runs in which it was above --others-at-most are listed but do not count.
+The last line is one JSON object.
 """
 
 import argparse
@@ -19,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from measuring.conditions import REPOSITORY, conditions
+from measuring.other_load import OtherLoad, wait_for_quiet
 
 from bagpipe_hpc.config_file import load_config
 
@@ -105,6 +109,16 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=5, help="MPI ranks (default: %(default)s)")
     parser.add_argument("--config", type=Path, default=REPOSITORY / "configs" / "quickstart.toml")
     parser.add_argument(
+        "--quiet-s", type=float, default=0.0, metavar="S", help="wait up to S seconds for idle cores before each run"
+    )
+    parser.add_argument(
+        "--others-at-most",
+        type=float,
+        default=1.0,
+        metavar="SHARE",
+        help="of the cores, in runs that count (default: 1)",
+    )
+    parser.add_argument(
         "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
     )
     arguments = parser.parse_args()
@@ -114,22 +128,39 @@ def main() -> None:
     settings += arguments.set
     runs: dict[int, list[dict[str, float]]] = {lookahead: [] for lookahead in lookaheads}
     for number in range(arguments.runs):
-        for lookahead in lookaheads:  # in turn, so that a change of the machine's load meets all of them
+        # In turn and back again, so that a change of the machine's load meets all of them alike.
+        for lookahead in lookaheads if number % 2 == 0 else reversed(lookaheads):
             window = [f"lookahead.batches={lookahead}", "lookahead.group=0"]
-            runs[lookahead].append(figures_of(run_job(arguments.ranks, arguments.config, settings + window)))
-            rate = runs[lookahead][-1]["samples_per_s"]
-            print(f"run {number + 1}, L = {lookahead}: {rate:,.0f} samples/s", file=sys.stderr, flush=True)
-    results = {lookahead: medians(figures) for lookahead, figures in runs.items()}
-    spreads = {lookahead: [run["samples_per_s"] for run in figures] for lookahead, figures in runs.items()}
+            if arguments.quiet_s and not wait_for_quiet(arguments.quiet_s):
+                print("step_time: others keep the cores busy; measuring all the same", file=sys.stderr)
+            with OtherLoad() as others:
+                summary = run_job(arguments.ranks, arguments.config, settings + window)
+            runs[lookahead].append(figures_of(summary) | {"others_share": others.share})
+            print(
+                f"run {number + 1}, L = {lookahead}: {summary['samples_per_s']:,.0f} samples/s, "
+                f"others took {others.share:.0%} of the cores",
+                file=sys.stderr,
+                flush=True,
+            )
+    counted = {
+        lookahead: [run for run in figures if run["others_share"] <= arguments.others_at_most]
+        for lookahead, figures in runs.items()
+    }
+    if disturbed := [lookahead for lookahead, figures in counted.items() if not figures]:
+        sys.exit(f"step_time: others took too much of the cores in every run with L = {disturbed}; try again later")
+    results = {lookahead: medians(figures) for lookahead, figures in counted.items()}
+    spreads = {lookahead: [run["samples_per_s"] for run in figures] for lookahead, figures in counted.items()}
     print_table(results, spreads)
     facts = {"ranks": arguments.ranks, "config": arguments.config.name, "set": arguments.set, "runs": arguments.runs}
+    facts |= {"others_at_most": arguments.others_at_most, "epochs": arguments.epochs}
     windows = [
         {"lookahead_batches": lookahead}
         | {key: round(value, 4) for key, value in figures.items()}
-        | {"samples_per_s_of_runs": [round(rate) for rate in spreads[lookahead]]}
+        | {"samples_per_s_of_runs": [round(run["samples_per_s"]) for run in runs[lookahead]]}
+        | {"others_share_of_runs": [round(run["others_share"], 2) for run in runs[lookahead]]}
         for lookahead, figures in results.items()
     ]
-    print(json.dumps(conditions() | facts | {"epochs": arguments.epochs, "windows": windows}))
+    print(json.dumps(conditions() | facts | {"windows": windows}))
 
 
 if __name__ == "__main__":
