@@ -55,12 +55,13 @@ reference: $(RUN)/prepared ## train again on one rank without cache, and compare
 	  train.reference_slices=$$(python scripts/count_trainers.py $(CONFIG) $(RANKS) $(SET))
 	bagpipe compare $(RUN)/run $(RUN)/reference
 
-$(RUN)/clicks.tsv: | setup
+$(RUN)/clicks.tsv: data_prep/generate.py | setup
 	@mkdir -p $(@D)
 	bagpipe generate --rows $(ROWS) --output $@
 
 $(RUN)/prepared: $(CLICKS) | setup
 	@mkdir -p $(@D)
+	@rm -rf $(RUN)/shards # made from other clicks
 	bagpipe prepare --format criteo --input '$(CLICKS)' --output $(RUN)/shards
 	@touch $@
 

@@ -17,6 +17,7 @@ from bagpipe_hpc.config_file import load_config
 from bagpipe_hpc.config_reference import annotated_toml, markdown
 from bagpipe_hpc.errors import BagpipeError, ConfigError
 
+EXIT_OK = 0
 EXIT_DIFFERENT = 1
 """`bagpipe compare`: the two differ by more than the tolerance."""
 EXIT_ERROR = 2
@@ -49,6 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return EXIT_ERROR
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
 
 
 def _generate(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,9 @@ A role's module is imported on its own ranks only: torch costs a second and 200 
 
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.errors import BagpipeError, ConfigError
@@ -19,8 +21,10 @@ from bagpipe_hpc.mpi.world import abort_job, world_rank, world_size
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.role_layout import Role, RoleLayout
 from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.preparation import LOGS_NAME, choose_window, prepare_job, prepare_output
+from bagpipe_hpc.roles.preparation import LOGS_NAME, check_output, choose_window, prepare_job, start_output
 from bagpipe_hpc.run_log import log_to_file, log_to_terminal
+
+_Outcome = TypeVar("_Outcome")
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -59,10 +63,12 @@ def train_reference(config: Config) -> None:
     from bagpipe_hpc.roles.reference import Reference
 
     log_to_terminal("reference", everything=True)
+    check_output(config)
     job = prepare_job(config)
-    prepare_output(config)
+    reference = Reference(job)
+    start_output(config)
     log_to_file(Path(config.train.output) / LOGS_NAME / "reference.log")
-    Reference(job).run()
+    reference.run()
 
 
 def run_role(config: Config) -> None:
@@ -79,7 +85,7 @@ def run_role(config: Config) -> None:
             raise RefusalError(str(error)) from error
         name = comms.name
         with comms:
-            log_to_terminal(name, everything=comms.role is Role.TRAINER and comms.role_rank == 0)
+            log_to_terminal(name, everything=comms.role_rank == 0 and comms.role is not Role.SERVER)
             job, need = _prepare(config, comms)
             log_to_file(Path(config.train.output) / LOGS_NAME / f"{comms.role.value}-{comms.role_rank}.log")
             _run_prepared(job, need, comms)
@@ -93,7 +99,11 @@ def run_role(config: Config) -> None:
 
 
 def _prepare(config: Config, comms: Communicators) -> tuple[Job, CacheNeed]:
-    """The oracle checks and decides, the others wait for its outcome. Collective over: all ranks."""
+    """The oracle checks and decides, all ranks agree, then the output folder is made. Collective over: all ranks.
+
+    Raises:
+        RefusalError: on every rank; an earlier run in the output folder is as it was.
+    """
 
     def decide() -> tuple[Job, CacheNeed]:
         if config.train.reference_slices > 1:
@@ -101,26 +111,51 @@ def _prepare(config: Config, comms: Communicators) -> tuple[Job, CacheNeed]:
                 f"train.reference_slices = {config.train.reference_slices}: only a one-rank run sums over slices; "
                 "leave it out"
             )
+        check_output(config)
         job = prepare_job(config)
-        prepare_output(config)
         return job, choose_window(job, comms.layout.trainers)
 
+    job, need = _from_oracle(comms, decide, config.train.timeout_s)
+    problem = None
     try:
-        if comms.role is Role.ORACLE:
-            job, need = announce(comms.world, decide)
-        else:
-            job, need = await_announcement(comms.world, config.train.timeout_s)
+        _check_rank(job, comms)
     except BagpipeError as error:
-        if comms.role is Role.ORACLE or isinstance(error, PreparationError):
+        problem = str(error)
+    wait_for_barrier(comms.world, "all ranks to check their part", config.train.timeout_s)
+    problems = [found for found in comms.world.allgather(problem) if found]
+    if problems:
+        raise RefusalError(problems[0])
+    _from_oracle(comms, lambda: start_output(config), config.train.timeout_s)
+    return job, need
+
+
+def _from_oracle(comms: Communicators, prepare: Callable[[], _Outcome], timeout_s: float) -> _Outcome:
+    """What `prepare` returns on the oracle, on every rank; its errors refuse the run. Collective over: all ranks."""
+    if comms.role is Role.ORACLE:
+        try:
+            return announce(comms.world, prepare)
+        except BagpipeError as error:
             raise RefusalError(str(error)) from error
-        raise
+    try:
+        outcome: _Outcome = await_announcement(comms.world, timeout_s)
+    except PreparationError as error:
+        raise RefusalError(str(error)) from error
+    return outcome
+
+
+def _check_rank(job: Job, comms: Communicators) -> None:
+    """What can be known of this rank before it does anything. Collective over: all ranks.
+
+    Raises:
+        BagpipeError: it could not run.
+    """
     is_server = comms.role is Role.SERVER
     rows = job.partition(comms.layout.servers).rows_on(comms.role_rank) if is_server else 0
-    try:
-        require_memory(comms.world, rows * job.record.bytes)
-    except BagpipeError as error:  # raised on every rank alike
-        raise RefusalError(str(error)) from error
-    return job, need
+    require_memory(comms.world, rows * job.record.bytes)
+    if comms.role is Role.TRAINER:
+        from bagpipe_hpc.roles.model_setup import check_model_settings
+
+        check_model_settings(job)
 
 
 def _run_prepared(job: Job, need: CacheNeed, comms: Communicators) -> None:

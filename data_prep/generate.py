@@ -119,7 +119,7 @@ def generate_clicks(rows: int, output: Path, seed: int = 1, zipf: float = 1.05) 
     """Write synthetic clicks as Criteo TSV: label, 13 integers, 26 columns of 8 hexadecimal digits; no header.
 
     The same seed and exponent always give the same rows, and more of them start with the same ones. Memory is that of
-    one block of 65,536 rows (about 100 MB). The file appears under its name when it is complete.
+    one block of 65,536 rows (about 100 MB). The file appears under its name when it is complete; its folder is made.
 
     Args:
         rows: number of rows, 1 or more.
@@ -128,13 +128,13 @@ def generate_clicks(rows: int, output: Path, seed: int = 1, zipf: float = 1.05) 
         zipf: exponent of the popularity of ids, rank ** -zipf; 0 makes all ids of a table equally frequent.
 
     Raises:
-        ConfigError: an argument is out of its range, or the output's folder does not exist.
+        ConfigError: an argument is out of its range.
     """
     _require(rows >= 1, "rows", rows, "use 1 or more")
     _require(seed >= 0, "seed", seed, "use 0 or more")
     _require(np.isfinite(zipf) and zipf >= 0, "zipf", zipf, "use 0 (uniform) or a larger exponent")
     _require(output.suffix not in (".xz", ".zst", ".bz2"), "output", str(output), "use a name that ends in .gz or .tsv")
-    _require(output.parent.is_dir(), "output", str(output), f"create the folder {output.parent} first")
+    output.parent.mkdir(parents=True, exist_ok=True)
     options = pa_csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
     with atomic_write(output) as partial, _open_sink(partial, compressed=output.suffix == ".gz") as sink:
         for block in _blocks(rows, seed, zipf):

@@ -53,9 +53,10 @@ def _signs_of_life(comm: MPI.Comm, others: list[int]) -> Iterator[None]:
     finished = threading.Event()
 
     def show_life() -> None:
+        sent: list[MPI.Request] = []
         while not finished.wait(_ALIVE_EVERY_S):
-            for rank in others:
-                comm.send(None, dest=rank, tag=_TAG_ALIVE)
+            if MPI.Request.Testall(sent):  # a stopped rank takes none: do not wait for it, nor pile them up
+                sent = [comm.isend(None, dest=rank, tag=_TAG_ALIVE) for rank in others]
 
     thread = threading.Thread(target=show_life, name="signs of life", daemon=True)
     thread.start()

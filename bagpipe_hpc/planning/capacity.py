@@ -85,7 +85,7 @@ def fit_window(total_rows: int, trainers: int, wanted: Window, segments: Segment
         else:
             too_long = middle.lookahead
     log.warning(
-        "cache.rows = %d is too small for a window of %d batches, which needs %d rows: using %d batches (%d rows)",
+        "cache.rows = %d is too small for lookahead.batches = %d, which needs %d rows: it is cut to %d (%d rows)",
         cache_rows,
         wanted.lookahead,
         need.total_rows,

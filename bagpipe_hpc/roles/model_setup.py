@@ -3,6 +3,7 @@
 import torch
 
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dlrm import DLRM
 from bagpipe_hpc.roles.job import Job
 
@@ -18,6 +19,16 @@ def choose_device(name: str) -> torch.device:
             "train.device = 'cuda': torch sees no GPU here; use cpu or auto, or install a CUDA build of torch"
         )
     return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def check_model_settings(job: Job) -> None:
+    """See that this rank has the device, and torch the dense optimizer, that the configuration asks for.
+
+    Raises:
+        ConfigError: it has not.
+    """
+    choose_device(job.config.train.device)
+    dense_optimizer(job.config.optimizer, [torch.nn.Parameter(torch.zeros(1))])
 
 
 def build_model(job: Job, device: torch.device) -> DLRM:

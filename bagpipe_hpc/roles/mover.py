@@ -41,7 +41,7 @@ class ReadyBatch:
 
 @dataclass
 class MoverCounts:
-    """What a mover has moved so far."""
+    """What a mover has moved for training so far."""
 
     rows_fetched: int = 0
     rows_written_back: int = 0
@@ -78,6 +78,7 @@ class Mover:
         self._reader = reader
         self._group_batches = group_batches
         self._segments = iter(job.schedule)
+        self._segment = next(self._segments)
         self._plans_left = job.total_plans
         self._segments_left = len(job.schedule)
         self._incoming: deque[tuple[SharedPlan, TrainerPlan]] = deque()
@@ -96,7 +97,7 @@ class Mover:
 
     def start(self) -> None:
         """Start moving; the servers' first values must be there."""
-        self._reader.start_segment(next(self._segments))
+        self._reader.start_segment(self._segment)
         self._thread.start()
 
     def next_batch(self) -> ReadyBatch:
@@ -194,6 +195,7 @@ class Mover:
             self._segments_left -= 1
             segment = next(self._segments, None)
             if segment is not None:
+                self._segment = segment
                 self._reader.start_segment(segment)
             self._drained.set()
         return True
@@ -228,7 +230,7 @@ class Mover:
         slots = np.concatenate([part.fetch_slots for plan in plans for part in plan])
         if rows.size:
             self._cache.scatter(self._on_device(slots), self._window.get(rows))
-            self.counts.rows_fetched += rows.size
+            self.counts.rows_fetched += rows.size if self._segment.is_training else 0
 
     def _on_device(self, slots: np.ndarray) -> Tensor:
         return torch.from_numpy(slots.astype(np.int64)).to(self._device)

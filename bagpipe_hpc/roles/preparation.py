@@ -2,7 +2,12 @@
 
 import logging
 import shutil
+import time
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.config_file import to_toml
@@ -22,6 +27,7 @@ SUMMARY_NAME = "summary.json"
 LOGS_NAME = "logs"
 LARGEST_VERSION = 1 << 24
 """A version is a step number in a float32 column."""
+_PROGRESS_EVERY_S = 10.0
 _RUN_CONTENT = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME, LOGS_NAME, "checkpoints")
 
 
@@ -36,6 +42,7 @@ def prepare_job(config: Config) -> Job:
         raise ConfigError("data.path is empty: name a folder written by `bagpipe prepare`, as in data.path=shards")
     directory = Path(config.data.path)
     manifest = load_manifest(directory)
+    log.info("checking %d shards (%s)", len(manifest.train) + len(manifest.test), config.data.verify)
     verify_shards(directory, manifest, config.data.verify)
     schedule = build_schedule(config.train, manifest.rows("train"), manifest.rows("test"))
     job = Job(config, manifest, tuple(schedule))
@@ -47,21 +54,31 @@ def prepare_job(config: Config) -> Job:
     return job
 
 
-def prepare_output(config: Config) -> None:
-    """Make the output folder and put the resolved configuration there.
+def check_output(config: Config) -> None:
+    """See that no earlier run is in the way.
 
     Raises:
-        ConfigError: it holds an earlier run, or cannot be written.
+        ConfigError: the output folder holds one, and may not be overwritten.
     """
-    output = Path(config.train.output)
-    earlier = [output / name for name in _RUN_CONTENT if (output / name).exists()]
+    earlier = _earlier_run(config)
     if earlier and not config.train.overwrite:
         raise ConfigError(
             f"train.output = {config.train.output!r} holds an earlier run ({earlier[0].name}): "
             "choose another folder, or set train.overwrite=true to replace it"
         )
+
+
+def start_output(config: Config) -> None:
+    """Make the output folder, without an earlier run, and put the resolved configuration there.
+
+    Comes after all that could refuse the run, so that a refused one destroys nothing.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    output = Path(config.train.output)
     try:
-        for path in earlier:
+        for path in _earlier_run(config):
             if path.is_dir():
                 shutil.rmtree(path)
             else:
@@ -72,6 +89,11 @@ def prepare_output(config: Config) -> None:
         raise ConfigError(f"train.output = {config.train.output!r} cannot be written: {error}") from error
 
 
+def _earlier_run(config: Config) -> list[Path]:
+    output = Path(config.train.output)
+    return [output / name for name in _RUN_CONTENT if (output / name).exists()]
+
+
 def choose_window(job: Job, trainers: int) -> CacheNeed:
     """The window that the run uses, and the cache that it needs; plans the whole run once without slots' limits.
 
@@ -80,10 +102,18 @@ def choose_window(job: Job, trainers: int) -> CacheNeed:
     """
     lookahead = job.config.lookahead
     wanted = Window(lookahead.batches, lookahead.group_batches)
-    return fit_window(
-        job.total_rows,
-        trainers,
-        wanted,
-        lambda: (job.batches(segment) for segment in job.schedule),
-        job.config.cache.rows,
-    )
+    return fit_window(job.total_rows, trainers, wanted, lambda: _all_batches(job), job.config.cache.rows)
+
+
+def _all_batches(job: Job) -> Iterator[Iterable[NDArray[np.int64]]]:
+    """One pass over the batches of every segment, with a line now and then of how far it is."""
+    total = sum(segment.batches for segment in job.schedule)
+    log.info("reading %d batches ahead of the run, to measure the cache", total)
+    spoke_s = time.monotonic()
+    done = 0
+    for segment in job.schedule:
+        if time.monotonic() - spoke_s > _PROGRESS_EVERY_S:
+            spoke_s = time.monotonic()
+            log.info("%d of %d batches read", done, total)
+        yield job.batches(segment)
+        done += segment.batches

@@ -71,7 +71,7 @@ class Reference:
     def run(self) -> None:
         """Train, evaluate and save as the schedule says."""
         log.info("reference: one process, %d rows in memory, %d slices", self._job.total_rows, self._slices)
-        with RunRecord(Path(self._job.config.train.output), self._job.total_steps) as record:
+        with RunRecord(Path(self._job.config.train.output), self._job.total_steps, has_cache=False) as record:
             for segment in self._job.schedule:
                 for reader in self._readers:
                     reader.start_segment(segment)

@@ -22,9 +22,11 @@ class RunRecord:
     Args:
         output: the run's output folder.
         total_steps: steps of the whole run, for the time that is left.
+        has_cache: whether rows come through a cache, so that there are hits and waits to report.
     """
 
-    def __init__(self, output: Path, total_steps: int) -> None:
+    def __init__(self, output: Path, total_steps: int, *, has_cache: bool = True) -> None:
+        self._has_cache = has_cache
         self._output = output
         self._total_steps = total_steps
         self._file = (output / METRICS_NAME).open("a", encoding="utf-8")
@@ -60,9 +62,10 @@ class RunRecord:
             wait_rows_share=waiting,
             **stats.per_step(),
         )
+        cached = f"hits {stats.hit_rate:.1%}  waiting for rows {waiting:.1%}  " if self._has_cache else ""
         line = (
-            f"step {step}/{self._total_steps}  loss {loss:.5f}  {rate:,.0f} samples/s  hits {stats.hit_rate:.1%}  "
-            f"waiting for rows {waiting:.1%}  {_duration(left_s)} left"
+            f"step {step}/{self._total_steps}  loss {loss:.5f}  {rate:,.0f} samples/s  {cached}"
+            f"{_duration(left_s)} left to train"
         )
         if self._on_terminal:
             print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
@@ -109,12 +112,14 @@ class RunRecord:
             **details,
         }
         (self._output / SUMMARY_NAME).write_text(_strict_json(summary, indent=1) + "\n", encoding="utf-8")
-        for line in summary_lines(trainers):
-            log.info(line)
+        if self._has_cache:
+            for line in summary_lines(trainers):
+                log.info(line)
         if self._evaluations:
             last = self._evaluations[-1]
             log.info("AUC %.5f, log loss %.5f on %d test rows", last["auc"], last["log_loss"], last["samples"])
-        log.info("%s samples/s over %d steps, hit rate %.1f%%", f"{rate:,.0f}", stats.steps, stats.hit_rate * 100)
+        hits = f", hit rate {stats.hit_rate:.1%}" if self._has_cache else ""
+        log.info("%s samples/s over %d steps%s", f"{rate:,.0f}", stats.steps, hits)
         log.info("outputs: %s", self._output)
 
     def _write(self, **fields: Any) -> None:

@@ -90,8 +90,21 @@ def test_too_few_ranks_are_refused(config_path: Path, run_ranks: RunRanks, tmp_p
     assert finished.stderr.count("2 MPI ranks are too few") == 1
 
 
-def test_a_cache_below_one_batch_is_refused(config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
-    command = ("python", "-m", "bagpipe_hpc", "train", config_path, "cache.rows=50")
-    finished = run_ranks(4, *command, f"train.output={tmp_path / 'out'}", timeout_s=60)
-    assert finished.returncode == 2
-    assert finished.stderr.count("cache.rows = 50: a single batch needs") == 1
+@pytest.mark.parametrize(
+    ("setting", "cause"),
+    [
+        ("cache.rows=50", "a single batch needs"),
+        ("optimizer.dense=Adagrat", "'Adagrat'"),
+        ("train.device=cuda", "no GPU"),
+    ],
+)
+def test_a_refused_run_leaves_the_earlier_one(
+    setting: str, cause: str, config_path: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    """Even where it may be overwritten: that happens after all ranks have agreed to start."""
+    (tmp_path / "metrics.jsonl").write_text("precious\n")
+    command = ("python", "-m", "bagpipe_hpc", "train", config_path, "train.overwrite=true", setting)
+    finished = run_ranks(4, *command, f"train.output={tmp_path}", timeout_s=90)
+    assert finished.returncode == 2, finished.stderr
+    assert finished.stderr.count(cause) == 1
+    assert (tmp_path / "metrics.jsonl").read_text() == "precious\n"

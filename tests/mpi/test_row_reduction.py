@@ -8,6 +8,7 @@ from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.row_reduction import RowReducer, add_in_order
 from bagpipe_hpc.mpi.waiting import wait_until
 
+
 def nothing_to_watch() -> None:
     pass
 

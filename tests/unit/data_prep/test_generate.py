@@ -103,7 +103,6 @@ def auc(score: np.ndarray, label: np.ndarray) -> float:
         ({"zipf": -0.5}, "zipf = -0.5"),
         ({"zipf": float("nan")}, "zipf = nan"),
         ({"output": Path("clicks.tsv.zst")}, "ends in .gz or .tsv"),
-        ({"output": Path("missing/clicks.tsv")}, "create the folder missing first"),
     ],
 )
 def test_wrong_arguments_are_refused(tmp_path: Path, wrong: dict[str, object], problem: str) -> None:

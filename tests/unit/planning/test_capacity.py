@@ -92,8 +92,8 @@ def test_a_shortened_window_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         fitted = fit_window(ROWS, 2, wanted, one_segment(batches), needed - 1)
     assert caplog.messages == [
-        f"cache.rows = {needed - 1} is too small for a window of 20 batches, which needs {needed} rows: "
-        f"using {fitted.window.lookahead} batches ({fitted.total_rows} rows)"
+        f"cache.rows = {needed - 1} is too small for lookahead.batches = 20, which needs {needed} rows: "
+        f"it is cut to {fitted.window.lookahead} ({fitted.total_rows} rows)"
     ]
 
 

@@ -10,7 +10,7 @@ from bagpipe_hpc.config import CacheConfig, Config, DataConfig, LookaheadConfig,
 from bagpipe_hpc.config_file import load_config
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.planning.window import Window
-from bagpipe_hpc.roles.preparation import CONFIG_NAME, LOGS_NAME, choose_window, prepare_job, prepare_output
+from bagpipe_hpc.roles.preparation import CONFIG_NAME, LOGS_NAME, check_output, choose_window, prepare_job, start_output
 from bagpipe_hpc.storage.click_shards import write_shard
 from bagpipe_hpc.storage.shard_manifest import MANIFEST_NAME, ShardManifest, TableInfo, save_manifest
 
@@ -102,7 +102,7 @@ def test_a_cache_below_one_batch_is_refused(tmp_path: Path) -> None:
 
 def test_the_output_folder_gets_the_resolved_settings(tmp_path: Path) -> None:
     config = in_output(tmp_path / "new" / "run")
-    prepare_output(config)
+    start_output(config)
     assert load_config(tmp_path / "new" / "run" / CONFIG_NAME) == config
     assert (tmp_path / "new" / "run" / LOGS_NAME).is_dir()
 
@@ -112,7 +112,7 @@ def test_an_earlier_run_is_left_alone(tmp_path: Path, content: str) -> None:
     earlier = tmp_path / content
     earlier.mkdir() if "." not in content else earlier.write_text("earlier", encoding="utf-8")
     with pytest.raises(ConfigError, match=rf"holds an earlier run \({content}\): .*train\.overwrite=true"):
-        prepare_output(in_output(tmp_path))
+        check_output(in_output(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == [content]
 
 
@@ -121,17 +121,19 @@ def test_an_earlier_run_is_replaced_where_that_is_wanted(tmp_path: Path) -> None
     (tmp_path / "checkpoints" / "step-5").mkdir(parents=True)
     for name in ("metrics.jsonl", "notes.txt"):
         (tmp_path / name).write_text("earlier", encoding="utf-8")
-    prepare_output(in_output(tmp_path, overwrite=True))
+    check_output(in_output(tmp_path, overwrite=True))
+    start_output(in_output(tmp_path, overwrite=True))
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", CONFIG_NAME, LOGS_NAME}
 
 
 def test_a_folder_with_other_files_may_be_used(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
-    prepare_output(in_output(tmp_path))
+    check_output(in_output(tmp_path))
+    start_output(in_output(tmp_path))
     assert (tmp_path / "notes.txt").read_text(encoding="utf-8") == "mine"
 
 
 def test_an_output_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"train\.output = '.*file/run' cannot be written"):
-        prepare_output(in_output(tmp_path / "file" / "run"))
+        start_output(in_output(tmp_path / "file" / "run"))

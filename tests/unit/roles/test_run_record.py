@@ -74,7 +74,7 @@ def test_progress_says_how_fast_and_how_long(
     with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps) as record:
         record.progress(5, 0, INTERVAL, loss=0.123456)
     assert caplog.messages == [
-        f"step 5/{total_steps}  loss 0.12346  320 samples/s  hits 90.0%  waiting for rows 25.0%  {left} left"
+        f"step 5/{total_steps}  loss 0.12346  320 samples/s  hits 90.0%  waiting for rows 25.0%  {left} left to train"
     ]
 
 

@@ -141,7 +141,7 @@ def test_a_kill_at_any_moment_leaves_the_earlier_checkpoint(tmp_path: Path, mome
             module = "bagpipe_hpc.storage.checkpoint_writer"
             target = {
                 "rows": f"{module}.write_row_file",
-                "dense": f"{module}.write_dense_file",
+                "dense": "bagpipe_hpc.storage.dense_file.write_dense_file",
                 "digest": f"{module}.file_sha256",
                 "manifest": "pathlib.Path.write_text",
                 "rename": "pathlib.Path.rename",
