@@ -171,7 +171,7 @@ class TrainConfig:
     threads: int = 1
     """CPU threads of a trainer's dense model."""
     deterministic: bool = False
-    """Sum over trainers in rank order, so that any number of trainers gives the reference's bits; slower."""
+    """Sum dense gradients in rank order too, so that any number of trainers gives the reference's bits; slower."""
     reference_slices: int = 1
     """One-rank run only: sum gradients over this many slices of a batch, as that many trainers would."""
     timeout_s: float = 300.0
