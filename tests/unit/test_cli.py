@@ -244,3 +244,11 @@ def test_compare_exits_2_on_an_error(recorder: Recorder, capsys: pytest.CaptureF
     recorder.replace("bagpipe_hpc.comparison", compare=recorder.record(CheckpointError("a: is missing; name one")))
     assert cli.main(["compare", "a", "b"]) == 2
     assert capsys.readouterr().err == "bagpipe: error: a: is missing; name one\n"
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """As in `bagpipe keys | head -1`."""
+    command = f"{sys.executable} -m bagpipe_hpc keys --markdown | head -c 1; echo ${{PIPESTATUS[0]}}"
+    finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert finished.stderr == ""
+    assert finished.stdout.endswith("0\n")

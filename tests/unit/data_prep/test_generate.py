@@ -109,3 +109,8 @@ def test_wrong_arguments_are_refused(tmp_path: Path, wrong: dict[str, object], p
     with pytest.raises(ConfigError, match=f"generate: .*{problem}"):
         generate_clicks(**({"rows": 5, "output": tmp_path / "clicks.tsv"} | wrong))  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
+
+
+def test_the_folder_of_the_output_is_made(tmp_path: Path) -> None:
+    generate_clicks(5, tmp_path / "new" / "clicks.tsv")
+    assert len((tmp_path / "new" / "clicks.tsv").read_text().splitlines()) == 5

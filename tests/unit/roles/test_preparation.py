@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bagpipe_hpc.config import CacheConfig, Config, DataConfig, LookaheadConfig, ModelConfig, TrainConfig
+from bagpipe_hpc.config import CacheConfig, Config, DataConfig, DebugConfig, LookaheadConfig, ModelConfig, TrainConfig
 from bagpipe_hpc.config_file import load_config
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.roles import preparation
 from bagpipe_hpc.roles.preparation import CONFIG_NAME, LOGS_NAME, check_output, choose_window, prepare_job, start_output
 from bagpipe_hpc.storage.click_shards import write_shard
 from bagpipe_hpc.storage.shard_manifest import MANIFEST_NAME, ShardManifest, TableInfo, save_manifest
@@ -81,6 +82,14 @@ def test_damaged_data_is_named(tmp_path: Path) -> None:
 def test_data_without_training_rows_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no training rows"):
         prepare_job(write_clicks(tmp_path, train_rows=0))
+
+
+def test_a_run_longer_than_versions_can_count_is_not_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(write_clicks(tmp_path), debug=DebugConfig(verify_rows=True))
+    prepare_job(config)
+    monkeypatch.setattr(preparation, "LARGEST_VERSION", 4)
+    with pytest.raises(ConfigError, match=r"debug\.verify_rows = true: .* up to step 4, and the run has 5"):
+        prepare_job(config)
 
 
 def test_the_window_is_cut_to_the_cache(tmp_path: Path) -> None:
