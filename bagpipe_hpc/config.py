@@ -182,6 +182,7 @@ class TrainConfig:
             _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "use 1 or more")
         for name in ("max_steps", "seed", "checkpoint_every_steps"):
             _require(getattr(self, name) >= 0, f"train.{name}", getattr(self, name), "use 0 or more")
+        _require(self.seed < 1 << 63, "train.seed", self.seed, "use a number below 2**63")
         _require(self.timeout_s > 0, "train.timeout_s", self.timeout_s, "use a number of seconds above 0")
         _require(self.device in DEVICES, "train.device", self.device, f"use one of {', '.join(DEVICES)}")
         _require(bool(self.output), "train.output", self.output, "name a folder")

@@ -19,6 +19,7 @@ from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.mpi.world import abort_job, world_rank, world_size
 from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.planning.lookahead import planner_bytes
 from bagpipe_hpc.role_layout import Role, RoleLayout
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.preparation import LOGS_NAME, check_output, choose_window, prepare_job, start_output
@@ -31,6 +32,10 @@ EXIT_FAILED = 1
 """A rank failed; the job was aborted."""
 EXIT_REFUSED = 2
 """The run cannot start; every rank knows, and the first one has said why."""
+
+
+EXIT_INTERRUPTED = 130
+"""As a shell reports Ctrl-C."""
 
 
 class RefusalError(Exception):
@@ -91,6 +96,8 @@ def run_role(config: Config) -> None:
             _run_prepared(job, need, comms)
     except RefusalError:
         raise
+    except KeyboardInterrupt:
+        abort_job("bagpipe: interrupted", EXIT_INTERRUPTED)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this one for ever
         message = f"bagpipe: {name} failed: {error if isinstance(error, BagpipeError) else repr(error)}\n"
         if not isinstance(error, BagpipeError):
@@ -116,15 +123,19 @@ def _prepare(config: Config, comms: Communicators) -> tuple[Job, CacheNeed]:
         return job, choose_window(job, comms.layout.trainers)
 
     job, need = _from_oracle(comms, decide, config.train.timeout_s)
-    problem = None
+    problem, needed_bytes = None, 0
     try:
-        _check_rank(job, comms)
+        needed_bytes = _check_rank(job, need, comms)
     except BagpipeError as error:
         problem = str(error)
     wait_for_barrier(comms.world, "all ranks to check their part", config.train.timeout_s)
     problems = [found for found in comms.world.allgather(problem) if found]
     if problems:
         raise RefusalError(problems[0])
+    try:
+        require_memory(comms.world, needed_bytes)
+    except BagpipeError as error:  # on every rank alike
+        raise RefusalError(str(error)) from error
     _from_oracle(comms, lambda: start_output(config), config.train.timeout_s)
     return job, need
 
@@ -143,27 +154,29 @@ def _from_oracle(comms: Communicators, prepare: Callable[[], _Outcome], timeout_
     return outcome
 
 
-def _check_rank(job: Job, comms: Communicators) -> None:
-    """What can be known of this rank before it does anything. Collective over: all ranks.
+def _check_rank(job: Job, need: CacheNeed, comms: Communicators) -> int:
+    """What can be known of this rank before it does anything.
+
+    Returns:
+        Bytes of main memory that its part of the tables, its cache or its planner takes.
 
     Raises:
         BagpipeError: it could not run.
     """
-    is_server = comms.role is Role.SERVER
-    rows = job.partition(comms.layout.servers).rows_on(comms.role_rank) if is_server else 0
-    require_memory(comms.world, rows * job.record.bytes)
     if comms.role is Role.TRAINER:
-        from bagpipe_hpc.roles.model_setup import check_model_settings
+        from bagpipe_hpc.roles.trainer import check_trainer
 
-        check_model_settings(job)
+        return check_trainer(job, comms, need)
+    if comms.role is Role.SERVER:
+        return job.partition(comms.layout.servers).rows_on(comms.role_rank) * job.record.bytes
+    return planner_bytes(job.total_rows, verify=job.record.has_version)
 
 
 def _run_prepared(job: Job, need: CacheNeed, comms: Communicators) -> None:
     """Open the window on the rows and run the role. Collective over: all ranks."""
     servers = comms.layout.servers
     fill_timeout_s = job.fill_timeout_s(servers)
-    timeout_s = job.config.train.timeout_s
-    with RowWindow(comms.world, comms.layout, job.partition(servers), job.record.width, timeout_s) as window:
+    with RowWindow(comms.world, comms.layout, job.partition(servers), job.record.width, fill_timeout_s) as window:
         if comms.role is Role.SERVER:
             from bagpipe_hpc.roles.embedding_server import run_embedding_server
 

@@ -1,8 +1,10 @@
-"""Where log lines go: a file a rank; the first trainer's, and every rank's warnings, also to the terminal."""
+"""Where log lines go: a file a rank; those of oracle and first trainer, and all warnings, also to the terminal."""
 
 import logging
 import sys
 from pathlib import Path
+
+from bagpipe_hpc.errors import ConfigError
 
 _PACKAGE = "bagpipe_hpc"
 _FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
@@ -28,7 +30,16 @@ def log_to_terminal(name: str, *, everything: bool) -> None:
 
 
 def log_to_file(path: Path) -> None:
-    """Append all log lines to a file from now on."""
-    handler = logging.FileHandler(path, encoding="utf-8")
+    """Append all log lines to a file from now on.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    try:
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be written ({error}); put train.output on a file system that all ranks share"
+        ) from error
     handler.setFormatter(logging.Formatter(_FILE_FORMAT))
     logging.getLogger(_PACKAGE).addHandler(handler)

@@ -16,6 +16,8 @@ set -euo pipefail
 cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checkout}"
 # shellcheck source=slurm/site.env
 source "${SITE_ENV:-slurm/site.env}"
+if [ ${#MODULES[@]} -gt 0 ]; then module load "${MODULES[@]}"; fi
+if [ ${#SITE_VARIABLES[@]} -gt 0 ]; then export "${SITE_VARIABLES[@]}"; fi
 export PATH="$PWD/$VENV/bin:$PATH"
 
 exec bagpipe prepare "$@"

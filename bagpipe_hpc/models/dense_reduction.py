@@ -96,6 +96,11 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
     return parameter.grad
 
 
+def reduces_on_gpu() -> bool:
+    """Whether this Horovod sums tensors that are on a GPU."""
+    return bool(hvd.nccl_built())
+
+
 def start_horovod(comm: Any) -> None:
     """Start Horovod on the trainers' communicator (an mpi4py one). Collective over: `comm`."""
     os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # see DenseReducer; read when Horovod starts

@@ -35,28 +35,32 @@ def announce(comm: MPI.Comm, prepare: Callable[[], _Outcome]) -> _Outcome:
         BagpipeError: whatever `prepare` raises; the other ranks are told.
     """
     others = [rank for rank in range(comm.Get_size()) if rank != ORACLE_RANK]
+    signs: list[MPI.Request] = []
     try:
-        with _signs_of_life(comm, others):
+        with _signs_of_life(comm, others, signs):
             outcome = prepare()
     except BagpipeError:
-        for rank in others:
-            comm.send(None, dest=rank, tag=_TAG_FAILED)
+        _send_all(comm, others, None, _TAG_FAILED)
         raise
-    for rank in others:
-        comm.send(outcome, dest=rank, tag=_TAG_READY)
+    _send_all(comm, others, outcome, _TAG_READY)
+    MPI.Request.Waitall(signs)  # taken by now: they were sent before the outcome
     return outcome
 
 
+def _send_all(comm: MPI.Comm, others: list[int], message: object, tag: int) -> None:
+    for rank in others:
+        comm.send(message, dest=rank, tag=tag)
+
+
 @contextmanager
-def _signs_of_life(comm: MPI.Comm, others: list[int]) -> Iterator[None]:
-    """Send one every few seconds while the body runs."""
+def _signs_of_life(comm: MPI.Comm, others: list[int], sent: list[MPI.Request]) -> Iterator[None]:
+    """Send one every few seconds while the body runs; leaves the last ones in `sent`, which the caller waits for."""
     finished = threading.Event()
 
     def show_life() -> None:
-        sent: list[MPI.Request] = []
         while not finished.wait(_ALIVE_EVERY_S):
             if MPI.Request.Testall(sent):  # a stopped rank takes none: do not wait for it, nor pile them up
-                sent = [comm.isend(None, dest=rank, tag=_TAG_ALIVE) for rank in others]
+                sent[:] = [comm.isend(None, dest=rank, tag=_TAG_ALIVE) for rank in others]
 
     thread = threading.Thread(target=show_life, name="signs of life", daemon=True)
     thread.start()

@@ -28,6 +28,7 @@ class Communicators:
         gathering: the trainers again, for the second stage of a reduction.
         movers: the trainers' movers, used by their second threads.
         horovod: the trainers again, for Horovod's background thread.
+        host_rank: on a trainer its number among the trainers of its host, else 0.
     """
 
     layout: RoleLayout
@@ -40,6 +41,7 @@ class Communicators:
     gathering: MPI.Comm
     movers: MPI.Comm
     horovod: MPI.Comm
+    host_rank: int
 
     @classmethod
     def create(cls, layout: RoleLayout) -> "Communicators":
@@ -60,6 +62,12 @@ class Communicators:
         def split(*roles: Role) -> MPI.Comm:
             return world.Split(0 if role in roles else MPI.UNDEFINED, rank)
 
+        trainers = split(Role.TRAINER)
+        host_rank = 0
+        if trainers != MPI.COMM_NULL:
+            host = trainers.Split_type(MPI.COMM_TYPE_SHARED)
+            host_rank = host.Get_rank()
+            host.Free()
         return cls(
             layout=layout,
             role=role,
@@ -67,10 +75,11 @@ class Communicators:
             world=world,
             planning=split(Role.ORACLE, Role.TRAINER),
             store=split(Role.SERVER, Role.TRAINER),
-            trainers=split(Role.TRAINER),
+            trainers=trainers,
             gathering=split(Role.TRAINER),
             movers=split(Role.TRAINER),
             horovod=split(Role.TRAINER),
+            host_rank=host_rank,
         )
 
     @property

@@ -13,7 +13,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 
 
 def require_memory(comm: MPI.Comm, needed_bytes: int) -> None:
-    """Check that the windows of all ranks fit their hosts. Collective over: `comm`.
+    """Check that what all ranks allocate fits their hosts. Collective over: `comm`.
 
     Args:
         comm: all ranks that allocate.
@@ -30,9 +30,10 @@ def require_memory(comm: MPI.Comm, needed_bytes: int) -> None:
         if needed > available:
             holders = sum(size > 0 for name, size, _ in entries if name == host)
             raise CapacityError(
-                f"the tables need {needed / 1e9:.1f} GB on {host} ({holders} embedding servers), which has "
-                f"{available / 1e9:.1f} GB free: use more hosts for servers, a smaller model.embedding_dim, "
-                "or fewer rows (bagpipe prepare --min-count or --max-rows-per-table)"
+                f"tables, row caches and planner need {needed / 1e9:.1f} GB on {host} ({holders} ranks), which has "
+                f"{available / 1e9:.1f} GB free (of memory and of {_SHARED_MEMORY}): use more hosts, a smaller "
+                "model.embedding_dim, a shorter lookahead.batches, or fewer rows (bagpipe prepare --min-count "
+                "or --max-rows-per-table)"
             )
 
 

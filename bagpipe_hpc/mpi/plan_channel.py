@@ -62,7 +62,7 @@ class PlanSender:
         Raises:
             WaitTimeoutError: a trainer did not finish a plan in time.
         """
-        for plans in range(self._sent + 1):
+        for plans in range(min(self._credits), self._sent + 1):
             self._wait_for_credits(plans)
         for requests, _ in self._under_way:
             wait_for_all(requests, "the last plans to be sent", self._timeout_s)

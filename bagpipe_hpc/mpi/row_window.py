@@ -11,9 +11,13 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.mpi.waiting import wait_for_all
 from bagpipe_hpc.role_layout import Role, RoleLayout
 from bagpipe_hpc.row_partition import RowPartition
+
+_MOST_ROWS = int(np.iinfo(np.int32).max)
+"""Displacements of an indexed-block datatype are C ints."""
 
 
 class RowWindow:
@@ -30,8 +34,10 @@ class RowWindow:
         layout: who is a server.
         partition: where each row lies.
         record_width: numbers W of a record.
-        timeout_s: longest wait for one transfer.
-        watch: see `wait_until`.
+        timeout_s: longest wait for one transfer; servers that are saving their rows may not answer meanwhile.
+
+    Raises:
+        CapacityError: a server would hold more rows than an MPI datatype can address.
     """
 
     def __init__(
@@ -41,13 +47,17 @@ class RowWindow:
         partition: RowPartition,
         record_width: int,
         timeout_s: float,
-        watch: Callable[[], None] = lambda: None,
     ) -> None:
+        most_rows = max(partition.rows_on(server) for server in range(partition.servers))
+        if most_rows > _MOST_ROWS:
+            raise CapacityError(
+                f"{most_rows} rows on one embedding server are more than the {_MOST_ROWS} that MPI can address: "
+                f"set roles.servers to at least {-(-most_rows * partition.servers // _MOST_ROWS)}"
+            )
         self._layout = layout
         self._partition = partition
         self._width = record_width
         self._timeout_s = timeout_s
-        self._watch = watch
         self._comm = comm
         rank = comm.Get_rank()
         is_server = layout.role(rank) is Role.SERVER
@@ -119,7 +129,7 @@ class RowWindow:
             types.append(target_type.Commit())
             origin = [buffer[first:last], last - first, self._row_type]
             requests.append(start(origin, rank, (0, 1, target_type)))
-        wait_for_all(requests, what, self._timeout_s, self._watch)
+        wait_for_all(requests, what, self._timeout_s)
         for target_type in types:
             target_type.Free()
 

@@ -44,7 +44,9 @@ def measure_need(total_rows: int, trainers: int, window: Window, segments: Segme
     for batches in segments():
         measure_segment(planner, batches)
     private = max(pool.peak for pool in planner.private_pools)
-    return CacheNeed(window, planner.shared_pool.peak, private)
+    need = CacheNeed(window, planner.shared_pool.peak, private)
+    log.info("a window of %d batches needs a cache of %d rows", window.lookahead, need.total_rows)
+    return need
 
 
 def shorter_window(wanted: Window, lookahead: int) -> Window:

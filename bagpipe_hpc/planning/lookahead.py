@@ -80,6 +80,11 @@ class Decision:
         return ~(self.now | self.private)
 
 
+def planner_bytes(total_rows: int, *, verify: bool) -> int:
+    """Memory of the planner's state: three int32 numbers a row, and the version where rows are verified."""
+    return 4 * total_rows * (4 if verify else 3)
+
+
 class LookaheadPlanner:
     """The planner's memory of every row, and its rules. Pure: it knows neither MPI nor files.
 

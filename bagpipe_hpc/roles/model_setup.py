@@ -8,26 +8,38 @@ from bagpipe_hpc.models.dlrm import DLRM
 from bagpipe_hpc.roles.job import Job
 
 
-def choose_device(name: str) -> torch.device:
+def choose_device(name: str, host_rank: int = 0, *, reduces_on_gpu: bool = True) -> torch.device:
     """The device that `train.device` means on this rank.
 
-    Raises:
-        ConfigError: a GPU is asked for and there is none.
-    """
-    if name == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(
-            "train.device = 'cuda': torch sees no GPU here; use cpu or auto, or install a CUDA build of torch"
-        )
-    return torch.device("cuda" if name != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-def check_model_settings(job: Job) -> None:
-    """See that this rank has the device, and torch the dense optimizer, that the configuration asks for.
+    Args:
+        name: `cpu`, `cuda`, or `auto` for a GPU where one can be used.
+        host_rank: number of this trainer among those of its host; each takes a GPU of its own.
+        reduces_on_gpu: whether gradients on a GPU can be summed over the trainers.
 
     Raises:
-        ConfigError: it has not.
+        ConfigError: a GPU is asked for and none can be used.
     """
-    choose_device(job.config.train.device)
+    if name == "cpu":
+        return torch.device("cpu")
+    gpus = torch.cuda.device_count()
+    if host_rank < gpus and reduces_on_gpu:
+        return torch.device("cuda", host_rank)
+    if name == "auto":
+        return torch.device("cpu")
+    reason = f"torch sees {gpus} GPUs here, and this is trainer {host_rank} of the host"
+    if host_rank < gpus:
+        reason = "this Horovod was built without NCCL, so several trainers cannot sum gradients on GPUs"
+    raise ConfigError(f"train.device = 'cuda': {reason}; use cpu or auto, or start where each trainer has a GPU")
+
+
+def check_model_settings(job: Job, device: torch.device) -> None:
+    """See that torch has the dense optimizer, and that the device gives what the configuration asks for.
+
+    Raises:
+        ConfigError: one of them does not.
+    """
+    if job.config.train.deterministic and device.type == "cuda":
+        raise ConfigError("train.deterministic = true: sums on a GPU have no fixed order yet; set train.device=cpu")
     dense_optimizer(job.config.optimizer, [torch.nn.Parameter(torch.zeros(1))])
 
 

@@ -123,9 +123,16 @@ class Mover:
         self._to_retire.put(batch)
 
     def wait_drained(self) -> None:
-        """After retiring a closing batch: wait until all rows of all trainers are back at the servers."""
-        while not self._drained.wait(_WATCH_EVERY_S):  # the barrier inside has the time limit
+        """After retiring a closing batch: wait until all rows of all trainers are back at the servers.
+
+        Raises:
+            WaitTimeoutError: they were not in time.
+        """
+        deadline = time.monotonic() + 2 * self._job.config.train.timeout_s  # one for the puts, one for the barrier
+        while not self._drained.wait(_WATCH_EVERY_S):
             self.check()
+            if time.monotonic() > deadline:
+                raise WaitTimeoutError(f"waited for the servers to take the rows of group {self._retired} and later")
         self._drained.clear()
 
     def check(self) -> None:

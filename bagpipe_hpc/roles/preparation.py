@@ -111,9 +111,15 @@ def _all_batches(job: Job) -> Iterator[Iterable[NDArray[np.int64]]]:
     log.info("reading %d batches ahead of the run, to measure the cache", total)
     spoke_s = time.monotonic()
     done = 0
+
+    def told(batches: Iterator[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+        nonlocal spoke_s, done
+        for batch in batches:
+            yield batch
+            done += 1
+            if time.monotonic() - spoke_s > _PROGRESS_EVERY_S:
+                spoke_s = time.monotonic()
+                log.info("%d of %d batches read", done, total)
+
     for segment in job.schedule:
-        if time.monotonic() - spoke_s > _PROGRESS_EVERY_S:
-            spoke_s = time.monotonic()
-            log.info("%d of %d batches read", done, total)
-        yield job.batches(segment)
-        done += segment.batches
+        yield told(job.batches(segment))

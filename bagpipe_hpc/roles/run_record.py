@@ -47,7 +47,7 @@ class RunRecord:
             step: steps done.
             epoch: from 0.
             stats: of the interval, on this trainer.
-            loss: mean loss of the interval's samples over all trainers.
+            loss: mean of the losses of the interval's batches.
         """
         rate = stats.samples / stats.total_s if stats.total_s else 0.0
         left_s = (self._total_steps - step) * stats.total_s / max(1, stats.steps)

@@ -3,6 +3,7 @@
 import logging
 import time
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
-from bagpipe_hpc.models.dense_reduction import DenseReducer, start_horovod, stop_horovod
+from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on_gpu, start_horovod, stop_horovod
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
@@ -22,7 +23,7 @@ from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.roles.checkpointing import write_dense_and_commit
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.model_setup import build_model, choose_device
+from bagpipe_hpc.roles.model_setup import build_model, check_model_settings, choose_device
 from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.roles.slice_reader import SliceReader
@@ -31,6 +32,28 @@ from bagpipe_hpc.roles.train_step import TrainStep
 from bagpipe_hpc.schedule import Segment
 
 log = logging.getLogger(__name__)
+
+_Value = TypeVar("_Value")
+
+
+def trainer_device(job: Job, comms: Communicators) -> torch.device:
+    """Where this trainer computes; see `choose_device`."""
+    can_reduce = comms.layout.trainers == 1 or reduces_on_gpu()
+    return choose_device(job.config.train.device, comms.host_rank, reduces_on_gpu=can_reduce)
+
+
+def check_trainer(job: Job, comms: Communicators, need: CacheNeed) -> int:
+    """What can be known of a trainer before it does anything.
+
+    Returns:
+        Bytes of main memory that its row cache will take.
+
+    Raises:
+        ConfigError: it could not run.
+    """
+    device = trainer_device(job, comms)
+    check_model_settings(job, device)
+    return need.total_rows * job.record.bytes if device.type == "cpu" else 0
 
 
 def run_trainer(job: Job, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float) -> None:
@@ -59,7 +82,7 @@ class Trainer:
         self._job = job
         self._comms = comms
         self._fill_timeout_s = fill_timeout_s
-        device = choose_device(config.train.device)
+        device = trainer_device(job, comms)
         cache = RowCache(
             need.total_rows,
             job.record.embedding_dim,
@@ -165,7 +188,7 @@ class Trainer:
                 self._mover.retire(batch)
             self._receiver.give_credit()
         self._close(StepStats())
-        parts = self._comms.trainers.gather((np.concatenate(labels), np.concatenate(logits)), root=0)
+        parts = self._gather("the predictions", (np.concatenate(labels), np.concatenate(logits)))
         if self._record and parts:
             evaluation = evaluate([part[0] for part in parts], [part[1] for part in parts])
             self._record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
@@ -184,11 +207,22 @@ class Trainer:
 
     def _report(self, step: int, epoch: int) -> None:
         """Add up the losses of all trainers since the last report, in rank order; the first trainer reports."""
-        interval = self._step.stats.since(self._reported)
-        self._reported = self._step.stats.copy()
-        losses = self._comms.trainers.gather(interval.loss_sum, root=0)
+        stats = self._step.stats
+        interval = stats.since(self._reported)
+        losses = self._gather("the losses", stats.loss_sum)
+        stats.loss_sum = 0.0
+        self._reported = stats.copy()
         if self._record and losses:
             self._record.progress(step, epoch, interval, sum(losses) / max(1, interval.steps))
+
+    def _gather(self, what: str, value: _Value) -> list[_Value] | None:
+        """The values of all trainers, on the first one. Collective over: the trainers.
+
+        The barrier waits with a limit and without spinning, so that the gathering itself is short.
+        """
+        timeout_s = self._job.config.train.timeout_s
+        wait_for_barrier(self._comms.trainers, f"{what} of the other trainers", timeout_s, self._mover.check)
+        return self._comms.trainers.gather(value, root=0)
 
     def _summarise(self) -> None:
         stats, moved = self._step.stats, self._mover.counts
@@ -197,7 +231,7 @@ class Trainer:
             "rows_fetched": moved.rows_fetched / steps,
             "rows_written_back": moved.rows_written_back / steps,
         }
-        means = self._comms.trainers.gather(own, root=0)
+        means = self._gather("the times", own)
         if self._record and means:
             details = {
                 "servers": self._comms.layout.servers,

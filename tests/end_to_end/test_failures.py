@@ -95,7 +95,6 @@ def test_too_few_ranks_are_refused(config_path: Path, run_ranks: RunRanks, tmp_p
     [
         ("cache.rows=50", "a single batch needs"),
         ("optimizer.dense=Adagrat", "'Adagrat'"),
-        ("train.device=cuda", "no GPU"),
     ],
 )
 def test_a_refused_run_leaves_the_earlier_one(

@@ -31,7 +31,7 @@ def test_what_fits_is_allowed():
 @pytest.mark.usefixtures("small_host")
 def test_the_servers_of_a_host_share_its_memory():
     """Each would fit alone; the error names the host and the numbers on both ranks."""
-    expected = r"^the tables need 12\.0 GB on node7 \(2 embedding servers\), which has 10\.0 GB free: use more hosts"
+    expected = r" need 12\.0 GB on node7 \(2 ranks\), which has 10\.0 GB free .*: use more hosts"
     with pytest.raises(CapacityError, match=expected):
         require_memory(MPI.COMM_WORLD, 6 * 10**9)
 
@@ -39,7 +39,7 @@ def test_the_servers_of_a_host_share_its_memory():
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.usefixtures("small_host")
 def test_a_rank_without_rows_learns_it_too():
-    with pytest.raises(CapacityError, match=r"need 10\.0 GB on node7 \(1 embedding servers\)"):
+    with pytest.raises(CapacityError, match=r"need 10\.0 GB on node7 \(1 ranks\)"):
         require_memory(MPI.COMM_WORLD, FREE_BYTES + 1 if MPI.COMM_WORLD.Get_rank() == 1 else 0)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
@@ -164,3 +165,11 @@ def test_many_rows_go_in_one_call():
         ranks.on_trainers(swap)
         ranks.table[rows] = ranks.table[rows[::-1]]
         ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=3)
+def test_more_rows_than_mpi_can_address_are_refused():
+    """Before anything is allocated; the cure is a number of servers."""
+    partition = RoundRobinPartition(2**33, servers=1)
+    with pytest.raises(CapacityError, match=r"8589934592 rows on one embedding server .* roles\.servers to at least 5"):
+        RowWindow(MPI.COMM_WORLD, RoleLayout(servers=1, trainers=1), partition, 4, TIMEOUT_S)
