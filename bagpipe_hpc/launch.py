@@ -22,7 +22,8 @@ from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.lookahead import planner_bytes
 from bagpipe_hpc.role_layout import Role, RoleLayout
 from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.preparation import LOGS_NAME, check_output, choose_window, prepare_job, start_output
+from bagpipe_hpc.roles.output_folder import LOGS_NAME, check_output, start_output
+from bagpipe_hpc.roles.preparation import choose_window, prepare_job
 from bagpipe_hpc.run_log import log_to_file, log_to_terminal
 
 _Outcome = TypeVar("_Outcome")

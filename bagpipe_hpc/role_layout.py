@@ -70,13 +70,3 @@ class RoleLayout:
         """The inverse of `role` and `role_rank`."""
         first = {Role.ORACLE: 0, Role.SERVER: 1, Role.TRAINER: 1 + self.servers}
         return first[role] + role_rank
-
-
-def slice_bounds(samples: int, slices: int) -> list[int]:
-    """Cut `samples` into contiguous slices whose sizes differ by at most one, larger ones first.
-
-    Returns:
-        `slices + 1` ascending bounds; slice r is samples `bounds[r]` up to `bounds[r + 1]`.
-    """
-    small, larger = divmod(samples, slices)
-    return [r * small + min(r, larger) for r in range(slices + 1)]

@@ -12,8 +12,8 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from bagpipe_hpc.batch_slices import slice_bounds
 from bagpipe_hpc.mpi.waiting import wait_until
-from bagpipe_hpc.role_layout import slice_bounds
 
 _Stages = Generator[MPI.Request, None, NDArray[np.float32]]
 

@@ -12,9 +12,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.batch_slices import slice_bounds
 from bagpipe_hpc.planning.slots import UNLIMITED, SlotPool
 from bagpipe_hpc.planning.window import Window
-from bagpipe_hpc.role_layout import slice_bounds
 
 ABSENT = -1
 """Slot of a row that is in no cache."""

@@ -3,22 +3,15 @@
 import logging
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bagpipe_hpc.initial_rows import initial_weights
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.roles.checkpointing import save_part
+from bagpipe_hpc.roles.first_records import fill_partition
 from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.row_partition import RowPartition
 from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
 
 log = logging.getLogger(__name__)
-
-_FILL_ROWS = 1 << 16
-"""Rows that are initialised at a time: bounds the temporary memory."""
 
 
 def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, timeout_s: float) -> None:
@@ -48,22 +41,3 @@ def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, time
             writer = CheckpointWriter(Path(job.config.train.output), segment.last_step)
             info = writer.write_rows(server, partition, window.local[:, :saved], embedding_dim)
             save_part(comms, info, timeout_s)
-
-
-def fill_partition(records: NDArray[np.float32], job: Job, partition: RowPartition, server: int) -> None:
-    """Write the first values of a partition: weights from (seed, table, id), optimizer state and version 0.
-
-    Args:
-        records: float32 `[rows on the server, W]`, written in place.
-        job: the run.
-        partition: where each row lies.
-        server: whose rows these are.
-    """
-    embedding_dim = job.config.model.embedding_dim
-    for first in range(0, len(records), _FILL_ROWS):
-        last = min(first + _FILL_ROWS, len(records))
-        rows = partition.rows_of(server, first, last)
-        records[first:last, :embedding_dim] = initial_weights(
-            rows, job.table_offsets, embedding_dim, job.config.train.seed
-        )
-        records[first:last, embedding_dim:] = 0.0

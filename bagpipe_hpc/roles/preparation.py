@@ -1,7 +1,6 @@
-"""What is checked and decided before any rank starts to train: data, output folder, schedule, window."""
+"""What is checked and decided before any rank starts to train: data, schedule, window."""
 
 import logging
-import shutil
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.config import Config
-from bagpipe_hpc.config_file import to_toml
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.planning.capacity import CacheNeed, fit_window
 from bagpipe_hpc.planning.window import Window
@@ -21,14 +19,9 @@ from bagpipe_hpc.storage.shard_manifest import load_manifest
 
 log = logging.getLogger(__name__)
 
-CONFIG_NAME = "config.toml"
-METRICS_NAME = "metrics.jsonl"
-SUMMARY_NAME = "summary.json"
-LOGS_NAME = "logs"
 LARGEST_VERSION = 1 << 24
 """A version is a step number in a float32 column."""
 _PROGRESS_EVERY_S = 10.0
-_RUN_CONTENT = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME, LOGS_NAME, "checkpoints")
 
 
 def prepare_job(config: Config) -> Job:
@@ -52,46 +45,6 @@ def prepare_job(config: Config) -> Job:
             f"{job.total_steps}; set train.max_steps or leave it out"
         )
     return job
-
-
-def check_output(config: Config) -> None:
-    """See that no earlier run is in the way.
-
-    Raises:
-        ConfigError: the output folder holds one, and may not be overwritten.
-    """
-    earlier = _earlier_run(config)
-    if earlier and not config.train.overwrite:
-        raise ConfigError(
-            f"train.output = {config.train.output!r} holds an earlier run ({earlier[0].name}): "
-            "choose another folder, or set train.overwrite=true to replace it"
-        )
-
-
-def start_output(config: Config) -> None:
-    """Make the output folder, without an earlier run, and put the resolved configuration there.
-
-    Comes after all that could refuse the run, so that a refused one destroys nothing.
-
-    Raises:
-        ConfigError: the folder cannot be written.
-    """
-    output = Path(config.train.output)
-    try:
-        for path in _earlier_run(config):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-        (output / LOGS_NAME).mkdir(parents=True, exist_ok=True)
-        (output / CONFIG_NAME).write_text(to_toml(config), encoding="utf-8")
-    except OSError as error:
-        raise ConfigError(f"train.output = {config.train.output!r} cannot be written: {error}") from error
-
-
-def _earlier_run(config: Config) -> list[Path]:
-    output = Path(config.train.output)
-    return [output / name for name in _RUN_CONTENT if (output / name).exists()]
 
 
 def choose_window(job: Job, trainers: int) -> CacheNeed:

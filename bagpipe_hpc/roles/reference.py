@@ -12,16 +12,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bagpipe_hpc.batch_slices import slice_bounds
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.reference import sum_by_position
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
-from bagpipe_hpc.role_layout import slice_bounds
 from bagpipe_hpc.roles.checkpointing import checkpoint_manifest
 from bagpipe_hpc.roles.dense_step import forward_backward, predict
-from bagpipe_hpc.roles.embedding_server import fill_partition
 from bagpipe_hpc.roles.evaluation import evaluate
+from bagpipe_hpc.roles.first_records import fill_partition
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.model_setup import build_model, choose_device
 from bagpipe_hpc.roles.run_record import RunRecord

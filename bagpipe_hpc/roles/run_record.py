@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.roles.evaluation import Evaluation
-from bagpipe_hpc.roles.preparation import METRICS_NAME, SUMMARY_NAME
+from bagpipe_hpc.roles.output_folder import METRICS_NAME, SUMMARY_NAME
 from bagpipe_hpc.roles.step_stats import StepStats
 
 log = logging.getLogger(__name__)

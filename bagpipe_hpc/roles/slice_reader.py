@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.role_layout import slice_bounds
+from bagpipe_hpc.batch_slices import slice_bounds
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.schedule import Segment
 from bagpipe_hpc.storage.sample_stream import SampleStream

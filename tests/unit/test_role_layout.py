@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bagpipe_hpc.batch_slices import slice_bounds
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.role_layout import Role, RoleLayout, slice_bounds
+from bagpipe_hpc.role_layout import Role, RoleLayout
 
 layouts = st.builds(RoleLayout, servers=st.integers(1, 20), trainers=st.integers(1, 20))
 

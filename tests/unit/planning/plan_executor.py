@@ -10,7 +10,7 @@ from collections import deque
 import numpy as np
 
 from bagpipe_hpc.batch_plan import BatchPlan
-from bagpipe_hpc.role_layout import slice_bounds
+from bagpipe_hpc.batch_slices import slice_bounds
 
 PRIME = 2_147_483_629
 POISON = -(10**12)

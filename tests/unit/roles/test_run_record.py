@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc.roles.evaluation import Evaluation
-from bagpipe_hpc.roles.preparation import METRICS_NAME, SUMMARY_NAME
+from bagpipe_hpc.roles.output_folder import METRICS_NAME, SUMMARY_NAME
 from bagpipe_hpc.roles.run_record import RunRecord, summary_lines
 from bagpipe_hpc.roles.step_stats import StepStats
 

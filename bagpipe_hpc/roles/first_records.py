@@ -1,0 +1,30 @@
+"""First records of a partition of the tables, as servers and the reference write them."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.initial_rows import initial_weights
+from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.row_partition import RowPartition
+
+_FILL_ROWS = 1 << 16
+"""Rows that are initialised at a time: bounds the temporary memory."""
+
+
+def fill_partition(records: NDArray[np.float32], job: Job, partition: RowPartition, server: int) -> None:
+    """Write the first values of a partition: weights from (seed, table, id), optimizer state and version 0.
+
+    Args:
+        records: float32 `[rows on the server, W]`, written in place.
+        job: the run.
+        partition: where each row lies.
+        server: whose rows these are.
+    """
+    embedding_dim = job.config.model.embedding_dim
+    for first in range(0, len(records), _FILL_ROWS):
+        last = min(first + _FILL_ROWS, len(records))
+        rows = partition.rows_of(server, first, last)
+        records[first:last, :embedding_dim] = initial_weights(
+            rows, job.table_offsets, embedding_dim, job.config.train.seed
+        )
+        records[first:last, embedding_dim:] = 0.0
