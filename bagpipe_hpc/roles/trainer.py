@@ -65,7 +65,7 @@ def run_trainer(job: Job, need: CacheNeed, comms: Communicators, window: RowWind
 
 
 class Trainer:
-    """One trainer. Collective over: the trainers, in every public method; construction over all ranks is not needed.
+    """One trainer. Collective over: the trainers; `run` also meets the servers at checkpoints.
 
     Args:
         job: the run.
