@@ -33,8 +33,6 @@ EXIT_FAILED = 1
 """A rank failed; the job was aborted."""
 EXIT_REFUSED = 2
 """The run cannot start; every rank knows, and the first one has said why."""
-
-
 EXIT_INTERRUPTED = 130
 """As a shell reports Ctrl-C."""
 

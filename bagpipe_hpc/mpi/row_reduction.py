@@ -120,8 +120,8 @@ class RowReducer:
 
 def _nothing_to_add(gradients: NDArray[np.float32]) -> _Stages:
     """A sum that is complete as it is."""
+    yield from ()
     return gradients
-    yield  # makes this a generator, as the other stages are
 
 
 def add_in_order(parts: NDArray[np.float32]) -> NDArray[np.float32]:

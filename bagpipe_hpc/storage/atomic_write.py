@@ -27,11 +27,11 @@ def atomic_write(path: Path) -> Iterator[Path]:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         yield partial
-        _fsync(partial)
+        fsync(partial)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    _fsync(path.parent)
+    fsync(path.parent)
 
 
 def remove_partial_files(directory: Path) -> None:
@@ -46,7 +46,7 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
     """Force a file's contents, or a folder's names, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -6,7 +6,6 @@
 What is not renamed is no checkpoint, so a job that is killed at any moment leaves the earlier ones as they were.
 """
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.row_partition import RoundRobinPartition
-from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256
+from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256, fsync
 from bagpipe_hpc.storage.checkpoint_manifest import (
     DENSE_FILE,
     MANIFEST_FILE,
@@ -139,7 +138,7 @@ class CheckpointWriter:
             self.directory.rename(replaced)
         self._partial.rename(self.directory)
         for folder in self.directory.parents[:2]:  # either may be new
-            _fsync_folder(folder)
+            fsync(folder)
         shutil.rmtree(replaced, ignore_errors=True)
 
     def _failure(self, path: Path, error: OSError | RuntimeError) -> CheckpointError:
@@ -147,12 +146,3 @@ class CheckpointWriter:
             f"{path}: cannot be written ({error}); check the free space and the permissions, or choose another "
             "train.output. Earlier checkpoints are unharmed"
         )
-
-
-def _fsync_folder(folder: Path) -> None:
-    """Force a folder's names to the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
