@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from bagpipe_hpc import __version__
 from bagpipe_hpc.argument_types import count, fraction, positive, positive_number, tolerance
+from bagpipe_hpc.bench.command import add_benchmarks
 from bagpipe_hpc.config_file import load_config
 from bagpipe_hpc.config_reference import annotated_toml, markdown
 from bagpipe_hpc.errors import BagpipeError, ConfigError
@@ -115,6 +116,12 @@ def _keys(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _bench(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.bench.command import run_benchmarks
+
+    return run_benchmarks(arguments)
+
+
 class _Parser(argparse.ArgumentParser):
     """Prints a usage error on the first rank only: a launcher gives all ranks the same arguments."""
 
@@ -187,6 +194,8 @@ def _add_run_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     compare.add_argument(
         "--tolerance", type=tolerance, default=0.0, metavar="X", help="largest difference allowed (default: 0)"
     )
+
+    add_benchmarks(_add(commands, "bench", _bench, "measure the parts and the whole on this machine"))
 
     keys = _add(commands, "keys", _keys, "print every setting with its meaning and default")
     keys.add_argument("--markdown", action="store_true", help="print docs/configuration.md instead of TOML")

@@ -11,6 +11,7 @@ from bagpipe_hpc.errors import ConfigError
 
 ROW_OPTIMIZERS = ("sgd", "rowwise_adagrad")
 DEVICES = ("auto", "cpu", "cuda")
+BACKENDS = ("auto", "native", "reference")
 VERIFY_LEVELS = ("full", "quick")
 
 
@@ -189,6 +190,20 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class KernelsConfig:
+    """Native code: the planner, row operations."""
+
+    backend: str = "auto"
+    """`native` (C++, CUDA), `reference` (NumPy and torch, same results), or `auto` for native where it was built."""
+    planner_threads: int = 1
+    """Threads of the oracle's native planner, which share out the tables."""
+
+    def __post_init__(self) -> None:
+        _require(self.backend in BACKENDS, "kernels.backend", self.backend, f"use one of {', '.join(BACKENDS)}")
+        _require(self.planner_threads >= 1, "kernels.planner_threads", self.planner_threads, "use 1 or more threads")
+
+
+@dataclass(frozen=True)
 class DebugConfig:
     """Checks that cost time."""
 
@@ -207,4 +222,5 @@ class Config:
     cache: CacheConfig = field(default_factory=CacheConfig)
     roles: RolesConfig = field(default_factory=RolesConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    kernels: KernelsConfig = field(default_factory=KernelsConfig)
     debug: DebugConfig = field(default_factory=DebugConfig)

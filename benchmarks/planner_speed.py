@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from measuring.conditions import conditions
-from measuring.kaggle_rows import TABLE_ROWS, draw_batches, total_rows
 from numpy.typing import NDArray
 
+from bagpipe_hpc.bench.conditions import conditions
+from bagpipe_hpc.bench.kaggle_rows import TABLE_ROWS, draw_batches, total_rows
 from bagpipe_hpc.config import LookaheadConfig
 from bagpipe_hpc.planning.capacity import measure_need
 from bagpipe_hpc.planning.lookahead import LookaheadPlanner

@@ -16,9 +16,10 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from measuring.conditions import conditions
 from mpi4py import MPI
 from numpy.typing import NDArray
+
+from bagpipe_hpc.bench.conditions import conditions
 
 os.environ.setdefault("HOROVOD_CYCLE_TIME", "0.1")
 import horovod.torch as hvd  # after mpi4py: Horovod must find MPI initialised

@@ -21,9 +21,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from measuring.conditions import REPOSITORY, conditions
-from measuring.other_load import OtherLoad, wait_for_quiet
-
+from bagpipe_hpc.bench.conditions import REPOSITORY, conditions
+from bagpipe_hpc.bench.other_load import OtherLoad, wait_for_quiet
 from bagpipe_hpc.config_file import load_config
 
 GENERATED_ROWS = 200_000

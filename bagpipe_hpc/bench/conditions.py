@@ -1,10 +1,11 @@
-"""The conditions of a measurement: code, machine and its load, as the last line of every benchmark reports them."""
+"""The conditions of a measurement: code, machine and its load, as every benchmark reports them."""
 
 import os
 import platform
 import shlex
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def conditions() -> dict[str, Any]:
     """Command, commit, machine and load average; taken at the end of a measurement, so that the load covers it."""
     return {
-        "command": f"python {_script()}{''.join(f' {shlex.quote(argument)}' for argument in sys.argv[1:])}",
+        "command": shlex.join([_program(), *sys.argv[1:]]),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _commit(),
         "machine": f"{_processor()}, {cores()} cores, {psutil.virtual_memory().total / 2**30:.0f} GiB",
         "software": f"Python {platform.python_version()}, numpy {np.__version__}",
@@ -30,9 +32,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def _script() -> str:
-    script = Path(sys.argv[0]).resolve()
-    return str(script.relative_to(REPOSITORY) if script.is_relative_to(REPOSITORY) else script)
+def _program() -> str:
+    return "bagpipe" if Path(sys.argv[0]).name in ("bagpipe", "__main__.py") else Path(sys.argv[0]).name
 
 
 def _commit() -> str:

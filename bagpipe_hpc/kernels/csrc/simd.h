@@ -1,0 +1,11 @@
+// Compiles a function for several instruction sets and picks one when the library is loaded, so that one build runs on
+// every node of a cluster at that node's speed. Results do not depend on the choice: see CXX_FLAGS in setup.py.
+#pragma once
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define BAGPIPE_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define BAGPIPE_CLONES
+#endif
+
+#define BAGPIPE_EXPORT extern "C" __attribute__((visibility("default")))
