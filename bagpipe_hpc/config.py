@@ -175,6 +175,8 @@ class TrainConfig:
     """Sum dense gradients in rank order too, so that any number of trainers gives the reference's bits; slower."""
     reference_slices: int = 1
     """One-rank run only: sum gradients over this many slices of a batch, as that many trainers would."""
+    trace: str = ""
+    """File for a timeline of all ranks (Chrome's trace format); empty for none."""
     timeout_s: float = 300.0
     """Longest wait for another rank before the job is ended with a message that names what was waited for."""
 

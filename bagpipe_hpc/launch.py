@@ -3,6 +3,7 @@
 A role's module is imported on its own ranks only: torch costs a second and 200 MB, which oracle and servers do without.
 """
 
+import logging
 import sys
 import traceback
 from collections.abc import Callable
@@ -25,6 +26,10 @@ from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.output_folder import LOGS_NAME, check_output, start_output
 from bagpipe_hpc.roles.preparation import choose_window, prepare_job
 from bagpipe_hpc.run_log import log_to_file, log_to_terminal
+from bagpipe_hpc.storage.trace_file import write_trace
+from bagpipe_hpc.trace import Trace
+
+log = logging.getLogger(__name__)
 
 _Outcome = TypeVar("_Outcome")
 
@@ -174,20 +179,36 @@ def _check_rank(job: Job, need: CacheNeed, comms: Communicators) -> int:
 def _run_prepared(job: Job, need: CacheNeed, comms: Communicators) -> None:
     """Open the window on the rows and run the role. Collective over: all ranks."""
     servers = comms.layout.servers
+    trace = Trace(enabled=bool(job.config.train.trace))
     fill_timeout_s = job.fill_timeout_s(servers)
     with RowWindow(comms.world, comms.layout, job.partition(servers), job.record.width, fill_timeout_s) as window:
+        if trace.enabled:
+            comms.world.Barrier()  # all ranks have just opened the window, so nobody waits long
+            trace.start()
         if comms.role is Role.SERVER:
             from bagpipe_hpc.roles.embedding_server import run_embedding_server
 
-            run_embedding_server(job, comms, window, fill_timeout_s)
+            run_embedding_server(job, comms, window, fill_timeout_s, trace)
             serve_until_barrier(comms.world, job.config.roles.server_poll_us * 1e-6)
-            return
-        if comms.role is Role.ORACLE:
-            from bagpipe_hpc.roles.oracle import run_oracle
-
-            run_oracle(job, need, comms, fill_timeout_s)
         else:
-            from bagpipe_hpc.roles.trainer import run_trainer
+            if comms.role is Role.ORACLE:
+                from bagpipe_hpc.roles.oracle import run_oracle
 
-            run_trainer(job, need, comms, window, fill_timeout_s)
-        wait_for_barrier(comms.world, "all ranks to finish", fill_timeout_s)
+                run_oracle(job, need, comms, fill_timeout_s, trace)
+            else:
+                from bagpipe_hpc.roles.trainer import run_trainer
+
+                run_trainer(job, need, comms, window, fill_timeout_s, trace)
+            wait_for_barrier(comms.world, "all ranks to finish", fill_timeout_s)
+        if trace.enabled:
+            _save_trace(Path(job.config.train.trace), comms, trace)
+
+
+def _save_trace(path: Path, comms: Communicators, trace: Trace) -> None:
+    """Write the timelines of all ranks as one file. Collective over: all ranks, which have just left a barrier."""
+    if trace.dropped:
+        log.warning("train.trace: the last %d spans of this rank are not in the timeline", trace.dropped)
+    ranks = comms.world.gather(trace.events(comms.world.Get_rank(), f"{comms.role.value} {comms.role_rank}"), root=0)
+    if ranks is not None:
+        write_trace(path, ranks)
+        log.info("timeline: %s", path)

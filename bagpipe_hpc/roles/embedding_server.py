@@ -10,11 +10,12 @@ from bagpipe_hpc.roles.checkpointing import save_part
 from bagpipe_hpc.roles.first_records import fill_partition
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
+from bagpipe_hpc.trace import Trace
 
 log = logging.getLogger(__name__)
 
 
-def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, timeout_s: float) -> None:
+def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, timeout_s: float, trace: Trace) -> None:
     """Fill this server's partition, then serve it until the run ends, saving it at every checkpoint.
 
     Args:
@@ -22,10 +23,12 @@ def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, time
         comms: this rank's communicators.
         window: the rows.
         timeout_s: longest wait for the other ranks to take part in a checkpoint.
+        trace: this rank's timeline.
     """
     server = comms.role_rank
     partition = job.partition(comms.layout.servers)
-    fill_partition(window.local, job, partition, server)
+    with trace.span("fill"):
+        fill_partition(window.local, job, partition, server)
     window.synchronise()
     log.info("holds %d rows, %.1f MB", window.local_rows, window.local.nbytes / 1e6)
     poll_interval_s = job.config.roles.server_poll_us * 1e-6
@@ -39,5 +42,6 @@ def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, time
             )  # every write-back is in, and none comes before the commit
             window.synchronise()
             writer = CheckpointWriter(Path(job.config.train.output), segment.last_step)
-            info = writer.write_rows(server, partition, window.local[:, :saved], embedding_dim)
+            with trace.span("save", step=segment.last_step):
+                info = writer.write_rows(server, partition, window.local[:, :saved], embedding_dim)
             save_part(comms, info, timeout_s)

@@ -23,6 +23,7 @@ from bagpipe_hpc.mpi.plan_channel import PlanReceiver
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.slice_reader import SliceReader
+from bagpipe_hpc.trace import Trace
 
 _SHORTEST_PAUSE_S = 20e-6
 _LONGEST_PAUSE_S = 500e-6
@@ -58,6 +59,7 @@ class Mover:
         barrier: the movers' barrier.
         reader: dense features and labels of this trainer's slices.
         group_batches: most batches whose rows are fetched in one call.
+        trace: this rank's timeline.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Mover:
         barrier: GroupBarrier,
         reader: SliceReader,
         group_batches: int,
+        trace: Trace,
     ) -> None:
         self._job = job
         self._receiver = receiver
@@ -77,6 +80,8 @@ class Mover:
         self._barrier = barrier
         self._reader = reader
         self._group_batches = group_batches
+        self._trace = trace
+        self._barrier_since_s = 0.0
         self._segments = iter(job.schedule)
         self._segment = next(self._segments)
         self._plans_left = job.total_plans
@@ -180,14 +185,16 @@ class Mover:
         batch = self._to_retire.get()
         self.write_back(batch.own)
         self._retiring = batch.shared
+        self._barrier_since_s = time.perf_counter()
         self._barrier.enter(f"group {batch.shared.retire_group} after batch {batch.shared.batch}")
         return True
 
     def write_back(self, plan: TrainerPlan) -> None:
         """Put this trainer's share of a group, with optimizer state, and flush."""
         if plan.write_back_rows.size:
-            records = self._cache.gather_records(self._on_device(plan.write_back_slots))
-            self._window.put(plan.write_back_rows, records)
+            with self._trace.span("write back", rows=plan.write_back_rows.size):
+                records = self._cache.gather_records(self._on_device(plan.write_back_slots))
+                self._window.put(plan.write_back_rows, records)
             self.counts.rows_written_back += plan.write_back_rows.size
 
     def _finish_retire(self) -> bool:
@@ -196,6 +203,7 @@ class Mover:
             return False
         assert self._retiring is not None, "the barrier was entered for a group"
         self._retired = self._retiring.retire_group
+        self._trace.add("barrier", self._barrier_since_s, time.perf_counter(), "movers' barrier", group=self._retired)
         if self._retiring.is_closing:
             self._retired = NO_GROUP
             self._is_closing = False
@@ -236,7 +244,8 @@ class Mover:
         rows = np.concatenate([part.fetch_rows for plan in plans for part in plan])
         slots = np.concatenate([part.fetch_slots for plan in plans for part in plan])
         if rows.size:
-            self._cache.scatter(self._on_device(slots), self._window.get(rows))
+            with self._trace.span("fetch", rows=rows.size, batches=len(plans)):
+                self._cache.scatter(self._on_device(slots), self._window.get(rows))
             self.counts.rows_fetched += rows.size if self._segment.is_training else 0
 
     def _on_device(self, slots: np.ndarray) -> Tensor:

@@ -8,11 +8,12 @@ from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.lookahead import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.trace import Trace
 
 log = logging.getLogger(__name__)
 
 
-def run_oracle(job: Job, need: CacheNeed, comms: Communicators, timeout_s: float) -> None:
+def run_oracle(job: Job, need: CacheNeed, comms: Communicators, timeout_s: float, trace: Trace) -> None:
     """Plan every batch of the run and send the plans, held back by the slowest trainer.
 
     Args:
@@ -20,6 +21,7 @@ def run_oracle(job: Job, need: CacheNeed, comms: Communicators, timeout_s: float
         need: the window and the cache's capacities.
         comms: this rank's communicators.
         timeout_s: longest wait for a trainer to finish a batch.
+        trace: this rank's timeline.
     """
     window = need.window
     planner = LookaheadPlanner(
@@ -35,6 +37,11 @@ def run_oracle(job: Job, need: CacheNeed, comms: Communicators, timeout_s: float
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
     for segment in job.schedule:
         plans = plan_segment(planner, job.batches(segment), training=segment.is_training, first_step=segment.first_step)
-        for plan in plans:
-            sender.send(plan)
+        while True:
+            with trace.span("plan"):
+                plan = next(plans, None)
+            if plan is None:
+                break
+            with trace.span("send", batch=plan.shared.batch):
+                sender.send(plan)
     sender.finish()

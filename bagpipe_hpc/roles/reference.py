@@ -50,6 +50,10 @@ class Reference:
             raise ConfigError(
                 "debug.verify_rows = true: a one-rank run has no plan to check rows against; leave it out"
             )
+        if job.config.train.trace:
+            raise ConfigError(
+                f"train.trace = {job.config.train.trace!r}: a one-rank run has no roles to draw; leave it out"
+            )
         self._job = job
         config = job.config
         device = choose_device(config.train.device)

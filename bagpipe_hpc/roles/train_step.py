@@ -5,6 +5,8 @@ those rows and the private ones; start reducing later(x), which hides behind ste
 update the dense weights.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +25,7 @@ from bagpipe_hpc.mpi.row_reduction import PendingSum, RowReducer
 from bagpipe_hpc.roles.dense_step import forward_backward, predict
 from bagpipe_hpc.roles.mover import ReadyBatch
 from bagpipe_hpc.roles.step_stats import StepStats
+from bagpipe_hpc.trace import Trace
 
 
 @dataclass
@@ -45,6 +48,7 @@ class TrainStep:
         dense_optimizer: updates dense weights.
         dense_reducer: sums dense gradients over the trainers.
         look_ups: shape of a sample's look-ups: sparse features F, width D.
+        trace: this rank's timeline.
         verify: check the version of every row that is read.
     """
 
@@ -57,6 +61,7 @@ class TrainStep:
         dense_optimizer: Optimizer,
         dense_reducer: DenseReducer,
         look_ups: tuple[int, int],
+        trace: Trace,
         *,
         verify: bool,
     ) -> None:
@@ -67,6 +72,7 @@ class TrainStep:
         self._dense_optimizer = dense_optimizer
         self._dense_reducer = dense_reducer
         self._look_ups = look_ups
+        self._trace = trace
         self._verify = verify
         self._device = cache.columns[0].device
         self._delayed: DelayedUpdate | None = None
@@ -80,22 +86,25 @@ class TrainStep:
         if self._verify:
             self._check_versions(slots, shared, own)
         self._dense_optimizer.zero_grad()
-        loss, gradients = forward_backward(
-            self._model, batch.dense, batch.labels, self._look_up(slots, positions), shared.samples
-        )
+        with self._trace.span("forward, backward", batch=shared.batch):
+            loss, gradients = forward_backward(
+                self._model, batch.dense, batch.labels, self._look_up(slots, positions), shared.samples
+            )
         if self._delayed is not None:
             self._delayed.gradients.advance()
-        sums = sum_by_position(gradients, positions, slots.numel())
+        with self._trace.span("sum row gradients", rows=slots.numel()):
+            sums = sum_by_position(gradients, positions, slots.numel())
         now, reduced = shared.now_slots.size, shared.now_slots.size + shared.later_slots.size
-        with self.stats.timed("wait_reductions_s"):
+        with self._waiting("reduce now", now):
             total = self._reducer.start(_host(sums[:now])).wait(f"the rows that batch {shared.batch + 1} needs")
         self._update(slots[:now], self._from_host(total), step)
         self.finish_delayed()
         self._update(slots[reduced:], sums[reduced:], step)
         self._delayed = self.start_delayed(slots[now:reduced], sums[now:reduced], step)
-        with self.stats.timed("wait_reductions_s"):
+        with self._waiting("reduce dense", 0):
             self._dense_reducer.wait()
-        self._dense_optimizer.step()
+        with self._trace.span("dense optimizer"):
+            self._dense_optimizer.step()
         self.stats.loss_sum += loss
         self.stats.count_plan(shared, own)
 
@@ -108,7 +117,7 @@ class TrainStep:
         if self._delayed is None:
             return
         delayed, self._delayed = self._delayed, None
-        with self.stats.timed("wait_reductions_s"):
+        with self._waiting("reduce later", delayed.slots.numel()):
             total = delayed.gradients.wait(f"the delayed rows of step {delayed.step}")
         self._update(delayed.slots, self._from_host(total), delayed.step)
 
@@ -126,8 +135,15 @@ class TrainStep:
         return self._cache.gather(slots[positions]).view(positions.numel() // features, features, width)
 
     def _update(self, slots: Tensor, gradients: Tensor, step: int) -> None:
-        self._optimizer.apply(self._cache, slots, gradients)
-        self._cache.set_version(slots, step)
+        with self._trace.span("update rows", rows=slots.numel()):
+            self._optimizer.apply(self._cache, slots, gradients)
+            self._cache.set_version(slots, step)
+
+    @contextmanager
+    def _waiting(self, what: str, rows: int) -> Iterator[None]:
+        """The body waits for a reduction."""
+        with self.stats.timed("wait_reductions_s"), self._trace.span(what, rows=rows):
+            yield
 
     def _slots(self, shared: SharedPlan, own: TrainerPlan) -> Tensor:
         """Now, later and private slots in this order, int64 `[U]`."""

@@ -30,6 +30,7 @@ from bagpipe_hpc.roles.slice_reader import SliceReader
 from bagpipe_hpc.roles.step_stats import StepStats
 from bagpipe_hpc.roles.train_step import TrainStep
 from bagpipe_hpc.schedule import Segment
+from bagpipe_hpc.trace import Trace
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +57,13 @@ def check_trainer(job: Job, comms: Communicators, need: CacheNeed) -> int:
     return need.total_rows * job.record.bytes if device.type == "cpu" else 0
 
 
-def run_trainer(job: Job, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float) -> None:
+def run_trainer(
+    job: Job, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace
+) -> None:
     """Run one trainer to the end of the run; arguments as for `Trainer`. Collective over: the trainers."""
     torch.set_num_threads(job.config.train.threads)
     start_horovod(comms.horovod)
-    Trainer(job, need, comms, window, fill_timeout_s).run()
+    Trainer(job, need, comms, window, fill_timeout_s, trace).run()
     stop_horovod()
 
 
@@ -73,15 +76,23 @@ class Trainer:
         comms: this rank's communicators; Horovod must have been started on them.
         window: the rows at the servers.
         fill_timeout_s: longest wait for servers to fill or save their partitions.
+        trace: this rank's timeline.
     """
 
     def __init__(
-        self, job: Job, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float
+        self,
+        job: Job,
+        need: CacheNeed,
+        comms: Communicators,
+        window: RowWindow,
+        fill_timeout_s: float,
+        trace: Trace,
     ) -> None:
         config = job.config
         self._job = job
         self._comms = comms
         self._fill_timeout_s = fill_timeout_s
+        self._trace = trace
         device = trainer_device(job, comms)
         cache = RowCache(
             need.total_rows,
@@ -111,6 +122,7 @@ class Trainer:
             GroupBarrier(comms.movers, timeout_s),
             self._reader,
             need.window.group,
+            trace,
         )
         self._model = build_model(job, device)
         self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
@@ -128,6 +140,7 @@ class Trainer:
                 watch=watch,
             ),
             (len(job.manifest.tables), config.model.embedding_dim),
+            trace,
             verify=config.debug.verify_rows,
         )
         self._record = RunRecord(Path(config.train.output), job.total_steps) if comms.role_rank == 0 else None
@@ -154,7 +167,7 @@ class Trainer:
         log_every = self._job.config.train.log_every_steps
         for number in range(segment.batches):
             with stats.timed("total_s"):
-                with stats.timed("wait_rows_s"):
+                with stats.timed("wait_rows_s"), self._trace.span("wait for rows", batch=number):
                     batch = self._mover.next_batch()
                 step = segment.first_step + number + 1
                 self._step.train(batch, step)

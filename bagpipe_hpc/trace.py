@@ -1,0 +1,86 @@
+"""A timeline of what each rank does, in the trace event format that chrome://tracing and ui.perfetto.dev show.
+
+Each rank collects spans in memory; at the end of the run they become one file (`storage.trace_file`). Times count from
+a moment that all ranks share (they leave a barrier together), so clocks of different hosts need not agree.
+"""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+MOST_SPANS = 200_000
+"""Spans that a rank keeps, about 50 MB; later ones are counted only."""
+
+
+class Trace:
+    """The spans of one rank; safe to use from several threads.
+
+    Args:
+        enabled: false makes every call do nothing.
+    """
+
+    def __init__(self, *, enabled: bool) -> None:
+        self.enabled = enabled
+        self.dropped = 0
+        self._zero_s = time.perf_counter()
+        self._spans: list[tuple[str, str, float, float, dict[str, int]]] = []
+
+    def start(self) -> None:
+        """Take the present moment as zero; call it when all ranks have just left a barrier."""
+        self._zero_s = time.perf_counter()
+
+    @contextmanager
+    def span(self, name: str, **numbers: int) -> Iterator[None]:
+        """Record the time of the body, with a few numbers that say what it worked on."""
+        if not self.enabled:
+            yield
+            return
+        start_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.add(name, start_s, time.perf_counter(), threading.current_thread().name, **numbers)
+
+    def add(self, name: str, start_s: float, end_s: float, track: str, **numbers: int) -> None:
+        """Record what is known to have run between two values of `time.perf_counter`.
+
+        Args:
+            name: what was done.
+            start_s: when it started.
+            end_s: when it ended.
+            track: the line that it is drawn on.
+            numbers: what it worked on.
+        """
+        if not self.enabled:
+            return
+        if len(self._spans) >= MOST_SPANS:
+            self.dropped += 1
+            return
+        self._spans.append((name, track, start_s, end_s, numbers))
+
+    def events(self, rank: int, rank_name: str) -> list[dict[str, Any]]:
+        """The spans as trace events: a process for the rank, a thread for each track, times in microseconds."""
+        tracks = sorted({track for _, track, *_ in self._spans}, key=lambda track: (track != "MainThread", track))
+        numbers = {track: number for number, track in enumerate(tracks)}
+        events: list[dict[str, Any]] = [
+            {"ph": "M", "name": "process_name", "pid": rank, "args": {"name": rank_name}},
+            {"ph": "M", "name": "process_sort_index", "pid": rank, "args": {"sort_index": rank}},
+        ]
+        for track, number in numbers.items():
+            label = "compute" if track == "MainThread" else track
+            events.append({"ph": "M", "name": "thread_name", "pid": rank, "tid": number, "args": {"name": label}})
+        for name, track, start_s, end_s, args in self._spans:
+            events.append(
+                {
+                    "ph": "X",
+                    "name": name,
+                    "pid": rank,
+                    "tid": numbers[track],
+                    "ts": round((start_s - self._zero_s) * 1e6, 1),
+                    "dur": round((end_s - start_s) * 1e6, 1),
+                    "args": args,
+                }
+            )
+        return events

@@ -1,0 +1,37 @@
+"""`train.trace` draws every rank, and what it draws agrees with what the run did."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+from tests.end_to_end.test_equality import train
+
+STEPS = 54
+PLANS = STEPS + 2 * (3 + 1) + 2  # evaluations of three batches, and a closing plan for each of four segments
+
+
+def test_all_ranks_are_drawn(
+    config_path: Path, run_ranks: Callable[..., CompletedProcess[str]], tmp_path: Path
+) -> None:
+    path = tmp_path / "out" / "trace.json"
+    train(run_ranks, 4, config_path, [[f"train.output={tmp_path / 'out'}", f"train.trace={path}"]], tmp_path)
+    events = json.loads(path.read_text())["traceEvents"]
+    ranks = {event["args"]["name"]: event["pid"] for event in events if event["name"] == "process_name"}
+    assert ranks == {"oracle 0": 0, "server 0": 1, "trainer 0": 2, "trainer 1": 3}
+    spans = [event for event in events if event["ph"] == "X"]
+
+    def count(rank: str, name: str) -> int:
+        return sum(event["pid"] == ranks[rank] and event["name"] == name for event in spans)
+
+    assert count("server 0", "fill") == 1
+    assert count("oracle 0", "send") == PLANS
+    for trainer in ("trainer 0", "trainer 1"):
+        assert count(trainer, "forward, backward") == STEPS
+        assert count(trainer, "wait for rows") == STEPS
+        assert count(trainer, "barrier") > 0
+    moved = {
+        name: sum(event["args"]["rows"] for event in spans if event["name"] == name) for name in ("fetch", "write back")
+    }
+    assert moved["fetch"] >= moved["write back"] > 0
+    assert min(event["ts"] for event in spans) > -1e6
