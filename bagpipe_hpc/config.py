@@ -163,6 +163,8 @@ class TrainConfig:
     """Replace an earlier run in `output`; false refuses to touch one."""
     checkpoint_every_steps: int = 0
     """Steps between checkpoints besides the one at the end; 0 writes only that one."""
+    checkpoint_at_end: bool = True
+    """Write a checkpoint when the last step is done; false is for measurements, which need no result."""
     evaluate: bool = True
     """Evaluate on the test rows after every epoch."""
     log_every_steps: int = 10

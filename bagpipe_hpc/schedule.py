@@ -74,7 +74,7 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int) -
     schedule: list[Segment] = []
     for first, last in _training_spans(total_steps, batches_per_epoch, config.checkpoint_every_steps):
         epoch, first_batch = divmod(first, batches_per_epoch)
-        due = config.checkpoint_every_steps and last % config.checkpoint_every_steps == 0
+        due = bool(config.checkpoint_every_steps) and last % config.checkpoint_every_steps == 0
         schedule.append(
             Segment(
                 kind=SegmentKind.TRAIN,
@@ -84,7 +84,7 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int) -
                 first_step=first,
                 samples=train_samples,
                 batch_size=config.batch_size,
-                checkpoint=bool(due) or last == total_steps,
+                checkpoint=due or (config.checkpoint_at_end and last == total_steps),
             )
         )
         epoch_ends = last % batches_per_epoch == 0 or last == total_steps

@@ -16,6 +16,7 @@ settings_of_a_run = st.builds(
     epochs=st.integers(1, 4),
     max_steps=st.integers(0, 40),
     checkpoint_every_steps=st.integers(0, 9),
+    checkpoint_at_end=st.booleans(),
     evaluate=st.booleans(),
 )
 
@@ -52,13 +53,13 @@ def test_steps_count_through(config: TrainConfig, train_samples: int, test_sampl
 
 
 @given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30))
-def test_checkpoints_come_every_so_many_steps_and_at_the_end(
+def test_checkpoints_come_every_so_many_steps_and_at_the_end_where_it_is_wanted(
     config: TrainConfig, train_samples: int, test_samples: int
 ) -> None:
     schedule = build_schedule(config, train_samples, test_samples)
     total = len(plain_steps(config, train_samples))
-    every = config.checkpoint_every_steps or total
-    due = sorted({*range(every, total + 1, every), total})
+    every = config.checkpoint_every_steps or total + 1
+    due = sorted({*range(every, total + 1, every), *([total] if config.checkpoint_at_end else [])})
     assert [segment.last_step for segment in schedule if segment.checkpoint] == due
 
 
