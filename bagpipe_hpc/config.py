@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.row_state import ROW_STATE
 
-ROW_OPTIMIZERS = ("sgd", "rowwise_adagrad")
+ROW_OPTIMIZERS = tuple(ROW_STATE)
 DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("auto", "native", "reference")
 VERIFY_LEVELS = ("full", "quick")
@@ -73,11 +74,13 @@ class OptimizerConfig:
     """How embedding rows and dense weights are updated."""
 
     rows: str = "rowwise_adagrad"
-    """Optimizer of the embedding rows: `sgd`, or `rowwise_adagrad` (one accumulator a row)."""
+    """Optimizer of the embedding rows: `sgd`, `rowwise_adagrad` (one accumulator a row), `adagrad` or `adam`."""
     rows_lr: float = 0.005
     """Learning rate of the embedding rows."""
     rows_eps: float = 1e-8
-    """Added to the root of the accumulator (`rowwise_adagrad`)."""
+    """Added to the root that divides the gradient; not for `sgd`."""
+    rows_betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of the running means of a row's gradients and of their squares (`adam`)."""
     dense: str = "Adagrad"
     """Optimizer of the dense weights: the name of a class in `torch.optim`; not LBFGS or SparseAdam."""
     dense_lr: float = 0.005
@@ -90,6 +93,8 @@ class OptimizerConfig:
         for key, rate in (("optimizer.rows_lr", self.rows_lr), ("optimizer.dense_lr", self.dense_lr)):
             _require(rate > 0, key, rate, "use a rate above 0")
         _require(self.rows_eps > 0, "optimizer.rows_eps", self.rows_eps, "use a number above 0")
+        decays = all(0 <= beta < 1 for beta in self.rows_betas)
+        _require(decays, "optimizer.rows_betas", list(self.rows_betas), "use two numbers from 0 to below 1")
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ _CURES: dict[object, str] = {
     int: "use a whole number of at most 64 bits",
     float: "use a finite number",
     tuple[int, ...]: "use a list of whole numbers, such as [512, 256]",
+    tuple[float, float]: "use a list of two finite numbers, such as [0.9, 0.999]",
     dict[str, Any]: "use a table of numbers, strings and booleans, such as { momentum = 0.9 }",
 }
 
@@ -152,11 +153,19 @@ def _require_known(key: str, value: object, types: dict[str, object], source: st
 
 def _converted(value: object, kind: object, key: str, source: str) -> object:
     """The value as its setting's type: an integer becomes a float where one is wanted, a list a tuple."""
-    if kind is float and _fits(value, int):
-        value = float(value)  # type: ignore[arg-type]  # `_fits` says that it is an int
+    value = _widened(value, kind)
     if not _fits(value, kind):
         raise ConfigError(f"{source}: {key} = {value!r}: {_CURES[kind]}")
     return tuple(value) if isinstance(value, list) else value
+
+
+def _widened(value: object, kind: object) -> object:
+    """The value with floats for integers where its setting holds floats."""
+    if kind is float and _fits(value, int):
+        return float(value)  # type: ignore[arg-type]  # `_fits` says that it is an int
+    if kind == tuple[float, float] and isinstance(value, list):
+        return [_widened(item, float) for item in value]
+    return value
 
 
 def _fits(value: object, kind: object) -> bool:
@@ -170,6 +179,8 @@ def _fits(value: object, kind: object) -> bool:
         return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
     if kind == tuple[int, ...]:
         return isinstance(value, list) and all(_fits(item, int) for item in value)
+    if kind == tuple[float, float]:
+        return isinstance(value, list) and len(value) == 2 and all(_fits(item, float) for item in value)
     if kind == dict[str, Any]:
         return isinstance(value, dict) and all(_fits(name, str) and _is_plain(item) for name, item in value.items())
     return kind is bool and isinstance(value, bool)

@@ -16,6 +16,7 @@ _TYPE_NAMES: dict[object, str] = {
     int: "integer",
     float: "number",
     tuple[int, ...]: "list of integers",
+    tuple[float, float]: "two numbers",
     dict[str, Any]: "table",
 }
 _COMMENT_WIDTH = 100

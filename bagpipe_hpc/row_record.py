@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 
 from bagpipe_hpc.config import Config
-
-STATE_COLUMNS: dict[str, tuple[str, ...]] = {"sgd": (), "rowwise_adagrad": ("sum_of_mean_squares",)}
-"""For each row optimizer the float32 numbers that it keeps for a row; they start at 0."""
+from bagpipe_hpc.row_state import ROW_STATE
 
 
 @dataclass(frozen=True)
@@ -14,18 +12,25 @@ class RowRecord:
 
     Attributes:
         embedding_dim: weights D.
-        state_columns: numbers of optimizer state.
+        state_widths: numbers of each part of the optimizer's state.
         has_version: whether the step of the last update follows (`debug.verify_rows`).
     """
 
     embedding_dim: int
-    state_columns: int
+    state_widths: tuple[int, ...]
     has_version: bool
 
     @classmethod
     def of(cls, config: Config) -> "RowRecord":
         """The record that a configuration asks for."""
-        return cls(config.model.embedding_dim, len(STATE_COLUMNS[config.optimizer.rows]), config.debug.verify_rows)
+        width = config.model.embedding_dim
+        state = tuple(part.width(width) for part in ROW_STATE[config.optimizer.rows])
+        return cls(width, state, config.debug.verify_rows)
+
+    @property
+    def state_columns(self) -> int:
+        """Numbers of optimizer state."""
+        return sum(self.state_widths)
 
     @property
     def saved_width(self) -> int:

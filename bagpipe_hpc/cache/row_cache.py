@@ -1,7 +1,6 @@
 """Embedding rows on a trainer's device, addressed by slot.
 
-Legend: `N` rows of one call, `D` embedding width, `K` state columns, `W` = D + K (+ 1 where versions are kept) record
-width.
+Legend: `N` rows of one call, `M` look-ups, `D` embedding width, `W` numbers of a record.
 """
 
 import numpy as np
@@ -9,7 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bagpipe_hpc.kernels import reference
+from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.kernels.row_operations import RowOperations
+from bagpipe_hpc.row_record import RowRecord
+
+_MOST_SLOTS = int(np.iinfo(np.int32).max)
 
 
 class RowCache:
@@ -20,59 +23,60 @@ class RowCache:
 
     Args:
         slots: number of slots.
-        embedding_dim: width D.
-        state_columns: optimizer state columns K.
+        record: the numbers of a row. Versions are exact up to step 2**24.
+        operations: row operations on `device`.
         device: where the rows are.
-        keep_versions: store a version with every row; exact up to 2**24 steps.
+
+    Attributes:
+        weights: float32 `[slots, D]`.
+        state: the parts of the optimizer's state, each float32 `[slots, width]`.
+        operations: as given.
+        device: as given.
+
+    Raises:
+        CapacityError: plans cannot number as many slots.
     """
 
-    def __init__(
-        self, slots: int, embedding_dim: int, state_columns: int, device: torch.device, *, keep_versions: bool = False
-    ) -> None:
-        self._weights = torch.zeros(slots, embedding_dim, device=device)
-        self._state = torch.zeros(slots, state_columns, device=device)
-        self._versions = torch.zeros(slots, 1, device=device) if keep_versions else None
-
-    @property
-    def columns(self) -> list[Tensor]:
-        """The parts of a record in order, each `[slots, columns]`."""
-        parts = [self._weights, self._state]
-        return parts if self._versions is None else [*parts, self._versions]
+    def __init__(self, slots: int, record: RowRecord, operations: RowOperations, device: torch.device) -> None:
+        if slots > _MOST_SLOTS:
+            raise CapacityError(
+                f"{slots} rows in one cache are more than the {_MOST_SLOTS} that slots can number: set a smaller "
+                "cache.rows, lookahead.batches or train.batch_size (a one-rank run holds all tables: use more ranks)"
+            )
+        self.operations = operations
+        self.device = device
+        self.weights = torch.zeros(slots, record.embedding_dim, device=device)
+        self.state = [torch.zeros(slots, width, device=device) for width in record.state_widths]
+        self._versions = torch.zeros(slots, 1, device=device) if record.has_version else None
+        self._columns = [self.weights, *self.state, *([] if self._versions is None else [self._versions])]
 
     @property
     def bytes(self) -> int:
         """Memory of all slots."""
-        return sum(part.nbytes for part in self.columns)
+        return sum(part.nbytes for part in self._columns)
+
+    def look_up(self, slots: Tensor, positions: Tensor) -> Tensor:
+        """Weights of each look-up: int32 `[U]` and, into them, `[M]`, to float32 `[M, D]`."""
+        return self.operations.gather_look_ups(self.weights, slots, positions)
 
     def gather(self, slots: Tensor) -> Tensor:
-        """Weights of slots, which may repeat: int64 `[N]` to float32 `[N, D]`."""
-        return reference.gather(self._weights, slots)
+        """Weights of slots, which may repeat: int32 `[N]` to float32 `[N, D]`."""
+        return self.operations.gather(self.weights, slots)
 
     def gather_records(self, slots: Tensor) -> NDArray[np.float32]:
-        """Whole records for a write-back: distinct slots int64 `[N]` to float32 `[N, W]` on the host."""
-        return torch.cat([reference.gather(part, slots) for part in self.columns], dim=1).cpu().numpy()
+        """Whole records for a write-back: distinct slots int32 `[N]` to float32 `[N, W]` on the host."""
+        return self.operations.gather_records(self._columns, slots).cpu().numpy()
 
     def scatter(self, slots: Tensor, records: NDArray[np.float32]) -> None:
-        """Put fetched records into distinct slots: int64 `[N]`, float32 `[N, W]`."""
-        values = torch.from_numpy(records).to(self._weights.device)
-        widths = [part.shape[1] for part in self.columns]
-        for part, columns in zip(self.columns, torch.split(values, widths, dim=1), strict=True):
-            reference.scatter(part, slots, columns)
-
-    def apply_sgd(self, slots: Tensor, gradients: Tensor, lr: float) -> None:
-        """See `kernels.reference.apply_sgd`."""
-        reference.apply_sgd(self._weights, slots, gradients, lr)
-
-    def apply_rowwise_adagrad(self, slots: Tensor, gradients: Tensor, lr: float, eps: float) -> None:
-        """See `kernels.reference.apply_rowwise_adagrad`; the accumulator is the first state column."""
-        reference.apply_rowwise_adagrad(self._weights, self._state[:, :1], slots, gradients, lr, eps)
+        """Put fetched records into distinct slots: int32 `[N]`, float32 `[N, W]`."""
+        self.operations.scatter_records(self._columns, slots, torch.from_numpy(records).to(self.device))
 
     def versions(self, slots: Tensor) -> Tensor:
         """Versions of slots, int64 `[N]`; only where versions are kept."""
         assert self._versions is not None, "versions are kept with debug.verify_rows only"
-        return reference.gather(self._versions, slots)[:, 0].long()
+        return self.operations.gather(self._versions, slots)[:, 0].long()
 
     def set_version(self, slots: Tensor, step: int) -> None:
         """Note the step that updated slots; does nothing where versions are not kept."""
         if self._versions is not None:
-            self._versions[slots] = float(step)
+            self._versions[slots.long()] = float(step)

@@ -1,4 +1,4 @@
-"""Optimizers of embedding rows. The state that each keeps for a row is listed in `row_record.STATE_COLUMNS`."""
+"""Optimizers of embedding rows. The state that each keeps for a row is listed in `row_state.ROW_STATE`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,8 +13,15 @@ from bagpipe_hpc.config import OptimizerConfig
 class RowOptimizer(Protocol):
     """Updates rows from the sum of their gradients over the global batch."""
 
-    def apply(self, cache: RowCache, slots: Tensor, gradients: Tensor) -> None:
-        """Update distinct rows: `slots` int64 `[N]`, `gradients` float32 `[N, D]` of the global-batch mean loss."""
+    def apply(self, cache: RowCache, slots: Tensor, gradients: Tensor, step: int) -> None:
+        """Update distinct rows.
+
+        Args:
+            cache: the rows, with the optimizer's state.
+            slots: int32 `[N]`.
+            gradients: of the global-batch mean loss, float32 `[N, D]`.
+            step: number of the training step that they come from, from 1.
+        """
 
 
 @dataclass(frozen=True)
@@ -23,9 +30,9 @@ class SGD:
 
     lr: float
 
-    def apply(self, cache: RowCache, slots: Tensor, gradients: Tensor) -> None:
+    def apply(self, cache: RowCache, slots: Tensor, gradients: Tensor, step: int) -> None:  # noqa: ARG002
         """`w -= lr * g`."""
-        cache.apply_sgd(slots, gradients, self.lr)
+        cache.operations.apply_sgd(cache.weights, slots, gradients, self.lr)
 
 
 @dataclass(frozen=True)
@@ -35,14 +42,50 @@ class RowwiseAdagrad:
     lr: float
     eps: float
 
-    def apply(self, cache: RowCache, slots: Tensor, gradients: Tensor) -> None:
+    def apply(self, cache: RowCache, slots: Tensor, gradients: Tensor, step: int) -> None:  # noqa: ARG002
         """`a += mean(g * g); w -= lr * g / (sqrt(a) + eps)`."""
-        cache.apply_rowwise_adagrad(slots, gradients, self.lr, self.eps)
+        (accumulator,) = cache.state
+        cache.operations.apply_rowwise_adagrad(cache.weights, accumulator, slots, gradients, self.lr, self.eps)
+
+
+@dataclass(frozen=True)
+class Adagrad:
+    """Adagrad with an accumulator for each weight, as `torch.optim.Adagrad`."""
+
+    lr: float
+    eps: float
+
+    def apply(self, cache: RowCache, slots: Tensor, gradients: Tensor, step: int) -> None:  # noqa: ARG002
+        """`a += g * g; w -= lr * g / (sqrt(a) + eps)`."""
+        (accumulator,) = cache.state
+        cache.operations.apply_adagrad(cache.weights, accumulator, slots, gradients, self.lr, self.eps)
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam on the rows that a batch uses; the others keep their moments (as with `torch.optim.SparseAdam`).
+
+    The bias corrections follow the global step, so that a row needs no counter of its own.
+    """
+
+    lr: float
+    beta1: float
+    beta2: float
+    eps: float
+
+    def apply(self, cache: RowCache, slots: Tensor, gradients: Tensor, step: int) -> None:
+        """`m += (1 - beta1) * (g - m)`, `v` likewise of `g * g`; `w -= lr * m' / (sqrt(v') + eps)`, bias-corrected."""
+        first, second = cache.state
+        cache.operations.apply_adam(
+            cache.weights, first, second, slots, gradients, self.lr, self.beta1, self.beta2, self.eps, step
+        )
 
 
 _OPTIMIZERS: dict[str, Callable[[OptimizerConfig], RowOptimizer]] = {
     "sgd": lambda config: SGD(config.rows_lr),
     "rowwise_adagrad": lambda config: RowwiseAdagrad(config.rows_lr, config.rows_eps),
+    "adagrad": lambda config: Adagrad(config.rows_lr, config.rows_eps),
+    "adam": lambda config: Adam(config.rows_lr, *config.rows_betas, config.rows_eps),
 }
 
 

@@ -94,7 +94,6 @@ class Mover:
         self._is_closing = False
         self._drained = threading.Event()
         self._failure: BaseException | None = None
-        self._device = cache.columns[0].device
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
         self.counts = MoverCounts()
 
@@ -233,7 +232,7 @@ class Mover:
         self._fetch(plans)
         for shared, own in plans:
             dense, labels = self._reader.read(shared.batch)
-            self._ready.put(ReadyBatch(shared, own, dense.to(self._device), labels.to(self._device)))
+            self._ready.put(ReadyBatch(shared, own, dense.to(self._cache.device), labels.to(self._cache.device)))
         return True
 
     def is_admissible(self, plan: SharedPlan) -> bool:
@@ -249,4 +248,4 @@ class Mover:
             self.counts.rows_fetched += rows.size if self._segment.is_training else 0
 
     def _on_device(self, slots: np.ndarray) -> Tensor:
-        return torch.from_numpy(slots.astype(np.int64)).to(self._device)
+        return torch.from_numpy(slots).to(self._cache.device)

@@ -16,7 +16,7 @@ from bagpipe_hpc.batch_slices import slice_bounds
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.reference import sum_by_position
+from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.roles.checkpointing import checkpoint_manifest
 from bagpipe_hpc.roles.dense_step import forward_backward, predict
@@ -60,10 +60,10 @@ class Reference:
         self._device = device
         torch.set_num_threads(config.train.threads)
         self._width = config.model.embedding_dim
-        self._tables = RowCache(job.total_rows, self._width, job.record.state_columns, device)
+        self._tables = RowCache(job.total_rows, job.record, row_operations(config.kernels.backend, device), device)
         first_records = np.empty((job.total_rows, job.record.width), dtype=np.float32)
         fill_partition(first_records, job, job.partition(1), server=0)
-        self._tables.scatter(torch.arange(job.total_rows, device=device), first_records)
+        self._tables.scatter(self._all_slots(), first_records)
         self._row_optimizer = row_optimizer(config.optimizer)
         self._model = build_model(job, device)
         self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
@@ -92,20 +92,20 @@ class Reference:
         log_every = self._job.config.train.log_every_steps
         reported = self._stats.copy()
         for number, rows in enumerate(self._job.batches(segment)):
-            with self._stats.timed("total_s"):
-                self._step(number, rows)
             step = segment.first_step + number + 1
+            with self._stats.timed("total_s"):
+                self._step(number, rows, step)
             if step % log_every == 0 or number == segment.batches - 1:
                 interval = self._stats.since(reported)
                 reported = self._stats.copy()
                 record.progress(step, segment.epoch, interval, sum(self._loss_sums) / interval.steps)
                 self._loss_sums = [0.0] * self._slices
 
-    def _step(self, number: int, rows: np.ndarray) -> None:
-        """One batch: global rows int64 `[n, F]`."""
+    def _step(self, number: int, rows: np.ndarray, step: int) -> None:
+        """One batch: its number in the segment, global rows int64 `[n, F]`, number of the step in the run."""
         unique, inverse = np.unique(rows, return_inverse=True)
-        slots = torch.from_numpy(unique).to(self._device)
-        positions = torch.from_numpy(inverse.reshape(rows.shape)).to(self._device)
+        slots = self._on_device(unique)
+        positions = self._on_device(inverse.reshape(rows.shape))
         total = torch.zeros(unique.size, self._width, device=self._device)
         bounds = slice_bounds(len(rows), self._slices)
         self._dense_optimizer.zero_grad()
@@ -114,9 +114,9 @@ class Reference:
             dense, labels = (tensor.to(self._device) for tensor in reader.read(number))
             embeddings = self._look_up(slots, own)
             loss, gradients = forward_backward(self._model, dense, labels, embeddings, len(rows))
-            total += sum_by_position(gradients, own.reshape(-1), unique.size)
+            total += self._tables.operations.sum_by_position(gradients, own.reshape(-1), unique.size)
             self._loss_sums[part] += loss
-        self._row_optimizer.apply(self._tables, slots, total)
+        self._row_optimizer.apply(self._tables, slots, total, step)
         self._dense_optimizer.step()
         self._stats.steps += 1
         self._stats.samples += len(rows)
@@ -124,7 +124,14 @@ class Reference:
 
     def _look_up(self, slots: Tensor, positions: Tensor) -> Tensor:
         """Weights of every look-up, float32 `[n, F, D]`."""
-        return self._tables.gather(slots[positions.reshape(-1)]).view(*positions.shape, self._width)
+        return self._tables.look_up(slots, positions.reshape(-1)).view(*positions.shape, self._width)
+
+    def _on_device(self, rows: np.ndarray) -> Tensor:
+        """Rows as slots, int32."""
+        return torch.from_numpy(rows.astype(np.int32)).to(self._device)
+
+    def _all_slots(self) -> Tensor:
+        return torch.arange(self._job.total_rows, dtype=torch.int32, device=self._device)
 
     def _evaluate(self, segment: Segment, record: RunRecord) -> None:
         start = time.perf_counter()
@@ -132,7 +139,7 @@ class Reference:
         for number, rows in enumerate(self._job.batches(segment)):
             bounds = slice_bounds(len(rows), self._slices)
             for part, reader in enumerate(self._readers):
-                own = torch.from_numpy(rows[bounds[part] : bounds[part + 1]]).to(self._device)
+                own = self._on_device(rows[bounds[part] : bounds[part + 1]])
                 dense, own_labels = reader.read(number)
                 embeddings = self._tables.gather(own.reshape(-1)).view(*own.shape, self._width)
                 logits.append(predict(self._model, dense.to(self._device), embeddings).cpu().numpy())
@@ -144,7 +151,7 @@ class Reference:
         """Write the checkpoint; the records are copied once in memory."""
         start = time.perf_counter()
         writer = CheckpointWriter(Path(self._job.config.train.output), segment.last_step)
-        records = self._tables.gather_records(torch.arange(self._job.total_rows, device=self._device))
+        records = self._tables.gather_records(self._all_slots())
         infos = [
             writer.write_rows(0, self._job.partition(1), records, self._width),
             writer.write_dense(self._model.state_dict(), self._dense_optimizer.state_dict()),

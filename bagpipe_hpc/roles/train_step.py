@@ -19,7 +19,6 @@ from bagpipe_hpc.batch_plan import SharedPlan, TrainerPlan
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import RowOptimizer
 from bagpipe_hpc.errors import ConsistencyError
-from bagpipe_hpc.kernels.reference import sum_by_position
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.mpi.row_reduction import PendingSum, RowReducer
 from bagpipe_hpc.roles.dense_step import forward_backward, predict
@@ -74,7 +73,6 @@ class TrainStep:
         self._look_ups = look_ups
         self._trace = trace
         self._verify = verify
-        self._device = cache.columns[0].device
         self._delayed: DelayedUpdate | None = None
         self.stats = StepStats()
 
@@ -93,7 +91,7 @@ class TrainStep:
         if self._delayed is not None:
             self._delayed.gradients.advance()
         with self._trace.span("sum row gradients", rows=slots.numel()):
-            sums = sum_by_position(gradients, positions, slots.numel())
+            sums = self._cache.operations.sum_by_position(gradients, positions, slots.numel())
         now, reduced = shared.now_slots.size, shared.now_slots.size + shared.later_slots.size
         with self._waiting("reduce now", now):
             total = self._reducer.start(_host(sums[:now])).wait(f"the rows that batch {shared.batch + 1} needs")
@@ -132,11 +130,11 @@ class TrainStep:
     def _look_up(self, slots: Tensor, positions: Tensor) -> Tensor:
         """Weights of every look-up of the slice, float32 `[n, F, D]`; n may be 0."""
         features, width = self._look_ups
-        return self._cache.gather(slots[positions]).view(positions.numel() // features, features, width)
+        return self._cache.look_up(slots, positions).view(positions.numel() // features, features, width)
 
     def _update(self, slots: Tensor, gradients: Tensor, step: int) -> None:
         with self._trace.span("update rows", rows=slots.numel()):
-            self._optimizer.apply(self._cache, slots, gradients)
+            self._optimizer.apply(self._cache, slots, gradients, step)
             self._cache.set_version(slots, step)
 
     @contextmanager
@@ -146,14 +144,14 @@ class TrainStep:
             yield
 
     def _slots(self, shared: SharedPlan, own: TrainerPlan) -> Tensor:
-        """Now, later and private slots in this order, int64 `[U]`."""
+        """Now, later and private slots in this order, int32 `[U]`."""
         return self._on_device(np.concatenate((shared.now_slots, shared.later_slots, own.private_slots)))
 
     def _on_device(self, numbers: NDArray[np.int32]) -> Tensor:
-        return torch.from_numpy(numbers.astype(np.int64)).to(self._device)
+        return torch.from_numpy(numbers).to(self._cache.device)
 
     def _from_host(self, values: NDArray[np.float32]) -> Tensor:
-        return torch.from_numpy(values).to(self._device)
+        return torch.from_numpy(values).to(self._cache.device)
 
     def _check_versions(self, slots: Tensor, shared: SharedPlan, own: TrainerPlan) -> None:
         """Compare the rows' versions with the plan's.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
+from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on_gpu, start_horovod, stop_horovod
 from bagpipe_hpc.mpi.communicators import Communicators
@@ -94,13 +95,7 @@ class Trainer:
         self._fill_timeout_s = fill_timeout_s
         self._trace = trace
         device = trainer_device(job, comms)
-        cache = RowCache(
-            need.total_rows,
-            job.record.embedding_dim,
-            job.record.state_columns,
-            device,
-            keep_versions=job.record.has_version,
-        )
+        cache = RowCache(need.total_rows, job.record, row_operations(config.kernels.backend, device), device)
         log.info(
             "cache of %d rows (%d shared, %d private), %.1f MB on %s",
             need.total_rows,

@@ -124,6 +124,9 @@ def test_a_table_is_overridden_as_a_whole(tmp_path: Path) -> None:
         ("[train]\ntimeout_s = inf", ["train.timeout_s = inf", "finite number"]),
         ("[train]\ntimeout_s = true", ["train.timeout_s = True", "finite number"]),
         ("[optimizer]\nrows_lr = nan", ["optimizer.rows_lr = nan", "finite number"]),
+        ("[optimizer]\nrows_betas = [0.9]", ["optimizer.rows_betas = [0.9]", "two finite numbers"]),
+        ("[optimizer]\nrows_betas = [0.9, true]", ["optimizer.rows_betas = [0.9, True]", "two finite numbers"]),
+        ("[optimizer]\nrows_betas = [0, 1]", ["optimizer.rows_betas = [0.0, 1.0]", "from 0 to below 1"]),
         ("[data]\npath = 5", ["data.path = 5", "string in quotes"]),
         ("[model]\ntop_mlp = 5", ["model.top_mlp = 5", "list of whole numbers"]),
         ("[model]\ntop_mlp = [5, true]", ["model.top_mlp = [5, True]", "list of whole numbers"]),
@@ -196,6 +199,7 @@ words = st.text(st.characters(exclude_categories=["Cs"]))
 counts = st.integers(0, 2**63 - 1)
 positives = st.integers(1, 2**63 - 1)
 rates = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+decays = st.floats(min_value=0, max_value=1, exclude_max=True)
 widths = st.lists(positives, max_size=4).map(tuple)
 scalars = (
     st.booleans() | st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | words
@@ -222,6 +226,7 @@ configs = st.builds(
         st.sampled_from(ROW_OPTIMIZERS),
         rates,
         rates,
+        st.tuples(decays, decays),
         words,
         rates,
         st.dictionaries(words, options, max_size=3),

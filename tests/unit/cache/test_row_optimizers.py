@@ -3,14 +3,19 @@
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
+from bagpipe_hpc.cache import row_optimizers
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
-from bagpipe_hpc.config import ROW_OPTIMIZERS, OptimizerConfig
-from bagpipe_hpc.row_record import STATE_COLUMNS
+from bagpipe_hpc.config import ROW_OPTIMIZERS, Config, ModelConfig, OptimizerConfig
+from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.row_record import RowRecord
 
 ROWS, WIDTH, STEPS = 6, 5, 20
 CPU = torch.device("cpu")
+
+each_optimizer = pytest.mark.parametrize("name", ROW_OPTIMIZERS)
 
 
 def first_weights() -> np.ndarray:
@@ -22,10 +27,6 @@ def gradients() -> np.ndarray:
     return np.random.default_rng(1).standard_normal((STEPS, ROWS, WIDTH))
 
 
-def plain_sgd(config: OptimizerConfig) -> np.ndarray:
-    return first_weights() - config.rows_lr * gradients().sum(0)
-
-
 def plain_rowwise_adagrad(config: OptimizerConfig) -> np.ndarray:
     weights, accumulator = first_weights(), np.zeros((ROWS, 1))
     for gradient in gradients():
@@ -34,43 +35,83 @@ def plain_rowwise_adagrad(config: OptimizerConfig) -> np.ndarray:
     return weights
 
 
-PLAIN = {"sgd": plain_sgd, "rowwise_adagrad": plain_rowwise_adagrad}
+def plain_torch(optimizer: torch.optim.Optimizer, weights: torch.nn.Parameter) -> np.ndarray:
+    """What an optimizer of torch makes of the same gradients."""
+    for gradient in torch.from_numpy(gradients()):
+        weights.grad = gradient
+        optimizer.step()
+    return weights.detach().numpy()
 
 
-def new_cache(state_columns: int, slots: int = ROWS) -> RowCache:
-    cache = RowCache(slots, WIDTH, state_columns, CPU)
-    records = np.zeros((ROWS, WIDTH + state_columns), dtype=np.float32)
+def expected_weights(config: OptimizerConfig) -> np.ndarray:
+    """In float64, from torch where it has the optimizer."""
+    weights = torch.nn.Parameter(torch.from_numpy(first_weights()))
+    lr, eps = config.rows_lr, config.rows_eps
+    match config.rows:
+        case "sgd":
+            return plain_torch(torch.optim.SGD([weights], lr=lr), weights)
+        case "adagrad":
+            return plain_torch(torch.optim.Adagrad([weights], lr=lr, eps=eps), weights)
+        case "adam":
+            return plain_torch(torch.optim.Adam([weights], lr=lr, betas=config.rows_betas, eps=eps), weights)
+    return plain_rowwise_adagrad(config)
+
+
+def new_cache(name: str, slots: int = ROWS) -> RowCache:
+    record = RowRecord.of(Config(model=ModelConfig(embedding_dim=WIDTH), optimizer=OptimizerConfig(rows=name)))
+    cache = RowCache(slots, record, row_operations("auto", CPU), CPU)
+    records = np.zeros((ROWS, record.width), dtype=np.float32)
     records[:, :WIDTH] = first_weights()
-    cache.scatter(torch.arange(ROWS), records)
+    cache.scatter(all_slots(), records)
     return cache
 
 
-@pytest.mark.parametrize("name", ROW_OPTIMIZERS)
+def all_slots() -> Tensor:
+    return torch.arange(ROWS, dtype=torch.int32)
+
+
+@each_optimizer
 def test_many_steps_follow_the_formula(name: str) -> None:
-    config = OptimizerConfig(rows=name, rows_lr=0.1, rows_eps=1e-3)
-    optimizer = row_optimizer(config)
-    cache = new_cache(len(STATE_COLUMNS[name]))
-    for gradient in gradients():
-        optimizer.apply(cache, torch.arange(ROWS), torch.from_numpy(gradient).float())
-    np.testing.assert_allclose(cache.gather(torch.arange(ROWS)).numpy(), PLAIN[name](config), rtol=1e-4, atol=1e-5)
+    config = OptimizerConfig(rows=name, rows_lr=0.1, rows_eps=1e-3, rows_betas=(0.8, 0.95))
+    optimizer, cache = row_optimizer(config), new_cache(name)
+    for step, gradient in enumerate(gradients(), 1):
+        optimizer.apply(cache, all_slots(), torch.from_numpy(gradient).float(), step)
+    np.testing.assert_allclose(cache.gather(all_slots()).numpy(), expected_weights(config), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ROW_OPTIMIZERS)
+@each_optimizer
+def test_an_update_leaves_other_slots_alone(name: str) -> None:
+    cache = new_cache(name)
+    before = cache.gather_records(all_slots())
+    row_optimizer(OptimizerConfig(rows=name)).apply(cache, all_slots()[[1, 4]], torch.ones(2, WIDTH), 1)
+    changed = (cache.gather_records(all_slots()) != before).all(1)
+    assert changed.tolist() == [False, True, False, False, True, False]
+
+
+@each_optimizer
 def test_a_rows_state_travels_in_its_record(name: str) -> None:
     """Moving the rows to other slots of another cache before every step changes no bit."""
     optimizer = row_optimizer(OptimizerConfig(rows=name))
-    staying = new_cache(len(STATE_COLUMNS[name]))
-    moving, slots = new_cache(len(STATE_COLUMNS[name])), torch.arange(ROWS)
-    for gradient in torch.from_numpy(gradients()).float():
-        optimizer.apply(staying, torch.arange(ROWS), gradient)
+    staying, moving, slots = new_cache(name), new_cache(name), all_slots()
+    for step, gradient in enumerate(torch.from_numpy(gradients()).float(), 1):
+        optimizer.apply(staying, all_slots(), gradient, step)
         records = moving.gather_records(slots)
-        moving, slots = new_cache(len(STATE_COLUMNS[name]), slots=2 * ROWS), (slots * 5 + 7) % (2 * ROWS)
+        moving, slots = new_cache(name, slots=2 * ROWS), (slots * 5 + 7) % (2 * ROWS)
         moving.scatter(slots, records)
-        optimizer.apply(moving, slots, gradient)
-    np.testing.assert_array_equal(moving.gather_records(slots), staying.gather_records(torch.arange(ROWS)))
+        optimizer.apply(moving, slots, gradient, step)
+    np.testing.assert_array_equal(moving.gather_records(slots), staying.gather_records(all_slots()))
+
+
+def test_every_optimizer_of_the_configuration_has_its_arithmetic() -> None:
+    assert tuple(row_optimizers._OPTIMIZERS) == ROW_OPTIMIZERS
 
 
 def test_the_settings_reach_the_optimizer() -> None:
-    assert row_optimizer(OptimizerConfig(rows="sgd", rows_lr=0.25)).lr == 0.25
-    adagrad = row_optimizer(OptimizerConfig(rows="rowwise_adagrad", rows_lr=0.25, rows_eps=0.5))
-    assert (adagrad.lr, adagrad.eps) == (0.25, 0.5)
+    settings = {"rows_lr": 0.25, "rows_eps": 0.5, "rows_betas": (0.75, 0.875)}
+    found = {name: vars(row_optimizer(OptimizerConfig(rows=name, **settings))) for name in ROW_OPTIMIZERS}
+    assert found == {
+        "sgd": {"lr": 0.25},
+        "rowwise_adagrad": {"lr": 0.25, "eps": 0.5},
+        "adagrad": {"lr": 0.25, "eps": 0.5},
+        "adam": {"lr": 0.25, "beta1": 0.75, "beta2": 0.875, "eps": 0.5},
+    }

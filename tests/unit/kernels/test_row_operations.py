@@ -1,0 +1,249 @@
+"""Row operations equal plain loops to the last bit, and a row's result does not depend on where it stands."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bagpipe_hpc.kernels.reference import ReferenceRowOperations, adam_factors, fold_columns
+from bagpipe_hpc.kernels.row_operations import RowOperations
+
+LR, EPS, BETA1, BETA2 = 0.005, 1e-8, 0.9, 0.999
+ROWS = 12
+F32 = np.float32
+
+Floats = NDArray[np.float32]
+
+implementations = pytest.mark.parametrize("operations", [ReferenceRowOperations()], ids=["reference"])
+
+
+def numbers(seed: int, *shape: int) -> Floats:
+    """Float32 numbers of both signs over twelve orders of magnitude, so that any other order of a sum shows."""
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal(shape) * 10.0 ** rng.uniform(-6, 6, shape)).astype(F32)
+
+
+def some_slots(seed: int, count: int) -> NDArray[np.int32]:
+    """Distinct slots of a table of `ROWS` rows."""
+    return np.random.default_rng(seed).permutation(ROWS)[:count].astype(np.int32)
+
+
+def rounded_fold(values: Floats) -> np.float32:
+    """`fold_columns` of one row: halves, each sum rounded to float32."""
+    while len(values) > 1:
+        half = (len(values) + 1) // 2
+        values = np.asarray(
+            [F32(a + b) for a, b in zip(values, values[half:], strict=False)] + [*values[len(values) - half : half]],
+            dtype=F32,
+        )
+    return values[0]
+
+
+@implementations
+def test_gather_copies_rows(operations: RowOperations) -> None:
+    table = torch.from_numpy(numbers(1, 6, 3))
+    copied = operations.gather(table, torch.tensor([4, 0, 4], dtype=torch.int32))
+    assert torch.equal(copied, torch.stack([table[4], table[0], table[4]]))
+    copied.zero_()
+    assert table[4].any()
+
+
+@implementations
+@given(st.integers(0, 2**32), st.integers(0, 60), st.integers(1, ROWS), st.integers(1, 20))
+def test_look_ups_read_the_row_of_their_position(
+    operations: RowOperations, seed: int, look_ups: int, count: int, width: int
+) -> None:
+    table, slots = numbers(seed, ROWS, width), some_slots(seed, count)
+    positions = np.random.default_rng(seed).integers(0, count, look_ups, dtype=np.int32)
+    found = operations.gather_look_ups(*map(torch.from_numpy, (table, slots, positions)))
+    np.testing.assert_array_equal(found.numpy(), table[slots[positions]])
+
+
+@implementations
+@given(st.integers(0, 2**32), st.integers(0, ROWS), st.lists(st.integers(1, 20), min_size=1, max_size=4), st.booleans())
+def test_records_are_the_columns_side_by_side(
+    operations: RowOperations, seed: int, count: int, widths: list[int], is_wide: bool
+) -> None:
+    if is_wide:
+        widths = [48, *widths]
+    tables, slots = [numbers(seed + part, ROWS, width) for part, width in enumerate(widths)], some_slots(seed, count)
+    columns = [torch.from_numpy(table.copy()) for table in tables]
+    together = np.concatenate(tables, axis=1)
+    records = operations.gather_records(columns, torch.from_numpy(slots))
+    assert records.is_contiguous()
+    np.testing.assert_array_equal(records.numpy(), together[slots])
+    together[slots] = numbers(seed + 9, count, sum(widths))
+    operations.scatter_records(columns, torch.from_numpy(slots), torch.from_numpy(together[slots]))
+    np.testing.assert_array_equal(np.concatenate([part.numpy() for part in columns], axis=1), together)
+
+
+@implementations
+@given(st.integers(0, 2**32), st.integers(0, 60), st.integers(1, 8), st.integers(1, 9))
+def test_sums_run_from_left_to_right(
+    operations: RowOperations, seed: int, look_ups: int, count: int, width: int
+) -> None:
+    gradients = numbers(seed, look_ups, width)
+    positions = np.random.default_rng(seed).integers(0, count, look_ups, dtype=np.int32)
+    expected = np.zeros((count, width), dtype=F32)
+    for position, gradient in zip(positions, gradients, strict=True):
+        for column in range(width):
+            expected[position, column] = F32(expected[position, column] + gradient[column])
+    found = operations.sum_by_position(torch.from_numpy(gradients), torch.from_numpy(positions), count)
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 70))
+def test_columns_are_folded_by_halves(seed: int, rows: int, width: int) -> None:
+    values = numbers(seed, rows, width)
+    found = fold_columns(torch.from_numpy(values))
+    np.testing.assert_array_equal(found.numpy(), np.asarray([[rounded_fold(row)] for row in values]))
+    np.testing.assert_allclose(
+        found.numpy()[:, 0], values.astype(np.float64).sum(1), rtol=0, atol=1e-6 * np.abs(values).sum()
+    )
+
+
+def test_folding_leaves_its_input_alone() -> None:
+    values = torch.from_numpy(numbers(1, 3, 5))
+    before = values.clone()
+    fold_columns(values)
+    assert torch.equal(values, before)
+
+
+def plain_sgd(weights: Floats, gradient: Floats) -> None:
+    """One row, in place; every assignment and operator of these formulas rounds to float32."""
+    weights -= gradient * F32(LR)
+
+
+def plain_rowwise_adagrad(weights: Floats, accumulator: Floats, gradient: Floats) -> None:
+    accumulator += rounded_fold(gradient * gradient) / F32(len(gradient))
+    weights -= gradient / (np.sqrt(accumulator) + F32(EPS)) * F32(LR)
+
+
+def plain_adagrad(weights: Floats, accumulator: Floats, gradient: Floats) -> None:
+    accumulator += gradient * gradient
+    weights -= gradient / (np.sqrt(accumulator) + F32(EPS)) * F32(LR)
+
+
+def plain_adam(weights: Floats, first: Floats, second: Floats, gradient: Floats) -> None:
+    step_size, root_scale = map(F32, adam_factors(LR, BETA1, BETA2, step=7))
+    first[:] = first * F32(BETA1) + gradient * F32(1 - BETA1)
+    second[:] = second * F32(BETA2) + gradient * gradient * F32(1 - BETA2)
+    weights -= first / (np.sqrt(second) * root_scale + F32(EPS)) * step_size
+
+
+def apply_sgd(operations: RowOperations, *tensors: Tensor) -> None:
+    operations.apply_sgd(*tensors, LR)
+
+
+def apply_rowwise_adagrad(operations: RowOperations, *tensors: Tensor) -> None:
+    operations.apply_rowwise_adagrad(*tensors, LR, EPS)
+
+
+def apply_adagrad(operations: RowOperations, *tensors: Tensor) -> None:
+    operations.apply_adagrad(*tensors, LR, EPS)
+
+
+def apply_adam(operations: RowOperations, *tensors: Tensor) -> None:
+    operations.apply_adam(*tensors, LR, BETA1, BETA2, EPS, step=7)
+
+
+UPDATES: dict[str, tuple[Callable[..., None], Callable[..., None], Callable[[int], list[int]]]] = {
+    "sgd": (apply_sgd, plain_sgd, lambda _: []),
+    "rowwise_adagrad": (apply_rowwise_adagrad, plain_rowwise_adagrad, lambda _: [1]),
+    "adagrad": (apply_adagrad, plain_adagrad, lambda width: [width]),
+    "adam": (apply_adam, plain_adam, lambda width: [width, width]),
+}
+"""For each update: how it is called, its formula for one row, and the widths of its state."""
+
+updates = pytest.mark.parametrize("update", UPDATES)
+
+
+def tables_of(update: str, seed: int, width: int) -> list[Floats]:
+    """Weights and state of `ROWS` rows; the state is not negative."""
+    state = [np.abs(numbers(seed + part, ROWS, columns)) for part, columns in enumerate(UPDATES[update][2](width), 1)]
+    return [numbers(seed, ROWS, width), *state]
+
+
+@updates
+@implementations
+@given(st.integers(0, 2**32), st.integers(0, ROWS), st.one_of(st.integers(1, 20), st.sampled_from((48, 64, 100))))
+def test_an_update_is_its_formula(operations: RowOperations, update: str, seed: int, rows: int, width: int) -> None:
+    """On the named rows; the others stay."""
+    apply, formula, _ = UPDATES[update]
+    tables, gradients, slots = tables_of(update, seed, width), numbers(seed + 9, rows, width), some_slots(seed, rows)
+    tensors = [torch.from_numpy(table.copy()) for table in tables]
+    apply(operations, *tensors, torch.from_numpy(slots), torch.from_numpy(gradients))
+    for slot, gradient in zip(slots, gradients, strict=True):
+        formula(*(table[slot] for table in tables), gradient)
+    for tensor, table in zip(tensors, tables, strict=True):
+        np.testing.assert_array_equal(tensor.numpy(), table)
+
+
+@updates
+@implementations
+def test_a_gradient_of_zero_is_no_step(operations: RowOperations, update: str) -> None:
+    """On a state of 0 it is divided by eps, not by 0."""
+    weights, *state = [torch.ones(2, 4), *(torch.zeros(2, columns) for columns in UPDATES[update][2](4))]
+    UPDATES[update][0](operations, weights, *state, torch.tensor([0], dtype=torch.int32), torch.zeros(1, 4))
+    assert torch.equal(weights, torch.ones(2, 4))
+    assert not any(part.any() for part in state)
+
+
+def summed_twice(operations: RowOperations, seed: int, width: int, chosen: NDArray[np.int32]) -> Tensor:
+    """Two gradients for each chosen row, apart from each other."""
+    gradients = np.concatenate([numbers(seed + part, ROWS, width)[chosen] for part in (0, 1)])
+    places = np.tile(np.arange(len(chosen), dtype=np.int32), 2)
+    return operations.sum_by_position(torch.from_numpy(gradients), torch.from_numpy(places), len(chosen))
+
+
+def updated(update: str) -> Callable[[RowOperations, int, int, NDArray[np.int32]], Tensor]:
+    """Weights and state of the chosen rows after an update of them, in a table where they stand first."""
+
+    def run(operations: RowOperations, seed: int, width: int, chosen: NDArray[np.int32]) -> Tensor:
+        tensors = [torch.from_numpy(table[chosen]) for table in tables_of(update, seed, width)]
+        gradients = torch.from_numpy(numbers(seed + 9, ROWS, width)[chosen])
+        UPDATES[update][0](operations, *tensors, torch.arange(len(chosen), dtype=torch.int32), gradients)
+        return torch.cat(tensors, 1)
+
+    return run
+
+
+PLACED: dict[str, Any] = {"sum": summed_twice} | {name: updated(name) for name in UPDATES}
+
+
+@pytest.mark.parametrize("operation", PLACED)
+@implementations
+@settings(max_examples=30)
+@given(st.integers(0, 2**32), st.integers(1, 70), st.lists(st.integers(0, ROWS - 1), min_size=1, unique=True))
+def test_a_rows_result_does_not_depend_on_its_place(
+    operations: RowOperations, operation: str, seed: int, width: int, chosen: list[int]
+) -> None:
+    """Vectorised code treats the ends of an array differently; here that must not show, not even in the last bit."""
+    run = PLACED[operation]
+    together = run(operations, seed, width, np.arange(ROWS, dtype=np.int32))
+    apart = run(operations, seed, width, np.asarray(chosen, dtype=np.int32))
+    assert torch.equal(apart, together[chosen])
+
+
+@implementations
+@pytest.mark.parametrize("width", [1, 16])
+def test_no_rows_are_no_work(operations: RowOperations, width: int) -> None:
+    nothing, no_rows = torch.empty(0, width), torch.empty(0, dtype=torch.int32)
+    table, state = torch.ones(3, width), torch.ones(3, 1)
+    operations.scatter_records([table, state], no_rows, torch.empty(0, width + 1))
+    for update, (apply, _, state_widths) in UPDATES.items():
+        tables = [torch.ones(3, columns) for columns in (width, *state_widths(width))]
+        apply(operations, *tables, no_rows, nothing)
+        assert all(part.eq(1).all() for part in tables), update
+    assert torch.equal(table, torch.ones(3, width))
+    assert torch.equal(state, torch.ones(3, 1))
+    assert operations.gather(table, no_rows).shape == (0, width)
+    assert operations.gather_look_ups(table, no_rows, no_rows).shape == (0, width)
+    assert operations.gather_records([table, state], no_rows).shape == (0, width + 1)
+    assert torch.equal(operations.sum_by_position(nothing, no_rows, 2), torch.zeros(2, width))
