@@ -13,6 +13,7 @@ from bagpipe_hpc.row_state import ROW_STATE
 ROW_OPTIMIZERS = tuple(ROW_STATE)
 DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("auto", "native", "reference")
+LINEAR_LAYERS = ("auto", "onednn", "torch")
 VERIFY_LEVELS = ("full", "quick")
 
 
@@ -204,11 +205,15 @@ class KernelsConfig:
 
     backend: str = "auto"
     """`native` (C++, CUDA), `reference` (NumPy and torch, same results), or `auto` for native where it was built."""
+    linear: str = "auto"
+    """What multiplies the matrices of linear layers: `onednn`, `torch` (its BLAS; the GPU's on a GPU), or `auto` for
+    oneDNN on x86 CPUs and torch elsewhere."""
     planner_threads: int = 1
     """Threads of the oracle's native planner, which share out the tables."""
 
     def __post_init__(self) -> None:
         _require(self.backend in BACKENDS, "kernels.backend", self.backend, f"use one of {', '.join(BACKENDS)}")
+        _require(self.linear in LINEAR_LAYERS, "kernels.linear", self.linear, f"use one of {', '.join(LINEAR_LAYERS)}")
         _require(self.planner_threads >= 1, "kernels.planner_threads", self.planner_threads, "use 1 or more threads")
 
 

@@ -1,5 +1,6 @@
 """The optimizer of the dense weights: a class of `torch.optim`, by name."""
 
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -25,6 +26,9 @@ def known_optimizers() -> list[str]:
 def dense_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
     """The optimizer that `optimizer.dense`, `dense_lr` and `dense_options` describe.
 
+    On the CPU it is torch's fused version where there is one and the options do not choose another: one pass over the
+    weights instead of one for each operation, less than half of the time.
+
     Raises:
         ConfigError: torch has no such optimizer, it cannot be used here, or it does not take the options.
     """
@@ -32,10 +36,19 @@ def dense_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter])
         names = ", ".join(known_optimizers())
         raise ConfigError(f"optimizer.dense = {config.dense!r}: not an optimizer for this; use one of {names}")
     kind: Any = getattr(torch.optim, config.dense)
+    weights = list(parameters)
+    options = dict(config.dense_options)
+    if _can_be_fused(kind, options) and all(weight.device.type == "cpu" for weight in weights):
+        options["fused"] = True
     try:
-        optimizer: torch.optim.Optimizer = kind(parameters, lr=config.dense_lr, **config.dense_options)
+        optimizer: torch.optim.Optimizer = kind(weights, lr=config.dense_lr, **options)
         return optimizer
     except (TypeError, ValueError) as error:
         raise ConfigError(
             f"optimizer.dense_options = {config.dense_options!r}: {config.dense} says: {error}"
         ) from error
+
+
+def _can_be_fused(kind: Any, options: dict[str, Any]) -> bool:
+    """Whether the class has a fused version that the options do not rule out."""
+    return "fused" in inspect.signature(kind).parameters and not {"fused", "foreach", "differentiable"} & set(options)

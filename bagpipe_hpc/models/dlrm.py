@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bagpipe_hpc.config import ModelConfig
+from bagpipe_hpc.models.linear import LinearLayer, torch_linear
 
 
 class DLRM(nn.Module):
@@ -20,16 +21,24 @@ class DLRM(nn.Module):
         dense_features: number N.
         sparse_features: number F.
         seed: of the first weights, which are drawn on the CPU and so are the same on every device and trainer.
+        linear: computes the layers of the MLPs.
     """
 
-    def __init__(self, config: ModelConfig, dense_features: int, sparse_features: int, seed: int) -> None:
+    def __init__(
+        self,
+        config: ModelConfig,
+        dense_features: int,
+        sparse_features: int,
+        seed: int,
+        linear: LinearLayer = torch_linear,
+    ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
         vectors = sparse_features + 1
         interactions = vectors * (vectors - 1) // 2
         width = config.embedding_dim
-        self.bottom = _mlp([dense_features, *config.bottom_mlp, width], generator, last_is_linear=False)
-        self.top = _mlp([width + interactions, *config.top_mlp, 1], generator, last_is_linear=True)
+        self.bottom = _mlp([dense_features, *config.bottom_mlp, width], generator, linear, last_is_linear=False)
+        self.top = _mlp([width + interactions, *config.top_mlp, 1], generator, linear, last_is_linear=True)
         first, second = torch.tril_indices(vectors, vectors, offset=-1)
         self.register_buffer("pair_index", first * vectors + second, persistent=False)
 
@@ -51,16 +60,31 @@ class DLRM(nn.Module):
         return logits.squeeze(1)
 
 
-def _mlp(widths: list[int], generator: torch.Generator, *, last_is_linear: bool) -> nn.Sequential:
-    """Linear layers with ReLU between, first weights as in the published DLRM: normal, scaled by fan-in and fan-out."""
+class MLP(nn.Sequential):
+    """Linear layers with ReLU between, computed by `linear`; its modules are those that hold and name the weights."""
+
+    def __init__(self, layers: list[nn.Module], linear: LinearLayer) -> None:
+        super().__init__(*layers)
+        self._linear = linear
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """`[B, inputs of the first layer]` to `[B, outputs of the last one]`."""
+        for layer, following in pairwise([*self, None]):
+            if isinstance(layer, nn.Linear):
+                inputs = self._linear(inputs, layer.weight, layer.bias, isinstance(following, nn.ReLU))
+        return inputs
+
+
+def _mlp(widths: list[int], generator: torch.Generator, linear: LinearLayer, *, last_is_linear: bool) -> MLP:
+    """An MLP with the first weights of the published DLRM: normal, scaled by fan-in and fan-out."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
-        linear = nn.Linear(inputs, outputs)
+        layer = nn.Linear(inputs, outputs)
         with torch.no_grad():
-            linear.weight.normal_(0.0, math.sqrt(2.0 / (inputs + outputs)), generator=generator)
-            linear.bias.normal_(0.0, math.sqrt(1.0 / outputs), generator=generator)
-        layers += [linear, nn.ReLU()]
-    return nn.Sequential(*(layers[:-1] if last_is_linear else layers))
+            layer.weight.normal_(0.0, math.sqrt(2.0 / (inputs + outputs)), generator=generator)
+            layer.bias.normal_(0.0, math.sqrt(1.0 / outputs), generator=generator)
+        layers += [layer, nn.ReLU()]
+    return MLP(layers[:-1] if last_is_linear else layers, linear)
 
 
 def click_loss(logits: Tensor, labels: Tensor, batch_samples: int) -> Tensor:

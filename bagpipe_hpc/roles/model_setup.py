@@ -1,11 +1,16 @@
 """Device and dense model of a rank that computes."""
 
+import logging
+
 import torch
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dlrm import DLRM
+from bagpipe_hpc.models.linear import choose_linear, onednn_linear
 from bagpipe_hpc.roles.job import Job
+
+log = logging.getLogger(__name__)
 
 
 def choose_device(name: str, host_rank: int = 0, *, reduces_on_gpu: bool = True) -> torch.device:
@@ -40,10 +45,14 @@ def check_model_settings(job: Job, device: torch.device) -> None:
     """
     if job.config.train.deterministic and device.type == "cuda":
         raise ConfigError("train.deterministic = true: sums on a GPU have no fixed order yet; set train.device=cpu")
+    choose_linear(job.config.kernels.linear, device)
     dense_optimizer(job.config.optimizer, [torch.nn.Parameter(torch.zeros(1))])
 
 
 def build_model(job: Job, device: torch.device) -> DLRM:
     """The dense half with its first weights, which depend on the seed alone."""
     tables = len(job.manifest.tables)
-    return DLRM(job.config.model, job.manifest.dense_features, tables, job.config.train.seed).to(device)
+    setting = job.config.kernels.linear
+    linear = choose_linear(setting, device)
+    log.info("linear layers: %s (kernels.linear = %s)", "oneDNN" if linear is onednn_linear else "torch", setting)
+    return DLRM(job.config.model, job.manifest.dense_features, tables, job.config.train.seed, linear).to(device)

@@ -38,8 +38,21 @@ def test_it_steps_as_torchs_does(name: str, options: dict[str, Any]) -> None:
         for weights, optimizer in zip((ours, theirs), optimizers, strict=True):
             weights.grad = weights.detach() * (step + 1)
             optimizer.step()
-    assert torch.equal(ours, theirs)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
     assert not torch.equal(ours, parameter())
+
+
+def is_fused(name: str, **options: Any) -> bool:
+    optimizer = dense_optimizer(OptimizerConfig(dense=name, dense_options=options), [parameter()])
+    return bool(optimizer.param_groups[0].get("fused"))
+
+
+def test_on_the_cpu_it_is_fused_unless_the_options_choose_otherwise() -> None:
+    assert all(is_fused(name) for name in ("SGD", "Adagrad", "Adam", "AdamW"))
+    assert not is_fused("RMSprop")
+    assert not is_fused("SGD", fused=False)
+    assert not is_fused("Adam", foreach=True)
+    assert not is_fused("Adam", differentiable=True)
 
 
 @pytest.mark.parametrize("name", ["Adagrat", "adam", "LBFGS", "SparseAdam", "lr_scheduler", "__doc__", ""])

@@ -1,0 +1,86 @@
+"""Linear layers with an optional ReLU, and who multiplies their matrices: torch's BLAS or oneDNN.
+
+torch multiplies float32 matrices with MKL on x86, which takes its AVX2 code on AMD's processors: less than half of the
+rate of oneDNN's AVX-512 code, which every x86 build of torch holds as well (`bagpipe bench dense`).
+
+Legend: `B` samples, `I` inputs, `O` outputs of a layer.
+"""
+
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.errors import ConfigError
+
+LinearLayer = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
+"""`(inputs [B, I], weight [O, I], bias [O], relu) -> [B, O]`, differentiable in the first three."""
+
+_FEW_INPUTS = 32
+"""Up to here oneDNN is three times faster at the transpose of the weights' gradient than at the gradient itself."""
+
+
+def choose_linear(implementation: str, device: torch.device) -> LinearLayer:
+    """The implementation that `kernels.linear` means on a device.
+
+    `auto` asks for nothing in which the machines of a job may differ, so that all trainers and the reference choose
+    alike; their results differ in the last bits.
+
+    Raises:
+        ConfigError: oneDNN is asked for where it cannot run.
+    """
+    can_use_onednn = device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if implementation == "onednn" and not can_use_onednn:
+        raise ConfigError(
+            f"kernels.linear = 'onednn': this torch cannot use it on {device}; set kernels.linear=auto or torch"
+        )
+    if implementation == "auto":
+        return onednn_linear if can_use_onednn and platform.machine() in ("x86_64", "AMD64") else torch_linear
+    return onednn_linear if implementation == "onednn" else torch_linear
+
+
+def torch_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+    """A linear layer as torch computes it; see `LinearLayer`."""
+    outputs = torch.nn.functional.linear(inputs, weight, bias)
+    return torch.relu(outputs) if relu else outputs
+
+
+def onednn_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+    """A linear layer through oneDNN, forward and backward, float32 on the CPU; see `LinearLayer`."""
+    if not inputs.numel():  # oneDNN has no empty matrices
+        return torch_linear(inputs, weight, bias, relu)
+    outputs: Tensor = _OneDnnLinear.apply(inputs, weight, bias, relu)  # type: ignore[no-untyped-call]
+    return outputs
+
+
+class _OneDnnLinear(torch.autograd.Function):
+    """All three products of a layer on plain strided tensors: oneDNN reads a transposed view as it stands."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+        outputs = _product(inputs, weight, bias, "relu" if relu else "none")
+        ctx.relu = relu
+        ctx.save_for_backward(inputs, weight, outputs if relu else None)
+        return outputs
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        inputs, weight, outputs = ctx.saved_tensors
+        gradient = torch.ops.aten.threshold_backward(gradients[0], outputs, 0) if ctx.relu else gradients[0]
+        for_inputs = _product(gradient, weight.t()) if ctx.needs_input_grad[0] else None
+        return for_inputs, _weight_gradient(gradient, inputs), gradient.sum(0), None
+
+
+def _weight_gradient(gradient: Tensor, inputs: Tensor) -> Tensor:
+    """`gradient^T [O, B]` times `inputs [B, I]`, contiguous `[O, I]`."""
+    if inputs.shape[1] <= _FEW_INPUTS < gradient.shape[1]:
+        return _product(inputs.t(), gradient.t()).t().contiguous()
+    return _product(gradient.t(), inputs.t())
+
+
+def _product(left: Tensor, right: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
+    """`left [n, k]` times the transpose of `right [m, k]`, plus `bias [m]`, then `activation`; any strides."""
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, activation, [], "")
+    return result

@@ -1,0 +1,98 @@
+"""Linear layers through oneDNN against float64, and which implementation runs where."""
+
+import platform
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.linear import LinearLayer, choose_linear, onednn_linear, torch_linear
+
+CPU = torch.device("cpu")
+SHAPES = [(1024, 13, 512), (37, 367, 64), (5, 64, 16), (128, 256, 1), (1, 1, 1), (3, 32, 33)]
+LAYERS = [onednn_linear, torch_linear]
+
+
+def layer_inputs(samples: int, inputs: int, outputs: int) -> tuple[torch.Tensor, ...]:
+    """Inputs, weight, bias and the gradient of the outputs."""
+    generator = torch.Generator().manual_seed(samples + inputs)
+    shapes = ((samples, inputs), (outputs, inputs), (outputs,), (samples, outputs))
+    return tuple(torch.randn(shape, generator=generator) for shape in shapes)
+
+
+def run(layer: LinearLayer, parts: tuple[torch.Tensor, ...], relu: bool) -> list[torch.Tensor]:
+    """Outputs, and the gradients of inputs, weight and bias."""
+    leaves = [part.clone().requires_grad_() for part in parts[:3]]
+    outputs = layer(*leaves, relu)
+    outputs.backward(parts[3].to(outputs.dtype))
+    return [outputs.detach(), *(leaf.grad for leaf in leaves)]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_outputs_and_gradients_are_those_of_the_formula(
+    layer: LinearLayer, relu: bool, shape: tuple[int, int, int]
+) -> None:
+    parts = layer_inputs(*shape)
+    inputs, weight, bias, gradient = (part.double() for part in parts)
+    outputs = inputs @ weight.t() + bias
+    if relu:
+        gradient = gradient * (outputs > 0)
+        outputs = outputs.clamp_min(0)
+    expected = [outputs, gradient @ weight, gradient.t() @ inputs, gradient.sum(0)]
+    for found, value in zip(run(layer, parts, relu), expected, strict=True):
+        assert found.is_contiguous()
+        assert found.dtype == torch.float32
+        np.testing.assert_allclose(found.numpy(), value.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_inputs_that_need_no_gradient_get_none(layer: LinearLayer) -> None:
+    """The first layer of the bottom MLP: its inputs are data."""
+    inputs, weight, bias, gradient = layer_inputs(8, 13, 16)
+    layer(inputs, weight.requires_grad_(), bias.requires_grad_(), True).backward(gradient)
+    assert inputs.grad is None
+    assert weight.grad is not None
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_without_samples_gradients_are_zero(layer: LinearLayer) -> None:
+    outputs, for_inputs, for_weight, for_bias = run(layer, layer_inputs(0, 13, 16), True)
+    assert outputs.shape == (0, 16)
+    assert for_inputs.shape == (0, 13)
+    assert not for_weight.any()
+    assert not for_bias.any()
+
+
+def test_every_process_gets_the_same_bits() -> None:
+    """What equality of a distributed run with its reference rests on: one shape, one result."""
+    program = (
+        "import torch, sys; torch.set_num_threads(1)\n"
+        "from tests.unit.models.test_linear import SHAPES, layer_inputs, onednn_linear, run\n"
+        "padding = torch.empty(int(sys.argv[1]))  # other addresses\n"
+        "for shape in SHAPES:\n"
+        "    for part in run(onednn_linear, layer_inputs(*shape), True):\n"
+        "        sys.stdout.buffer.write(part.numpy().tobytes())\n"
+    )
+    found = [subprocess.run([sys.executable, "-c", program, size], check=True, capture_output=True) for size in "17"]
+    assert len(found[0].stdout) > 1_000_000
+    assert found[0].stdout == found[1].stdout
+
+
+def test_auto_takes_onednn_on_x86_cpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    assert choose_linear("auto", CPU) is onednn_linear
+    assert choose_linear("auto", torch.device("cuda", 0)) is torch_linear
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    assert choose_linear("auto", CPU) is torch_linear
+    assert choose_linear("onednn", CPU) is onednn_linear
+    assert choose_linear("torch", CPU) is torch_linear
+
+
+def test_onednn_is_refused_where_it_cannot_run() -> None:
+    with pytest.raises(ConfigError, match=r"kernels\.linear = 'onednn': this torch cannot use it on cuda:0; set"):
+        choose_linear("onednn", torch.device("cuda", 0))
