@@ -3,10 +3,12 @@
 A role's module is imported on its own ranks only: torch costs a second and 200 MB, which oracle and servers do without.
 """
 
+import json
 import logging
 import sys
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,9 +23,10 @@ from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.mpi.world import abort_job, world_rank, world_size
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.lookahead import planner_bytes
+from bagpipe_hpc.resource_use import ResourceUse
 from bagpipe_hpc.role_layout import Role, RoleLayout
 from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.output_folder import LOGS_NAME, check_output, start_output
+from bagpipe_hpc.roles.output_folder import LOGS_NAME, RESOURCES_NAME, check_output, start_output
 from bagpipe_hpc.roles.preparation import choose_window, prepare_job
 from bagpipe_hpc.run_log import log_to_file, log_to_terminal
 from bagpipe_hpc.storage.trace_file import write_trace
@@ -200,8 +203,17 @@ def _run_prepared(job: Job, need: CacheNeed, comms: Communicators) -> None:
 
                 run_trainer(job, need, comms, window, fill_timeout_s, trace)
             wait_for_barrier(comms.world, "all ranks to finish", fill_timeout_s)
+        _save_resources(Path(job.config.train.output) / RESOURCES_NAME, comms)
         if trace.enabled:
             _save_trace(Path(job.config.train.trace), comms, trace)
+
+
+def _save_resources(path: Path, comms: Communicators) -> None:
+    """Write what each rank has used. Collective over: all ranks, which have just left a barrier."""
+    own = {"role": comms.role.value, "role_rank": comms.role_rank, "host": comms.host} | asdict(ResourceUse.now())
+    ranks = comms.world.gather(own, root=0)
+    if ranks is not None:
+        path.write_text(json.dumps({"ranks": ranks}, indent=1) + "\n", encoding="utf-8")
 
 
 def _save_trace(path: Path, comms: Communicators, trace: Trace) -> None:

@@ -85,7 +85,12 @@ class Communicators:
     @property
     def name(self) -> str:
         """This rank as messages call it, such as `trainer 1 (world rank 4) on node7`."""
-        return f"{self.role.value} {self.role_rank} (world rank {self.world.Get_rank()}) on {socket.gethostname()}"
+        return f"{self.role.value} {self.role_rank} (world rank {self.world.Get_rank()}) on {self.host}"
+
+    @property
+    def host(self) -> str:
+        """Name of the host that this rank runs on."""
+        return socket.gethostname()
 
     def __enter__(self) -> "Communicators":
         return self

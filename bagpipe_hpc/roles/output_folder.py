@@ -10,8 +10,9 @@ from bagpipe_hpc.errors import ConfigError
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.jsonl"
 SUMMARY_NAME = "summary.json"
+RESOURCES_NAME = "resources.json"
 LOGS_NAME = "logs"
-_RUN_CONTENT = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME, LOGS_NAME, "checkpoints")
+_RUN_CONTENT = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME, RESOURCES_NAME, LOGS_NAME, "checkpoints")
 
 
 def check_output(config: Config) -> None:

@@ -1,4 +1,4 @@
-"""`train.trace` draws every rank, and what it draws agrees with what the run did."""
+"""`train.trace` draws every rank, and what it draws agrees with what the run did; so does `resources.json`."""
 
 import json
 from collections.abc import Callable
@@ -35,3 +35,7 @@ def test_all_ranks_are_drawn(
     }
     assert moved["fetch"] >= moved["write back"] > 0
     assert min(event["ts"] for event in spans) > -1e6
+
+    used = json.loads((tmp_path / "out" / "resources.json").read_text())["ranks"]
+    assert [f"{rank['role']} {rank['role_rank']}" for rank in used] == list(ranks)
+    assert all(rank["peak_bytes"] > 10_000_000 and rank["processor_s"] > 0 for rank in used)

@@ -21,7 +21,9 @@ def test_the_output_folder_gets_the_resolved_settings(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "run" / LOGS_NAME).is_dir()
 
 
-@pytest.mark.parametrize("content", ["config.toml", "metrics.jsonl", "summary.json", "logs", "checkpoints"])
+@pytest.mark.parametrize(
+    "content", ["config.toml", "metrics.jsonl", "summary.json", "resources.json", "logs", "checkpoints"]
+)
 def test_an_earlier_run_is_left_alone(tmp_path: Path, content: str) -> None:
     earlier = tmp_path / content
     earlier.mkdir() if "." not in content else earlier.write_text("earlier", encoding="utf-8")

@@ -1,0 +1,39 @@
+"""What a rank has used of its machine: memory, processor time, page faults."""
+
+import resource
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class ResourceUse:
+    """Sums and peaks of one process so far.
+
+    Attributes:
+        peak_bytes: largest resident memory, with what it shares with other processes.
+        shared_bytes: resident shared memory at the time of the call: windows and MPI's own buffers. Every rank that
+            touched a page counts it.
+        processor_s: processor time of all threads, user and system.
+        page_faults: pages that the kernel had to map without reading them from a disk.
+    """
+
+    peak_bytes: int
+    shared_bytes: int
+    processor_s: float
+    page_faults: int
+
+    @classmethod
+    def now(cls) -> "ResourceUse":
+        """Of this process, up to now."""
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return cls(usage.ru_maxrss * 1024, _shared_bytes(), usage.ru_utime + usage.ru_stime, usage.ru_minflt)
+
+
+def _shared_bytes() -> int:
+    """`RssShmem` of /proc/self/status; 0 where the kernel does not tell."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    kib = (line.split()[1] for line in lines if line.startswith("RssShmem:"))
+    return int(next(kib, "0")) * 1024
