@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bagpipe_hpc.config import ModelConfig
+from bagpipe_hpc.models.interaction import Interaction, torch_interaction
 from bagpipe_hpc.models.linear import LinearLayer, torch_linear
 
 
@@ -22,6 +23,7 @@ class DLRM(nn.Module):
         sparse_features: number F.
         seed: of the first weights, which are drawn on the CPU and so are the same on every device and trainer.
         linear: computes the layers of the MLPs.
+        interaction: computes what the top MLP reads.
     """
 
     def __init__(
@@ -31,16 +33,14 @@ class DLRM(nn.Module):
         sparse_features: int,
         seed: int,
         linear: LinearLayer = torch_linear,
+        interaction: Interaction = torch_interaction,
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        vectors = sparse_features + 1
-        interactions = vectors * (vectors - 1) // 2
-        width = config.embedding_dim
+        width, pairs = config.embedding_dim, sparse_features * (sparse_features + 1) // 2
         self.bottom = _mlp([dense_features, *config.bottom_mlp, width], generator, linear, last_is_linear=False)
-        self.top = _mlp([width + interactions, *config.top_mlp, 1], generator, linear, last_is_linear=True)
-        first, second = torch.tril_indices(vectors, vectors, offset=-1)
-        self.register_buffer("pair_index", first * vectors + second, persistent=False)
+        self.top = _mlp([width + pairs, *config.top_mlp, 1], generator, linear, last_is_linear=True)
+        self._interaction = interaction
 
     def forward(self, dense: Tensor, embeddings: Tensor) -> Tensor:
         """Logits of a click.
@@ -52,11 +52,7 @@ class DLRM(nn.Module):
         Returns:
             float32 `[B]`.
         """
-        bottom = self.bottom(dense)
-        vectors = torch.cat((bottom.unsqueeze(1), embeddings), dim=1)
-        products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
-        pairs = products.index_select(1, self.get_buffer("pair_index"))
-        logits: Tensor = self.top(torch.cat((bottom, pairs), dim=1))
+        logits: Tensor = self.top(self._interaction(self.bottom(dense), embeddings))
         return logits.squeeze(1)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.kernels.output_gradient import OutputGradientKernel
 
 LinearLayer = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
 """`(inputs [B, I], weight [O, I], bias [O], relu) -> [B, O]`, differentiable in the first three."""
@@ -22,11 +23,11 @@ _FEW_INPUTS = 32
 """Up to here oneDNN is three times faster at the transpose of the weights' gradient than at the gradient itself."""
 
 
-def choose_linear(implementation: str, device: torch.device) -> LinearLayer:
-    """The implementation that `kernels.linear` means on a device.
+def uses_onednn(implementation: str, device: torch.device) -> bool:
+    """Whether `kernels.linear` means oneDNN on a device.
 
-    `auto` asks for nothing in which the machines of a job may differ, so that all trainers and the reference choose
-    alike; their results differ in the last bits.
+    `auto` asks for nothing in which the machines of a job may differ, so that all trainers and the reference decide
+    alike; results of the two differ in the last bits.
 
     Raises:
         ConfigError: oneDNN is asked for where it cannot run.
@@ -37,8 +38,8 @@ def choose_linear(implementation: str, device: torch.device) -> LinearLayer:
             f"kernels.linear = 'onednn': this torch cannot use it on {device}; set kernels.linear=auto or torch"
         )
     if implementation == "auto":
-        return onednn_linear if can_use_onednn and platform.machine() in ("x86_64", "AMD64") else torch_linear
-    return onednn_linear if implementation == "onednn" else torch_linear
+        return can_use_onednn and platform.machine() in ("x86_64", "AMD64")
+    return implementation == "onednn"
 
 
 def torch_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
@@ -47,40 +48,47 @@ def torch_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Te
     return torch.relu(outputs) if relu else outputs
 
 
-def onednn_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+def onednn_linear(kernel: OutputGradientKernel) -> LinearLayer:
     """A linear layer through oneDNN, forward and backward, float32 on the CPU; see `LinearLayer`."""
-    if not inputs.numel():  # oneDNN has no empty matrices
-        return torch_linear(inputs, weight, bias, relu)
-    outputs: Tensor = _OneDnnLinear.apply(inputs, weight, bias, relu)  # type: ignore[no-untyped-call]
-    return outputs
+
+    def linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+        if not inputs.numel():  # oneDNN has no empty matrices
+            return torch_linear(inputs, weight, bias, relu)
+        outputs: Tensor = _OneDnnLinear.apply(inputs, weight, bias, relu, kernel)  # type: ignore[no-untyped-call]
+        return outputs
+
+    return linear
 
 
 class _OneDnnLinear(torch.autograd.Function):
-    """All three products of a layer on plain strided tensors: oneDNN reads a transposed view as it stands."""
-
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool, kernel: OutputGradientKernel
+    ) -> Tensor:
         outputs = _product(inputs, weight, bias, "relu" if relu else "none")
-        ctx.relu = relu
+        ctx.kernel = kernel
         ctx.save_for_backward(inputs, weight, outputs if relu else None)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight, outputs = ctx.saved_tensors
-        gradient = torch.ops.aten.threshold_backward(gradients[0], outputs, 0) if ctx.relu else gradients[0]
+        gradient, transposed, for_bias = ctx.kernel.prepare(gradients[0].contiguous(), outputs)
         for_inputs = _product(gradient, weight.t()) if ctx.needs_input_grad[0] else None
-        return for_inputs, _weight_gradient(gradient, inputs), gradient.sum(0), None
+        return for_inputs, _weight_gradient(transposed, inputs), for_bias, None, None
 
 
-def _weight_gradient(gradient: Tensor, inputs: Tensor) -> Tensor:
-    """`gradient^T [O, B]` times `inputs [B, I]`, contiguous `[O, I]`."""
-    if inputs.shape[1] <= _FEW_INPUTS < gradient.shape[1]:
-        return _product(inputs.t(), gradient.t()).t().contiguous()
-    return _product(gradient.t(), inputs.t())
+def _weight_gradient(transposed: Tensor, inputs: Tensor) -> Tensor:
+    """`transposed [O, B]` times `inputs [B, I]`, contiguous `[O, I]`."""
+    if inputs.shape[1] <= _FEW_INPUTS < transposed.shape[0]:
+        return _product(inputs.t(), transposed).t().contiguous()
+    return _product(transposed, inputs.t())
 
 
 def _product(left: Tensor, right: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
-    """`left [n, k]` times the transpose of `right [m, k]`, plus `bias [m]`, then `activation`; any strides."""
+    """`left [n, k]` times the transpose of `right [m, k]`, plus `bias [m]`, then `activation`.
+
+    `right` may have any strides; a `left` that is not contiguous is copied.
+    """
     result: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, activation, [], "")
     return result

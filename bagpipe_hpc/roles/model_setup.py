@@ -5,9 +5,12 @@ import logging
 import torch
 
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dlrm import DLRM
-from bagpipe_hpc.models.linear import choose_linear, onednn_linear
+from bagpipe_hpc.models.interaction import choose_interaction
+from bagpipe_hpc.models.linear import onednn_linear, torch_linear, uses_onednn
 from bagpipe_hpc.roles.job import Job
 
 log = logging.getLogger(__name__)
@@ -45,14 +48,24 @@ def check_model_settings(job: Job, device: torch.device) -> None:
     """
     if job.config.train.deterministic and device.type == "cuda":
         raise ConfigError("train.deterministic = true: sums on a GPU have no fixed order yet; set train.device=cpu")
-    choose_linear(job.config.kernels.linear, device)
+    uses_onednn(job.config.kernels.linear, device)
+    if job.config.kernels.backend == "native" and device.type == "cpu":
+        shared_library.load("interaction")
+        shared_library.load("output_gradient")
     dense_optimizer(job.config.optimizer, [torch.nn.Parameter(torch.zeros(1))])
 
 
 def build_model(job: Job, device: torch.device) -> DLRM:
     """The dense half with its first weights, which depend on the seed alone."""
-    tables = len(job.manifest.tables)
-    setting = job.config.kernels.linear
-    linear = choose_linear(setting, device)
-    log.info("linear layers: %s (kernels.linear = %s)", "oneDNN" if linear is onednn_linear else "torch", setting)
-    return DLRM(job.config.model, job.manifest.dense_features, tables, job.config.train.seed, linear).to(device)
+    kernels = job.config.kernels
+    onednn = uses_onednn(kernels.linear, device)
+    log.info("linear layers: %s (kernels.linear = %s)", "oneDNN" if onednn else "torch", kernels.linear)
+    model = DLRM(
+        job.config.model,
+        job.manifest.dense_features,
+        len(job.manifest.tables),
+        job.config.train.seed,
+        onednn_linear(output_gradient_kernel(kernels.backend)) if onednn else torch_linear,
+        choose_interaction(kernels.backend, device),
+    )
+    return model.to(device)

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.models.linear import LinearLayer, choose_linear, onednn_linear, torch_linear
+from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
+from bagpipe_hpc.models.linear import LinearLayer, onednn_linear, torch_linear, uses_onednn
 
-CPU = torch.device("cpu")
+CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 SHAPES = [(1024, 13, 512), (37, 367, 64), (5, 64, 16), (128, 256, 1), (1, 1, 1), (3, 32, 33)]
-LAYERS = [onednn_linear, torch_linear]
+LAYERS = [onednn_linear(output_gradient_kernel("auto")), torch_linear]
 
 
 def layer_inputs(samples: int, inputs: int, outputs: int) -> tuple[torch.Tensor, ...]:
@@ -72,10 +73,10 @@ def test_every_process_gets_the_same_bits() -> None:
     """What equality of a distributed run with its reference rests on: one shape, one result."""
     program = (
         "import torch, sys; torch.set_num_threads(1)\n"
-        "from tests.unit.models.test_linear import SHAPES, layer_inputs, onednn_linear, run\n"
+        "from tests.unit.models.test_linear import LAYERS, SHAPES, layer_inputs, run\n"
         "padding = torch.empty(int(sys.argv[1]))  # other addresses\n"
         "for shape in SHAPES:\n"
-        "    for part in run(onednn_linear, layer_inputs(*shape), True):\n"
+        "    for part in run(LAYERS[0], layer_inputs(*shape), True):\n"
         "        sys.stdout.buffer.write(part.numpy().tobytes())\n"
     )
     found = [subprocess.run([sys.executable, "-c", program, size], check=True, capture_output=True) for size in "17"]
@@ -83,16 +84,16 @@ def test_every_process_gets_the_same_bits() -> None:
     assert found[0].stdout == found[1].stdout
 
 
-def test_auto_takes_onednn_on_x86_cpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_means_onednn_on_x86_cpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    assert choose_linear("auto", CPU) is onednn_linear
-    assert choose_linear("auto", torch.device("cuda", 0)) is torch_linear
+    assert uses_onednn("auto", CPU)
+    assert not uses_onednn("auto", GPU)
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    assert choose_linear("auto", CPU) is torch_linear
-    assert choose_linear("onednn", CPU) is onednn_linear
-    assert choose_linear("torch", CPU) is torch_linear
+    assert not uses_onednn("auto", CPU)
+    assert uses_onednn("onednn", CPU)
+    assert not uses_onednn("torch", CPU)
 
 
 def test_onednn_is_refused_where_it_cannot_run() -> None:
     with pytest.raises(ConfigError, match=r"kernels\.linear = 'onednn': this torch cannot use it on cuda:0; set"):
-        choose_linear("onednn", torch.device("cuda", 0))
+        uses_onednn("onednn", GPU)

@@ -1,0 +1,87 @@
+"""The gradient of a linear layer's outputs, made ready on the CPU for the products of its backward pass.
+
+Native code and its torch twin give the same bits: sums start with 0 and run over the samples in order.
+
+Legend: `B` samples, `O` outputs of the layer. Tensors are float32, contiguous, on the CPU.
+"""
+
+from ctypes import c_int64, c_void_p
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.backend import use_native
+from bagpipe_hpc.kernels.plain_tensor import check_plain
+
+
+class OutputGradientKernel(Protocol):
+    """One operation."""
+
+    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Mask, transpose and sum a gradient.
+
+        Args:
+            gradient: `[B, O]`.
+            outputs: `[B, O]` of the layer's ReLU; where they are 0, the gradient is masked. None: no ReLU.
+
+        Returns:
+            The masked gradient `[B, O]` (without ReLU `gradient` itself), its transpose `[O, B]`, and its sum over the
+            samples `[O]`.
+        """
+
+
+def output_gradient_kernel(backend: str) -> OutputGradientKernel:
+    """Choose the implementation, and say so in the log.
+
+    Args:
+        backend: `kernels.backend`.
+
+    Raises:
+        ConfigError: native code is asked for and was not built or does not load.
+    """
+    return NativeOutputGradient() if use_native(backend, "output_gradient") else ReferenceOutputGradient()
+
+
+class ReferenceOutputGradient:
+    """Plain torch: the definition."""
+
+    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """See `OutputGradientKernel`."""
+        masked = gradient if outputs is None else torch.where(outputs > 0, gradient, 0.0)
+        samples, width = masked.shape
+        sums = torch.zeros(1, width).index_add_(0, torch.zeros(samples, dtype=torch.int64), masked)
+        return masked, masked.t().contiguous(), sums[0]
+
+
+class NativeOutputGradient:
+    """C++ (csrc/output_gradient.cpp): one pass, on as many threads as torch uses."""
+
+    def __init__(self) -> None:
+        self._run = shared_library.load("output_gradient").output_gradient
+        self._run.argtypes = [c_int64, c_int64, *[c_void_p] * 5, c_int64]
+        self._run.restype = None
+
+    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """See `OutputGradientKernel`."""
+        samples, width = gradient.shape
+        check_plain(gradient, (samples, width))
+        masked = gradient
+        outputs_address = masked_address = None
+        if outputs is not None:
+            check_plain(outputs, (samples, width))
+            masked = torch.empty_like(gradient)
+            outputs_address, masked_address = outputs.data_ptr(), masked.data_ptr()
+        transposed, sums = torch.empty(width, samples), torch.empty(width)
+        self._run(
+            samples,
+            width,
+            gradient.data_ptr(),
+            outputs_address,
+            masked_address,
+            transposed.data_ptr(),
+            sums.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return masked, transposed, sums

@@ -1,0 +1,62 @@
+"""The interaction of DLRM as a differentiable function: what the top MLP reads.
+
+Legend: `B` samples, `F` sparse features, `D` embedding width, `P` = F (F + 1) / 2 pairs.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.kernels.interaction import InteractionKernel, interaction_kernel
+
+Interaction = Callable[[Tensor, Tensor], Tensor]
+"""`(bottom [B, D], embeddings [B, F, D]) -> [B, D + P]`, differentiable: the bottom MLP's output, then the dot products
+of every pair of vectors."""
+
+
+def choose_interaction(backend: str, device: torch.device) -> Interaction:
+    """The implementation for a device: a kernel on the CPU, torch's batched product elsewhere.
+
+    Args:
+        backend: `kernels.backend`.
+        device: where the vectors are.
+
+    Raises:
+        ConfigError: native code is asked for and was not built or does not load.
+    """
+    return kernel_interaction(interaction_kernel(backend)) if device.type == "cpu" else torch_interaction
+
+
+def torch_interaction(bottom: Tensor, embeddings: Tensor) -> Tensor:
+    """All products of a sample in one matrix, of which the half below the diagonal is kept; see `Interaction`."""
+    vectors = torch.cat((bottom.unsqueeze(1), embeddings), dim=1)
+    count = vectors.shape[1]
+    products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
+    first, second = torch.tril_indices(count, count, offset=-1, device=bottom.device)
+    return torch.cat((bottom, products.index_select(1, first * count + second)), dim=1)
+
+
+def kernel_interaction(kernel: InteractionKernel) -> Interaction:
+    """An interaction whose two directions a kernel computes; see `Interaction`."""
+
+    def interaction(bottom: Tensor, embeddings: Tensor) -> Tensor:
+        outputs: Tensor = _KernelInteraction.apply(bottom, embeddings, kernel)  # type: ignore[no-untyped-call]
+        return outputs
+
+    return interaction
+
+
+class _KernelInteraction(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, bottom: Tensor, embeddings: Tensor, kernel: InteractionKernel) -> Tensor:
+        bottom, embeddings = bottom.contiguous(), embeddings.contiguous()
+        ctx.kernel = kernel
+        ctx.save_for_backward(bottom, embeddings)
+        return kernel.forward(bottom, embeddings)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        for_bottom, for_embeddings = ctx.kernel.backward(gradients[0].contiguous(), *ctx.saved_tensors)
+        return for_bottom, for_embeddings, None

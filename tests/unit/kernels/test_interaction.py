@@ -1,0 +1,89 @@
+"""The interaction's kernel against its torch twin, bit for bit, and the twin against the formula in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.interaction import NativeInteraction, ReferenceInteraction, interaction_kernel
+from bagpipe_hpc.models.interaction import kernel_interaction, torch_interaction
+
+SHAPES = [(9, 26, 16), (3, 26, 48), (5, 1, 1), (2, 3, 17), (4, 40, 5), (7, 15, 16), (2, 16, 33), (0, 26, 16)]
+"""(B, F, D): Criteo's; one pair; widths and counts below, at and above whole registers and row blocks; no samples."""
+
+needs_native = pytest.mark.skipif(not shared_library.is_built("interaction"), reason="_interaction.so is not built")
+
+
+def inputs(samples: int, features: int, width: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Gradients `[B, D + P]`, bottom `[B, D]` and embeddings `[B, F, D]`, over many orders of magnitude."""
+    generator = torch.Generator().manual_seed(features * width)
+    shapes = ((samples, width + features * (features + 1) // 2), (samples, width), (samples, features, width))
+    return tuple(  # type: ignore[return-value]
+        torch.randn(shape, generator=generator) * 10 ** torch.empty(shape).uniform_(-3, 3, generator=generator)
+        for shape in shapes
+    )
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_twin_computes_the_formula(shape: tuple[int, int, int]) -> None:
+    gradients, bottom, embeddings = inputs(*shape)
+    twin = ReferenceInteraction()
+    exact = [part.double().requires_grad_() for part in (bottom, embeddings)]
+    expected = torch_interaction(*exact)
+    expected.backward(gradients.double())
+    found = [twin.forward(bottom, embeddings), *twin.backward(gradients, bottom, embeddings)]
+    for part, value in zip(found, [expected.detach(), *(leaf.grad for leaf in exact)], strict=True):
+        assert part.shape == value.shape
+        scale = max(1.0, value.abs().max().item()) if value.numel() else 1.0
+        np.testing.assert_allclose(part.numpy() / scale, value.numpy() / scale, atol=1e-6)
+
+
+@needs_native
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_native_code_gives_the_twins_bits(shape: tuple[int, int, int], threads: int) -> None:
+    gradients, bottom, embeddings = inputs(*shape)
+    kernels = ReferenceInteraction(), NativeInteraction()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = [(k.forward(bottom, embeddings), *k.backward(gradients, bottom, embeddings)) for k in kernels]
+    finally:
+        torch.set_num_threads(before)
+    for twin, native in zip(*found, strict=True):
+        assert native.is_contiguous()
+        np.testing.assert_array_equal(twin.numpy().view(np.int32), native.numpy().view(np.int32))
+
+
+@needs_native
+def test_native_code_refuses_what_it_would_misread() -> None:
+    gradients, bottom, embeddings = inputs(4, 3, 8)
+    kernel = NativeInteraction()
+    with pytest.raises(ValueError, match=r"torch.float64 .*: native code needs contiguous float32 \(4, 8\)"):
+        kernel.forward(bottom.double(), embeddings)
+    with pytest.raises(ValueError, match=r"needs contiguous float32 \(4, 3, 8\)"):
+        kernel.forward(bottom, embeddings.transpose(0, 1).contiguous().transpose(0, 1))
+    with pytest.raises(ValueError, match=r"\(4, 13\) .*needs contiguous float32 \(4, 14\)"):
+        kernel.backward(gradients[:, :13].contiguous(), bottom, embeddings)
+
+
+@pytest.mark.parametrize("backend", ["reference", pytest.param("native", marks=needs_native)])
+def test_autograd_goes_through_the_kernel(backend: str) -> None:
+    """Also where the vectors are views that are not contiguous."""
+    gradients, bottom, embeddings = inputs(6, 4, 8)
+    interaction = kernel_interaction(interaction_kernel(backend))
+    leaves = [part.transpose(0, 1).contiguous().transpose(0, 1).requires_grad_() for part in (bottom, embeddings)]
+    interaction(*leaves).backward(gradients)
+    expected = ReferenceInteraction().backward(gradients, bottom, embeddings)
+    for leaf, value in zip(leaves, expected, strict=True):
+        assert leaf.grad is not None
+        assert torch.equal(leaf.grad, value)
+
+
+def test_native_code_that_is_not_built_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr(shared_library, "_FOLDER", tmp_path)
+    shared_library.load.cache_clear()
+    assert isinstance(interaction_kernel("auto"), ReferenceInteraction)
+    with pytest.raises(ConfigError, match=r"_interaction\.so was not built"):
+        interaction_kernel("native")
