@@ -15,6 +15,7 @@ DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("auto", "native", "reference")
 LINEAR_LAYERS = ("auto", "onednn", "torch")
 VERIFY_LEVELS = ("full", "quick")
+SAME_HOST_WAYS = ("auto", "loads", "transfers")
 
 
 class SettingError(ConfigError):
@@ -145,8 +146,17 @@ class RolesConfig:
     """Embedding servers; 0 chooses 2 of 5 or more ranks, else 1. One rank is the oracle, the rest train."""
     server_poll_us: int = 200
     """Microseconds that a server sleeps between polls of MPI; 0 spins and wants a core of its own."""
+    same_host: str = "auto"
+    """How rows travel between a trainer and a server of its host: `auto` through memory that both share, `transfers` as
+    between hosts; `loads` is `auto`, but refuses to run where a server is on another host."""
 
     def __post_init__(self) -> None:
+        _require(
+            self.same_host in SAME_HOST_WAYS,
+            "roles.same_host",
+            self.same_host,
+            f"use one of {', '.join(SAME_HOST_WAYS)}",
+        )
         _require(self.servers >= 0, "roles.servers", self.servers, "use 1 or more servers, or 0 for the default")
         _require(self.server_poll_us >= 0, "roles.server_poll_us", self.server_poll_us, "use 0 or more microseconds")
 

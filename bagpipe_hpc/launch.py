@@ -28,6 +28,7 @@ from bagpipe_hpc.role_layout import Role, RoleLayout
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.output_folder import LOGS_NAME, RESOURCES_NAME, check_output, start_output
 from bagpipe_hpc.roles.preparation import choose_window, prepare_job
+from bagpipe_hpc.row_routes import RowRoutes
 from bagpipe_hpc.run_log import log_to_file, log_to_terminal
 from bagpipe_hpc.storage.trace_file import write_trace
 from bagpipe_hpc.trace import Trace
@@ -130,9 +131,9 @@ def _prepare(config: Config, comms: Communicators) -> tuple[Job, CacheNeed]:
         return job, choose_window(job, comms.layout.trainers)
 
     job, need = _from_oracle(comms, decide, config.train.timeout_s)
-    problem, needed_bytes = None, 0
+    problem, tables_bytes, private_bytes = None, 0, 0
     try:
-        needed_bytes = _check_rank(job, need, comms)
+        tables_bytes, private_bytes = _check_rank(job, need, comms)
     except BagpipeError as error:
         problem = str(error)
     wait_for_barrier(comms.world, "all ranks to check their part", config.train.timeout_s)
@@ -140,7 +141,7 @@ def _prepare(config: Config, comms: Communicators) -> tuple[Job, CacheNeed]:
     if problems:
         raise RefusalError(problems[0])
     try:
-        require_memory(comms.world, needed_bytes)
+        require_memory(comms.world, tables_bytes, private_bytes)
     except BagpipeError as error:  # on every rank alike
         raise RefusalError(str(error)) from error
     _from_oracle(comms, lambda: start_output(config), config.train.timeout_s)
@@ -161,22 +162,28 @@ def _from_oracle(comms: Communicators, prepare: Callable[[], _Outcome], timeout_
     return outcome
 
 
-def _check_rank(job: Job, need: CacheNeed, comms: Communicators) -> int:
+def _check_rank(job: Job, need: CacheNeed, comms: Communicators) -> tuple[int, int]:
     """What can be known of this rank before it does anything.
 
     Returns:
-        Bytes of main memory that its part of the tables, its cache or its planner takes.
+        Bytes of main memory that its part of the tables takes, and its cache or its planner.
 
     Raises:
         BagpipeError: it could not run.
     """
+    _routes(job, comms)
     if comms.role is Role.TRAINER:
         from bagpipe_hpc.roles.trainer import check_trainer
 
-        return check_trainer(job, comms, need)
+        return 0, check_trainer(job, comms, need)
     if comms.role is Role.SERVER:
-        return job.partition(comms.layout.servers).rows_on(comms.role_rank) * job.record.bytes
-    return planner_bytes(job.total_rows, verify=job.record.has_version)
+        return job.partition(comms.layout.servers).rows_on(comms.role_rank) * job.record.bytes, 0
+    return 0, planner_bytes(job.total_rows, verify=job.record.has_version)
+
+
+def _routes(job: Job, comms: Communicators) -> RowRoutes:
+    """The ways that rows take; raises `ConfigError` where those that are asked for do not exist."""
+    return RowRoutes.choose(comms.layout, comms.hosts, job.config.roles.same_host)
 
 
 def _run_prepared(job: Job, need: CacheNeed, comms: Communicators) -> None:
@@ -184,7 +191,8 @@ def _run_prepared(job: Job, need: CacheNeed, comms: Communicators) -> None:
     servers = comms.layout.servers
     trace = Trace(enabled=bool(job.config.train.trace))
     fill_timeout_s = job.fill_timeout_s(servers)
-    with RowWindow(comms.world, comms.layout, job.partition(servers), job.record.width, fill_timeout_s) as window:
+    partition = job.partition(servers)
+    with RowWindow(comms.world, _routes(job, comms), partition, job.record.width, fill_timeout_s) as window:
         if trace.enabled:
             comms.world.Barrier()  # all ranks have just opened the window, so nobody waits long
             trace.start()

@@ -28,7 +28,7 @@ class Communicators:
         gathering: the trainers again, for the second stage of a reduction.
         movers: the trainers' movers, used by their second threads.
         horovod: the trainers again, for Horovod's background thread.
-        host_rank: on a trainer its number among the trainers of its host, else 0.
+        hosts: of each world rank the lowest world rank that shares memory with it: equal numbers are one host.
     """
 
     layout: RoleLayout
@@ -41,7 +41,7 @@ class Communicators:
     gathering: MPI.Comm
     movers: MPI.Comm
     horovod: MPI.Comm
-    host_rank: int
+    hosts: tuple[int, ...]
 
     @classmethod
     def create(cls, layout: RoleLayout) -> "Communicators":
@@ -62,12 +62,6 @@ class Communicators:
         def split(*roles: Role) -> MPI.Comm:
             return world.Split(0 if role in roles else MPI.UNDEFINED, rank)
 
-        trainers = split(Role.TRAINER)
-        host_rank = 0
-        if trainers != MPI.COMM_NULL:
-            host = trainers.Split_type(MPI.COMM_TYPE_SHARED)
-            host_rank = host.Get_rank()
-            host.Free()
         return cls(
             layout=layout,
             role=role,
@@ -75,12 +69,19 @@ class Communicators:
             world=world,
             planning=split(Role.ORACLE, Role.TRAINER),
             store=split(Role.SERVER, Role.TRAINER),
-            trainers=trainers,
+            trainers=split(Role.TRAINER),
             gathering=split(Role.TRAINER),
             movers=split(Role.TRAINER),
             horovod=split(Role.TRAINER),
-            host_rank=host_rank,
+            hosts=_hosts(world),
         )
+
+    @property
+    def host_rank(self) -> int:
+        """This rank's number among the ranks of its role on its host."""
+        rank = self.world.Get_rank()
+        earlier = range(rank - self.role_rank, rank)  # those of its role; they have successive world ranks
+        return sum(self.hosts[other] == self.hosts[rank] for other in earlier)
 
     @property
     def name(self) -> str:
@@ -111,3 +112,11 @@ class Communicators:
             ):
                 if comm != MPI.COMM_NULL:
                     comm.Free()
+
+
+def _hosts(world: MPI.Intracomm) -> tuple[int, ...]:
+    """See `Communicators.hosts`. Collective over: `world`."""
+    host = world.Split_type(MPI.COMM_TYPE_SHARED, world.Get_rank())
+    first = host.bcast(world.Get_rank(), root=0)
+    host.Free()
+    return tuple(world.allgather(first))

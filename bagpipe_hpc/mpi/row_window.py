@@ -1,71 +1,92 @@
-"""Embedding rows behind one-sided calls: servers expose their partition, trainers get and put rows by global number.
+"""Embedding rows at the servers: trainers get and put them by global number, each by the shortest way.
 
 Legend: `N` rows of one call, `W` float32 numbers of a row's record (weights, optimizer state, version where verified).
 """
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Sequence
 from itertools import pairwise
 from types import TracebackType
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CapacityError
-from bagpipe_hpc.mpi.waiting import wait_for_all
-from bagpipe_hpc.role_layout import Role, RoleLayout
+from bagpipe_hpc.mpi.host_tables import HostTables
+from bagpipe_hpc.mpi.one_sided_rows import OneSidedRows
+from bagpipe_hpc.mpi.row_copies import copy_rows_in, copy_rows_out
+from bagpipe_hpc.mpi.row_transfer import RowTransfer, RowTransfers
+from bagpipe_hpc.role_layout import Role
 from bagpipe_hpc.row_partition import RowPartition
+from bagpipe_hpc.row_routes import RowRoutes
+
+log = logging.getLogger(__name__)
 
 _MOST_ROWS = int(np.iinfo(np.int32).max)
-"""Displacements of an indexed-block datatype are C ints."""
+"""Offsets travel, and displacements of a datatype are, C ints."""
 
 
 class RowWindow:
-    """All tables in one MPI window, a partition on each server.
+    """All tables, a partition on each server.
 
-    The window is allocated by MPI and locked once by every rank for the whole run (MPI 4.1, sections 12.2.2 and 12.5.3;
-    without `MPI_MODE_NOCHECK` the lock itself would wait for the target). Calls from the same rank must not overlap in
-    time.
+    Rows of near servers are loaded and stored in the memory of the host (`HostTables`); those of far ones are
+    transferred. Calls from the same rank must not overlap in time.
+
+    What a trainer has put is seen by every get that begins after a barrier or message which the trainer entered or sent
+    after `put` returned: `put` ends and `get` begins with `HostTables.synchronise`, and a transfer is complete at its
+    server. A server that reads or writes `local` itself calls `synchronise` in between, with a barrier beside.
 
     Collective over `comm`: construction and `close`.
 
     Args:
-        comm: all ranks of `layout`, in its order.
-        layout: who is a server.
+        comm: all ranks of the layout, in its order.
+        routes: who is a server, and which way rows take.
         partition: where each row lies.
         record_width: numbers W of a record.
         timeout_s: longest wait for one transfer; servers that are saving their rows may not answer meanwhile.
 
     Raises:
-        CapacityError: a server would hold more rows than an MPI datatype can address.
+        CapacityError: a server would hold more rows than a transfer can address.
     """
 
     def __init__(
         self,
         comm: MPI.Intracomm,
-        layout: RoleLayout,
+        routes: RowRoutes,
         partition: RowPartition,
         record_width: int,
         timeout_s: float,
     ) -> None:
-        most_rows = max(partition.rows_on(server) for server in range(partition.servers))
-        if most_rows > _MOST_ROWS:
+        rows_on = [partition.rows_on(server) for server in range(partition.servers)]
+        if max(rows_on) > _MOST_ROWS and routes.any_far:
             raise CapacityError(
-                f"{most_rows} rows on one embedding server are more than the {_MOST_ROWS} that MPI can address: "
-                f"set roles.servers to at least {-(-most_rows * partition.servers // _MOST_ROWS)}"
+                f"{max(rows_on)} rows on one embedding server are more than the {_MOST_ROWS} that MPI can address: "
+                f"set roles.servers to at least {-(-max(rows_on) * partition.servers // _MOST_ROWS)}"
             )
-        self._layout = layout
         self._partition = partition
         self._width = record_width
         self._timeout_s = timeout_s
-        self._comm = comm
+        self._total_rows = sum(rows_on)
         rank = comm.Get_rank()
-        is_server = layout.role(rank) is Role.SERVER
-        self.local_rows = partition.rows_on(layout.role_rank(rank)) if is_server else 0
-        row_bytes = record_width * np.dtype(np.float32).itemsize
-        self._window = MPI.Win.Allocate(self.local_rows * row_bytes, row_bytes, comm=comm)
-        self._row_type = MPI.FLOAT.Create_contiguous(record_width).Commit()
-        self._window.Lock_all(MPI.MODE_NOCHECK)
+        layout = routes.layout
+        self._first_rows, rows_here = _places_on_host(routes.servers_on_host(rank), rows_on)
+        first_row, self.local_rows = 0, 0
+        if layout.role(rank) is Role.SERVER:
+            first_row = int(self._first_rows[layout.role_rank(rank)])
+            self.local_rows = rows_on[layout.role_rank(rank)]
+        host = MPI.Intracomm(comm.Split(routes.hosts[rank], rank))
+        self._tables = HostTables(host, self.local_rows, first_row, rows_here, record_width)
+        host.Free()
+        self._near, far = routes.near_servers(rank), routes.far_servers(rank)
+        self._any_far = bool(far)
+        self._transfers: RowTransfers | None = None
+        if routes.any_far:
+            ranks = [layout.world_rank(Role.SERVER, server) for server in range(layout.servers)]
+            self._transfers = OneSidedRows(comm, self._tables.own, ranks)
+        if layout.role(rank) is Role.TRAINER:
+            log.info("rows of %d servers by loads and stores, of %d by one-sided calls", len(self._near), len(far))
 
     @property
     def local(self) -> NDArray[np.float32]:
@@ -73,12 +94,11 @@ class RowWindow:
 
         Call `synchronise` between reading or writing it and the other ranks' accesses, with a barrier beside.
         """
-        memory: NDArray[np.float32] = np.asarray(self._window.tomemory()).view(np.float32)
-        return memory.reshape(self.local_rows, self._width)
+        return self._tables.own
 
     def synchronise(self) -> None:
-        """Make local loads and stores and remote accesses see each other (MPI 4.1, `MPI_Win_sync`)."""
-        self._window.Sync()
+        """Make this rank's loads and stores and those of other ranks see each other; see the class."""
+        self._tables.synchronise()
 
     def get(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
         """Read records.
@@ -91,71 +111,99 @@ class RowWindow:
 
         Returns:
             Their records, float32 `[N, W]`, complete.
+
+        Raises:
+            ValueError: there is no such row.
+            WaitTimeoutError: a server did not answer in time.
         """
-        order, parts = self._by_server(rows)
-        received = np.empty((rows.size, self._width), dtype=np.float32)
-        self._transfer(self._window.Rget, received, parts, f"{rows.size} embedding rows from the servers")
-        records = np.empty_like(received)
-        records[order] = received
+        self._require_rows(rows)
+        self._tables.synchronise()
+        records = np.empty((rows.size, self._width), dtype=np.float32)
+        if self._transfers is None or not self._any_far:
+            return copy_rows_out(self._tables.rows, self._near_index(rows), records)
+        order, near, far = self._by_server(rows)
+        received = records if order is None else np.empty_like(records)
+        under_way = [self._transfers.start_get(part.server, part.places, received[part.where]) for part in far]
+        for part in near:
+            copy_rows_out(self._tables.rows, part.places, received[part.where])
+        self._wait(under_way, f"{rows.size} embedding rows from the servers")
+        if order is not None:
+            copy_rows_in(records, order, received)
         return records
 
     def put(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> None:
-        """Write records and flush: when it returns, every record is at its server.
+        """Write records: when it returns, every record is at its server.
 
         The rows must differ, and no other rank may read or write them meanwhile.
 
         Args:
             rows: global rows `[N]`.
             records: float32 `[N, W]`.
+
+        Raises:
+            ValueError: there is no such row, or the records do not fit the rows.
+            WaitTimeoutError: a server did not answer in time.
         """
-        order, parts = self._by_server(rows)
-        sent = np.ascontiguousarray(records[order], dtype=np.float32)
-        self._transfer(self._window.Rput, sent, parts, f"sending {rows.size} embedding rows to the servers")
-        # A request's completion is local; only the flush says that the servers have the rows (MPI 4.1, section 12.5.4).
-        for rank, *_ in parts:
-            self._window.Flush(rank)
+        self._require_rows(rows)
+        if records.shape != (rows.size, self._width) or records.dtype != np.float32:
+            raise ValueError(
+                f"records {records.dtype} {list(records.shape)}: must be float32 {[rows.size, self._width]}"
+            )
+        if self._transfers is None or not self._any_far:
+            copy_rows_in(self._tables.rows, self._near_index(rows), records)
+        else:
+            order, near, far = self._by_server(rows)
+            sent = np.ascontiguousarray(records)
+            if order is not None:
+                sent = copy_rows_out(sent, order, np.empty_like(sent))
+            under_way = [self._transfers.start_put(part.server, part.places, sent[part.where]) for part in far]
+            for part in near:
+                copy_rows_in(self._tables.rows, part.places, sent[part.where])
+            self._wait(under_way, f"the servers to take {rows.size} embedding rows")
+        self._tables.synchronise()
 
-    def _transfer(
-        self,
-        start: Callable[..., MPI.Request],
-        buffer: NDArray[np.float32],
-        parts: list[tuple[int, int, int, NDArray[np.int32]]],
-        what: str,
-    ) -> None:
-        """Move all records of `buffer`, one call a server, and wait until the buffer may be used again."""
-        requests, types = [], []
-        for rank, first, last, offsets in parts:
-            target_type = self._row_type.Create_indexed_block(1, offsets)  # type: ignore[arg-type] # a buffer, as it is
-            types.append(target_type.Commit())
-            origin = [buffer[first:last], last - first, self._row_type]
-            requests.append(start(origin, rank, (0, 1, target_type)))
-        wait_for_all(requests, what, self._timeout_s)
-        for target_type in types:
-            target_type.Free()
+    def _wait(self, transfers: list[RowTransfer], what: str) -> None:
+        for transfer in transfers:
+            transfer.wait(what, self._timeout_s)
 
-    def _by_server(
-        self, rows: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], list[tuple[int, int, int, NDArray[np.int32]]]]:
-        """Order rows by server: the order, and of each server in it: rank, range in the order, window offsets."""
-        owners = self._partition.owner(rows)
-        order = np.argsort(owners, kind="stable")
-        offsets = self._partition.offset(rows)[order].astype(np.int32)
-        counts = np.bincount(owners, minlength=self._partition.servers)
-        bounds = np.concatenate(([0], np.cumsum(counts))).tolist()
-        return order, list(self._server_parts(bounds, offsets))
+    def _require_rows(self, rows: NDArray[np.int64]) -> None:
+        """Other numbers would reach memory that is no row."""
+        if rows.size and not (0 <= (low := int(rows.min())) <= (high := int(rows.max())) < self._total_rows):
+            wrong = low if low < 0 else high
+            raise ValueError(f"row {wrong}: the tables have rows 0 to {self._total_rows - 1}")
 
-    def _server_parts(
-        self, bounds: list[int], offsets: NDArray[np.int32]
-    ) -> Iterator[tuple[int, int, int, NDArray[np.int32]]]:
+    def _near_index(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where rows of near servers stand in the memory of this host."""
+        index = self._partition.offset(rows)
+        if self._partition.servers > 1:
+            index = index + self._first_rows.take(self._partition.owner(rows))
+        return index
+
+    def _by_server(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, list["_Part"], list["_Part"]]:
+        """Order rows by server: the order, None if the rows have it, and the parts of near and of far servers."""
+        offsets = self._partition.offset(rows)
+        order, bounds = None, [0, rows.size]
+        if self._partition.servers > 1:
+            owners = self._partition.owner(rows).astype(np.int16)
+            order = np.argsort(owners, kind="stable")  # a radix sort, on numbers of 16 bits
+            offsets = offsets[order]
+            bounds = np.cumsum([0, *np.bincount(owners, minlength=self._partition.servers)]).tolist()
+        near, far = [], []
         for server, (first, last) in enumerate(pairwise(bounds)):
-            if last > first:
-                yield self._layout.world_rank(Role.SERVER, server), first, last, offsets[first:last]
+            if first == last:
+                continue
+            if server in self._near:
+                index = offsets[first:last] + self._first_rows[server]
+                near.append(_Part(server, slice(first, last), index))
+            else:
+                far.append(_Part(server, slice(first, last), offsets[first:last].astype(np.int32)))
+        return order, near, far
 
     def close(self) -> None:
-        """End the access epoch and free the window. Collective over: `comm`; a barrier must have come before."""
-        self._window.Unlock_all()
-        self._row_type.Free()
-        self._window.Free()
+        """Free everything. Collective over: `comm`; a barrier must have come before."""
+        if self._transfers is not None:
+            self._transfers.close()
+        self._tables.close()
 
     def __enter__(self) -> "RowWindow":
         return self
@@ -165,3 +213,24 @@ class RowWindow:
     ) -> None:
         if error is None:  # after an error the other ranks do not come to a collective call: the job is aborted
             self.close()
+
+
+def _places_on_host(here: Sequence[int], rows_on: Sequence[int]) -> tuple[NDArray[np.int64], int]:
+    """Where each server's rows start in the memory of a host that has the servers `here`, and the host's rows."""
+    first_rows = np.zeros(len(rows_on), dtype=np.int64)  # of no meaning for servers elsewhere
+    rows = 0
+    for server in here:
+        first_rows[server] = rows
+        rows += rows_on[server]
+    return first_rows, rows
+
+
+class _Part(NamedTuple):
+    """The rows of one call that lie on one server: its number, which of the ordered rows they are, and where they lie.
+
+    `places` holds positions in this host's memory, int64, if the server is near, else offsets at the server, int32.
+    """
+
+    server: int
+    where: slice
+    places: NDArray[Any]

@@ -13,6 +13,10 @@ DRIVER = ("python", "-m", "tests.end_to_end.train_many")
 WINDOWS = {"no look-ahead": (1, 0), "shortest": (2, 1), "short": (5, 2), "long": (12, 11), "beyond the data": (200, 7)}
 CASES = [(optimizer, window) for optimizer in ("sgd", "rowwise_adagrad") for window in WINDOWS]
 CASES += [("adagrad", "short"), ("adam", "long")]
+TRANSFERRED = "short"
+"""Runs with this window send rows through MPI even where memory is shared."""
+TWO_HOSTS = {(2, 2): (0, 0, 2, 0, 2)}
+"""Worlds whose ranks are dealt out to two hosts, a server and a trainer on each: both ways of rows in one run."""
 OPTIMIZERS = tuple(dict.fromkeys(optimizer for optimizer, _ in CASES))
 
 RunRanks = Callable[..., CompletedProcess[str]]
@@ -24,11 +28,11 @@ def overrides(optimizer: str, output: Path, *more: str) -> list[str]:
     return [f"optimizer.rows={optimizer}", *dense, f"train.output={output}", *more]
 
 
-def train(run_ranks: RunRanks, ranks: int, config: Path, runs: list[list[str]], folder: Path) -> None:
+def train(run_ranks: RunRanks, ranks: int, config: Path, runs: list[list[str]], folder: Path, *more: str) -> None:
     """Train one configuration after the other on `ranks` ranks."""
     path = folder / f"runs-{ranks}.json"
     path.write_text(json.dumps(runs))
-    finished = run_ranks(ranks, *DRIVER, config, path, timeout_s=240)
+    finished = run_ranks(ranks, *DRIVER, config, path, *more, timeout_s=240)
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
@@ -63,11 +67,14 @@ def test_distributed_equals_reference(
             f"lookahead.batches={WINDOWS[name][0]}",
             f"lookahead.group={WINDOWS[name][1]}",
             f"train.deterministic={str(trainers > 2).lower()}",
+            *(["roles.same_host=transfers"] if name == TRANSFERRED else []),
             *(["train.checkpoint_every_steps=11", "cache.rows=3000"] if name == "long" else []),
         )
         for (optimizer, name), output in cases.items()
     ]
-    train(run_ranks, 1 + servers + trainers, config_path, runs, tmp_path)
+    hosts = TWO_HOSTS.get((servers, trainers), ())
+    simulated = ["--hosts", *map(str, hosts)] if hosts else []
+    train(run_ranks, 1 + servers + trainers, config_path, runs, tmp_path, *simulated)
     found = {case: compare(references(case[0], trainers), output).largest() for case, output in cases.items()}
     assert found == dict.fromkeys(cases, 0.0)
 

@@ -56,6 +56,17 @@ def test_a_rank_is_called_by_its_role():
 
 
 @pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_a_host_is_called_by_its_first_rank(layout):
+    """All ranks of this machine share memory; on a host, the trainers are numbered."""
+    with Communicators.create(layout) as comms:
+        assert comms.hosts == (0, 0, 0, 0)
+        assert comms.host_rank == comms.role_rank
+        comms.hosts = (0, 0, 0, 3)  # the last rank elsewhere
+        assert comms.host_rank == (0 if comms.world.Get_rank() == 3 else comms.role_rank)
+
+
+@pytest.mark.mpi(min_size=4)
 def test_all_are_freed_at_the_end_but_not_after_an_error():
     """After an error the others do not come to a collective call."""
     with Communicators.create(LAYOUTS[0]) as comms:

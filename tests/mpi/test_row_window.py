@@ -13,23 +13,36 @@ from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.role_layout import Role, RoleLayout
 from bagpipe_hpc.row_partition import RoundRobinPartition
+from bagpipe_hpc.row_routes import RowRoutes
 
 TIMEOUT_S = 30.0
-LAYOUTS = [RoleLayout(servers=1, trainers=2), RoleLayout(servers=2, trainers=1)]
+ONE_SERVER = RoleLayout(servers=1, trainers=2)
+TWO_SERVERS = RoleLayout(servers=2, trainers=1)
+ONE_HOST = (0, 0, 0, 0)
+ROUTES = {
+    "one server, loads": RowRoutes.choose(ONE_SERVER, ONE_HOST, "loads"),
+    "one server, transfers": RowRoutes.choose(ONE_SERVER, ONE_HOST, "transfers"),
+    "one server, a trainer elsewhere": RowRoutes.choose(ONE_SERVER, (0, 0, 0, 3), "auto"),
+    "two servers, loads": RowRoutes.choose(TWO_SERVERS, ONE_HOST, "loads"),
+    "two servers, transfers": RowRoutes.choose(TWO_SERVERS, ONE_HOST, "transfers"),
+    "two servers, one elsewhere": RowRoutes.choose(TWO_SERVERS, (0, 1, 0, 0), "auto"),
+}
+"""Every way that rows can take; the ranks of this one machine are dealt out to hosts that do not exist."""
 
-one_or_two_servers = pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+all_routes = pytest.mark.parametrize("routes", ROUTES.values(), ids=ROUTES)
 
 
 class Ranks:
     """This rank's role, and a window on a table of random records that every rank knows."""
 
-    def __init__(self, comm: MPI.Intracomm, layout: RoleLayout, rows: int, width: int) -> None:
+    def __init__(self, comm: MPI.Intracomm, routes: RowRoutes, rows: int, width: int) -> None:
+        layout = routes.layout
         self.comm = comm
         self.trainers = layout.trainers
         self.role = layout.role(comm.Get_rank())
         self.role_rank = layout.role_rank(comm.Get_rank())
         self.partition = RoundRobinPartition(rows, layout.servers)
-        self.window = RowWindow(comm, layout, self.partition, width, TIMEOUT_S)
+        self.window = RowWindow(comm, routes, self.partition, width, TIMEOUT_S)
         self.table = np.random.default_rng(rows).standard_normal((rows, width)).astype(np.float32)
         if self.role is Role.SERVER:
             self.window.local[:] = self.table[self.rows_here]
@@ -63,9 +76,9 @@ class Ranks:
 
 
 @contextmanager
-def ranks_of(layout: RoleLayout, rows: int = 61, width: int = 5) -> Iterator[Ranks]:
+def ranks_of(routes: RowRoutes, rows: int = 61, width: int = 5) -> Iterator[Ranks]:
     comm = MPI.COMM_WORLD.Dup()
-    ranks = Ranks(comm, layout, rows, width)
+    ranks = Ranks(comm, routes, rows, width)
     with ranks.window:
         yield ranks
         ranks.meet()
@@ -73,11 +86,11 @@ def ranks_of(layout: RoleLayout, rows: int = 61, width: int = 5) -> Iterator[Ran
 
 
 @pytest.mark.mpi(min_size=4)
-@one_or_two_servers
+@all_routes
 @pytest.mark.parametrize("width", [1, 17])
-def test_random_puts_and_gets_are_those_of_a_table(layout, width):
+def test_random_puts_and_gets_are_those_of_a_table(routes, width):
     """In every round each trainer puts some of its rows; then all get any rows, in any order, some twice."""
-    with ranks_of(layout, width=width) as ranks:
+    with ranks_of(routes, width=width) as ranks:
         rng = np.random.default_rng(1)
         for _ in range(12):
             shares = np.array_split(rng.permutation(61)[: rng.integers(0, 62)], ranks.trainers)
@@ -98,9 +111,10 @@ def test_random_puts_and_gets_are_those_of_a_table(layout, width):
 
 
 @pytest.mark.mpi(min_size=4)
-def test_a_put_is_there_when_it_returns():
+@pytest.mark.parametrize("way", ["loads", "transfers", "a trainer elsewhere"])
+def test_a_put_is_there_when_it_returns(way):
     """Two trainers pass a row back and forth; the message that hands it over overtakes no write."""
-    with ranks_of(LAYOUTS[0]) as ranks:
+    with ranks_of(ROUTES[f"one server, {way}"]) as ranks:
         row = np.asarray([7])
 
         def pass_on() -> None:
@@ -119,9 +133,9 @@ def test_a_put_is_there_when_it_returns():
 
 
 @pytest.mark.mpi(min_size=4)
-@one_or_two_servers
-def test_no_rows_are_no_traffic(layout):
-    with ranks_of(layout) as ranks:
+@all_routes
+def test_no_rows_are_no_traffic(routes):
+    with ranks_of(routes) as ranks:
 
         def move_nothing() -> None:
             nothing = np.empty(0, dtype=np.int64)
@@ -133,9 +147,10 @@ def test_no_rows_are_no_traffic(layout):
 
 
 @pytest.mark.mpi(min_size=4)
-def test_a_server_may_have_no_rows():
+@pytest.mark.parametrize("way", ["loads", "transfers", "one elsewhere"])
+def test_a_server_may_have_no_rows(way):
     """A table of one row on two servers."""
-    with ranks_of(LAYOUTS[1], rows=1) as ranks:
+    with ranks_of(ROUTES[f"two servers, {way}"], rows=1) as ranks:
 
         def get() -> None:
             np.testing.assert_array_equal(ranks.window.get(np.asarray([0])), ranks.table)
@@ -146,16 +161,18 @@ def test_a_server_may_have_no_rows():
 
 @pytest.mark.mpi(min_size=4)
 def test_only_servers_hold_rows():
-    with ranks_of(LAYOUTS[1]) as ranks:
+    with ranks_of(ROUTES["two servers, loads"]) as ranks:
         held = 0 if ranks.role is not Role.SERVER else (31, 30)[ranks.role_rank]
         assert ranks.window.local_rows == held
         assert ranks.window.local.shape == (held, 5)
 
 
 @pytest.mark.mpi(min_size=3)
-def test_many_rows_go_in_one_call():
+@pytest.mark.parametrize("same_host", ["loads", "transfers"])
+def test_many_rows_go_in_one_call(same_host):
     """More than a pipeline's worth of one message, out of order, on the smallest world."""
-    with ranks_of(RoleLayout(servers=1, trainers=1), rows=50_000, width=16) as ranks:
+    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 0), same_host)
+    with ranks_of(routes, rows=50_000, width=16) as ranks:
         rows = np.random.default_rng(2).permutation(50_000)
 
         def swap() -> None:
@@ -168,8 +185,43 @@ def test_many_rows_go_in_one_call():
 
 
 @pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("same_host", ["loads", "transfers"])
+@pytest.mark.parametrize("wrong", [-1, 61])
+def test_rows_that_do_not_exist_are_refused(same_host, wrong):
+    """Before any memory is touched: what lies there is not the tables'."""
+    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 0), same_host)
+    with ranks_of(routes) as ranks:
+
+        def reach_out() -> None:
+            rows = np.asarray([3, wrong, 4])
+            with pytest.raises(ValueError, match=rf"row {wrong}: the tables have rows 0 to 60"):
+                ranks.window.get(rows)
+            with pytest.raises(ValueError, match=rf"row {wrong}: the tables have rows 0 to 60"):
+                ranks.window.put(rows, np.zeros((3, 5), dtype=np.float32))
+
+        ranks.on_trainers(reach_out)
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=3)
+def test_records_that_do_not_fit_their_rows_are_refused():
+    with ranks_of(RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 0), "loads")) as ranks:
+
+        def put() -> None:
+            rows = np.arange(3)
+            with pytest.raises(ValueError, match=r"records float32 \[2, 5\]: must be float32 \[3, 5\]"):
+                ranks.window.put(rows, np.zeros((2, 5), dtype=np.float32))
+            with pytest.raises(ValueError, match=r"records float64 \[3, 5\]: must be float32 \[3, 5\]"):
+                ranks.window.put(rows, np.zeros((3, 5)))  # type: ignore[arg-type] # the fault
+
+        ranks.on_trainers(put)
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=3)
 def test_more_rows_than_mpi_can_address_are_refused():
     """Before anything is allocated; the cure is a number of servers."""
     partition = RoundRobinPartition(2**33, servers=1)
+    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 2), "auto")
     with pytest.raises(CapacityError, match=r"8589934592 rows on one embedding server .* roles\.servers to at least 5"):
-        RowWindow(MPI.COMM_WORLD, RoleLayout(servers=1, trainers=1), partition, 4, TIMEOUT_S)
+        RowWindow(MPI.COMM_WORLD, routes, partition, 4, TIMEOUT_S)

@@ -1,0 +1,59 @@
+"""The partitions of a host's servers, in memory that all ranks of the host share.
+
+Legend: `P` rows of all servers of this host, `W` float32 numbers of a row's record.
+"""
+
+import numpy as np
+from mpi4py import MPI
+
+from bagpipe_hpc.errors import ConfigError
+
+
+class HostTables:
+    """One array over the rows of all servers of this host, each server's behind those of the one before.
+
+    It is a shared-memory window (MPI 4.1, section 12.2.3), locked once for its whole life. Loads and stores of
+    different ranks are ordered by `synchronise` on the storing rank, then any message or barrier from it to the loading
+    rank, then `synchronise` there: `MPI_Win_sync` is a memory barrier (MPI 4.1, sections 12.4 and 12.5.4).
+
+    Collective over `host`: construction and `close`.
+
+    Args:
+        host: the ranks of this host; servers in the order of their numbers.
+        own_rows: rows that this rank holds as a server, else 0.
+        first_row: where they start in the array.
+        total_rows: rows P of all ranks of `host`.
+        record_width: numbers W of a record.
+
+    Raises:
+        ConfigError: this MPI keeps private copies of window memory.
+    """
+
+    def __init__(self, host: MPI.Intracomm, own_rows: int, first_row: int, total_rows: int, record_width: int) -> None:
+        row_bytes = record_width * np.dtype(np.float32).itemsize
+        # Contiguous over the ranks unless an info key asks otherwise (MPI 4.1, section 12.2.3).
+        self._window = MPI.Win.Allocate_shared(own_rows * row_bytes, row_bytes, comm=host)
+        if self._window.Get_attr(MPI.WIN_MODEL) != MPI.WIN_UNIFIED:
+            raise ConfigError(
+                "this MPI does not offer the unified memory model for shared windows, which embedding tables need: "
+                "use an MPI with coherent shared memory"
+            )
+        self._window.Lock_all(MPI.MODE_NOCHECK)
+        self.rows = np.empty((0, record_width), dtype=np.float32)
+        """Records of all servers of this host, float32 `[P, W]`."""
+        if total_rows:
+            lowest, _ = self._window.Shared_query(MPI.PROC_NULL)  # of the first rank that holds any
+            memory = MPI.memory.fromaddress(lowest.address, total_rows * row_bytes)
+            self.rows = np.asarray(memory).view(np.float32).reshape(total_rows, record_width)
+        self.own = self.rows[first_row : first_row + own_rows]
+        """This server's records, float32 `[own_rows, W]`."""
+
+    def synchronise(self) -> None:
+        """Order this rank's earlier loads and stores before what it does next."""
+        self._window.Sync()
+
+    def close(self) -> None:
+        """Free the memory; no array on it may be used afterwards. Collective over: `host`; barrier before."""
+        self.rows = self.own = np.empty((0, 0), dtype=np.float32)
+        self._window.Unlock_all()
+        self._window.Free()
