@@ -64,7 +64,8 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
-    from data_prep.prepare import PrepareSettings, prepare_clicks
+    from data_prep.prepare import prepare_clicks
+    from data_prep.prepare_settings import PrepareSettings
 
     settings = PrepareSettings(
         source_format=arguments.format,
@@ -75,6 +76,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
         compression=arguments.compression,
         chunk_checksums=arguments.chunk_checksums,
         skip_bad_rows=arguments.skip_bad_rows,
+        backend=arguments.backend,
     )
     prepare_clicks(arguments.input, arguments.output, settings, progress=_print_progress)
     return 0
@@ -174,6 +176,12 @@ def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     prepare.add_argument("--chunk-checksums", action="store_true", help="let HDF5 check every chunk that it reads")
     prepare.add_argument(
         "--skip-bad-rows", type=count, default=0, metavar="N", help="skip up to N malformed rows (default: 0)"
+    )
+    prepare.add_argument(
+        "--backend",
+        choices=["auto", "native", "reference"],
+        default="auto",
+        help="native code, its definition in Python, or native code where it was built (default: auto)",
     )
 
 

@@ -20,8 +20,7 @@ TABLE_NAMES = tuple(f"C{number}" for number in range(1, 27))
 NAMES = ("label", *INTEGER_NAMES, *TABLE_NAMES)
 
 ROW_SCHEMA = pa.schema(
-    [("label", pa.uint8())]
-    + [pa.field(name, pa.float32()) for name in INTEGER_NAMES]
+    [("label", pa.uint8()), ("dense", pa.list_(pa.float32(), len(INTEGER_NAMES)))]
     + [pa.field(name, pa.uint32()) for name in TABLE_NAMES]
 )
 """Parsed rows: 0 or 1; log(1 + max(x, 0)) with 0 for a missing x; the value of the digits, null where it is missing."""
@@ -94,16 +93,21 @@ def _parse_rows(text: bytes) -> pa.RecordBatch:
     label = rows.column("label")
     if label.null_count or pc.max(label).as_py() > 1:
         raise pa.ArrowInvalid("a label is neither 0 nor 1")
-    columns = [label]
-    columns += [pa.array(_log_of_count(rows.column(name))) for name in INTEGER_NAMES]
-    columns += [parse_hex(rows.column(name)) for name in TABLE_NAMES]
+    dense = np.empty((len(rows), len(INTEGER_NAMES)), dtype=np.float32)
+    for column, name in enumerate(INTEGER_NAMES):
+        dense[:, column] = log_of_count(rows.column(name).fill_null(0).to_numpy())
+    return rows_of_columns(label, dense, [parse_hex(rows.column(name)) for name in TABLE_NAMES])
+
+
+def rows_of_columns(label: pa.UInt8Array, dense: NDArray[np.float32], values: list[pa.UInt32Array]) -> pa.RecordBatch:
+    """Parsed rows of `ROW_SCHEMA`: labels `[n]`, dense features `[n, 13]`, and the values `[n]` of each table."""
+    columns = [label, pa.FixedSizeListArray.from_arrays(pa.array(dense.reshape(-1)), len(INTEGER_NAMES)), *values]
     return pa.RecordBatch.from_arrays(columns, schema=ROW_SCHEMA)
 
 
-def _log_of_count(column: pa.Int64Array) -> NDArray[np.float32]:
-    """log(1 + max(x, 0)) of integers `[n]`, missing ones as 0; in double precision first, as 1 + x may need it."""
-    counts: NDArray[np.int64] = column.fill_null(0).to_numpy()
-    return np.log(np.maximum(counts, 0) + 1.0).astype(np.float32)
+def log_of_count(integers: NDArray[np.int64]) -> NDArray[np.float32]:
+    """log(1 + max(x, 0)) of integers `[n]`; in double precision first, as 1 + x may need it."""
+    return np.log(np.maximum(integers, 0) + 1.0).astype(np.float32)
 
 
 def _no_rows() -> pa.RecordBatch:

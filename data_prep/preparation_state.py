@@ -24,7 +24,7 @@ from bagpipe_hpc.storage.shard_manifest import (
 from data_prep.parsed_rows import Part
 from data_prep.text_blocks import TextPosition
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 PARTS_FOLDER = "parsed"
 
 

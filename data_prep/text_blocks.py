@@ -9,15 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 
 from bagpipe_hpc.errors import DataError
 
-BLOCK_BYTES = 4 << 20
-"""Decompressed bytes of a block. Small enough that the columns parsed from it stay in a core's cache."""
+BLOCK_BYTES = 2 << 20
+"""Decompressed bytes of a block. The C library maps larger ones anew each time, which costs as much as the reading."""
 
 _GZIP, _ZSTD, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_LINE_FEED, _CARRIAGE_RETURN = b"\n\r"
 
 
 @dataclass(frozen=True)
@@ -97,9 +99,11 @@ def read_blocks(sources: Sequence[Path], start: TextPosition, block_bytes: int =
 
 def count_lines(text: bytes) -> int:
     """Lines in a block of whole lines, counting LF, CRLF and lone CR as ends of line."""
+    characters = np.frombuffer(text, np.uint8)  # numpy counts them several times as fast as bytes.count.
+    ends = int(np.count_nonzero(characters == _LINE_FEED))
     if b"\r" in text:
-        return len(text.splitlines())
-    return text.count(b"\n") + (not text.endswith(b"\n"))
+        ends += int(np.count_nonzero(characters == _CARRIAGE_RETURN)) - text.count(b"\r\n")
+    return ends + (not text.endswith((b"\n", b"\r")))
 
 
 def _blocks_of(stream: IO[bytes], source: Path, place: TextPosition, block_bytes: int) -> Iterator[TextBlock]:
@@ -114,7 +118,7 @@ def _blocks_of(stream: IO[bytes], source: Path, place: TextPosition, block_bytes
                 )
             rest += chunk
             continue
-        text = rest + chunk[:cut]
+        text = b"".join((rest, memoryview(chunk)[:cut]))
         rest = chunk[cut:]
         block = _block(text, place)
         yield block

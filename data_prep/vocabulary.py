@@ -1,8 +1,9 @@
 """From categorical values to table-local ids: a vocabulary of frequent values, or hashing.
 
-Shapes: `n` values, `V` values of a vocabulary.
+Shapes: `n` values or rows, `F` tables, `V` values of a vocabulary.
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -10,9 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+Ids = NDArray[np.int32] | NDArray[np.int64]
+"""Ids of rows, wide enough for the largest table."""
+
 _SLOTS_PER_VALUE = 4  # Of 2, 4 and 8 the fastest: probes are short, and the table still fits caches.
 _HALF_BITS, _LOWER_HALF = np.uint64(32), np.uint64(0xFFFFFFFF)
 _GOLDEN_RATIO = np.uint32(0x9E3779B1)  # 2 ** 32 / golden ratio: the multiplier of Fibonacci hashing (Knuth, TAOCP 6.4)
+
+
+_MOST_COUNTED = (1 << 32) - 1
+"""Counts that are larger are taken as this one: then a count and a value fit 64 bits, which sort many times faster."""
 
 
 class IdMap(Protocol):
@@ -23,6 +31,44 @@ class IdMap(Protocol):
 
     def ids(self, column: pa.UInt32Array) -> NDArray[np.int64]:
         """Ids `[n]` of values `[n]`; a missing value (null) has id 0."""
+
+
+class IdMaps:
+    """Gives the values of all categorical columns their ids.
+
+    Args:
+        maps: that of each table.
+    """
+
+    def __init__(self, maps: Sequence[IdMap]) -> None:
+        self._maps = maps
+
+    def write_ids(self, columns: Sequence[pa.UInt32Array], ids: Ids) -> None:
+        """Write the ids of `n` rows to `ids [n, F]`."""
+        for table, (column, id_map) in enumerate(zip(columns, self._maps, strict=True)):
+            ids[:, table] = id_map.ids(column)
+
+
+def frequent_values(column: pa.ChunkedArray, min_count: int) -> NDArray[np.uint32]:
+    """The values that occur `min_count` times or more, `[V]`: by descending count, equally frequent ones by value.
+
+    Memory is about 50 bytes for each distinct value.
+
+    Args:
+        column: unsigned 32-bit values of the training rows; missing ones are null.
+        min_count: fewest occurrences of a value that gets an id of its own, 1 or more.
+    """
+    tally = pc.value_counts(column.drop_null())
+    values: NDArray[np.uint32] = tally.field("values").to_numpy()
+    counts: NDArray[np.int64] = tally.field("counts").to_numpy()
+    frequent = counts >= min_count
+    return by_count(values[frequent], counts[frequent])
+
+
+def by_count(values: NDArray[np.uint32], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """Distinct values `[V]` by descending count, equally frequent ones by value."""
+    rarity = (_MOST_COUNTED - np.minimum(counts, _MOST_COUNTED)).astype(np.uint64)
+    return np.sort(rarity << _HALF_BITS | values).astype(np.uint32)
 
 
 class Vocabulary:
@@ -43,23 +89,6 @@ class Vocabulary:
         # A slot holds a value in its upper and the value's id in its lower half, so that a probe is one memory access.
         self._slots = np.zeros(1 << bits, dtype=np.uint64)
         self._insert(values)
-
-    @classmethod
-    def of_column(cls, column: pa.ChunkedArray, min_count: int) -> "Vocabulary":
-        """The values that occur `min_count` times or more, by descending count, equally frequent ones by value.
-
-        Memory while it counts is about 50 bytes for each distinct value.
-
-        Args:
-            column: unsigned 32-bit values of the training rows; missing ones are null.
-            min_count: fewest occurrences of a value that gets an id of its own, 1 or more.
-        """
-        tally = pc.value_counts(column.drop_null())
-        values: NDArray[np.uint32] = tally.field("values").to_numpy()
-        counts: NDArray[np.int64] = tally.field("counts").to_numpy()
-        frequent = counts >= min_count
-        values, counts = values[frequent], counts[frequent]
-        return cls(values[np.lexsort((values, -counts))])
 
     def ids(self, column: pa.UInt32Array) -> NDArray[np.int64]:
         """Ids `[n]` of values `[n]`; a missing value (null) and one outside the vocabulary have id 0."""

@@ -23,6 +23,11 @@ from bagpipe_hpc.storage.shard_manifest import PREPARE_AGAIN, ShardInfo, ShardMa
 CHUNK_ROWS = 8192
 """Rows of an HDF5 chunk, which is read as a whole: the default of `data.block_rows`."""
 COMPRESSIONS = ("lzf", "gzip", "none")
+GZIP_LEVEL = 1
+DATASETS = ("dense", "sparse", "label")
+SHUFFLED = ("sparse",)
+"""Datasets whose bytes are shuffled before they are compressed: that puts the high bytes of ids, mostly zeros, side by
+side. Dense features, logarithms of small counts, are few distinct values that compress better whole."""
 OPEN_SHARDS = 4
 """Most files that a reader keeps open. Blocks are read in random order, so a few are used again soon."""
 
@@ -35,7 +40,7 @@ def write_shard(
 ) -> ShardInfo:
     """Write one shard, whole or not at all.
 
-    The same blocks give the same bytes with `gzip` and `none`, but only the same samples with `lzf`: its compressor
+    The same blocks give the same bytes with `gzip` and `none`, but only the same samples with `lzf`: h5py's compressor
     starts from memory that it does not clear (`INIT_HTAB` in lzfP.h), so that it may find other matches.
 
     Args:
@@ -54,11 +59,7 @@ def write_shard(
             first = 0
             for dense, sparse, label in sample_blocks:
                 if "label" not in file:
-                    for name, values in (("dense", dense), ("sparse", sparse), ("label", label)):
-                        shape = (rows, *values.shape[1:])
-                        chunks = (min(rows, CHUNK_ROWS), *values.shape[1:])
-                        options = _dataset_options(name, compression, chunk_checksums)
-                        file.create_dataset(name, shape, values.dtype, chunks=chunks, **options)
+                    create_datasets(file, rows, (dense, sparse, label), compression, chunk_checksums)
                 last = first + len(label)
                 file["dense"][first:last] = dense
                 file["sparse"][first:last] = sparse
@@ -70,14 +71,20 @@ def write_shard(
         return ShardInfo(path.name, rows, positives, partial.stat().st_size, file_sha256(partial))
 
 
+def create_datasets(file: h5py.File, rows: int, like: Samples, compression: str, chunk_checksums: bool = False) -> None:
+    """Create the datasets of a shard of `rows` rows with the types and columns of `like`, which may have no rows."""
+    for name, values in zip(DATASETS, like, strict=True):
+        shape, chunks = (rows, *values.shape[1:]), (min(rows, CHUNK_ROWS), *values.shape[1:])
+        options = _dataset_options(name, compression, chunk_checksums)
+        file.create_dataset(name, shape, values.dtype, chunks=chunks, **options)
+
+
 def _dataset_options(dataset: str, compression: str, chunk_checksums: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"fletcher32": chunk_checksums, "track_times": False}
     if compression != "none":
-        # Shuffling puts the high bytes of ids, mostly zeros, side by side. Dense features, logarithms of small counts,
-        # are few distinct values that compress better whole.
-        options |= {"compression": compression, "shuffle": dataset == "sparse"}
+        options |= {"compression": compression, "shuffle": dataset in SHUFFLED}
     if compression == "gzip":
-        options["compression_opts"] = 1
+        options["compression_opts"] = GZIP_LEVEL
     return options
 
 

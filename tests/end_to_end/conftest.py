@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from data_prep.generate import generate_clicks
-from data_prep.prepare import PrepareSettings, prepare_clicks
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
 
 CONFIG = """
 [data]

@@ -135,9 +135,10 @@ def test_generate_passes_its_arguments_on(recorder: Recorder) -> None:
 
 
 def test_prepare_passes_its_arguments_on(recorder: Recorder) -> None:
-    recorder.replace("data_prep.prepare", prepare_clicks=recorder.record(), PrepareSettings=SimpleNamespace)
+    recorder.replace("data_prep.prepare", prepare_clicks=recorder.record())
+    recorder.replace("data_prep.prepare_settings", PrepareSettings=SimpleNamespace)
     sizes = ["--max-rows-per-table", "100", "--rows-per-shard", "8192", "--test-fraction", "0"]
-    storage = ["--compression", "none", "--chunk-checksums", "--skip-bad-rows", "3"]
+    storage = ["--compression", "none", "--chunk-checksums", "--skip-bad-rows", "3", "--backend", "reference"]
     assert cli.main(["prepare", "--input", "extra.tsv", "day_*", "--output", "shards", *sizes, *storage]) == 0
     [(inputs, output, settings, _)] = recorder.calls
     assert (inputs, output) == (["extra.tsv", "day_*"], Path("shards"))
@@ -150,13 +151,14 @@ def test_prepare_passes_its_arguments_on(recorder: Recorder) -> None:
         compression="none",
         chunk_checksums=True,
         skip_bad_rows=3,
+        backend="reference",
     )
 
 
 def test_the_defaults_of_prepare_are_those_of_its_settings(recorder: Recorder) -> None:
-    from data_prep.prepare import PrepareSettings
+    from data_prep.prepare_settings import PrepareSettings
 
-    recorder.replace("data_prep.prepare", prepare_clicks=recorder.record(), PrepareSettings=PrepareSettings)
+    recorder.replace("data_prep.prepare", prepare_clicks=recorder.record())
     assert cli.main(["prepare", "--input", "day_*", "--output", "shards"]) == 0
     [(_, _, settings, _)] = recorder.calls
     assert settings == PrepareSettings()

@@ -18,9 +18,9 @@ def test_values_of_a_row() -> None:
     assert rows.schema == ROW_SCHEMA
     (values,) = rows.to_pylist()
     assert values["label"] == 1
-    assert [values[f"I{i}"] for i in (1, 2, 3)] == [0, 0, 0]
-    assert values["I4"] == pytest.approx(math.log1p(1000000), rel=1e-7)
-    assert values["I5"] == pytest.approx(math.log(6), rel=1e-7)
+    assert values["dense"][:3] == [0, 0, 0]
+    assert values["dense"][3] == pytest.approx(math.log1p(1000000), rel=1e-7)
+    assert values["dense"][4:] == pytest.approx([math.log(1 + i) for i in range(5, 14)], rel=1e-7)
     assert [values[f"C{i}"] for i in (1, 2, 3, 26)] == [None, 0xABCDEF01, 0x1F, 26]
 
 

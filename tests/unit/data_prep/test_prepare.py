@@ -17,11 +17,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import data_prep.prepare
+import data_prep.shard_stage
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
+from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.click_shards import ClickShards
 from bagpipe_hpc.storage.shard_check import verify_shards
 from bagpipe_hpc.storage.shard_manifest import ShardManifest, load_manifest
-from data_prep.prepare import PrepareSettings, prepare_clicks
+from data_prep.generate import generate_clicks
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
+
+BACKENDS = [
+    "reference",
+    pytest.param("native", marks=pytest.mark.skipif(not is_built("click_text"), reason="native code was not built")),
+]
 
 
 def random_rows(rows: int, seed: int) -> list[str]:
@@ -96,7 +105,7 @@ def silent(_: str) -> None:
     """Progress that nobody reads."""
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(1, 60),
     seed=st.integers(0, 10_000),
@@ -106,8 +115,10 @@ def silent(_: str) -> None:
     compression=st.sampled_from(["lzf", "gzip", "none"]),
     checksums=st.booleans(),
 )
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_shards_hold_what_a_plain_reading_gives(
     tmp_path_factory: pytest.TempPathFactory,
+    backend: str,
     rows: int,
     seed: int,
     min_count: int,
@@ -127,6 +138,7 @@ def test_shards_hold_what_a_plain_reading_gives(
         test_fraction=test_fraction,
         compression=compression,
         chunk_checksums=checksums,
+        backend=backend,
     )
     manifest = prepare_clicks(inputs, folder / "out", chosen, silent)
     naive = prepare_naively(lines, min_count, test_fraction)
@@ -146,10 +158,12 @@ def test_compressed_input(tmp_path: Path, compress: Callable[[bytes], bytes]) ->
     assert_holds(tmp_path / "out", manifest, prepare_naively(lines, 2, 0.1))
 
 
-def test_hashed_ids(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_hashed_ids(tmp_path: Path, backend: str) -> None:
     lines = random_rows(40, seed=5)
     source = write_text(tmp_path / "clicks", lines)
-    manifest = prepare_clicks([source], tmp_path / "out", PrepareSettings(max_rows_per_table=50), silent)
+    chosen = PrepareSettings(max_rows_per_table=50, backend=backend)
+    manifest = prepare_clicks([source], tmp_path / "out", chosen, silent)
     assert manifest.table_rows == (50,) * 26
     assert manifest.settings is not None
     assert "fmix64" in manifest.settings["ids"]
@@ -158,9 +172,11 @@ def test_hashed_ids(tmp_path: Path) -> None:
     assert np.array_equal(sparse == 0, missing)
 
 
-def test_ids_that_need_64_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ids_that_need_64_bits(tmp_path: Path, backend: str) -> None:
     source = write_text(tmp_path / "clicks", random_rows(30, seed=5))
-    manifest = prepare_clicks([source], tmp_path / "out", PrepareSettings(max_rows_per_table=1 << 40), silent)
+    chosen = PrepareSettings(max_rows_per_table=1 << 40, backend=backend)
+    manifest = prepare_clicks([source], tmp_path / "out", chosen, silent)
     verify_shards(tmp_path / "out", manifest, "quick")
     _, _, sparse = read_all(tmp_path / "out", manifest, "train")
     assert sparse.max() > 1 << 32
@@ -183,10 +199,11 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch, part_rows: int) -> None:
     monkeypatch.setattr(data_prep.prepare, "PART_ROWS", part_rows)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress])
-@pytest.mark.parametrize("line", [1, 2, 57, 100])
+@pytest.mark.parametrize("line", [1, 57, 100])
 def test_a_bad_row_stops_with_file_and_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes], line: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes], line: int, backend: str
 ) -> None:
     small_blocks(monkeypatch, part_rows=30)
     good = random_rows(100, seed=2)
@@ -196,7 +213,7 @@ def test_a_bad_row_stops_with_file_and_line(
     for path, lines in zip(paths, (good, bad), strict=True):
         path.write_bytes(compress("\n".join(lines).encode()))
     with pytest.raises(DataError, match=rf"/b:{line}: label is '7' instead of 0 or 1; .*--skip-bad-rows"):
-        prepare_clicks([str(path) for path in paths], tmp_path / "out", PrepareSettings(), silent)
+        prepare_clicks([str(path) for path in paths], tmp_path / "out", PrepareSettings(backend=backend), silent)
     with pytest.raises(DataError, match="not finished; run bagpipe prepare again to resume"):
         load_manifest(tmp_path / "out")
 
@@ -295,6 +312,51 @@ def test_other_settings_or_inputs_are_refused(tmp_path: Path, monkeypatch: pytes
         prepare_clicks([source], out, PrepareSettings(), silent)
 
 
+@pytest.mark.skipif(not is_built("click_text"), reason="native code was not built")
+@pytest.mark.parametrize(("compression", "hashed"), [("lzf", None), ("gzip", None), ("none", None), ("lzf", 1000)])
+def test_both_backends_write_the_same_samples(tmp_path: Path, compression: str, hashed: int | None) -> None:
+    generate_clicks(12_000, tmp_path / "clicks")
+    read = []
+    for backend in ("reference", "native"):
+        chosen = PrepareSettings(
+            max_rows_per_table=hashed, rows_per_shard=9000, compression=compression, backend=backend
+        )
+        manifest = prepare_clicks([str(tmp_path / "clicks")], tmp_path / backend, chosen, silent)
+        read.append([read_all(tmp_path / backend, manifest, split) for split in ("train", "test")])
+        read[-1].append([(shard.file, shard.rows, shard.positives) for shard in manifest.train + manifest.test])
+        read[-1].append(manifest.tables)
+    for reference, native in zip(*read[:2], strict=True):
+        for expected, found in zip(reference, native, strict=True):
+            assert np.array_equal(expected, found)
+
+
+@pytest.mark.skipif(not is_built("click_text"), reason="native code was not built")
+@pytest.mark.parametrize("killed_after", [2, 5, 7])
+def test_one_backend_goes_on_where_the_other_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
+) -> None:
+    small_blocks(monkeypatch, part_rows=30)
+    lines = random_rows(100, seed=4)
+    source = write_text(tmp_path / "clicks", lines)
+    with pytest.raises(KilledError):
+        prepare_clicks(
+            [source], tmp_path / "out", PrepareSettings(rows_per_shard=20, backend="native"), kill_after(killed_after)
+        )
+    manifest = prepare_clicks(
+        [source], tmp_path / "out", PrepareSettings(rows_per_shard=20, backend="reference"), silent
+    )
+    assert_holds(tmp_path / "out", manifest, prepare_naively(lines, 2, 0.1))
+
+
+def test_native_code_that_was_not_built_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bagpipe_hpc.kernels.shared_library._FOLDER", tmp_path)
+    source = write_text(tmp_path / "clicks", random_rows(30, seed=4))
+    with pytest.raises(ConfigError, match=r"prepare: backend = 'native': .*make setup.*--backend reference"):
+        prepare_clicks([source], tmp_path / "out", PrepareSettings(backend="native"), silent)
+    manifest = prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
+    assert manifest.rows("train") == 27
+
+
 def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
     source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
     (tmp_path / "out").mkdir()
@@ -310,11 +372,12 @@ def test_an_output_that_is_a_file(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
-    monkeypatch.setattr(data_prep.prepare, "write_shard", fail)
+    monkeypatch.setattr(data_prep.shard_stage, "write_encoded_shard", fail)
+    monkeypatch.setattr(data_prep.shard_stage, "write_shard", fail)
     with pytest.raises(CapacityError, match="out: the disk is full"):
         prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
 
@@ -337,6 +400,8 @@ def test_inputs_without_a_good_row(tmp_path: Path, text: str) -> None:
         {"test_fraction": float("nan")},
         {"compression": "zip"},
         {"skip_bad_rows": -1},
+        {"backend": "cuda"},
+        {"min_count": 1 << 32},
     ],
 )
 def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:

@@ -75,7 +75,7 @@ def test_a_file_without_ends_of_line_is_refused(tmp_path: Path) -> None:
         list(read_blocks([path], TextPosition(), block_bytes=1000))
 
 
-@given(st.lists(st.sampled_from([b"a", b"\n", b"\r\n"]), min_size=1).map(b"".join))
+@given(st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b"\r"]), min_size=1).map(b"".join))
 def test_lines_are_counted_as_splitlines_does(text: bytes) -> None:
     assert count_lines(text) == len(text.splitlines())
 

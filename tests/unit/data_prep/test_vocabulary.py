@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.vocabulary import HashedIds, Vocabulary
+from data_prep.vocabulary import HashedIds, Vocabulary, frequent_values
 
 VALUES = st.none() | st.integers(0, 6) | st.integers(0, (1 << 32) - 1)
 
@@ -23,7 +23,7 @@ def test_a_vocabulary_is_a_dictionary_by_count_then_value(
 ) -> None:
     half = len(counted) // 2
     chunks = pa.chunked_array([column(counted[:half]), column(counted[half:])])
-    vocabulary = Vocabulary.of_column(chunks, min_count)
+    vocabulary = Vocabulary(frequent_values(chunks, min_count))
     counts = Counter(value for value in counted if value is not None)
     frequent = sorted((-count, value) for value, count in counts.items() if count >= min_count)
     expected = {value: number for number, (_, value) in enumerate(frequent, start=1)}
@@ -59,7 +59,7 @@ def test_hashed_ids_stay_within_the_table(values: list[int | None], rows: int) -
 
 @pytest.mark.parametrize("values", [[], [None, None]])
 def test_columns_without_values(values: list[None]) -> None:
-    vocabulary = Vocabulary.of_column(pa.chunked_array([column(values)]), 1)
+    vocabulary = Vocabulary(frequent_values(pa.chunked_array([column(values)]), 1))
     assert vocabulary.rows == 1
     assert vocabulary.ids(column([5, None])).tolist() == [0, 0]
 

@@ -1,0 +1,121 @@
+// Compresses chunks of a shard as HDF5's shuffle filter and h5py's LZF filter do, so that any h5py reads them.
+//
+// LZF (Marc Lehmann's liblzf) is a row of pieces: 000nnnnn and n + 1 bytes as they are, or nnnooooo [nnnnnnnn] oooooooo,
+// a repetition of n + 2 bytes that started o + 1 bytes ago, with the second byte of n where the first says 7.
+#include <cstdint>
+#include <cstring>
+
+#include "simd.h"
+
+namespace {
+
+constexpr int kHashBits = 13;
+constexpr int64_t kMostLiterals = 32;
+constexpr int64_t kMostDistance = 8192;
+constexpr int64_t kMostLength = 264;
+constexpr int64_t kShortest = 4;  // LZF can repeat 3 bytes; that saves a byte at best, and is found by chance too often
+constexpr int kPatience = 4;      // after 2^kPatience places without a repetition every second one is tried, and so on
+
+inline uint32_t load32(const uint8_t* at) {
+  uint32_t word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+
+inline uint64_t load64(const uint8_t* at) {
+  uint64_t word;
+  std::memcpy(&word, at, sizeof word);
+  return word;
+}
+
+inline uint32_t hash(uint32_t word) { return (word * 2654435761u) >> (32 - kHashBits); }
+
+// Bytes from `at` on that are the same from `earlier` on, at most `most`; both may be read up to `end`.
+inline int64_t same_bytes(const uint8_t* earlier, const uint8_t* at, const uint8_t* end, int64_t most) {
+  const int64_t limit = end - at < most ? end - at : most;
+  int64_t length = 0;
+  while (length + 8 <= limit) {
+    const uint64_t difference = load64(earlier + length) ^ load64(at + length);
+    if (difference != 0) return length + (__builtin_ctzll(difference) >> 3);
+    length += 8;
+  }
+  while (length < limit && earlier[length] == at[length]) ++length;
+  return length;
+}
+
+inline uint8_t* write_literals(const uint8_t* from, const uint8_t* to, uint8_t* out) {
+  while (from < to) {
+    const int64_t count = to - from < kMostLiterals ? to - from : kMostLiterals;
+    *out++ = static_cast<uint8_t>(count - 1);
+    std::memcpy(out, from, static_cast<size_t>(count));
+    out += count;
+    from += count;
+  }
+  return out;
+}
+
+inline uint8_t* write_repetition(int64_t distance, int64_t length, uint8_t* out) {
+  const int64_t offset = distance - 1, count = length - 2;
+  if (count < 7) {
+    *out++ = static_cast<uint8_t>(count << 5 | offset >> 8);
+  } else {
+    *out++ = static_cast<uint8_t>(7 << 5 | offset >> 8);
+    *out++ = static_cast<uint8_t>(count - 7);
+  }
+  *out++ = static_cast<uint8_t>(offset);
+  return out;
+}
+
+// Room that a repetition, and literals up to `literals`, take at most.
+inline int64_t room(int64_t literals) { return literals + (literals + kMostLiterals - 1) / kMostLiterals + 3; }
+
+}  // namespace
+
+// Puts the first bytes of all elements before the second bytes, and so on.
+BAGPIPE_EXPORT BAGPIPE_CLONES void shuffle_bytes(const uint8_t* values, int64_t count, int64_t width, uint8_t* out) {
+  if (width == 4) {
+    for (int64_t number = 0; number < count; ++number) {
+      const uint32_t value = load32(values + 4 * number);
+      out[number] = static_cast<uint8_t>(value);
+      out[count + number] = static_cast<uint8_t>(value >> 8);
+      out[2 * count + number] = static_cast<uint8_t>(value >> 16);
+      out[3 * count + number] = static_cast<uint8_t>(value >> 24);
+    }
+    return;
+  }
+  for (int64_t byte = 0; byte < width; ++byte)
+    for (int64_t number = 0; number < count; ++number) out[byte * count + number] = values[number * width + byte];
+}
+
+// Bytes written to `out`; 0 if they would be more than `capacity`.
+BAGPIPE_EXPORT int64_t compress_lzf(const uint8_t* text, int64_t bytes, uint8_t* out, int64_t capacity) {
+  uint32_t last_seen[1 << kHashBits] = {};  // place + 1 of the last 4 bytes with this hash
+  const uint8_t* const end = text + bytes;
+  const uint8_t* literals = text;
+  const uint8_t* at = text;
+  uint8_t* const begin = out;
+  uint8_t* const full = out + capacity;
+  uint32_t tried = 1u << kPatience;
+  while (end - at >= kShortest) {
+    const uint32_t word = load32(at);
+    uint32_t& seen = last_seen[hash(word)];
+    const uint8_t* earlier = text + seen - 1;
+    const bool repeats = seen != 0 && at - earlier <= kMostDistance && load32(earlier) == word;
+    seen = static_cast<uint32_t>(at - text) + 1;
+    if (!repeats) {
+      at += tried++ >> kPatience;
+      continue;
+    }
+    while (at > literals && earlier > text && at[-1] == earlier[-1]) --at, --earlier;  // what skipping passed over
+    if (full - out < room(at - literals)) return 0;
+    out = write_literals(literals, at, out);
+    const int64_t length = same_bytes(earlier, at, end, kMostLength);
+    out = write_repetition(at - earlier, length, out);
+    at += length;
+    literals = at;
+    tried = 1u << kPatience;
+    if (end - at >= kShortest) last_seen[hash(load32(at - 2))] = static_cast<uint32_t>(at - 2 - text) + 1;
+  }
+  if (full - out < room(end - literals)) return 0;
+  return write_literals(literals, end, out) - begin;
+}

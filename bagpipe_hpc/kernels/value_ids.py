@@ -1,0 +1,134 @@
+"""Counts categorical values and gives them ids, natively; `data_prep.vocabulary` is the definition.
+
+Legend: `n` rows, `F` tables, `V` values of a vocabulary.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.kernels import shared_library
+
+_COUNT_BITS = np.uint64(32)
+_FIRST_BITS = 12  # A table of 32 KiB: most columns outgrow it, the others stay in the nearest cache.
+
+
+class Column(NamedTuple):
+    """Rows of a categorical column.
+
+    Attributes:
+        values: uint32 `[offset + n or more]`, contiguous; any number where one is missing.
+        present: bits, lowest first, 1 where a value is not missing, uint8; None if none is missing.
+        offset: number of the first row in both.
+    """
+
+    values: NDArray[np.uint32]
+    present: NDArray[np.uint8] | None
+    offset: int
+
+
+class ValueCounter:
+    """Counts the values of one column; missing ones are not counted.
+
+    Memory is 16 to 32 bytes for each distinct value, and half as much again while the table grows.
+    """
+
+    def __init__(self) -> None:
+        self._bits = _FIRST_BITS
+        self._slots = np.zeros(1 << self._bits, dtype=np.uint64)  # count << 32 | value; 0 is free
+        self._used = ctypes.c_int64(0)
+
+    def add(self, column: Column, rows: int) -> None:
+        """Count `rows` rows of a column."""
+        done = 0
+        while done < rows:
+            done += _library().count_values(
+                self._slots.ctypes.data,
+                self._bits,
+                column.values.ctypes.data,
+                None if column.present is None else column.present.ctypes.data,
+                column.offset + done,
+                rows - done,
+                len(self._slots) // 2,
+                ctypes.byref(self._used),
+            )
+            if done < rows:
+                self._grow()
+
+    def tally(self, min_count: int) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """The values that were seen `min_count` (1 .. 2 ** 32 - 1) times or more, in no order, and their counts.
+
+        A count that reaches 2 ** 32 - 1 stays there.
+        """
+        frequent = self._slots[self._slots >= np.uint64(min_count) << _COUNT_BITS]
+        return frequent.astype(np.uint32), (frequent >> _COUNT_BITS).astype(np.int64)
+
+    def _grow(self) -> None:
+        self._bits += 1
+        slots = np.zeros(1 << self._bits, dtype=np.uint64)
+        _library().move_counts(self._slots.ctypes.data, len(self._slots), slots.ctypes.data, self._bits)
+        self._slots = slots
+
+
+class IdTables:
+    """Ids 1 .. V for the values of each table's vocabulary; memory is 16 to 32 bytes for each value.
+
+    Args:
+        vocabularies: distinct values of each table, uint32 `[V]`, in the order of their ids.
+    """
+
+    def __init__(self, vocabularies: Sequence[NDArray[np.uint32]]) -> None:
+        bits = [max(1, (2 * len(values)).bit_length()) for values in vocabularies]
+        self._bits = np.array(bits, dtype=np.int64)
+        self._slots = [np.zeros(1 << slot_bits, dtype=np.uint64) for slot_bits in bits]
+        self._addresses = _addresses(self._slots)
+        for values, slots, slot_bits in zip(vocabularies, self._slots, bits, strict=True):
+            contiguous = np.ascontiguousarray(values, dtype=np.uint32)
+            _library().fill_vocabulary(contiguous.ctypes.data, len(contiguous), slots.ctypes.data, slot_bits)
+
+    def map_rows(self, columns: Sequence[Column], ids: NDArray[np.int32] | NDArray[np.int64]) -> None:
+        """Write the ids of all columns `[n, F]`, contiguous; missing and unknown values have id 0."""
+        _map_rows(columns, self._addresses, self._bits, 0, ids)
+
+
+def hash_rows(columns: Sequence[Column], rows_per_table: int, ids: NDArray[np.int32] | NDArray[np.int64]) -> None:
+    """Write ids 1 + hash mod (rows_per_table - 1) of all columns `[n, F]`, contiguous; missing values have id 0."""
+    nothing = np.zeros(len(columns), dtype=np.int64)
+    _map_rows(columns, nothing, nothing, rows_per_table - 1, ids)
+
+
+def _map_rows(
+    columns: Sequence[Column],
+    slots: NDArray[np.int64],
+    bits: NDArray[np.int64],
+    hashed_ids: int,
+    ids: NDArray[np.int32] | NDArray[np.int64],
+) -> None:
+    values = _addresses([column.values for column in columns])
+    present = _addresses([column.present for column in columns])
+    offsets = np.array([column.offset for column in columns], dtype=np.int64)
+    arrays = (array.ctypes.data for array in (values, present, offsets, slots, bits))
+    function = _library().map_rows_to_int32 if ids.dtype == np.int32 else _library().map_rows_to_int64
+    function(*arrays, hashed_ids, len(ids), len(columns), ids.ctypes.data)
+
+
+def _addresses(arrays: Sequence[NDArray[np.generic] | None]) -> NDArray[np.int64]:
+    return np.array([0 if array is None else array.ctypes.data for array in arrays], dtype=np.int64)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    library = shared_library.load("value_ids")
+    address, number = ctypes.c_void_p, ctypes.c_int64
+    library.count_values.restype = number
+    library.count_values.argtypes = [address, number, address, address, number, number, number, address]
+    library.move_counts.restype = library.fill_vocabulary.restype = None
+    library.move_counts.argtypes = library.fill_vocabulary.argtypes = [address, number, address, number]
+    for function in (library.map_rows_to_int32, library.map_rows_to_int64):
+        function.restype = None
+        function.argtypes = [*[address] * 5, number, number, number, address]
+    return library

@@ -1,0 +1,70 @@
+"""The settings of `bagpipe prepare`."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.storage.click_shards import COMPRESSIONS
+from data_prep.backend import BACKENDS
+
+FORMATS = ("criteo",)
+
+
+@dataclass(frozen=True)
+class PrepareSettings:
+    """How clicks are prepared; a flag of `bagpipe prepare` each."""
+
+    source_format: str = "criteo"
+    """Format of the input."""
+    min_count: int = 2
+    """Training rows in which a value must occur to get an id of its own; rarer ones share id 0 with missing ones."""
+    max_rows_per_table: int | None = None
+    """Hash the values of each column to this many ids instead of building vocabularies."""
+    rows_per_shard: int = 1 << 20
+    """Rows of a shard; a multiple of 8192 lets the chunks of all shards line up with the blocks that training reads."""
+    test_fraction: float = 0.1
+    """Share of the rows, the last ones, that become the test split."""
+    compression: str = "lzf"
+    """Compression of the shards: `lzf` (fast), `gzip` (a little smaller, any HDF5 reader) or `none`."""
+    chunk_checksums: bool = False
+    """Store a checksum with every HDF5 chunk, checked on each read."""
+    skip_bad_rows: int = 0
+    """Most malformed rows that are left out, counted and listed; one more stops the preparation."""
+    backend: str = "auto"
+    """Native code (`native`), its definition in Python (`reference`), or native code where it was built (`auto`)."""
+
+    def __post_init__(self) -> None:
+        _require(self.source_format in FORMATS, "format", self.source_format, f"use one of {', '.join(FORMATS)}")
+        _require(1 <= self.min_count < 1 << 32, "min-count", self.min_count, "use 1 or more, less than 2 ** 32")
+        if self.max_rows_per_table is not None:
+            hashable = 2 <= self.max_rows_per_table < 1 << 63
+            _require(hashable, "max-rows-per-table", self.max_rows_per_table, "use 2 or more, less than 2 ** 63")
+        _require(self.rows_per_shard >= 1, "rows-per-shard", self.rows_per_shard, "use 1 or more")
+        _require(0 <= self.test_fraction < 1, "test-fraction", self.test_fraction, "use 0 or more, less than 1")
+        _require(self.compression in COMPRESSIONS, "compression", self.compression, f"use {', '.join(COMPRESSIONS)}")
+        _require(self.skip_bad_rows >= 0, "skip-bad-rows", self.skip_bad_rows, "use 0 or more")
+        _require(self.backend in BACKENDS, "backend", self.backend, f"use one of {', '.join(BACKENDS)}")
+
+    def choices(self) -> dict[str, Any]:
+        """Everything that decides what the shards hold, in words where a number does not say it.
+
+        `skip_bad_rows` is not among them: which rows are malformed does not depend on it, so a preparation that stopped
+        at one may go on with a larger limit. Nor is `backend`.
+        """
+        choices = asdict(self)
+        del choices["skip_bad_rows"], choices["backend"]
+        hashed = self.max_rows_per_table is not None
+        if hashed:
+            del choices["min_count"]
+        return choices | {
+            "ids": "0 missing; else 1 + MurmurHash3 fmix64(value) mod (max_rows_per_table - 1)"
+            if hashed
+            else "0 missing or in fewer than min_count training rows; else from 1 by descending count, then value",
+            "dense": "log(1 + max(x, 0)); 0 missing",
+            "split": "time order: the last round(test_fraction * rows) rows are the test split",
+        }
+
+
+def _require(holds: bool, flag: str, value: object, cure: str) -> None:
+    if not holds:
+        raise ConfigError(f"prepare: {flag} = {value!r}: {cure}")

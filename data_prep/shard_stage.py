@@ -1,0 +1,199 @@
+"""The second half of a preparation: from parsed rows to vocabularies, and through them to shards.
+
+Threads count columns, then encode pieces of rows; the calling thread writes. Pieces of the next shard are encoded while
+a finished one is checksummed and forced to the disk.
+
+Shapes: `n` rows of a piece, `F` tables.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.click_shards import CHUNK_ROWS, Samples, write_shard
+from bagpipe_hpc.storage.encoded_shard import EncodedSamples, encode_samples, write_encoded_shard
+from bagpipe_hpc.storage.shard_manifest import (
+    SCHEMA_VERSION,
+    SPARSE_INT32_ROWS,
+    ShardInfo,
+    ShardManifest,
+    TableInfo,
+)
+from data_prep import criteo
+from data_prep.backend import Backend, IdMaps
+from data_prep.ordered_map import ordered_map, worker_threads
+from data_prep.parsed_rows import ParsedRows
+from data_prep.preparation_state import PreparationState
+from data_prep.prepare_settings import PrepareSettings
+from data_prep.vocabulary import Ids
+
+Block = TypeVar("Block", Samples, EncodedSamples)
+
+ENCODE_ROWS = 4 * CHUNK_ROWS
+"""Rows that are encoded and written together."""
+
+
+class Piece(NamedTuple):
+    """Rows `first` up to `last` of all rows, whose shard has `shard_rows`."""
+
+    first: int
+    last: int
+    shard_rows: int
+
+
+@dataclass(frozen=True)
+class PlannedShard:
+    """A shard of rows `first` up to `last`."""
+
+    name: str
+    first: int
+    last: int
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.last - self.first
+
+    def pieces(self) -> list[Piece]:
+        """Its rows in pieces that begin at chunks."""
+        return [
+            Piece(at, min(at + ENCODE_ROWS, self.last), self.rows) for at in range(self.first, self.last, ENCODE_ROWS)
+        ]
+
+
+def write_shards(
+    pool: ThreadPoolExecutor,
+    rows: ParsedRows,
+    output: Path,
+    state: PreparationState,
+    settings: PrepareSettings,
+    backend: Backend,
+    progress: Callable[[str], None],
+) -> ShardManifest:
+    """Write the shards that are not yet written; saves the state after each.
+
+    Returns:
+        The manifest, which is not yet written.
+
+    Raises:
+        DataError: there is no row to train on.
+    """
+    train_rows = rows.rows - round(rows.rows * settings.test_fraction)
+    if train_rows == 0:
+        raise DataError(
+            f"{rows.rows} good rows in the inputs leave none to train on; check the inputs and test-fraction"
+        )
+    id_maps, table_rows = _build_id_maps(pool, rows, train_rows, settings, backend, progress)
+    reader = _PieceReader(rows, id_maps, np.int32 if max(table_rows) <= SPARSE_INT32_ROWS else np.int64)
+    train = list(_plan_shards("train", 0, train_rows, settings.rows_per_shard))
+    plan = train + list(_plan_shards("test", train_rows, rows.rows, settings.rows_per_shard))
+    for shard in _write_planned(pool, plan[len(state.shards) :], output, reader, settings, backend):
+        state = state.with_shard(shard)
+        state.save(output)
+        progress(f"wrote {shard.file}: {shard.rows} rows")
+    return ShardManifest(
+        schema_version=SCHEMA_VERSION,
+        source_format=settings.source_format,
+        dense_features=len(criteo.INTEGER_NAMES),
+        tables=tuple(TableInfo(name, ids) for name, ids in zip(criteo.TABLE_NAMES, table_rows, strict=True)),
+        train=state.shards[: len(train)],
+        test=state.shards[len(train) :],
+        inputs=state.inputs,
+        settings=state.settings,
+        skipped_rows=state.skipped_rows,
+    )
+
+
+def _build_id_maps(
+    pool: ThreadPoolExecutor,
+    rows: ParsedRows,
+    train_rows: int,
+    settings: PrepareSettings,
+    backend: Backend,
+    progress: Callable[[str], None],
+) -> tuple[IdMaps, list[int]]:
+    """Ids of all tables, and the rows of each table; vocabularies see the training rows only."""
+    if settings.max_rows_per_table is not None:
+        return backend.hashed_ids(settings.max_rows_per_table), [settings.max_rows_per_table] * len(criteo.TABLE_NAMES)
+
+    def count(name: str) -> NDArray[np.uint32]:
+        return backend.frequent_values(rows.column(name, train_rows), settings.min_count)
+
+    # Each column that is counted holds its distinct values in memory, so not one per core of a large machine.
+    vocabularies = list(ordered_map(pool, count, criteo.TABLE_NAMES, ahead=min(4, worker_threads())))
+    table_rows = [len(values) + 1 for values in vocabularies]
+    progress(f"built vocabularies of {sum(table_rows)} ids from {train_rows} rows")
+    return backend.vocabulary_ids(vocabularies), table_rows
+
+
+class _PieceReader:
+    """Reads parsed rows as samples, from any thread."""
+
+    def __init__(self, rows: ParsedRows, id_maps: IdMaps, sparse_dtype: type) -> None:
+        self._rows = rows
+        self._id_maps = id_maps
+        self._sparse_dtype = sparse_dtype
+
+    def read(self, piece: Piece) -> Samples:
+        """Dense features float32 `[n, 13]`, ids `[n, F]`, labels uint8 `[n]`."""
+        rows = piece.last - piece.first
+        dense = np.empty((rows, len(criteo.INTEGER_NAMES)), dtype=np.float32)
+        sparse: Ids = np.empty((rows, len(criteo.TABLE_NAMES)), dtype=self._sparse_dtype)
+        label = np.empty(rows, dtype=np.uint8)
+        at = 0
+        for batch in self._rows.read(piece.first, piece.last):
+            until = at + len(batch)
+            label[at:until] = batch.column("label").to_numpy()
+            dense[at:until] = batch.column("dense").flatten().to_numpy().reshape(len(batch), -1)
+            self._id_maps.write_ids([batch.column(name) for name in criteo.TABLE_NAMES], sparse[at:until])
+            at = until
+        return dense, sparse, label
+
+
+def _plan_shards(split: str, first: int, last: int, rows_per_shard: int) -> Iterator[PlannedShard]:
+    for number, start in enumerate(range(first, last, rows_per_shard)):
+        yield PlannedShard(f"{split}-{number:05d}.h5", start, min(start + rows_per_shard, last))
+
+
+def _write_planned(
+    pool: ThreadPoolExecutor,
+    plan: Sequence[PlannedShard],
+    output: Path,
+    reader: _PieceReader,
+    settings: PrepareSettings,
+    backend: Backend,
+) -> Iterator[ShardInfo]:
+    """Write shards one after the other; where threads cannot compress, HDF5 does."""
+    compression, checksums = settings.compression, settings.chunk_checksums
+    if backend.encoders is None or checksums:  # HDF5 alone writes the checksums of chunks.
+        yield from _encode_and_write(
+            pool, plan, output, reader.read, partial(write_shard, compression=compression, chunk_checksums=checksums)
+        )
+        return
+    encoder = backend.encoders[compression]
+
+    def encode(piece: Piece) -> EncodedSamples:
+        return encode_samples(reader.read(piece), piece.shard_rows, encoder)
+
+    yield from _encode_and_write(pool, plan, output, encode, partial(write_encoded_shard, compression=compression))
+
+
+def _encode_and_write(
+    pool: ThreadPoolExecutor,
+    plan: Sequence[PlannedShard],
+    output: Path,
+    encode: Callable[[Piece], Block],
+    write: Callable[[Path, int, Iterable[Block]], ShardInfo],
+) -> Iterator[ShardInfo]:
+    pieces = (piece for shard in plan for piece in shard.pieces())
+    blocks = ordered_map(pool, encode, pieces, ahead=2 * worker_threads())
+    for shard in plan:
+        yield write(output / shard.name, shard.rows, islice(blocks, len(shard.pieces())))

@@ -1,0 +1,79 @@
+"""Native vocabularies and ids are those of their definition."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bagpipe_hpc.kernels.shared_library import is_built
+from data_prep import native_ids, vocabulary
+
+pytestmark = pytest.mark.skipif(not is_built("value_ids"), reason="native code was not built")
+
+VALUES = st.none() | st.integers(0, 6) | st.integers(0, (1 << 32) - 1)
+COLUMNS = st.lists(VALUES, max_size=200)
+
+
+def column(values: list[int | None]) -> pa.UInt32Array:
+    return pa.array(values, pa.uint32())
+
+
+@given(st.lists(COLUMNS, max_size=3), st.integers(0, 9), st.integers(1, 3))
+def test_frequent_values(chunks: list[list[int | None]], skipped: int, min_count: int) -> None:
+    counted = pa.chunked_array([column(chunk).slice(skipped) for chunk in chunks], pa.uint32())
+    frequent = native_ids.frequent_values(counted, min_count)
+    assert frequent.dtype == np.uint32
+    assert frequent.tolist() == vocabulary.frequent_values(counted, min_count).tolist()
+
+
+def test_a_counting_table_that_grows_several_times() -> None:
+    rng = np.random.default_rng(1)
+    values = rng.integers(0, 1 << 32, 40_000, dtype=np.uint32)
+    counted = pa.chunked_array([pa.array(np.concatenate([values, values[:1000], values[:10]]))])
+    for min_count in (1, 2, 3):
+        expected = vocabulary.frequent_values(counted, min_count)
+        assert np.array_equal(native_ids.frequent_values(counted, min_count), expected)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.lists(st.integers(0, (1 << 32) - 1) | st.integers(0, 9), unique=True, max_size=60), max_size=3),
+    st.data(),
+    st.integers(0, 9),
+    st.sampled_from([np.int32, np.int64]),
+)
+def test_ids_by_vocabulary(vocabularies: list[list[int]], data: st.DataObject, skipped: int, dtype: type) -> None:
+    known = [st.none() | st.integers(0, 9) | st.sampled_from(values or [0]) for values in vocabularies]
+    rows = data.draw(st.lists(st.tuples(*known), max_size=150))
+    columns = [column([row[table] for row in rows]).slice(skipped) for table in range(len(known))]
+    values = [np.array(table, dtype=np.uint32) for table in vocabularies]
+    ids = np.full((max(0, len(rows) - skipped), len(known)), -1, dtype=dtype)
+    expected = ids.copy()
+    native_ids.VocabularyIds(values).write_ids(columns, ids)
+    vocabulary.IdMaps([vocabulary.Vocabulary(table) for table in values]).write_ids(columns, expected)
+    assert ids.tolist() == expected.tolist()
+
+
+@given(st.lists(st.tuples(VALUES, VALUES), max_size=150), st.integers(0, 9), st.integers(2, 1 << 31))
+def test_ids_by_hashing(rows: list[tuple[int | None, int | None]], skipped: int, rows_per_table: int) -> None:
+    columns = [column([row[table] for row in rows]).slice(skipped) for table in (0, 1)]
+    for dtype in (np.int32, np.int64):
+        ids = np.full((max(0, len(rows) - skipped), 2), -1, dtype=dtype)
+        expected = ids.copy()
+        native_ids.HashedIds(rows_per_table).write_ids(columns, ids)
+        vocabulary.IdMaps([vocabulary.HashedIds(rows_per_table)] * 2).write_ids(columns, expected)
+        assert ids.tolist() == expected.tolist()
+
+
+def test_more_rows_than_a_tile_holds() -> None:
+    rng = np.random.default_rng(2)
+    known = rng.permutation(5000).astype(np.uint32)
+    asked = rng.integers(0, 9000, 3000).astype(np.uint32)
+    ids = np.empty((3000, 2), dtype=np.int32)
+    native_ids.VocabularyIds([known, known[:10]]).write_ids([pa.array(asked), pa.array(asked[::-1].copy())], ids)
+    expected = [
+        vocabulary.Vocabulary(known).ids(pa.array(asked)),
+        vocabulary.Vocabulary(known[:10]).ids(pa.array(asked[::-1].copy())),
+    ]
+    assert np.array_equal(ids, np.stack(expected, axis=1))
