@@ -81,6 +81,7 @@ bench: setup ## run the benchmarks, one after another; each says on its last lin
 	for script in $(filter-out $(BENCHMARKS_ON_2_RANKS),$(sort $(wildcard benchmarks/*.py))); do \
 	  echo "== $$script"; python "$$script"; \
 	done
+	bagpipe bench all
 	for script in $(BENCHMARKS_ON_2_RANKS); do echo "== $$script"; scripts/run_ranks.sh 2 python "$$script"; done
 
 .PHONY: clean

@@ -7,10 +7,20 @@ from pathlib import Path
 
 from bagpipe_hpc.argument_types import positive
 
-BENCHMARKS: dict[str, str] = {}
+BENCHMARKS: dict[str, str] = {
+    "prepare": "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser",
+}
 """Name of each benchmark, which is also its module in this package, and what it measures."""
 
-_OWN_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {}
+
+def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("clicks", type=Path, nargs="?", metavar="FILE", help="Criteo clicks (default: generated ones)")
+    parser.add_argument(
+        "--rows", type=positive, default=1_000_000, metavar="N", help="generated rows (default: 1000000)"
+    )
+
+
+_OWN_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {"prepare": _prepare_arguments}
 
 
 def add_own_arguments(name: str, parser: argparse.ArgumentParser) -> None:
