@@ -4,7 +4,7 @@ A segment is a run of consecutive batches at whose end every row is back on its 
 training steps up to the next evaluation or checkpoint, or an evaluation.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -102,6 +102,13 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int) -
                 )
             )
     return schedule
+
+
+def training_batch_sizes(schedule: Iterable[Segment]) -> list[int]:
+    """Samples of each training step of a run, in order."""
+    segments = [segment for segment in schedule if segment.is_training]
+    ranges = [segment.sample_range(batch) for segment in segments for batch in range(segment.batches)]
+    return [last - first for first, last in ranges]
 
 
 def _training_spans(total_steps: int, batches_per_epoch: int, checkpoint_every: int) -> Iterator[tuple[int, int]]:

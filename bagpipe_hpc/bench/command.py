@@ -9,6 +9,7 @@ from bagpipe_hpc.argument_types import positive
 
 BENCHMARKS: dict[str, str] = {
     "prepare": "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser",
+    "peers": "whole training beside plain PyTorch and TorchRec: samples/s, memory, quality",
 }
 """Name of each benchmark, which is also its module in this package, and what it measures."""
 
@@ -20,7 +21,29 @@ def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_OWN_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {"prepare": _prepare_arguments}
+def _peers_arguments(parser: argparse.ArgumentParser) -> None:
+    workloads = ["real", "large", "link"]
+    parser.add_argument(
+        "--workloads", nargs="+", choices=workloads, default=workloads, metavar="NAME", help=", ".join(workloads)
+    )
+    parser.add_argument("--contenders", nargs="+", metavar="NAME", help="only these (default: all; quick: three)")
+    parser.add_argument(
+        "--criteo", type=Path, metavar="FILE", help="Criteo's rows for `real` (default: generated ones)"
+    )
+    parser.add_argument("--bandwidth", default="1gbit", metavar="RATE", help="of `link` (default: 1gbit)")
+    parser.add_argument("--latency", default="500us", metavar="TIME", help="of `link`, one way (default: 500us)")
+    parser.add_argument(
+        "--quiet-s", type=float, default=0.0, metavar="S", help="wait so long for idle cores before a run"
+    )
+    parser.add_argument(
+        "--others-at-most", type=float, default=1.0, metavar="SHARE", help="repeat runs in which others took more"
+    )
+
+
+_OWN_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "prepare": _prepare_arguments,
+    "peers": _peers_arguments,
+}
 
 
 def add_own_arguments(name: str, parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.config import TrainConfig
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.schedule import Segment, build_schedule
+from bagpipe_hpc.schedule import Segment, build_schedule, training_batch_sizes
 
 settings_of_a_run = st.builds(
     TrainConfig,
@@ -78,6 +78,13 @@ def test_evaluations_follow_each_epoch_and_the_end(config: TrainConfig, train_sa
         ranges = [segment.sample_range(batch) for batch in range(segment.batches)]
         assert [first for first, _ in ranges] == list(range(0, test_samples, config.batch_size))
         assert sum(last - first for first, last in ranges) == test_samples
+
+
+@given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30))
+def test_each_step_trains_its_samples(config: TrainConfig, train_samples: int, test_samples: int) -> None:
+    steps = plain_steps(config, train_samples)
+    sizes = [last - first for _, first, last in steps]
+    assert training_batch_sizes(build_schedule(config, train_samples, test_samples)) == sizes
 
 
 @given(settings_of_a_run, st.integers(1, 60))

@@ -1,0 +1,107 @@
+"""What `bagpipe bench peers` makes of the contenders' results; the contenders themselves are not started here."""
+
+import argparse
+import math
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.bench import contenders, peers
+from bagpipe_hpc.bench.contenders import CONTENDERS, PeerResult, peer_result, samples_per_s, timed_settings
+from bagpipe_hpc.bench.kaggle_shards import write_kaggle_shards
+from bagpipe_hpc.bench.peer_workloads import Workload
+from bagpipe_hpc.bench.report import Report
+from bagpipe_hpc.bench.watched_command import CommandError, WatchedRun
+from bagpipe_hpc.config_file import load_config
+from bagpipe_hpc.errors import ConfigError
+
+
+def result(speed: float, rss_gb: float = 1.0, others: float = 0.0) -> PeerResult:
+    return PeerResult(speed, math.nan, math.nan, WatchedRun("", int(rss_gb * 1e9), int(2 * rss_gb * 1e9), others))
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Workload:
+    """Five batches an epoch; the last is smaller."""
+    write_kaggle_shards(tmp_path / "shards", 450)
+    (tmp_path / "settings.toml").write_text("[train]\nbatch_size = 100\n[lookahead]\nbatches = 8\n")
+    return Workload("five batches", tmp_path / "settings.toml", tmp_path / "shards", 4, 6, 0.0)
+
+
+def test_medians_and_ratios() -> None:
+    report = Report("peers")
+    runs = {
+        "pytorch": [result(100.0), result(80.0), result(120.0)],
+        "torchrec-2x1": [result(50.0)],
+        "bagpipe-1x2": [result(150.0, 2.0, 0.25), result(250.0, 1.0, 0.5)],
+    }
+    figures = peers.add_speeds(report, "title", {name: name.upper() for name in runs}, runs)
+    assert figures["bagpipe-1x2"] == {
+        "samples_per_s": 200.0,
+        "samples_per_s_of_runs": [150, 250],
+        "ratio_to_pytorch": 2.0,
+        "ratio_to_torchrec-2x1": 4.0,
+        "largest_rss_gb": 2.0,
+        "memory_gb": 4.0,
+        "largest_others_share": 0.5,
+    }
+    assert figures["torchrec-2x1"]["ratio_to_pytorch"] == 0.5
+    line = next(line for line in report.lines if line.startswith("BAGPIPE-1X2"))
+    assert line.split() == ["BAGPIPE-1X2", "200", "150", "-", "250", "2.00", "4.00", "2.00", "4.00", "50%"]
+
+
+def test_speed_between_two_reported_steps() -> None:
+    metrics = [
+        {"event": "progress", "step": 2, "time_s": 10.0},
+        {"event": "evaluation", "step": 2, "time_s": 10.5},
+        {"event": "progress", "step": 4, "time_s": 12.0},
+        {"event": "progress", "step": 5, "time_s": 13.0},
+    ]
+    assert samples_per_s(metrics, [7, 7, 7, 3, 7], 2, 4) == (7 + 3) / 2.0
+    assert math.isnan(samples_per_s(metrics, [7, 7, 7, 3, 7], 3, 4))
+
+
+def test_a_peer_says_its_result_in_its_last_line_of_json() -> None:
+    output = 'a warning\n{"samples_per_s": 1}\n{"samples_per_s": 12.5, "auc": 0.75, "log_loss": 0.5}\n'
+    found = peer_result(WatchedRun(output, 1, 2, 0.0))
+    assert (found.samples_per_s, found.auc, found.log_loss) == (12.5, 0.75, 0.5)
+    assert math.isnan(peer_result(WatchedRun('{"samples_per_s": 1}', 1, 2, 0.0)).auc)
+    with pytest.raises(CommandError, match="only a warning"):
+        peer_result(WatchedRun("only a warning\n", 1, 2, 0.0))
+
+
+def test_a_peer_stops_after_the_timed_steps_and_bagpipe_a_window_later(workload: Workload) -> None:
+    by_name = {contender.name: contender for contender in CONTENDERS}
+    peer, ours, without = (
+        load_config(workload.config, timed_settings(by_name[name], workload)).train
+        for name in ("pytorch", "bagpipe-1x2", "bagpipe-1x2-L1")
+    )
+    assert (peer.max_steps, peer.epochs) == (10, 2)
+    assert (ours.max_steps, ours.epochs, ours.log_every_steps) == (18, 4, 2)
+    assert without.max_steps == 11
+
+
+def test_without_their_environment_the_peers_are_left_out_visibly(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workload: Workload
+) -> None:
+    trained = []
+
+    def train(contender: contenders.Contender, *_: object) -> PeerResult:
+        trained.append(contender.name)
+        return result(1.0)
+
+    monkeypatch.setattr(peers, "PEERS_PYTHON", tmp_path / "venv" / "bin" / "python")
+    monkeypatch.setattr(peers, "train", train)
+    monkeypatch.setattr(peers, "real_workload", lambda *_: workload)
+    arguments = argparse.Namespace(quick=True, runs=2, contenders=None, criteo=None, quiet_s=0.0, others_at_most=1.0)
+    report = peers.run(arguments)
+    assert trained == ["bagpipe-1x2"] * 2
+    assert list(report.figures["real"]) == ["bagpipe-1x2"]
+    assert "benchmarks/peers/setup.sh" in report.lines[0]
+    assert "plain PyTorch" in report.figures["not_run"][0]
+
+
+def test_an_unknown_contender_is_refused() -> None:
+    arguments = argparse.Namespace(quick=True, contenders=["pytorch", "tensorflow"])
+    with pytest.raises(ConfigError, match=r"tensorflow.*torchrec-2x1"):
+        peers.run(arguments)
