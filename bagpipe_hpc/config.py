@@ -220,11 +220,16 @@ class KernelsConfig:
     oneDNN on x86 CPUs and torch elsewhere."""
     planner_threads: int = 1
     """Threads of the oracle's native planner, which share out the tables."""
+    row_threads: int = 0
+    """CPU threads of a trainer's native row operations (gather, scatter, sums, updates); 0 takes `train.threads`."""
 
     def __post_init__(self) -> None:
         _require(self.backend in BACKENDS, "kernels.backend", self.backend, f"use one of {', '.join(BACKENDS)}")
         _require(self.linear in LINEAR_LAYERS, "kernels.linear", self.linear, f"use one of {', '.join(LINEAR_LAYERS)}")
         _require(self.planner_threads >= 1, "kernels.planner_threads", self.planner_threads, "use 1 or more threads")
+        _require(
+            self.row_threads >= 0, "kernels.row_threads", self.row_threads, "use 1 or more, or 0 for train.threads"
+        )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bagpipe_hpc.cache.row_memory import new_table
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.kernels.row_operations import RowOperations
 from bagpipe_hpc.row_record import RowRecord
@@ -45,9 +46,9 @@ class RowCache:
             )
         self.operations = operations
         self.device = device
-        self.weights = torch.zeros(slots, record.embedding_dim, device=device)
-        self.state = [torch.zeros(slots, width, device=device) for width in record.state_widths]
-        self._versions = torch.zeros(slots, 1, device=device) if record.has_version else None
+        self.weights = new_table(slots, record.embedding_dim, device)
+        self.state = [new_table(slots, width, device) for width in record.state_widths]
+        self._versions = new_table(slots, 1, device) if record.has_version else None
         self._columns = [self.weights, *self.state, *([] if self._versions is None else [self._versions])]
 
     @property

@@ -14,7 +14,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from bagpipe_hpc.kernels import native
 from bagpipe_hpc.kernels.backend import use_native
+from bagpipe_hpc.kernels.native import NativeRowOperations
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
 
 
@@ -87,15 +89,17 @@ class RowOperations(Protocol):
         """
 
 
-def row_operations(backend: str, device: torch.device) -> RowOperations:
+def row_operations(backend: str, device: torch.device, threads: int = 1) -> RowOperations:
     """Choose the implementation for a device, and say so in the log.
 
     Args:
         backend: `kernels.backend`.
         device: where the rows are.
+        threads: most CPU threads of one call.
 
     Raises:
         ConfigError: native code is asked for and was not built or does not load.
     """
-    use_native(backend, "cuda" if device.type == "cuda" else "row_operations")
+    if device.type == "cpu" and use_native(backend, native.LIBRARY):
+        return NativeRowOperations(threads)
     return ReferenceRowOperations()

@@ -125,8 +125,8 @@ def _nothing_to_add(gradients: NDArray[np.float32]) -> _Stages:
 
 
 def add_in_order(parts: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Add `parts[0]`, `parts[1]`, ... from left to right; float32 `[parts, ...]` to `[...]`."""
-    total: NDArray[np.float32] = parts[0].copy()
-    for part in parts[1:]:
+    """Add two or more `parts[0]`, `parts[1]`, ... from left to right; float32 `[parts, ...]` to `[...]`."""
+    total: NDArray[np.float32] = parts[0] + parts[1]
+    for part in parts[2:]:
         total += part
     return total

@@ -1,12 +1,14 @@
-"""Device and dense model of a rank that computes."""
+"""Device, row operations and dense model of a rank that computes."""
 
 import logging
 
 import torch
 
+from bagpipe_hpc.config import Config
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
+from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dlrm import DLRM
 from bagpipe_hpc.models.interaction import choose_interaction
@@ -50,9 +52,14 @@ def check_model_settings(job: Job, device: torch.device) -> None:
         raise ConfigError("train.deterministic = true: sums on a GPU have no fixed order yet; set train.device=cpu")
     uses_onednn(job.config.kernels.linear, device)
     if job.config.kernels.backend == "native" and device.type == "cpu":
-        shared_library.load("interaction")
-        shared_library.load("output_gradient")
+        for library in ("interaction", "output_gradient", native.LIBRARY):
+            shared_library.load(library)
     dense_optimizer(job.config.optimizer, [torch.nn.Parameter(torch.zeros(1))])
+
+
+def build_row_operations(config: Config, device: torch.device) -> RowOperations:
+    """What carries out the operations on rows."""
+    return row_operations(config.kernels.backend, device, config.kernels.row_threads or config.train.threads)
 
 
 def build_model(job: Job, device: torch.device) -> DLRM:

@@ -16,14 +16,13 @@ from bagpipe_hpc.batch_slices import slice_bounds
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.roles.checkpointing import checkpoint_manifest
 from bagpipe_hpc.roles.dense_step import forward_backward, predict
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.first_records import fill_partition
 from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.model_setup import build_model, choose_device
+from bagpipe_hpc.roles.model_setup import build_model, build_row_operations, choose_device
 from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.roles.slice_reader import SliceReader
 from bagpipe_hpc.roles.step_stats import StepStats
@@ -60,7 +59,7 @@ class Reference:
         self._device = device
         torch.set_num_threads(config.train.threads)
         self._width = config.model.embedding_dim
-        self._tables = RowCache(job.total_rows, job.record, row_operations(config.kernels.backend, device), device)
+        self._tables = RowCache(job.total_rows, job.record, build_row_operations(config, device), device)
         first_records = np.empty((job.total_rows, job.record.width), dtype=np.float32)
         fill_partition(first_records, job, job.partition(1), server=0)
         self._tables.scatter(self._all_slots(), first_records)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
-from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on_gpu, start_horovod, stop_horovod
 from bagpipe_hpc.mpi.communicators import Communicators
@@ -24,7 +23,7 @@ from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.roles.checkpointing import write_dense_and_commit
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.model_setup import build_model, check_model_settings, choose_device
+from bagpipe_hpc.roles.model_setup import build_model, build_row_operations, check_model_settings, choose_device
 from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.roles.slice_reader import SliceReader
@@ -95,7 +94,7 @@ class Trainer:
         self._fill_timeout_s = fill_timeout_s
         self._trace = trace
         device = trainer_device(job, comms)
-        cache = RowCache(need.total_rows, job.record, row_operations(config.kernels.backend, device), device)
+        cache = RowCache(need.total_rows, job.record, build_row_operations(config, device), device)
         log.info(
             "cache of %d rows (%d shared, %d private), %.1f MB on %s",
             need.total_rows,

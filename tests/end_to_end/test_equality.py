@@ -13,6 +13,9 @@ DRIVER = ("python", "-m", "tests.end_to_end.train_many")
 WINDOWS = {"no look-ahead": (1, 0), "shortest": (2, 1), "short": (5, 2), "long": (12, 11), "beyond the data": (200, 7)}
 CASES = [(optimizer, window) for optimizer in ("sgd", "rowwise_adagrad") for window in WINDOWS]
 CASES += [("adagrad", "short"), ("adam", "long")]
+PLAIN = "kernels.backend=reference"
+PLAIN_KERNELS = "shortest"
+"""Runs with this window take NumPy and torch for all kernels, as the references do; the others native code."""
 TRANSFERRED = "short"
 """Runs with this window send rows through MPI even where memory is shared."""
 TWO_HOSTS = {(2, 2): (0, 0, 2, 0, 2)}
@@ -43,7 +46,9 @@ def references(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> C
 
     folder = tmp_path_factory.mktemp("references")
     runs = {(optimizer, slices): folder / f"{optimizer}-{slices}" for optimizer in OPTIMIZERS for slices in (1, 2, 3)}
-    settings = [overrides(kind, output, f"train.reference_slices={slices}") for (kind, slices), output in runs.items()]
+    settings = [
+        overrides(kind, output, f"train.reference_slices={slices}", PLAIN) for (kind, slices), output in runs.items()
+    ]
     train(run_ranks, 1, config_path, settings, folder)
     return lambda optimizer, slices: runs[optimizer, slices]
 
@@ -68,6 +73,7 @@ def test_distributed_equals_reference(
             f"lookahead.group={WINDOWS[name][1]}",
             f"train.deterministic={str(trainers > 2).lower()}",
             *(["roles.same_host=transfers"] if name == TRANSFERRED else []),
+            *([PLAIN] if name == PLAIN_KERNELS else []),
             *(["train.checkpoint_every_steps=11", "cache.rows=3000"] if name == "long" else []),
         )
         for (optimizer, name), output in cases.items()

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations, adam_factors, fold_columns
-from bagpipe_hpc.kernels.row_operations import RowOperations
+from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
 
 LR, EPS, BETA1, BETA2 = 0.005, 1e-8, 0.9, 0.999
 ROWS = 12
@@ -20,7 +21,14 @@ F32 = np.float32
 
 Floats = NDArray[np.float32]
 
-implementations = pytest.mark.parametrize("operations", [ReferenceRowOperations()], ids=["reference"])
+needs_native = pytest.mark.skipif(not shared_library.is_built(native.LIBRARY), reason="_row_operations.so is not built")
+implementations = pytest.mark.parametrize(
+    "operations",
+    [
+        pytest.param(ReferenceRowOperations(), id="reference"),
+        pytest.param(row_operations("auto", torch.device("cpu")), id="native", marks=needs_native),
+    ],
+)
 
 
 def numbers(seed: int, *shape: int) -> Floats:

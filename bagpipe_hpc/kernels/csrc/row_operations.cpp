@@ -1,0 +1,266 @@
+// Operations on embedding rows in main memory: the native twin of bagpipe_hpc/kernels/reference.py, called by
+// native.py.
+//
+// Tables, records and gradients are float32, slots and positions int32, all contiguous. The caller has checked that
+// slots lie in their tables and positions in their range (`largest_index`), and sees to it that the slots of one call
+// differ. Every result is the same for any number of threads and for each instruction set.
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+#include <unistd.h>
+
+#include "parallel.h"
+#include "simd.h"
+
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
+namespace {
+
+// A table whose rows are numbers `offset` to `offset + width` of a record.
+struct Column {
+    float *table;
+    int64_t width;
+    int64_t offset;
+};
+
+// Rows or look-ups of one part; `end` is where prefetching stops.
+struct Range {
+    int64_t first, last, end;
+};
+
+// The positions of one part of a sum. They are spread by a hash, since neighbours may be used much more than others.
+struct Share {
+    uint32_t part, parts;
+    ALWAYS_INLINE bool holds(int32_t position) const {
+        const uint32_t hash = (static_cast<uint32_t>(position) * 0x9E3779B1u) >> 16;
+        return (hash * parts) >> 16 == part;
+    }
+};
+
+struct Sgd {
+    float *weights;
+    float lr;
+};
+
+struct RowwiseAdagrad {
+    float *weights;
+    float *sums;
+    float lr, eps;
+};
+
+struct Adagrad {
+    float *weights;
+    float *sums;
+    float lr, eps;
+};
+
+struct Adam {
+    float *weights;
+    float *first;
+    float *second;
+    float beta1, rest1, beta2, rest2, eps, step_size, root_scale;
+};
+
+template <class Optimizer>
+using Update = void (*)(const Optimizer &, const int32_t *slots, const float *gradients, Range rows, int64_t width);
+
+struct Kernels {
+    void (*gather)(const Column &, const int32_t *slots, const int32_t *positions, Range rows, float *to,
+                   int64_t to_width, bool stream);
+    void (*scatter)(const Column &, const int32_t *slots, Range rows, const float *from, int64_t from_width,
+                    bool stream);
+    void (*sum)(const float *gradients, const int32_t *positions, int64_t look_ups, int64_t width, float *sums,
+                uint8_t *is_begun, Share share);
+    Update<Sgd> sgd;
+    Update<RowwiseAdagrad> rowwise_adagrad;
+    Update<Adagrad> adagrad;
+    Update<Adam> adam;
+};
+
+// Not target_clones as in simd.h: streaming stores are intrinsics, which differ in source.
+#if defined(__x86_64__)
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
+#define BAGPIPE_VECTOR_BYTES 64
+namespace v4 {
+#include "row_kernels.inc"
+}
+#undef BAGPIPE_VECTOR_BYTES
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("arch=x86-64-v3")
+#define BAGPIPE_VECTOR_BYTES 32
+namespace v3 {
+#include "row_kernels.inc"
+}
+#undef BAGPIPE_VECTOR_BYTES
+#pragma GCC pop_options
+
+#define BAGPIPE_VECTOR_BYTES 16
+#else
+#define BAGPIPE_VECTOR_BYTES 0
+#endif
+
+namespace base {
+#include "row_kernels.inc"
+}
+
+// From the plainest to the best that this processor has.
+std::vector<const Kernels *> usable_kernels() {
+    std::vector<const Kernels *> usable = {&base::kernels};
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("x86-64-v3")) usable.push_back(&v3::kernels);
+    if (__builtin_cpu_supports("x86-64-v4")) usable.push_back(&v4::kernels);
+#endif
+    return usable;
+}
+
+// Results that do not fit in half of the last cache are written past it: they would be gone before they are read.
+int64_t usual_stream_bytes() { return std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 16 << 20) / 2; }
+
+const Kernels *kernels = usable_kernels().back();
+int64_t stream_bytes = usual_stream_bytes();
+
+constexpr int64_t CACHE_LINE = 64;
+
+bool is_at_line(const void *pointer, int64_t row_bytes) {
+    return reinterpret_cast<uintptr_t>(pointer) % CACHE_LINE == 0 && row_bytes % CACHE_LINE == 0;
+}
+
+template <class Work>
+void over_rows(int64_t rows, int64_t bytes, int threads, const Work &work) {
+    for_pieces(rows, worth_threads(bytes, threads),
+               [&](int64_t first, int64_t last) { work(Range{first, last, last}); });
+}
+
+template <class Optimizer>
+void update(Update<Optimizer> kernel, const Optimizer &optimizer, const int32_t *slots, const float *gradients,
+            int64_t rows, int64_t width, int threads) {
+    over_rows(rows, rows * width * 12, threads,
+              [&](Range range) { kernel(optimizer, slots, gradients, range, width); });
+}
+
+struct Record {
+    std::vector<Column> columns;
+    int64_t width = 0;
+
+    Record(float *const *tables, const int64_t *widths, int64_t count) {
+        for (int64_t i = 0; i < count; width += widths[i++]) columns.push_back({tables[i], widths[i], width});
+    }
+
+    // Whether rows can be written past the cache, at `written` line by line.
+    bool streams(const void *written, int64_t rows) const {
+        return columns.size() == 1 && rows * width * 4 > stream_bytes && is_at_line(written, width * 4);
+    }
+};
+
+// Several tables are moved piece by piece, so that a record's line is still in the first cache for its next column.
+constexpr int64_t PIECE_ROWS = 64;
+
+template <class Work>
+void over_pieces(const Record &record, Range rows, const Work &work) {
+    const int64_t step = record.columns.size() == 1 ? rows.last - rows.first : PIECE_ROWS;
+    for (int64_t first = rows.first; first < rows.last; first += step) {
+        for (const Column &column : record.columns)
+            work(column, Range{first, std::min(first + step, rows.last), rows.end});
+    }
+}
+
+}  // namespace
+
+// Lets tests reach all code on one machine: takes another instruction set, 0 the plainest, and another size from which
+// results are written past the cache, 0 the usual one. Returns how many instruction sets there are here.
+BAGPIPE_EXPORT int32_t configure(int32_t instruction_set, int64_t bytes) {
+    const std::vector<const Kernels *> usable = usable_kernels();
+    kernels = usable[std::min<size_t>(instruction_set, usable.size() - 1)];
+    stream_bytes = bytes > 0 ? bytes : usual_stream_bytes();
+    return static_cast<int32_t>(usable.size());
+}
+
+// The largest of `count` numbers, where a negative one counts as more than any other.
+BAGPIPE_CLONES static uint32_t largest_of(const int32_t *numbers, int64_t count) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < count; ++i) largest = std::max(largest, static_cast<uint32_t>(numbers[i]));
+    return largest;
+}
+
+BAGPIPE_EXPORT int64_t largest_index(const int32_t *numbers, int64_t count) { return largest_of(numbers, count); }
+
+BAGPIPE_EXPORT void gather_look_ups(float *table, int64_t width, const int32_t *slots, const int32_t *positions,
+                                    int64_t look_ups, float *found, int32_t threads) {
+    const Record record(&table, &width, 1);
+    const bool stream = record.streams(found, look_ups);
+    over_rows(look_ups, look_ups * width * 8, threads,
+              [&](Range range) { kernels->gather(record.columns[0], slots, positions, range, found, width, stream); });
+}
+
+BAGPIPE_EXPORT void gather_records(float *const *tables, const int64_t *widths, int64_t count, const int32_t *slots,
+                                   int64_t rows, float *records, int32_t threads) {
+    const Record record(tables, widths, count);
+    const bool stream = record.streams(records, rows);
+    over_rows(rows, rows * record.width * 8, threads, [&](Range range) {
+        over_pieces(record, range, [&](const Column &column, Range piece) {
+            kernels->gather(column, slots, nullptr, piece, records + column.offset, record.width, stream);
+        });
+    });
+}
+
+BAGPIPE_EXPORT void scatter_records(float *const *tables, const int64_t *widths, int64_t count, const int32_t *slots,
+                                    int64_t rows, const float *records, int32_t threads) {
+    const Record record(tables, widths, count);
+    const bool stream = record.streams(tables[0], rows);
+    over_rows(rows, rows * record.width * 8, threads, [&](Range range) {
+        over_pieces(record, range, [&](const Column &column, Range piece) {
+            kernels->scatter(column, slots, piece, records + column.offset, record.width, stream);
+        });
+    });
+}
+
+// `sums [count, width]` is written in full: positions without a look-up get 0.
+BAGPIPE_EXPORT void sum_by_position(const float *gradients, const int32_t *positions, int64_t look_ups, int64_t width,
+                                    float *sums, int64_t count, int32_t threads) {
+    const int64_t parts = worth_threads(look_ups * width * 8, threads);
+    std::vector<uint8_t> all_begun(parts * count);  // of each part its own, since neighbouring bytes share a line
+    for_pieces(parts, parts, [&](int64_t part, int64_t) {
+        const Share share = {static_cast<uint32_t>(part), static_cast<uint32_t>(parts)};
+        uint8_t *is_begun = all_begun.data() + part * count;
+        kernels->sum(gradients, positions, look_ups, width, sums, is_begun, share);
+        for (int64_t position = 0; position < count; ++position) {
+            if (!is_begun[position] && share.holds(static_cast<int32_t>(position))) {
+                std::memset(sums + position * width, 0, width * sizeof(float));
+            }
+        }
+    });
+}
+
+BAGPIPE_EXPORT void apply_sgd(float *weights, int64_t width, const int32_t *slots, const float *gradients, int64_t rows,
+                              float lr, int32_t threads) {
+    update(kernels->sgd, Sgd{weights, lr}, slots, gradients, rows, width, threads);
+}
+
+BAGPIPE_EXPORT void apply_rowwise_adagrad(float *weights, float *sums, int64_t width, const int32_t *slots,
+                                          const float *gradients, int64_t rows, float lr, float eps, int32_t threads) {
+    update(kernels->rowwise_adagrad, RowwiseAdagrad{weights, sums, lr, eps}, slots, gradients, rows, width, threads);
+}
+
+BAGPIPE_EXPORT void apply_adagrad(float *weights, float *sums, int64_t width, const int32_t *slots,
+                                  const float *gradients, int64_t rows, float lr, float eps, int32_t threads) {
+    update(kernels->adagrad, Adagrad{weights, sums, lr, eps}, slots, gradients, rows, width, threads);
+}
+
+// `rest1` and `rest2` are 1 - beta1 and 1 - beta2; `step_size` and `root_scale` are reference.adam_factors.
+BAGPIPE_EXPORT void apply_adam(float *weights, float *first, float *second, int64_t width, const int32_t *slots,
+                               const float *gradients, int64_t rows, float beta1, float rest1, float beta2, float rest2,
+                               float eps, float step_size, float root_scale, int32_t threads) {
+    const Adam adam = {weights, first, second, beta1, rest1, beta2, rest2, eps, step_size, root_scale};
+    update(kernels->adam, adam, slots, gradients, rows, width, threads);
+}

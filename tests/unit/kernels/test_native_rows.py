@@ -1,0 +1,178 @@
+"""Native row operations give the bits of plain torch, for every width, instruction set, size and number of threads."""
+
+from collections.abc import Callable, Iterator
+from ctypes import c_int64
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.kernels import native, shared_library
+from bagpipe_hpc.kernels.native import NativeRowOperations
+from bagpipe_hpc.kernels.reference import ReferenceRowOperations
+from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
+
+CPU = torch.device("cpu")
+ROWS, USED = 300, 200
+WIDTHS = (1, 7, 8, 16, 31, 32, 48, 64, 96, 100, 128, 256)
+BEST = 99
+"""An instruction set beyond the last: the best one."""
+
+pytestmark = pytest.mark.skipif(not shared_library.is_built(native.LIBRARY), reason="_row_operations.so is not built")
+
+
+def configure(instruction_set: int, stream_bytes: int) -> int:
+    """See csrc/row_operations.cpp."""
+    return int(shared_library.load(native.LIBRARY).configure(instruction_set, c_int64(stream_bytes)))
+
+
+@cache
+def floats(seed: int, *shape: int) -> Tensor:
+    """Numbers of both signs over many orders of magnitude, with zeros of both signs among them; not to be changed."""
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal(shape) * 10.0 ** rng.uniform(-6, 6, shape) * (rng.random(shape) > 0.1)
+    return torch.from_numpy(values.astype(np.float32))
+
+
+@cache
+def integers(seed: int, below: int, count: int) -> Tensor:
+    """As popular rows are: half of the numbers come from the first twentieth."""
+    draws = np.random.default_rng(seed).random(count) ** 4 * below
+    return torch.from_numpy(draws.astype(np.int32))
+
+
+def results(operations: RowOperations, width: int, look_ups: int) -> dict[str, list[Tensor]]:
+    """What every operation makes of the same inputs."""
+    slots = torch.from_numpy(np.random.default_rng(1).permutation(ROWS)[:USED].astype(np.int32))
+    positions, gradients = integers(2, USED - 3, look_ups), floats(3, USED, width)  # the last positions get no look-up
+    table, row_state = floats(4, ROWS, width), floats(5, ROWS, 1).abs()
+    state = [floats(seed, ROWS, width).abs() for seed in (6, 7)]
+    columns = [table.clone(), row_state.clone(), state[0].clone()]
+    operations.scatter_records(columns, slots, floats(8, USED, 2 * width + 1))
+    alone = [table.clone()]
+    operations.scatter_records(alone, slots, gradients)
+    found = {
+        "gather": [operations.gather(table, slots)],
+        "gather_look_ups": [operations.gather_look_ups(table, slots, positions)],
+        "gather_records": [operations.gather_records([table, row_state, state[0]], slots)],
+        "scatter_records": columns + alone,
+        "sum_by_position": [operations.sum_by_position(floats(9, look_ups, width), positions, USED)],
+    }
+    updates: dict[str, tuple[Callable[..., None], list[Tensor], tuple[float, ...]]] = {
+        "sgd": (operations.apply_sgd, [], (0.01,)),
+        "rowwise_adagrad": (operations.apply_rowwise_adagrad, [row_state], (0.01, 1e-8)),
+        "adagrad": (operations.apply_adagrad, state[:1], (0.01, 1e-8)),
+        "adam": (operations.apply_adam, state, (0.01, 0.9, 0.999, 1e-8, 3)),
+    }
+    for name, (apply, state_tables, numbers) in updates.items():
+        tables = [part.clone() for part in (table, *state_tables)]
+        apply(*tables, slots, gradients, *numbers)
+        found[name] = tables
+    return found
+
+
+def differing(found: dict[str, list[Tensor]], expected: dict[str, list[Tensor]]) -> list[str]:
+    """Operations whose results differ in any bit, be it the sign of a zero."""
+    return [
+        name
+        for name, tensors in expected.items()
+        if any(
+            not torch.equal(one.view(torch.int32), other.view(torch.int32))
+            for one, other in zip(tensors, found[name], strict=True)
+        )
+    ]
+
+
+@pytest.fixture
+def usual_code() -> Iterator[None]:
+    """Puts back what a test has configured."""
+    yield
+    configure(BEST, 0)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.usefixtures("usual_code")
+def test_every_instruction_set_gives_the_bits_of_torch(width: int) -> None:
+    expected = results(ReferenceRowOperations(), width, look_ups=1000)
+    for instruction_set in range(configure(BEST, 0)):
+        for stream_bytes in (0, 1):
+            configure(instruction_set, stream_bytes)
+            found = results(NativeRowOperations(threads=1), width, look_ups=1000)
+            assert differing(found, expected) == [], (instruction_set, stream_bytes)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_give_the_bits_of_torch(threads: int) -> None:
+    """With enough look-ups for all of them, and for several pieces of a thread's sum."""
+    look_ups = 20000
+    expected = results(ReferenceRowOperations(), 48, look_ups)
+    assert differing(results(NativeRowOperations(threads), 48, look_ups), expected) == []
+
+
+def test_many_rows_are_shared_out_over_threads() -> None:
+    rows, width = 9000, 128
+    slots = torch.from_numpy(np.random.default_rng(1).permutation(rows).astype(np.int32))
+    table, gradients = floats(1, rows, width).clone(), floats(2, rows, width)
+    expected = table.clone()
+    ReferenceRowOperations().apply_sgd(expected, slots, gradients, 0.5)
+    NativeRowOperations(threads=3).apply_sgd(table, slots, gradients, 0.5)
+    assert torch.equal(table, expected)
+
+
+@pytest.mark.parametrize("slot", [-1, ROWS, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("place", [0, 2])
+def test_a_slot_outside_the_table_is_refused_before_anything_is_written(slot: int, place: int) -> None:
+    operations, table = NativeRowOperations(threads=1), floats(1, ROWS, 8)
+    before, values = table.clone(), torch.ones(3, 8)
+    slots = torch.tensor([4, 5, 6], dtype=torch.int32)
+    slots[place] = slot
+    calls: list[Callable[[], object]] = [
+        lambda: operations.gather(table, slots),
+        lambda: operations.gather_look_ups(table, slots, torch.zeros(1, dtype=torch.int32)),
+        lambda: operations.scatter_records([table], slots, values),
+        lambda: operations.apply_sgd(table, slots, values, 0.5),
+    ]
+    for call in calls:
+        with pytest.raises(IndexError, match=f"slots reach .*{slot}.*: must lie in 0 to {ROWS - 1}"):
+            call()
+    assert torch.equal(table, before)
+
+
+def test_a_position_outside_its_range_is_refused() -> None:
+    operations, positions = NativeRowOperations(threads=1), torch.tensor([0, 3], dtype=torch.int32)
+    with pytest.raises(IndexError, match="positions reach from 0 to 3: must lie in 0 to 2"):
+        operations.sum_by_position(torch.ones(2, 8), positions, 3)
+    with pytest.raises(IndexError, match="positions reach from 0 to 3: must lie in 0 to 1"):
+        operations.gather_look_ups(floats(1, ROWS, 8), torch.tensor([5, 6], dtype=torch.int32), positions)
+
+
+def test_what_a_kernel_would_misread_is_refused() -> None:
+    operations, table = NativeRowOperations(threads=1), floats(1, ROWS, 8)
+    slots = torch.tensor([1, 2], dtype=torch.int32)
+    with pytest.raises(ValueError, match=r"slots is torch.int64 \(2,\) on cpu: native code needs contiguous int32"):
+        operations.gather(table, slots.long())
+    with pytest.raises(ValueError, match=r"gradients is torch.float32 \(2, 7\) .* contiguous float32 \(2, 8\)"):
+        operations.apply_sgd(table, slots, torch.ones(2, 7), 0.5)
+    with pytest.raises(ValueError, match=r"gradients is torch.float64"):
+        operations.apply_sgd(table, slots, torch.ones(2, 8).double(), 0.5)
+    with pytest.raises(ValueError, match=r"columns is .* contiguous float32"):
+        operations.gather(table[:, :4], slots)
+    with pytest.raises(ValueError, match=r"records is .* contiguous float32 \(2, 16\)"):
+        operations.scatter_records([table, table.clone()], slots, torch.ones(2, 8))
+    with pytest.raises(ValueError, match=r"accumulator is .* contiguous float32 \(300, 1\)"):
+        operations.apply_rowwise_adagrad(table, table, slots, torch.ones(2, 8), 0.5, 1e-8)
+    with pytest.raises(ValueError, match=r"second is .* contiguous float32 \(300, 8\)"):
+        operations.apply_adam(table, table.clone(), table[:2], slots, torch.ones(2, 8), 0.5, 0.9, 0.9, 1e-8, 1)
+
+
+def test_the_backend_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(row_operations("native", CPU), NativeRowOperations)
+    assert isinstance(row_operations("auto", CPU), NativeRowOperations)
+    assert isinstance(row_operations("reference", CPU), ReferenceRowOperations)
+    monkeypatch.setattr(native, "LIBRARY", "row_operations_that_nobody_built")
+    assert isinstance(row_operations("auto", CPU), ReferenceRowOperations)
+    with pytest.raises(ConfigError, match=r"kernels.backend = 'native': _row_operations_.*\.so was not built"):
+        row_operations("native", CPU)
