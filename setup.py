@@ -52,7 +52,7 @@ def wants_cuda() -> bool:
 
 def libraries() -> list[Extension]:
     """One library a C++ file, and one of all CUDA files."""
-    headers = [str(path) for pattern in ("*.h", "*.inc", "*.cuh") for path in sorted(CSRC.glob(pattern))]
+    headers = [str(path) for pattern in ("*.h", "*.inc", "*.cuh") for path in sorted(CSRC.rglob(pattern))]
     found = [
         Extension(
             f"bagpipe_hpc.kernels._{path.stem}",

@@ -139,7 +139,8 @@ case $venv in /*) fail "VENV=$venv: name a folder inside the checkout" ;; esac
 stamp=$venv/.complete
 identity="mpi=$mpi python=${PYTHON:-} root=$root"
 if [ "$mpi" = system ]; then identity+=" mpicxx=$(command -v mpicxx || true)"; fi
-inputs="torch=$torch cuda=${BAGPIPE_BUILD_CUDA:-auto} recipe=$(cat pyproject.toml setup.py scripts/constraints.txt scripts/setup_environment.sh bagpipe_hpc/kernels/csrc/* | cksum)"
+inputs="torch=$torch cuda=${BAGPIPE_BUILD_CUDA:-auto} recipe=$(cat pyproject.toml setup.py scripts/constraints.txt scripts/setup_environment.sh | cksum)"
+inputs+=" native=$(find bagpipe_hpc/kernels/csrc -type f -print0 | LC_ALL=C sort -z | xargs -0 cat | cksum)"
 old_identity='' old_inputs=''
 if [ -f "$stamp" ] && "$venv/bin/python" -c '' 2>/dev/null; then
   { read -r old_identity && read -r old_inputs; } <"$stamp" || true
