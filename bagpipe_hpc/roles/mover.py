@@ -40,14 +40,6 @@ class ReadyBatch:
     labels: Tensor
 
 
-@dataclass
-class MoverCounts:
-    """What a mover has moved for training so far."""
-
-    rows_fetched: int = 0
-    rows_written_back: int = 0
-
-
 class Mover:
     """Moves rows between the servers and the cache, in a thread of its own between `start` and `join`.
 
@@ -95,7 +87,6 @@ class Mover:
         self._drained = threading.Event()
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
-        self.counts = MoverCounts()
 
     # Called by the compute thread.
 
@@ -194,7 +185,6 @@ class Mover:
             with self._trace.span("write back", rows=plan.write_back_rows.size):
                 records = self._cache.gather_records(self._on_device(plan.write_back_slots))
                 self._window.put(plan.write_back_rows, records)
-            self.counts.rows_written_back += plan.write_back_rows.size
 
     def _finish_retire(self) -> bool:
         """Note that a group is at the servers; after a closing one, turn to the next segment."""
@@ -245,7 +235,6 @@ class Mover:
         if rows.size:
             with self._trace.span("fetch", rows=rows.size, batches=len(plans)):
                 self._cache.scatter(self._on_device(slots), self._window.get(rows))
-            self.counts.rows_fetched += rows.size if self._segment.is_training else 0
 
     def _on_device(self, slots: np.ndarray) -> Tensor:
         return torch.from_numpy(slots).to(self._cache.device)

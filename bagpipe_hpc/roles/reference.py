@@ -84,8 +84,7 @@ class Reference:
                     self._evaluate(segment, record)
                 if segment.checkpoint:
                     self._save(segment, record)
-            means = self._stats.per_step() | {"rows_fetched": 0.0, "rows_written_back": 0.0}
-            record.summary([means], self._stats, {"servers": 0})
+            record.summary([self._stats.per_step()], self._stats, {"servers": 0})
 
     def _train(self, segment: Segment, record: RunRecord) -> None:
         log_every = self._job.config.train.log_every_steps
@@ -97,7 +96,7 @@ class Reference:
             if step % log_every == 0 or number == segment.batches - 1:
                 interval = self._stats.since(reported)
                 reported = self._stats.copy()
-                record.progress(step, segment.epoch, interval, sum(self._loss_sums) / interval.steps)
+                record.progress(step, segment.epoch, [interval], sum(self._loss_sums) / interval.steps)
                 self._loss_sums = [0.0] * self._slices
 
     def _step(self, number: int, rows: np.ndarray, step: int) -> None:

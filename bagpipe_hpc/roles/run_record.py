@@ -5,6 +5,7 @@ import logging
 import math
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,15 +41,16 @@ class RunRecord:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def progress(self, step: int, epoch: int, stats: StepStats, loss: float) -> None:
+    def progress(self, step: int, epoch: int, trainers: Sequence[StepStats], loss: float) -> None:
         """Report an interval of training.
 
         Args:
             step: steps done.
             epoch: from 0.
-            stats: of the interval, on this trainer.
+            trainers: of the interval, on each trainer; the line on the screen is of the first.
             loss: mean of the losses of the interval's batches.
         """
+        stats = trainers[0]
         rate = stats.samples / stats.total_s if stats.total_s else 0.0
         left_s = (self._total_steps - step) * stats.total_s / max(1, stats.steps)
         waiting = stats.wait_rows_s / stats.total_s if stats.total_s else 0.0
@@ -60,7 +62,7 @@ class RunRecord:
             samples_per_s=rate,
             hit_rate=stats.hit_rate,
             wait_rows_share=waiting,
-            **stats.per_step(),
+            trainers=[trainer.per_step() for trainer in trainers],
         )
         cached = f"hits {stats.hit_rate:.1%}  waiting for rows {waiting:.1%}  " if self._has_cache else ""
         line = (

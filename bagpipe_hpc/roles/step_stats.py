@@ -10,7 +10,11 @@ from bagpipe_hpc.batch_plan import SharedPlan, TrainerPlan
 
 @dataclass
 class StepStats:
-    """Sums over training steps; times in seconds of the compute thread."""
+    """Sums over training steps; times in seconds of the compute thread.
+
+    `fetched_rows` are a batch's rows that any trainer fetches; `rows_fetched` and `rows_written_back` are what this
+    trainer moves.
+    """
 
     steps: int = 0
     samples: int = 0
@@ -23,6 +27,8 @@ class StepStats:
     reduced_now: int = 0
     reduced_later: int = 0
     private: int = 0
+    rows_fetched: int = 0
+    rows_written_back: int = 0
 
     @property
     def compute_s(self) -> float:
@@ -43,6 +49,8 @@ class StepStats:
         self.reduced_now += shared.now_slots.size
         self.reduced_later += shared.later_slots.size
         self.private += own.private_slots.size
+        self.rows_fetched += shared.fetch_rows.size + own.fetch_rows.size
+        self.rows_written_back += own.write_back_rows.size
 
     @contextmanager
     def timed(self, field: str) -> Iterator[None]:
@@ -68,5 +76,6 @@ class StepStats:
             name: getattr(self, f"{name}_s") * 1e3 / steps
             for name in ("total", "compute", "wait_rows", "wait_reductions")
         }
-        counts = {name: getattr(self, name) / steps for name in ("reduced_now", "reduced_later", "private")}
+        moved = ("reduced_now", "reduced_later", "private", "rows_fetched", "rows_written_back")
+        counts = {name: getattr(self, name) / steps for name in moved}
         return {f"{name}_ms": value for name, value in times.items()} | counts

@@ -179,6 +179,7 @@ class Trainer:
             batch = self._mover.next_batch()
         self._step.finish_delayed()
         self._mover.retire(batch)
+        stats.rows_written_back += batch.own.write_back_rows.size
         with stats.timed("wait_rows_s"):
             self._mover.wait_drained()
         self._receiver.give_credit()
@@ -213,14 +214,15 @@ class Trainer:
             self._record.checkpoint(segment.last_step, directory, time.perf_counter() - start)
 
     def _report(self, step: int, epoch: int) -> None:
-        """Add up the losses of all trainers since the last report, in rank order; the first trainer reports."""
+        """Add up the losses of all trainers since the last report, in rank order; the first trainer reports for all."""
         stats = self._step.stats
         interval = stats.since(self._reported)
-        losses = self._gather("the losses", stats.loss_sum)
+        parts = self._gather("the losses", (stats.loss_sum, interval))
         stats.loss_sum = 0.0
         self._reported = stats.copy()
-        if self._record and losses:
-            self._record.progress(step, epoch, interval, sum(losses) / max(1, interval.steps))
+        if self._record and parts:
+            losses, intervals = zip(*parts, strict=True)
+            self._record.progress(step, epoch, intervals, sum(losses) / max(1, interval.steps))
 
     def _gather(self, what: str, value: _Value) -> list[_Value] | None:
         """The values of all trainers, on the first one. Collective over: the trainers.
@@ -232,13 +234,8 @@ class Trainer:
         return self._comms.trainers.gather(value, root=0)
 
     def _summarise(self) -> None:
-        stats, moved = self._step.stats, self._mover.counts
-        steps = max(1, stats.steps)
-        own = stats.per_step() | {
-            "rows_fetched": moved.rows_fetched / steps,
-            "rows_written_back": moved.rows_written_back / steps,
-        }
-        means = self._gather("the times", own)
+        stats = self._step.stats
+        means = self._gather("the times", stats.per_step())
         if self._record and means:
             details = {
                 "servers": self._comms.layout.servers,
@@ -246,6 +243,7 @@ class Trainer:
                 "group_batches": self._need.window.group,
                 "cache_rows": self._need.total_rows,
                 "cache_bytes": self._cache_bytes,
+                "dense_weights": sum(weight.numel() for weight in self._model.parameters()),
             }
             with self._record as record:
                 record.summary(means, stats, details)

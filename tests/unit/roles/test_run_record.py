@@ -15,6 +15,7 @@ from bagpipe_hpc.roles.run_record import RunRecord, summary_lines
 from bagpipe_hpc.roles.step_stats import StepStats
 
 INTERVAL = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=0.5, unique_rows=200, fetched_rows=20)
+SLOWER = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=1.0, unique_rows=200, fetched_rows=20)
 MEANS = INTERVAL.per_step() | {"rows_fetched": 4.0, "rows_written_back": 3.0}
 
 
@@ -25,7 +26,7 @@ def events(output: Path) -> list[dict[str, Any]]:
 def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
     """Each is there at once, for whoever watches the run."""
     with RunRecord(tmp_path, total_steps=20) as record:
-        record.progress(5, 0, INTERVAL, loss=0.5)
+        record.progress(5, 0, [INTERVAL, SLOWER], loss=0.5)
         record.evaluation(5, 0, Evaluation(samples=7, auc=0.75, log_loss=0.25), seconds=1.5)
         record.checkpoint(5, tmp_path / "checkpoints" / "step-5", seconds=0.5)
         progress, evaluation, checkpoint = events(tmp_path)
@@ -39,7 +40,7 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
         "samples_per_s": 320.0,
         "hit_rate": 0.9,
         "wait_rows_share": 0.25,
-        **INTERVAL.per_step(),
+        "trainers": [INTERVAL.per_step(), SLOWER.per_step()],
     }
     expected = {"event": "evaluation", "step": 5, "epoch": 0, "samples": 7, "auc": 0.75, "log_loss": 0.25}
     assert evaluation == expected | {"seconds": 1.5}
@@ -72,7 +73,7 @@ def test_progress_says_how_fast_and_how_long(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, total_steps: int, left: str
 ) -> None:
     with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps) as record:
-        record.progress(5, 0, INTERVAL, loss=0.123456)
+        record.progress(5, 0, [INTERVAL], loss=0.123456)
     assert caplog.messages == [
         f"step 5/{total_steps}  loss 0.12346  320 samples/s  hits 90.0%  waiting for rows 25.0%  {left} left to train"
     ]
@@ -83,8 +84,8 @@ def test_a_terminal_shows_progress_in_one_line(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys, "stderr", terminal)
     with RunRecord(tmp_path, total_steps=10) as record:
-        record.progress(5, 0, INTERVAL, loss=0.5)
-        record.progress(10, 0, INTERVAL, loss=0.5)
+        record.progress(5, 0, [INTERVAL], loss=0.5)
+        record.progress(10, 0, [INTERVAL], loss=0.5)
         record.checkpoint(10, tmp_path, seconds=0.5)
     assert [line.split("  ")[0] for line in terminal.getvalue().split("\r\x1b[K")] == ["", "step 5/10", "step 10/10"]
     assert terminal.getvalue().endswith("\n")
@@ -92,14 +93,14 @@ def test_a_terminal_shows_progress_in_one_line(tmp_path: Path, monkeypatch: pyte
 
 def test_an_interval_without_time_divides_nothing_by_zero(tmp_path: Path) -> None:
     with RunRecord(tmp_path, total_steps=1) as record:
-        record.progress(1, 0, StepStats(), loss=0.0)
+        record.progress(1, 0, [StepStats()], loss=0.0)
     assert events(tmp_path)[0]["samples_per_s"] == 0.0
 
 
 def test_a_run_that_goes_on_adds_to_its_metrics(tmp_path: Path) -> None:
     for step in (5, 10):
         with RunRecord(tmp_path, total_steps=10) as record:
-            record.progress(step, 0, INTERVAL, loss=0.5)
+            record.progress(step, 0, [INTERVAL], loss=0.5)
     assert [event["step"] for event in events(tmp_path)] == [5, 10]
 
 

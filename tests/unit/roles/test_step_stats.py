@@ -12,12 +12,13 @@ from bagpipe_hpc.roles.step_stats import StepStats
 
 
 def plan(samples: int, unique: int, fetched: int, now: int, later: int, private: int) -> tuple[SharedPlan, TrainerPlan]:
-    """A plan with lists of the given lengths."""
+    """A plan with lists of the given lengths; this trainer fetches 3 shared and 2 own rows, and writes 4 back."""
     lists: dict[str, Any] = {name: np.empty(0, dtype) for name, dtype in SharedPlan.ARRAYS.items()}
-    lists |= {"now_slots": np.arange(now), "later_slots": np.arange(later)}
+    lists |= {"now_slots": np.arange(now), "later_slots": np.arange(later), "fetch_rows": np.arange(3)}
     shared = SharedPlan(0, samples, 0, 0, unique, fetched, **lists)
     own: dict[str, Any] = {name: np.empty(0, dtype) for name, dtype in TrainerPlan.ARRAYS.items()}
-    return shared, TrainerPlan(**own | {"private_slots": np.arange(private)})
+    own |= {"private_slots": np.arange(private), "fetch_rows": np.arange(2), "write_back_rows": np.arange(4)}
+    return shared, TrainerPlan(**own)
 
 
 def test_plans_are_added_up() -> None:
@@ -25,7 +26,15 @@ def test_plans_are_added_up() -> None:
     stats.count_plan(*plan(samples=8, unique=20, fetched=20, now=5, later=9, private=6))
     stats.count_plan(*plan(samples=4, unique=20, fetched=10, now=1, later=16, private=3))
     assert stats == StepStats(
-        steps=2, samples=12, unique_rows=40, fetched_rows=30, reduced_now=6, reduced_later=25, private=9
+        steps=2,
+        samples=12,
+        unique_rows=40,
+        fetched_rows=30,
+        reduced_now=6,
+        reduced_later=25,
+        private=9,
+        rows_fetched=10,
+        rows_written_back=8,
     )
     assert stats.hit_rate == 0.25
 
@@ -59,6 +68,7 @@ def test_means_are_per_step_and_in_milliseconds() -> None:
     stats = StepStats(
         steps=4, total_s=2.0, wait_rows_s=0.5, wait_reductions_s=0.25, reduced_now=8, reduced_later=2, private=6
     )
+    stats.rows_fetched, stats.rows_written_back = 12, 1
     assert stats.per_step() == {
         "total_ms": 500.0,
         "compute_ms": 312.5,
@@ -67,6 +77,8 @@ def test_means_are_per_step_and_in_milliseconds() -> None:
         "reduced_now": 2.0,
         "reduced_later": 0.5,
         "private": 1.5,
+        "rows_fetched": 3.0,
+        "rows_written_back": 0.25,
     }
 
 
