@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _generate(arguments: argparse.Namespace) -> int:
     from data_prep.generate import generate_clicks
 
-    generate_clicks(arguments.rows, arguments.output, seed=arguments.seed, zipf=arguments.zipf)
+    generate_clicks(arguments.rows, arguments.output, arguments.seed, arguments.zipf, ids_at_most=arguments.ids_at_most)
     return 0
 
 
@@ -149,6 +149,13 @@ def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     generate.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same rows (default: 1)")
     generate.add_argument(
         "--zipf", type=positive_number, default=1.05, metavar="A", help="skew of the categories (default: 1.05)"
+    )
+
+    generate.add_argument(
+        "--ids-at-most",
+        type=positive,
+        metavar="N",
+        help="tables of the Criteo Kaggle data's sizes, cut to N ids each (default: 339,000 ids in all)",
     )
 
     prepare = _add(commands, "prepare", _prepare, "turn raw clicks into checksummed shards for training")

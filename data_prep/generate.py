@@ -20,11 +20,16 @@ from bagpipe_hpc.storage.atomic_write import atomic_write
 from data_prep.hex_columns import format_hex
 
 # fmt: off
+KAGGLE_IDS = (
+    1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194,
+    27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572,
+)
+"""Distinct ids of each table of the whole Criteo Kaggle data: 33.8 million."""
 TABLE_IDS = (
     1460, 583, 60000, 30000, 305, 24, 12517, 633, 3, 20000, 5683, 50000, 3194,
     27, 14992, 40000, 10, 5652, 2173, 4, 45000, 18, 15, 25000, 105, 22000,
 )
-"""Distinct ids of each table: those of the Criteo Kaggle data, the largest (up to ten million) cut to 10,000s."""
+"""Distinct ids of each table unless others are asked for: `KAGGLE_IDS`, the largest cut to 10,000s."""
 MISSING_IDS = (
     0, 0, .03, .03, 0, .12, 0, 0, 0, 0, 0, .03, 0,
     0, 0, .03, 0, 0, .44, .44, .03, .76, 0, .03, .44, .44,
@@ -64,14 +69,15 @@ class _PlantedModel:
     integer_weights: NDArray[np.float64]
 
     @classmethod
-    def draw(cls, seed: int, zipf: float) -> "_PlantedModel":
+    def draw(cls, seed: int, zipf: float, table_ids: tuple[int, ...]) -> "_PlantedModel":
         rng = np.random.default_rng([seed, 0])
-        small = np.array(TABLE_IDS) <= _SMALL_TABLE_IDS
-        scale = np.where(small, _SMALL_TABLES_STD / np.sqrt(small.sum()), _LARGE_TABLES_STD / np.sqrt((~small).sum()))
-        id_weights = tuple(rng.normal(0.0, std, size=ids) for ids, std in zip(TABLE_IDS, scale, strict=True))
+        small = np.array(table_ids) <= _SMALL_TABLE_IDS
+        large_tables = max(1, int((~small).sum()))
+        scale = np.where(small, _SMALL_TABLES_STD / np.sqrt(small.sum()), _LARGE_TABLES_STD / np.sqrt(large_tables))
+        id_weights = tuple(rng.normal(0.0, std, size=ids) for ids, std in zip(table_ids, scale, strict=True))
         integer_weights = rng.choice([-1.0, 1.0], size=13) * _DENSE_STD / np.sqrt(13)
         cumulative = []
-        for ids in TABLE_IDS:
+        for ids in table_ids:
             shares = np.cumsum(np.arange(1, ids + 1, dtype=np.float64) ** -zipf)
             cumulative.append(shares / shares[-1])
         return cls(tuple(cumulative), id_weights, integer_weights)
@@ -115,17 +121,21 @@ class _Features:
         return features
 
 
-def generate_clicks(rows: int, output: Path, seed: int = 1, zipf: float = 1.05) -> None:
+def generate_clicks(
+    rows: int, output: Path, seed: int = 1, zipf: float = 1.05, *, ids_at_most: int | None = None
+) -> None:
     """Write synthetic clicks as Criteo TSV: label, 13 integers, 26 columns of 8 hexadecimal digits; no header.
 
     The same seed and exponent always give the same rows, and more of them start with the same ones. Memory is that of
-    one block of 65,536 rows (about 100 MB). The file appears under its name when it is complete; its folder is made.
+    one block of 65,536 rows (about 100 MB) and 16 bytes an id. The file appears under its name when it is complete; its
+    folder is made.
 
     Args:
         rows: number of rows, 1 or more.
         output: file to write; `.gz` compresses it.
         seed: choice of the planted model and of the rows, 0 or more.
         zipf: exponent of the popularity of ids, rank ** -zipf; 0 makes all ids of a table equally frequent.
+        ids_at_most: cut the tables of the Criteo Kaggle data to this many ids each; None takes `TABLE_IDS`.
 
     Raises:
         ConfigError: an argument is out of its range.
@@ -133,11 +143,13 @@ def generate_clicks(rows: int, output: Path, seed: int = 1, zipf: float = 1.05) 
     _require(rows >= 1, "rows", rows, "use 1 or more")
     _require(seed >= 0, "seed", seed, "use 0 or more")
     _require(np.isfinite(zipf) and zipf >= 0, "zipf", zipf, "use 0 (uniform) or a larger exponent")
+    _require(ids_at_most is None or ids_at_most >= 1, "ids_at_most", ids_at_most, "use 1 or more")
     _require(output.suffix not in (".xz", ".zst", ".bz2"), "output", str(output), "use a name that ends in .gz or .tsv")
     output.parent.mkdir(parents=True, exist_ok=True)
     options = pa_csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
     with atomic_write(output) as partial, _open_sink(partial, compressed=output.suffix == ".gz") as sink:
-        for block in _blocks(rows, seed, zipf):
+        table_ids = TABLE_IDS if ids_at_most is None else tuple(min(ids, ids_at_most) for ids in KAGGLE_IDS)
+        for block in _blocks(rows, seed, zipf, table_ids):
             pa_csv.write_csv(block, sink, options)
 
 
@@ -157,9 +169,9 @@ def _open_sink(path: Path, compressed: bool) -> Iterator[BinaryIO | gzip.GzipFil
             yield packed
 
 
-def _blocks(rows: int, seed: int, zipf: float) -> Iterator[pa.Table]:
+def _blocks(rows: int, seed: int, zipf: float, table_ids: tuple[int, ...]) -> Iterator[pa.Table]:
     """Tables of up to `BLOCK_ROWS` rows, columns as in the file; each block has a random stream of its own."""
-    model = _PlantedModel.draw(seed, zipf)
+    model = _PlantedModel.draw(seed, zipf, table_ids)
     intercept = _intercept(_Features.draw(np.random.default_rng([seed, 1]), model).log_odds)
     for block, first in enumerate(range(0, rows, BLOCK_ROWS)):
         rng = np.random.default_rng([seed, 2, block])

@@ -7,14 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.row_partition import table_offsets
+from data_prep.generate import KAGGLE_IDS
 
-# fmt: off
-TABLE_ROWS = (
-    1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194,
-    27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572,
-)
-"""Distinct values of each categorical column of the whole data set: 33.8 million."""
-# fmt: on
+TABLE_ROWS = KAGGLE_IDS
+"""Rows of each table: a row for every distinct value of the whole data set, 33.8 million."""
 
 
 def total_rows() -> int:

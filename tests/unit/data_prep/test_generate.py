@@ -10,7 +10,7 @@ import pytest
 import data_prep.generate
 from bagpipe_hpc.errors import ConfigError
 from data_prep.criteo import TABLE_NAMES, parse_block
-from data_prep.generate import MISSING_IDS, MISSING_INTEGERS, TABLE_IDS, generate_clicks
+from data_prep.generate import KAGGLE_IDS, MISSING_IDS, MISSING_INTEGERS, TABLE_IDS, generate_clicks
 
 ROWS = 40_000
 
@@ -72,6 +72,13 @@ def test_a_larger_exponent_makes_popular_ids_more_popular(tmp_path: Path) -> Non
     assert 0.1 < shares[1] < shares[2]
 
 
+def test_tables_are_cut_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_prep.generate, "BLOCK_ROWS", 5000)
+    rows, _ = parse_block(generated(tmp_path / "clicks.tsv", 5000, zipf=0.0, ids_at_most=40))
+    for name, ids in zip(TABLE_NAMES, KAGGLE_IDS, strict=True):
+        assert len(rows.column(name).drop_null().unique()) == min(ids, 40)
+
+
 def test_labels_can_be_learned(clicks: pa.RecordBatch) -> None:
     """Even a sum of smoothed log-odds of each value, counted on 9 rows of 10, ranks the rest well above chance."""
     label = clicks.column("label").to_numpy().astype(np.float64)
@@ -102,6 +109,7 @@ def auc(score: np.ndarray, label: np.ndarray) -> float:
         ({"rows": 0}, "rows = 0: use 1 or more"),
         ({"seed": -1}, "seed = -1: use 0 or more"),
         ({"zipf": -0.5}, "zipf = -0.5"),
+        ({"ids_at_most": 0}, "ids_at_most = 0: use 1 or more"),
         ({"zipf": float("nan")}, "zipf = nan"),
         ({"output": Path("clicks.tsv.zst")}, "ends in .gz or .tsv"),
     ],
