@@ -5,11 +5,12 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
-from bagpipe_hpc.argument_types import positive
+from bagpipe_hpc.argument_types import positive, positive_number
 
 BENCHMARKS: dict[str, str] = {
     "prepare": "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser",
     "peers": "whole training beside plain PyTorch and TorchRec: samples/s, memory, quality",
+    "step": "whole training steps over links of several speeds, and where their time goes",
 }
 """Name of each benchmark, which is also its module in this package, and what it measures."""
 
@@ -40,9 +41,32 @@ def _peers_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _step_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workload", nargs="+", metavar="NAME", help="quickstart, embedding_bound (default: both)")
+    parser.add_argument("--link", nargs="+", metavar="NAME", help="native, 10gbit, 1gbit (with 0.5 ms; default: all)")
+    parser.add_argument("--trainers", nargs="+", type=positive, metavar="T", help="(default: 1 2 4, quick: 2)")
+    parser.add_argument("--lookahead", nargs="+", type=positive, metavar="L", help="windows (default: 1 2 10 50 200)")
+    parser.add_argument("--spread", action="store_true", help="a host for each trainer, so that sums cross links, too")
+    parser.add_argument("--steps", type=positive, metavar="N", help="steps that count (default: 100, quick: 40)")
+    parser.add_argument(
+        "--quiet-s", type=positive_number, metavar="S", help="wait up to S seconds for idle cores before each run"
+    )
+    parser.add_argument(
+        "--others-at-most",
+        type=positive_number,
+        default=1.0,
+        metavar="SHARE",
+        help="of the cores, in runs that count (default: 1)",
+    )
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
+    )
+
+
 _OWN_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "prepare": _prepare_arguments,
     "peers": _peers_arguments,
+    "step": _step_arguments,
 }
 
 

@@ -1,0 +1,133 @@
+"""What the records of a whole job say of its steady state, and what the links between its hosts allow at best.
+
+Pure functions of what a run writes (docs/training.md). Times in milliseconds, rows and bytes a step.
+"""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bagpipe_hpc.row_record import RowRecord
+
+RECORD_STEPS = 20
+"""Steps between two records of a measured run (`train.log_every_steps`)."""
+
+
+@dataclass(frozen=True)
+class StepRange:
+    """Which steps of a run count.
+
+    While the cache fills, a run fetches more than later. And towards its end it fetches less: the last batches of a
+    window are already there, and none follow. So a window's worth of steps is left out on either side.
+
+    Attributes:
+        first: steps before the first that counts, a multiple of `RECORD_STEPS`.
+        last: the last step that counts.
+        total: steps of the run.
+    """
+
+    first: int
+    last: int
+    total: int
+
+    @classmethod
+    def steady(cls, lookahead: int, measured: int) -> "StepRange":
+        """`measured` steps, or a little more, in the middle of a run with this look-ahead."""
+        first = -(-lookahead // RECORD_STEPS) * RECORD_STEPS
+        last = first + -(-measured // RECORD_STEPS) * RECORD_STEPS
+        return cls(first, last, last + lookahead)
+
+
+@dataclass(frozen=True)
+class StepFigures:
+    """Means over the steps that count; times are means over the trainers, rows are those of all trainers.
+
+    Attributes:
+        step_ms: from one step to the next.
+        compute_ms: what is left of it without the two waits.
+        wait_rows_ms: until the rows of a batch are there.
+        wait_reductions_ms: for sums of gradients, of rows and of dense weights.
+        rows_fetched: got from the servers.
+        rows_written_back: put to the servers.
+        rows_reduced: whose gradients are summed over the trainers.
+    """
+
+    step_ms: float
+    compute_ms: float
+    wait_rows_ms: float
+    wait_reductions_ms: float
+    rows_fetched: float
+    rows_written_back: float
+    rows_reduced: float
+
+    @classmethod
+    def of_run(cls, events: Sequence[dict[str, Any]], steps: StepRange) -> "StepFigures":
+        """From the lines of a run's `metrics.jsonl`."""
+        counted = [
+            event["trainers"]
+            for event in events
+            if event["event"] == "progress" and steps.first < event["step"] <= steps.last
+        ]
+        trainers = len(counted[0])
+
+        def mean(*names: str) -> float:
+            return statistics.fmean(sum(trainer[name] for name in names) for record in counted for trainer in record)
+
+        return cls(
+            step_ms=mean("total_ms"),
+            compute_ms=mean("compute_ms"),
+            wait_rows_ms=mean("wait_rows_ms"),
+            wait_reductions_ms=mean("wait_reductions_ms"),
+            rows_fetched=mean("rows_fetched") * trainers,
+            rows_written_back=mean("rows_written_back") * trainers,
+            rows_reduced=mean("reduced_now", "reduced_later") if trainers > 1 else 0.0,
+        )
+
+    @classmethod
+    def median(cls, runs: Sequence["StepFigures"]) -> "StepFigures":
+        """The median of each figure."""
+        every = [asdict(run) for run in runs]
+        return cls(**{name: statistics.median(figures[name] for figures in every) for name in every[0]})
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What a step sends between hosts: bytes on the busiest link, in its busier direction.
+
+    Attributes:
+        row_bytes: rows, between servers and trainers.
+        reduction_bytes: sums of gradients, between trainers; 0 where they share a host.
+    """
+
+    row_bytes: float
+    reduction_bytes: float
+
+    @classmethod
+    def of_step(
+        cls, figures: StepFigures, record: RowRecord, dense_weights: int, trainers: int, *, spread: bool
+    ) -> "Traffic":
+        """From a step's rows.
+
+        Servers share one host. Trainers share another, over whose link all rows come and go; or they are spread, one a
+        host, and their sums cross links, too. Links carry both directions at once.
+
+        Args:
+            figures: of a step.
+            record: what travels with a row.
+            dense_weights: number of weights of the dense model.
+            trainers: number T.
+            spread: each trainer has a host of its own.
+        """
+        moved = max(figures.rows_fetched, figures.rows_written_back) * record.bytes
+        if not spread or trainers == 1:
+            return cls(moved, 0.0)
+        # What each trainer sends in a good sum over T of them: its shares of the parts, then its share of the sum.
+        summed = 4 * (figures.rows_reduced * record.embedding_dim + dense_weights)
+        reductions = 2 * (trainers - 1) / trainers * summed
+        own = moved / trainers
+        return cls(own, reductions) if own + reductions > moved else cls(moved, 0.0)
+
+    def link_ms(self, bytes_per_s: float) -> float:
+        """Time that the busiest link needs for a step."""
+        return (self.row_bytes + self.reduction_bytes) / bytes_per_s * 1e3
