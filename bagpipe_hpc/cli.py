@@ -59,7 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _generate(arguments: argparse.Namespace) -> int:
     from data_prep.generate import generate_clicks
 
-    generate_clicks(arguments.rows, arguments.output, arguments.seed, arguments.zipf, ids_at_most=arguments.ids_at_most)
+    generate_clicks(
+        arguments.rows,
+        arguments.output,
+        seed=arguments.seed,
+        zipf=arguments.zipf,
+        ids_at_most=arguments.ids_at_most,
+    )
     return 0
 
 

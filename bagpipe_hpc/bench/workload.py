@@ -8,7 +8,8 @@ from bagpipe_hpc.config import Config
 from bagpipe_hpc.config_file import load_config
 from bagpipe_hpc.storage.shard_manifest import MANIFEST_NAME
 from data_prep.generate import generate_clicks
-from data_prep.prepare import PrepareSettings, prepare_clicks
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
 
 _TEST_FRACTION = 0.01
 _SPARE = 1.02

@@ -39,7 +39,8 @@ def test_every_setting_is_explained() -> None:
 
 
 def test_the_examples_are_there() -> None:
-    assert [path.name for path in EXAMPLES] == ["criteo_kaggle.toml", "criteo_terabyte.toml", "quickstart.toml"]
+    names = ["criteo_kaggle", "criteo_terabyte", "embedding_bound", "quickstart"]
+    assert [path.stem for path in EXAMPLES] == names
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
