@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.click_shards import CHUNK_ROWS, Samples, write_shard
@@ -124,11 +123,7 @@ def _build_id_maps(
     if settings.max_rows_per_table is not None:
         return backend.hashed_ids(settings.max_rows_per_table), [settings.max_rows_per_table] * len(criteo.TABLE_NAMES)
 
-    def count(name: str) -> NDArray[np.uint32]:
-        return backend.frequent_values(rows.column(name, train_rows), settings.min_count)
-
-    # Each column that is counted holds its distinct values in memory, so not one per core of a large machine.
-    vocabularies = list(ordered_map(pool, count, criteo.TABLE_NAMES, ahead=min(4, worker_threads())))
+    vocabularies = backend.build_vocabularies(pool, rows, train_rows, settings.min_count)
     table_rows = [len(values) + 1 for values in vocabularies]
     progress(f"built vocabularies of {sum(table_rows)} ids from {train_rows} rows")
     return backend.vocabulary_ids(vocabularies), table_rows
