@@ -45,13 +45,16 @@ def _peers_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--criteo", type=Path, metavar="FILE", help="Criteo's rows for `real` (default: generated ones)"
     )
-    parser.add_argument("--bandwidth", default="1gbit", metavar="RATE", help="of `link` (default: 1gbit)")
-    parser.add_argument("--latency", default="500us", metavar="TIME", help="of `link`, one way (default: 500us)")
+    parser.add_argument("--link", choices=["1gbit", "10gbit"], default="1gbit", help="of `link` (default: 1gbit)")
     parser.add_argument(
-        "--quiet-s", type=float, default=0.0, metavar="S", help="wait so long for idle cores before a run"
+        "--quiet-s", type=positive_number, metavar="S", help="wait up to S seconds for idle cores before each run"
     )
     parser.add_argument(
-        "--others-at-most", type=float, default=1.0, metavar="SHARE", help="repeat runs in which others took more"
+        "--others-at-most",
+        type=positive_number,
+        default=1.0,
+        metavar="SHARE",
+        help="repeat runs in which others took more",
     )
 
 

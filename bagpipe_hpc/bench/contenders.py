@@ -6,14 +6,14 @@ import os
 import socket
 import sys
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.bench.conditions import REPOSITORY
-from bagpipe_hpc.bench.peer_workloads import Link, Workload
+from bagpipe_hpc.bench.peer_workloads import PeerWorkload
 from bagpipe_hpc.bench.watched_command import CommandError, WatchedRun, run_watched
-from bagpipe_hpc.config_file import load_config
 from bagpipe_hpc.roles.output_folder import METRICS_NAME, SUMMARY_NAME
 from bagpipe_hpc.schedule import build_schedule, training_batch_sizes
 from bagpipe_hpc.storage.shard_manifest import load_manifest
@@ -42,7 +42,6 @@ class Contender:
         threads: of each of them.
         cured: a peer with the allocator settings and the linear layers that bagpipe has.
         settings: overrides of its own.
-        hosts: ranks on each of two hosts, where there is a link between them; empty for one that cannot use two.
     """
 
     name: str
@@ -52,12 +51,21 @@ class Contender:
     threads: int = 2
     cured: bool = False
     settings: tuple[str, ...] = ()
-    hosts: str = ""
 
     @property
     def is_peer(self) -> bool:
         """Whether it runs in the peers' environment."""
         return bool(self.program)
+
+    def ranks_of_hosts(self, servers: int) -> tuple[int, ...]:
+        """Ranks on each of two hosts; empty for one that cannot use two.
+
+        A peer's ranks have a host each. Of bagpipe, oracle and servers are on the first, so that every row is behind
+        the link for every trainer.
+        """
+        if self.is_peer:
+            return (1,) * self.trainers if self.trainers > 1 else ()
+        return (1 + servers, self.trainers)
 
 
 def _with_cure(contender: Contender) -> list[Contender]:
@@ -71,18 +79,51 @@ def _without_lookahead(contender: Contender) -> Contender:
 
 
 _BAGPIPE = (
-    Contender("bagpipe-1x2", "bagpipe, 1 x 2", trainers=1, threads=2, hosts="2,1"),
-    Contender("bagpipe-2x1", "bagpipe, 2 x 1", trainers=2, threads=1, hosts="2,2"),
+    Contender("bagpipe-1x2", "bagpipe, 1 x 2", trainers=1, threads=2),
+    Contender("bagpipe-2x1", "bagpipe, 2 x 1", trainers=2, threads=1),
 )
 CONTENDERS = (
     *_with_cure(Contender("pytorch", "plain PyTorch, 1 x 2", "plain_pytorch.py")),
     *_with_cure(Contender("torchrec-1x2", "TorchRec, 1 x 2", "torchrec_trainer.py")),
-    *_with_cure(Contender("torchrec-2x1", "TorchRec sharded, 2 x 1", "torchrec_trainer.py", 2, 1, hosts="1,1")),
+    *_with_cure(Contender("torchrec-2x1", "TorchRec sharded, 2 x 1", "torchrec_trainer.py", trainers=2, threads=1)),
     *_BAGPIPE,
     *map(_without_lookahead, _BAGPIPE),
 )
-"""`2 x 1` is two trainers with a thread each. Bagpipe's oracle and server use the same two cores. Where there is a link
-they are on the first host and all trainers on the second, while each rank of TorchRec has a host of its own."""
+"""`2 x 1` is two trainers with a thread each. Bagpipe's oracle and servers use the same two cores."""
+
+
+@dataclass(frozen=True)
+class TimedSteps:
+    """Which steps of a run count.
+
+    Attributes:
+        first: steps done when the time starts.
+        last: steps done when it ends.
+        total: steps of the run.
+    """
+
+    first: int
+    last: int
+    total: int
+
+    @classmethod
+    def of(cls, contender: Contender, workload: PeerWorkload) -> "TimedSteps":
+        """Those of a contender.
+
+        Bagpipe fills its cache in the first window, and has nothing left to fetch in the last: both do not count.
+        """
+        if contender.is_peer:
+            first = workload.warm_up_steps
+            return cls(first, first + workload.timed_steps, first + workload.timed_steps)
+        window = workload.config(list(contender.settings)).lookahead.batches
+        first = max(workload.warm_up_steps, window)
+        return cls(first, first + workload.timed_steps, first + workload.timed_steps + window)
+
+    def settings(self, workload: PeerWorkload) -> list[str]:
+        """Overrides for a run of these steps that reports when they start and end."""
+        epochs = -(-self.total // workload.steps_per_epoch)
+        every = math.gcd(self.first, self.last)
+        return [f"train.max_steps={self.total}", f"train.epochs={epochs}", f"train.log_every_steps={every}"]
 
 
 @dataclass(frozen=True)
@@ -91,50 +132,53 @@ class PeerResult:
 
     Attributes:
         samples_per_s: over the steps that count; NaN where none were timed.
+        watched: memory, and how much others disturbed.
         auc: on the test rows; NaN without an evaluation.
         log_loss: on the test rows; NaN without an evaluation.
-        watched: memory, and how much others disturbed.
     """
 
     samples_per_s: float
-    auc: float
-    log_loss: float
     watched: WatchedRun
+    auc: float = math.nan
+    log_loss: float = math.nan
 
 
-def train(contender: Contender, workload: Workload, overrides: list[str]) -> PeerResult:
-    """Let a contender train a workload with further overrides, and wait for its end.
+def measure_speed(contender: Contender, workload: PeerWorkload) -> PeerResult:
+    """Let a contender train as long as a measurement needs.
 
     Raises:
         CommandError: it failed, or printed no result.
     """
-    own = [f"train.threads={contender.threads}", *contender.settings, *overrides]
-    if contender.is_peer:
-        return _train_peer(contender, workload, own)
-    return _train_bagpipe(contender, workload, own)
+    steps = TimedSteps.of(contender, workload)
+    settings = ["train.evaluate=false", "train.checkpoint_at_end=false", *steps.settings(workload)]
+    return _train(contender, workload, settings, steps)
 
 
-def timed_settings(contender: Contender, workload: Workload) -> list[str]:
-    """Overrides for a run that measures speed.
+def measure_quality(contender: Contender, workload: PeerWorkload, overrides: list[str]) -> PeerResult:
+    """Let a contender train with further overrides to the end of the run, and evaluate.
 
-    Bagpipe works ahead: in its last steps it has nothing left to fetch, so they come after those that count.
+    Raises:
+        CommandError: it failed, or printed no result.
     """
-    if contender.is_peer:
-        return workload.settings()
-    lookahead = load_config(workload.config, list(contender.settings)).lookahead.batches
-    every = math.gcd(workload.warm_up_steps, workload.timed_steps)
-    return [*workload.settings(lookahead), f"train.log_every_steps={every}"]
+    settings = ["train.evaluate=true", "train.checkpoint_at_end=false", *overrides]
+    return _train(contender, workload, settings, TimedSteps(0, 0, 0))
 
 
-def _train_peer(contender: Contender, workload: Workload, overrides: list[str]) -> PeerResult:
+def _train(contender: Contender, workload: PeerWorkload, overrides: list[str], steps: TimedSteps) -> PeerResult:
+    own = [f"data.path={workload.shards}", "data.verify=quick", f"train.threads={contender.threads}"]
+    own += [*contender.settings, *overrides]
+    return (_train_peer if contender.is_peer else _train_bagpipe)(contender, workload, own, steps)
+
+
+def _train_peer(contender: Contender, workload: PeerWorkload, overrides: list[str], steps: TimedSteps) -> PeerResult:
     program = REPOSITORY / "benchmarks" / "peers" / contender.program
-    command = [str(PEERS_PYTHON), "-W", "ignore", str(program), str(workload.config), *overrides]
-    command += ["--warm-up-steps", str(workload.warm_up_steps), *(["--onednn"] if contender.cured else [])]
+    command = [str(PEERS_PYTHON), "-W", "ignore", str(program), str(workload.config_file), *overrides]
+    command += ["--warm-up-steps", str(steps.first), *(["--onednn"] if contender.cured else [])]
     environment = _environment() | {"PYTHONPATH": str(REPOSITORY)} | (MALLOC_CURE if contender.cured else {})
     if contender.trainers > 1:
         command = ["mpirun", "-n", str(contender.trainers), *command]
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-    if workload.link:
+    if workload.link.is_emulated:
         environment |= {"MASTER_ADDR": "host1", "GLOO_SOCKET_IFNAME": "eth0"}
     return peer_result(run_watched([*_on_hosts(contender, workload), *command], environment, _TIMEOUT_S))
 
@@ -145,52 +189,50 @@ def peer_result(watched: WatchedRun) -> PeerResult:
     if not lines:
         raise CommandError(f"a peer ended without its line of results; it printed:\n{watched.output}")
     figures: dict[str, Any] = json.loads(lines[-1])
-    return PeerResult(
-        figures["samples_per_s"], figures.get("auc", math.nan), figures.get("log_loss", math.nan), watched
-    )
+    return PeerResult(figures["samples_per_s"], watched, **_quality(figures))
 
 
-def _train_bagpipe(contender: Contender, workload: Workload, overrides: list[str]) -> PeerResult:
-    servers = load_config(workload.config).roles.servers
-    with tempfile.TemporaryDirectory(dir=workload.shards.parent) as folder:  # a folder that emulated hosts share
+def _train_bagpipe(contender: Contender, workload: PeerWorkload, overrides: list[str], steps: TimedSteps) -> PeerResult:
+    config = workload.config(overrides)
+    with tempfile.TemporaryDirectory(dir=workload.shards.parent) as folder:  # one that emulated hosts share
         output = Path(folder, "run")
-        launcher = [str(SCRIPTS / "run_ranks.sh"), str(1 + servers + contender.trainers)]
-        program = [sys.executable, "-m", "bagpipe_hpc", "train", str(workload.config), *overrides]
+        launcher = [str(SCRIPTS / "run_ranks.sh"), str(1 + config.roles.servers + contender.trainers)]
+        program = [sys.executable, "-m", "bagpipe_hpc", "train", str(workload.config_file), *overrides]
         command = [*_on_hosts(contender, workload), *launcher, *program, f"train.output={output}"]
         watched = run_watched(command, _environment(), _TIMEOUT_S)
         metrics = [json.loads(line) for line in (output / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
         evaluations = json.loads((output / SUMMARY_NAME).read_text(encoding="utf-8"))["evaluations"]
-    config = load_config(workload.config, overrides)
     manifest = load_manifest(workload.shards)
     sizes = training_batch_sizes(build_schedule(config.train, manifest.rows("train"), manifest.rows("test")))
-    speed = samples_per_s(metrics, sizes, workload.warm_up_steps, workload.warm_up_steps + workload.timed_steps)
-    last = evaluations[-1] if evaluations else {"auc": math.nan, "log_loss": math.nan}
-    return PeerResult(speed, last["auc"], last["log_loss"], watched)
+    return PeerResult(samples_per_s(metrics, sizes, steps), watched, **_quality(evaluations[-1] if evaluations else {}))
 
 
-def samples_per_s(metrics: list[dict[str, Any]], batch_sizes: list[int], first: int, last: int) -> float:
-    """Speed between two steps by the times at which a run reported them; NaN where it did not report them both.
+def _quality(evaluation: Mapping[str, Any]) -> dict[str, float]:
+    """AUC and log loss, where there are such."""
+    return {measure: evaluation[measure] for measure in ("auc", "log_loss") if measure in evaluation}
+
+
+def samples_per_s(metrics: list[dict[str, Any]], batch_sizes: list[int], steps: TimedSteps) -> float:
+    """Speed over the steps that count, by the times at which a run reported them; NaN where it did not report both.
 
     Args:
         metrics: records of `metrics.jsonl`.
         batch_sizes: samples of each step of the run.
-        first: steps done when the time starts.
-        last: steps done when it ends.
+        steps: which count.
     """
     times: dict[int, float] = {record["step"]: record["time_s"] for record in metrics if record["event"] == "progress"}
-    if first not in times or last not in times:
+    if steps.first not in times or steps.last not in times:
         return math.nan
-    return sum(batch_sizes[first:last]) / (times[last] - times[first])
+    return sum(batch_sizes[steps.first : steps.last]) / (times[steps.last] - times[steps.first])
 
 
-def emulated_hosts(link: Link, ranks: str) -> list[str]:
-    """What comes before a command whose ranks run on two emulated hosts."""
-    options = ["--ranks", ranks, "--bandwidth", link.bandwidth, "--latency", link.latency, "--share", sys.prefix]
+def _on_hosts(contender: Contender, workload: PeerWorkload) -> list[str]:
+    """What comes before a command whose ranks run on two emulated hosts; nothing on one host."""
+    if not workload.link.is_emulated:
+        return []
+    places = ",".join(map(str, contender.ranks_of_hosts(workload.config([]).roles.servers)))
+    options = ["--ranks", places, *workload.link.options(), "--share", str(REPOSITORY), "--share", sys.prefix]
     return [str(SCRIPTS / "emulated_hosts.sh"), *options]
-
-
-def _on_hosts(contender: Contender, workload: Workload) -> list[str]:
-    return emulated_hosts(workload.link, contender.hosts) if workload.link else []
 
 
 def _environment() -> dict[str, str]:

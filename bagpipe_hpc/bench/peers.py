@@ -5,25 +5,23 @@ Contenders run in turn, every other round the other way round, so that a change 
 
 import argparse
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import psutil
 
-from bagpipe_hpc.bench.conditions import REPOSITORY
 from bagpipe_hpc.bench.contenders import (
     CONTENDERS,
     PEERS_PYTHON,
     Contender,
     PeerResult,
-    emulated_hosts,
-    timed_settings,
-    train,
+    measure_quality,
+    measure_speed,
 )
+from bagpipe_hpc.bench.links import LINKS, refusal
 from bagpipe_hpc.bench.other_load import wait_for_quiet
-from bagpipe_hpc.bench.peer_workloads import Link, Workload, large_tables_workload, link_workload, real_workload
+from bagpipe_hpc.bench.peer_workloads import PeerWorkload, large_tables_workload, link_workload, real_workload
 from bagpipe_hpc.bench.report import Report, median
 from bagpipe_hpc.errors import ConfigError
 
@@ -50,17 +48,19 @@ def run(arguments: argparse.Namespace) -> Report:
     contenders = _chosen(arguments.contenders or (_QUICK if arguments.quick else [c.name for c in CONTENDERS]))
     if not PEERS_PYTHON.exists():
         contenders = _without_peers(contenders, report)
-    makers: dict[str, Callable[[], Workload]] = {
+    makers: dict[str, Callable[[], PeerWorkload]] = {
         "real": lambda: real_workload(arguments.criteo, *((20_000, 2) if arguments.quick else (100_000, 4))),
         "large": large_tables_workload,
-        "link": lambda: link_workload(Link(arguments.bandwidth, arguments.latency)),
+        "link": lambda: link_workload(LINKS[arguments.link]),
     }
     for name in ["real"] if arguments.quick else arguments.workloads:
         workload = makers[name]()
         if obstacle := _obstacle(workload):
             _say(report, f"not run: {name}: {obstacle}")
             continue
-        taking_part = [contender for contender in contenders if contender.hosts or not workload.link]
+        taking_part = contenders
+        if workload.link.is_emulated:
+            taking_part = [contender for contender in contenders if contender.ranks_of_hosts(servers=1)]
         runs = _in_turn(taking_part, workload, arguments)
         report.figures[name] = add_speeds(report, workload.title, {c.name: c.title for c in taking_part}, runs)
         if name == "real" and not arguments.quick:
@@ -68,16 +68,11 @@ def run(arguments: argparse.Namespace) -> Report:
     return report
 
 
-def _obstacle(workload: Workload) -> str | None:
+def _obstacle(workload: PeerWorkload) -> str | None:
     """Why this machine cannot run a workload now."""
     if psutil.virtual_memory().available < workload.needed_bytes:
         return f"it needs {workload.needed_bytes / 1e9:.0f} GB of free memory"
-    if workload.link:
-        probe = [*emulated_hosts(workload.link, "1,1"), "true"]
-        result = subprocess.run(probe, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-        if result.returncode:
-            return result.stderr.strip()
-    return None
+    return refusal(workload.link)
 
 
 def _chosen(names: Sequence[str]) -> list[Contender]:
@@ -108,7 +103,7 @@ def _say(report: Report, line: str) -> None:
 
 
 def _in_turn(
-    contenders: Sequence[Contender], workload: Workload, arguments: argparse.Namespace
+    contenders: Sequence[Contender], workload: PeerWorkload, arguments: argparse.Namespace
 ) -> dict[str, list[PeerResult]]:
     """The timed runs of each contender."""
     runs: dict[str, list[PeerResult]] = {contender.name: [] for contender in contenders}
@@ -122,11 +117,11 @@ def _in_turn(
     return runs
 
 
-def _quiet_run(contender: Contender, workload: Workload, quiet_s: float) -> PeerResult:
+def _quiet_run(contender: Contender, workload: PeerWorkload, quiet_s: float | None) -> PeerResult:
     """One timed run, after waiting up to `quiet_s` for idle cores."""
     if quiet_s and not wait_for_quiet(quiet_s):
         print("peers: others keep the cores busy; measuring all the same", file=sys.stderr)
-    result = train(contender, workload, timed_settings(contender, workload))
+    result = measure_speed(contender, workload)
     print(
         f"{contender.title}: {result.samples_per_s:,.0f} samples/s, "
         f"others took {result.watched.others_share:.0%} of the cores",
@@ -183,7 +178,7 @@ def add_speeds(
     return figures
 
 
-def _add_quality(report: Report, workload: Workload, contenders: Sequence[Contender]) -> dict[str, Any]:
+def _add_quality(report: Report, workload: PeerWorkload, contenders: Sequence[Contender]) -> dict[str, Any]:
     """Train with each optimizer once, and add the table of AUC and log loss on the test rows."""
     figures: dict[str, Any] = {}
     rows = []
@@ -193,8 +188,7 @@ def _add_quality(report: Report, workload: Workload, contenders: Sequence[Conten
         figures[contender.name] = {}
         cells = [contender.title]
         for optimizer, settings in _QUALITY.items():
-            data = [f"data.path={workload.shards}", "train.evaluate=true"]
-            result = train(contender, workload, [*data, *settings])
+            result = measure_quality(contender, workload, settings)
             figures[contender.name][optimizer] = {"auc": round(result.auc, 5), "log_loss": round(result.log_loss, 5)}
             cells += [f"{result.auc:.5f}", f"{result.log_loss:.5f}"]
         rows.append(cells)

@@ -7,25 +7,24 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.bench import contenders, peers
-from bagpipe_hpc.bench.contenders import CONTENDERS, PeerResult, peer_result, samples_per_s, timed_settings
+from bagpipe_hpc.bench.contenders import CONTENDERS, PeerResult, TimedSteps, peer_result, samples_per_s
 from bagpipe_hpc.bench.kaggle_shards import write_kaggle_shards
-from bagpipe_hpc.bench.peer_workloads import Workload
+from bagpipe_hpc.bench.peer_workloads import PeerWorkload
 from bagpipe_hpc.bench.report import Report
 from bagpipe_hpc.bench.watched_command import CommandError, WatchedRun
-from bagpipe_hpc.config_file import load_config
 from bagpipe_hpc.errors import ConfigError
 
 
 def result(speed: float, rss_gb: float = 1.0, others: float = 0.0) -> PeerResult:
-    return PeerResult(speed, math.nan, math.nan, WatchedRun("", int(rss_gb * 1e9), int(2 * rss_gb * 1e9), others))
+    return PeerResult(speed, WatchedRun("", int(rss_gb * 1e9), int(2 * rss_gb * 1e9), others))
 
 
 @pytest.fixture
-def workload(tmp_path: Path) -> Workload:
+def workload(tmp_path: Path) -> PeerWorkload:
     """Five batches an epoch; the last is smaller."""
     write_kaggle_shards(tmp_path / "shards", 450)
     (tmp_path / "settings.toml").write_text("[train]\nbatch_size = 100\n[lookahead]\nbatches = 8\n")
-    return Workload("five batches", tmp_path / "settings.toml", tmp_path / "shards", 4, 6, 0.0)
+    return PeerWorkload("five batches", tmp_path / "settings.toml", tmp_path / "shards", 4, 6, 0.0)
 
 
 def test_medians_and_ratios() -> None:
@@ -57,8 +56,8 @@ def test_speed_between_two_reported_steps() -> None:
         {"event": "progress", "step": 4, "time_s": 12.0},
         {"event": "progress", "step": 5, "time_s": 13.0},
     ]
-    assert samples_per_s(metrics, [7, 7, 7, 3, 7], 2, 4) == (7 + 3) / 2.0
-    assert math.isnan(samples_per_s(metrics, [7, 7, 7, 3, 7], 3, 4))
+    assert samples_per_s(metrics, [7, 7, 7, 3, 7], TimedSteps(2, 4, 5)) == (7 + 3) / 2.0
+    assert math.isnan(samples_per_s(metrics, [7, 7, 7, 3, 7], TimedSteps(3, 4, 5)))
 
 
 def test_a_peer_says_its_result_in_its_last_line_of_json() -> None:
@@ -70,30 +69,36 @@ def test_a_peer_says_its_result_in_its_last_line_of_json() -> None:
         peer_result(WatchedRun("only a warning\n", 1, 2, 0.0))
 
 
-def test_a_peer_stops_after_the_timed_steps_and_bagpipe_a_window_later(workload: Workload) -> None:
-    by_name = {contender.name: contender for contender in CONTENDERS}
-    peer, ours, without = (
-        load_config(workload.config, timed_settings(by_name[name], workload)).train
-        for name in ("pytorch", "bagpipe-1x2", "bagpipe-1x2-L1")
-    )
-    assert (peer.max_steps, peer.epochs) == (10, 2)
-    assert (ours.max_steps, ours.epochs, ours.log_every_steps) == (18, 4, 2)
-    assert without.max_steps == 11
+def test_which_steps_count(workload: PeerWorkload) -> None:
+    """Of a peer those after the warm-up; of bagpipe as many between the first and the last window."""
+    steps = {contender.name: TimedSteps.of(contender, workload) for contender in CONTENDERS}
+    assert steps["pytorch"] == TimedSteps(4, 10, 10)
+    assert steps["bagpipe-1x2"] == TimedSteps(8, 14, 22)
+    assert steps["bagpipe-1x2-L1"] == TimedSteps(4, 10, 11)
+    train = workload.config(steps["bagpipe-1x2"].settings(workload)).train
+    assert (train.max_steps, train.epochs, train.log_every_steps) == (22, 5, 2)
+
+
+def test_who_runs_on_which_host() -> None:
+    hosts = {contender.name: contender.ranks_of_hosts(servers=2) for contender in CONTENDERS}
+    assert hosts["pytorch"] == hosts["torchrec-1x2"] == ()
+    assert hosts["torchrec-2x1-cured"] == (1, 1)
+    assert (hosts["bagpipe-1x2"], hosts["bagpipe-2x1-L1"]) == ((3, 1), (3, 2))
 
 
 def test_without_their_environment_the_peers_are_left_out_visibly(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workload: Workload
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workload: PeerWorkload
 ) -> None:
     trained = []
 
-    def train(contender: contenders.Contender, *_: object) -> PeerResult:
+    def measure_speed(contender: contenders.Contender, *_: object) -> PeerResult:
         trained.append(contender.name)
         return result(1.0)
 
     monkeypatch.setattr(peers, "PEERS_PYTHON", tmp_path / "venv" / "bin" / "python")
-    monkeypatch.setattr(peers, "train", train)
+    monkeypatch.setattr(peers, "measure_speed", measure_speed)
     monkeypatch.setattr(peers, "real_workload", lambda *_: workload)
-    arguments = argparse.Namespace(quick=True, runs=2, contenders=None, criteo=None, quiet_s=0.0, others_at_most=1.0)
+    arguments = argparse.Namespace(quick=True, runs=2, contenders=None, criteo=None, quiet_s=None, others_at_most=1.0)
     report = peers.run(arguments)
     assert trained == ["bagpipe-1x2"] * 2
     assert list(report.figures["real"]) == ["bagpipe-1x2"]
