@@ -6,8 +6,9 @@ A plan has a part that is the same for all trainers (`SharedPlan`, broadcast) an
 Legend: `n` samples of a trainer's slice, `F` sparse features, `S` now + later slots, `P` private slots of the trainer.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ NO_GROUP = 0
 """Group number that means: nothing to retire, or nothing to wait for. Real groups start at 1."""
 
 _ALIGNMENT = 8
-_Record = TypeVar("_Record", bound="PlanRecord")
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
@@ -30,36 +31,67 @@ class PlanRecord:
     arrays' bytes, each padded to 8 bytes; it is private to one job, so native byte order is used.
     """
 
-    ARRAYS: ClassVar[dict[str, Any]] = {}
+    ARRAYS: ClassVar[dict[str, np.dtype[Any]]] = {}
     """Name -> dtype of the array fields; all other fields are integers."""
+    _memory: ClassVar[NDArray[np.uint8] | None] = None
+    """On a record whose arrays are views of its encoding: that encoding."""
 
     def encode(self) -> NDArray[np.uint8]:
-        """The record as bytes, uint8 `[encoded size]`."""
-        header = [int(getattr(self, name)) for name in self._integers()]
-        header += [getattr(self, name).size for name in self.ARRAYS]
-        parts = [np.asarray(header, dtype=np.int64).view(np.uint8)]
-        for name, dtype in self.ARRAYS.items():
-            content = np.ascontiguousarray(getattr(self, name), dtype=dtype).reshape(-1).view(np.uint8)
-            parts += [content, np.zeros(-content.size % _ALIGNMENT, dtype=np.uint8)]
-        return np.concatenate(parts)
+        """The record as bytes, uint8 `[encoded size]`; not a copy where it was allocated or decoded in one piece."""
+        if self._memory is not None:
+            return self._memory
+        lengths = [getattr(self, name).size for name in self.ARRAYS]
+        record = self.allocate(lengths, **{name: getattr(self, name) for name in _integer_names(type(self))})
+        for name in self.ARRAYS:
+            getattr(record, name)[:] = getattr(self, name)
+        return record.encode()
 
     @classmethod
-    def decode(cls: type[_Record], encoded: NDArray[np.uint8]) -> _Record:
+    def allocate(cls, lengths: Sequence[int], **integers: int) -> Self:
+        """A record whose arrays are still to be filled, in one piece of memory: filling them encodes it.
+
+        Args:
+            lengths: of the array fields, in their order.
+            integers: the integer fields.
+        """
+        header = [*(integers[name] for name in _integer_names(cls)), *lengths]
+        starts = _starts(cls, lengths)
+        words = np.empty(starts[-1] // _ALIGNMENT, dtype=np.int64)
+        words[[start // _ALIGNMENT - 1 for start in starts[1:]]] = 0  # each array's last one, for what lies behind it
+        words[: len(header)] = header
+        return cls._on(words.view(np.uint8), integers, lengths, starts)
+
+    @classmethod
+    def decode(cls, encoded: NDArray[np.uint8]) -> Self:
         """The record that `encode` wrote; its arrays are views of `encoded`, which must be 8-byte aligned."""
-        integers = cls._integers()
-        header_bytes = (len(integers) + len(cls.ARRAYS)) * 8
-        header = encoded[:header_bytes].view(np.int64).tolist()
-        values: dict[str, Any] = dict(zip(integers, header[: len(integers)], strict=True))
-        position = header_bytes
-        for (name, dtype), length in zip(cls.ARRAYS.items(), header[len(integers) :], strict=True):
-            size = length * np.dtype(dtype).itemsize
-            values[name] = encoded[position : position + size].view(dtype)
-            position += size + -size % _ALIGNMENT
-        return cls(**values)
+        names = _integer_names(cls)
+        header = encoded[: (len(names) + len(cls.ARRAYS)) * _ALIGNMENT].view(np.int64).tolist()
+        lengths = header[len(names) :]
+        return cls._on(encoded, dict(zip(names, header, strict=False)), lengths, _starts(cls, lengths))
 
     @classmethod
-    def _integers(cls) -> list[str]:
-        return [entry.name for entry in fields(cls) if entry.name not in cls.ARRAYS]
+    def _on(
+        cls, encoded: NDArray[np.uint8], integers: dict[str, int], lengths: Sequence[int], starts: Sequence[int]
+    ) -> Self:
+        """A record on the memory of its encoding."""
+        values: dict[str, Any] = dict(integers)
+        for (name, dtype), length, start in zip(cls.ARRAYS.items(), lengths, starts, strict=False):
+            values[name] = encoded[start : start + length * dtype.itemsize].view(dtype)
+        record = cls(**values)
+        object.__setattr__(record, "_memory", encoded)  # the class is frozen
+        return record
+
+
+def _integer_names(kind: type[PlanRecord]) -> list[str]:
+    return [entry.name for entry in fields(kind) if entry.name not in kind.ARRAYS]
+
+
+def _starts(kind: type[PlanRecord], lengths: Sequence[int]) -> list[int]:
+    """Where each array begins in the encoding, and the end of the last."""
+    starts = [(len(_integer_names(kind)) + len(lengths)) * _ALIGNMENT]
+    for length, dtype in zip(lengths, kind.ARRAYS.values(), strict=True):
+        starts.append(starts[-1] + (length * dtype.itemsize + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT)
+    return starts
 
 
 @dataclass(frozen=True)
@@ -95,13 +127,13 @@ class SharedPlan(PlanRecord):
     versions: Int32s
     """Versions (last updating step) that those rows must have when this batch reads them; as `rows`."""
 
-    ARRAYS: ClassVar[dict[str, Any]] = {
-        "now_slots": np.int32,
-        "later_slots": np.int32,
-        "fetch_rows": np.int64,
-        "fetch_slots": np.int32,
-        "rows": np.int64,
-        "versions": np.int32,
+    ARRAYS: ClassVar[dict[str, np.dtype[Any]]] = {
+        "now_slots": _INT32,
+        "later_slots": _INT32,
+        "fetch_rows": _INT64,
+        "fetch_slots": _INT32,
+        "rows": _INT64,
+        "versions": _INT32,
     }
 
     @property
@@ -131,15 +163,15 @@ class TrainerPlan(PlanRecord):
     versions: Int32s
     """Versions that those rows must have when this batch reads them; as `rows`."""
 
-    ARRAYS: ClassVar[dict[str, Any]] = {
-        "positions": np.int32,
-        "private_slots": np.int32,
-        "fetch_rows": np.int64,
-        "fetch_slots": np.int32,
-        "write_back_rows": np.int64,
-        "write_back_slots": np.int32,
-        "rows": np.int64,
-        "versions": np.int32,
+    ARRAYS: ClassVar[dict[str, np.dtype[Any]]] = {
+        "positions": _INT32,
+        "private_slots": _INT32,
+        "fetch_rows": _INT64,
+        "fetch_slots": _INT32,
+        "write_back_rows": _INT64,
+        "write_back_slots": _INT32,
+        "rows": _INT64,
+        "versions": _INT32,
     }
 
 

@@ -14,9 +14,9 @@ ROW_OPTIMIZERS = tuple(ROW_STATE)
 DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("auto", "native", "reference")
 LINEAR_LAYERS = ("auto", "onednn", "torch")
+PLANNER_STATES = ("auto", "dense", "sparse")
 VERIFY_LEVELS = ("full", "quick")
 SAME_HOST_WAYS = ("auto", "loads", "transfers")
-TRANSFERS = ("messages", "one_sided")
 
 
 class SettingError(ConfigError):
@@ -146,17 +146,12 @@ class RolesConfig:
     servers: int = 0
     """Embedding servers; 0 chooses 2 of 5 or more ranks, else 1. One rank is the oracle, the rest train."""
     server_poll_us: int = 200
-    """Most microseconds that an idle server sleeps between polls of MPI while trainers may ask it for rows; 0 spins and
-    wants a core of its own."""
+    """Microseconds that a server sleeps between polls of MPI; 0 spins and wants a core of its own."""
     same_host: str = "auto"
     """How rows travel between a trainer and a server of its host: `auto` through memory that both share, `transfers` as
     between hosts; `loads` is `auto`, but refuses to run where a server is on another host."""
-    transfers: str = "messages"
-    """How rows travel where they do not lie in memory that both share: by `messages`, which the server answers, or by
-    `one_sided` calls of MPI."""
 
     def __post_init__(self) -> None:
-        _require(self.transfers in TRANSFERS, "roles.transfers", self.transfers, f"use one of {', '.join(TRANSFERS)}")
         _require(
             self.same_host in SAME_HOST_WAYS,
             "roles.same_host",
@@ -226,6 +221,8 @@ class KernelsConfig:
     oneDNN on x86 CPUs and torch elsewhere."""
     planner_threads: int = 1
     """Threads of the oracle's native planner, which share out the tables."""
+    planner_state: str = "auto"
+    """Rows that the native planner keeps: `dense` all, `sparse` those in the window, `auto` what cannot take more."""
     row_threads: int = 0
     """CPU threads of a trainer's native row operations (gather, scatter, sums, updates); 0 takes `train.threads`."""
 
@@ -233,6 +230,12 @@ class KernelsConfig:
         _require(self.backend in BACKENDS, "kernels.backend", self.backend, f"use one of {', '.join(BACKENDS)}")
         _require(self.linear in LINEAR_LAYERS, "kernels.linear", self.linear, f"use one of {', '.join(LINEAR_LAYERS)}")
         _require(self.planner_threads >= 1, "kernels.planner_threads", self.planner_threads, "use 1 or more threads")
+        _require(
+            self.planner_state in PLANNER_STATES,
+            "kernels.planner_state",
+            self.planner_state,
+            f"use one of {', '.join(PLANNER_STATES)}",
+        )
         _require(
             self.row_threads >= 0, "kernels.row_threads", self.row_threads, "use 1 or more, or 0 for train.threads"
         )

@@ -22,7 +22,6 @@ from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.mpi.world import abort_job, world_rank, world_size
 from bagpipe_hpc.planning.capacity import CacheNeed
-from bagpipe_hpc.planning.lookahead import planner_bytes
 from bagpipe_hpc.resource_use import ResourceUse
 from bagpipe_hpc.role_layout import Role, RoleLayout
 from bagpipe_hpc.roles.job import Job
@@ -178,7 +177,7 @@ def _check_rank(job: Job, need: CacheNeed, comms: Communicators) -> tuple[int, i
         return 0, check_trainer(job, comms, need)
     if comms.role is Role.SERVER:
         return job.partition(comms.layout.servers).rows_on(comms.role_rank) * job.record.bytes, 0
-    return 0, planner_bytes(job.total_rows, verify=job.record.has_version)
+    return 0, need.planner_bytes
 
 
 def _routes(job: Job, comms: Communicators) -> RowRoutes:
@@ -192,17 +191,15 @@ def _run_prepared(job: Job, need: CacheNeed, comms: Communicators) -> None:
     trace = Trace(enabled=bool(job.config.train.trace))
     fill_timeout_s = job.fill_timeout_s(servers)
     partition = job.partition(servers)
-    transfers = job.config.roles.transfers
-    routes = _routes(job, comms)
-    with RowWindow(comms.world, routes, partition, job.record.width, fill_timeout_s, transfers) as window:
+    with RowWindow(comms.world, _routes(job, comms), partition, job.record.width, fill_timeout_s) as window:
         if trace.enabled:
             comms.world.Barrier()  # all ranks have just opened the window, so nobody waits long
             trace.start()
         if comms.role is Role.SERVER:
-            from bagpipe_hpc.roles.embedding_server import longest_sleep_s, run_embedding_server
+            from bagpipe_hpc.roles.embedding_server import run_embedding_server
 
             run_embedding_server(job, comms, window, fill_timeout_s, trace)
-            serve_until_barrier(comms.world, window.answer, longest_sleep_s(job, window))
+            serve_until_barrier(comms.world, job.config.roles.server_poll_us * 1e-6)
         else:
             if comms.role is Role.ORACLE:
                 from bagpipe_hpc.roles.oracle import run_oracle

@@ -1,12 +1,14 @@
 """Which implementation of an operation runs: native code where it was built, else its NumPy or torch twin."""
 
 import logging
+from functools import cache
 
 from bagpipe_hpc.kernels import shared_library
 
 log = logging.getLogger(__name__)
 
 
+@cache
 def use_native(backend: str, library: str) -> bool:
     """Decide for one library, once a process, and say so in the log.
 

@@ -2,13 +2,13 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CapacityError
-from bagpipe_hpc.planning.lookahead import LookaheadPlanner
+from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import measure_segment
 from bagpipe_hpc.planning.window import Window
 
@@ -16,6 +16,8 @@ log = logging.getLogger(__name__)
 
 Segments = Callable[[], Iterator[Iterable[NDArray[np.integer]]]]
 """Starts a new pass over the batches of every segment of a run."""
+BuildPlanner = Callable[[Window], Planner]
+"""Makes a planner of the run for a window, with as many slots as it takes."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,13 @@ class CacheNeed:
         window: the window.
         shared_rows: largest number of rows that are resident on all trainers at once.
         private_rows: largest number of private slots in use at once, over all trainers.
+        planner_bytes: memory that the planner took to find that out, and takes again in the run.
     """
 
     window: Window
     shared_rows: int
     private_rows: int
+    planner_bytes: int = field(default=0, compare=False)
 
     @property
     def total_rows(self) -> int:
@@ -38,13 +42,13 @@ class CacheNeed:
         return self.shared_rows + self.private_rows
 
 
-def measure_need(total_rows: int, trainers: int, window: Window, segments: Segments) -> CacheNeed:
-    """Run the planner over all segments without capacity limits and read off what it used: exact, not a bound."""
-    planner = LookaheadPlanner(total_rows, trainers, window)
+def measure_need(build: BuildPlanner, window: Window, segments: Segments) -> CacheNeed:
+    """Run a planner over all segments without capacity limits and read off what it used: exact, not a bound."""
+    planner = build(window)
     for batches in segments():
         measure_segment(planner, batches)
-    private = max(pool.peak for pool in planner.private_pools)
-    need = CacheNeed(window, planner.shared_pool.peak, private)
+    size = planner.size()
+    need = CacheNeed(window, size.shared_slots, size.private_slots, size.state_bytes + size.window_bytes)
     log.info("a window of %d batches needs a cache of %d rows", window.lookahead, need.total_rows)
     return need
 
@@ -55,12 +59,11 @@ def shorter_window(wanted: Window, lookahead: int) -> Window:
     return Window(lookahead, min(group, max(1, lookahead - 1)))
 
 
-def fit_window(total_rows: int, trainers: int, wanted: Window, segments: Segments, cache_rows: int) -> CacheNeed:
+def fit_window(build: BuildPlanner, wanted: Window, segments: Segments, cache_rows: int) -> CacheNeed:
     """The longest window up to `wanted` whose rows fit the cache, found by bisection, before a step is trained.
 
     Args:
-        total_rows: rows of all tables.
-        trainers: number of trainers.
+        build: makes the run's planner for a window.
         wanted: the configured window.
         segments: the batches of the whole run.
         cache_rows: slots of a trainer's cache; 0 for as many as `wanted` needs.
@@ -68,10 +71,10 @@ def fit_window(total_rows: int, trainers: int, wanted: Window, segments: Segment
     Raises:
         CapacityError: not even single batches fit.
     """
-    need = measure_need(total_rows, trainers, wanted, segments)
+    need = measure_need(build, wanted, segments)
     if not cache_rows or need.total_rows <= cache_rows:
         return need
-    smallest = need if wanted.lookahead == 1 else measure_need(total_rows, trainers, Window(1, 1), segments)
+    smallest = need if wanted.lookahead == 1 else measure_need(build, Window(1, 1), segments)
     if smallest.total_rows > cache_rows:
         raise CapacityError(
             f"cache.rows = {cache_rows}: a single batch needs {smallest.total_rows} rows "
@@ -81,7 +84,7 @@ def fit_window(total_rows: int, trainers: int, wanted: Window, segments: Segment
     fitting, too_long = smallest, wanted.lookahead
     while too_long - fitting.window.lookahead > 1:
         middle = shorter_window(wanted, (fitting.window.lookahead + too_long) // 2)
-        candidate = measure_need(total_rows, trainers, middle, segments)
+        candidate = measure_need(build, middle, segments)
         if candidate.total_rows <= cache_rows:
             fitting = candidate
         else:

@@ -1,101 +1,22 @@
-"""The look-ahead rules (BagPipe, SOSP 2023, section 3) applied to one batch after another.
+"""The planner in NumPy: the rules applied to one batch after another, and written down as plans."""
 
-Legend: `n` samples of a batch, `F` sparse features, `U` unique rows of a batch, `L` window, `C` group.
-
-State is three int32 numbers a table row: the newest loaded batch that uses it, its slot (-1: absent) and scratch.
-Every step works on whole arrays; the only Python loop is over trainers.
-"""
-
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections import deque
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.batch_slices import slice_bounds
-from bagpipe_hpc.planning.slots import UNLIMITED, SlotPool
+from bagpipe_hpc.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.planning.planner import PlannerSize
+from bagpipe_hpc.planning.rules import Decision, Int32s, Int64s, LoadedBatch, LookaheadRules, RetiredRows
+from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
 
-ABSENT = -1
-"""Slot of a row that is in no cache."""
-SEVERAL = -1
-"""User of a row that more than one trainer uses."""
-
-Bools = NDArray[np.bool_]
-Int32s = NDArray[np.int32]
-Int64s = NDArray[np.int64]
+_NO_ROWS = np.empty(0, dtype=np.int64)
+_NO_SLOTS = np.empty(0, dtype=np.int32)
 
 
-@dataclass
-class LoadedBatch:
-    """A batch in the window.
-
-    Attributes:
-        samples: number of samples n.
-        rows: global rows of all look-ups, `[n * F]`, in sample order.
-        unique: each of them once, `[U]`.
-        user: the only trainer that uses the row, or `SEVERAL`, `[U]`.
-    """
-
-    samples: int
-    rows: NDArray[np.integer]
-    unique: NDArray[np.integer]
-    user: Int32s
-
-
-@dataclass
-class RetiredRows:
-    """Rows that leave the caches together, in parts of a batch each: global rows, their slots, who writes them back."""
-
-    rows: list[Int64s] = field(default_factory=list)
-    slots: list[Int32s] = field(default_factory=list)
-    writers: list[Int32s] = field(default_factory=list)
-
-    def extend(self, other: "RetiredRows") -> None:
-        """Add the parts of another."""
-        self.rows += other.rows
-        self.slots += other.slots
-        self.writers += other.writers
-
-
-@dataclass(frozen=True)
-class Decision:
-    """What happens to each unique row of a batch; all arrays `[U]`.
-
-    Attributes:
-        slots: where the row lives while the batch is computed.
-        fetched: absent before, so fetched for this batch.
-        private: updated and written back by its only user, without a reduction.
-        now: the next batch uses it; neither private nor now means later.
-    """
-
-    slots: Int32s
-    fetched: Bools
-    private: Bools
-    now: Bools
-
-    @property
-    def later(self) -> Bools:
-        """Shared rows whose reduction may hide behind the next batch."""
-        return ~(self.now | self.private)
-
-
-def planner_bytes(total_rows: int, *, verify: bool) -> int:
-    """Memory of the planner's state: three int32 numbers a row, and the version where rows are verified."""
-    return 4 * total_rows * (4 if verify else 3)
-
-
-class LookaheadPlanner:
-    """The planner's memory of every row, and its rules. Pure: it knows neither MPI nor files.
-
-    Args:
-        total_rows: rows of all tables.
-        trainers: number of trainers T.
-        window: look-ahead and group.
-        shared_capacity: slots below this number mean the same row on every trainer.
-        private_capacity: further slots of each trainer that are its own.
-        verify: put the expected version of every row into the plans (`debug.verify_rows`).
-    """
+class LookaheadPlanner(LookaheadRules):
+    """The reference implementation of `Planner`; the arguments are those of the rules."""
 
     def __init__(
         self,
@@ -107,127 +28,130 @@ class LookaheadPlanner:
         *,
         verify: bool = False,
     ) -> None:
-        self.window = window
-        self.trainers = trainers
-        self._row_type = np.int32 if total_rows <= np.iinfo(np.int32).max else np.int64
-        self._last_use = np.full(total_rows, -1, dtype=np.int32)
-        self._slot = np.full(total_rows, ABSENT, dtype=np.int32)
-        self._scratch = np.empty(total_rows, dtype=np.int32)
-        self._version = np.zeros(total_rows, dtype=np.int32) if verify else None
-        self._shared_capacity = shared_capacity
-        self.shared_pool = SlotPool("shared", shared_capacity)
-        self.private_pools = [SlotPool(f"private (trainer {r})", private_capacity) for r in range(trainers)]
+        super().__init__(total_rows, trainers, window, shared_capacity, private_capacity, verify=verify)
+        self._training = True
+        self._first_step = 0
+        self._loaded: deque[LoadedBatch] = deque()
+        self._loaded_count = 0
+        self._unwritten: dict[int, RetiredRows] = {}  # group -> rows whose write-back is not in a plan yet
+        self._occupied: dict[int, RetiredRows] = {}  # group -> slots that only a later prefetch may take
+        self._window_bytes = 0
 
-    @property
-    def state_bytes(self) -> int:
-        """Memory of the per-row state."""
-        arrays = [self._last_use, self._slot, self._scratch]
-        return sum(array.nbytes for array in arrays) + (0 if self._version is None else self._version.nbytes)
+    def start_segment(self, *, training: bool, first_step: int) -> None:
+        """Forget the batches of earlier segments; no row is resident now."""
+        self.forget_last_uses()
+        self._training = training
+        self._first_step = first_step
+        self._loaded.clear()
+        self._loaded_count = 0
 
-    def load(self, number: int, rows: NDArray[np.integer]) -> LoadedBatch:
-        """Take batch `number` into the window: its unique rows, and which trainer is the only user of each."""
-        samples, features = rows.shape
-        flat: NDArray[np.integer] = rows.reshape(-1).astype(self._row_type, copy=False)
-        positions = np.arange(flat.size, dtype=np.int32)
-        # Assigning with repeated indices keeps the last value: each row's last position, then (backwards) its first.
-        self._scratch[flat] = positions
-        unique = flat[self._scratch[flat] == positions]
-        last_position = self._scratch[unique]
-        self._scratch[flat[::-1]] = positions[::-1]
-        first_position = self._scratch[unique]
-        bounds = np.asarray(slice_bounds(samples, self.trainers)[1:], dtype=np.int64) * features
-        first_user = np.searchsorted(bounds, first_position, side="right").astype(np.int32)
-        last_user = np.searchsorted(bounds, last_position, side="right").astype(np.int32)
-        self._last_use[unique] = number
-        user = np.where(first_user == last_user, first_user, np.int32(SEVERAL))
-        return LoadedBatch(samples, flat, unique, user)
+    def load(self, rows: NDArray[np.integer]) -> None:
+        """Take the next batch into the window.
 
-    def start_segment(self) -> None:
-        """Forget the last uses: batches of a segment are numbered from 0, and no row is resident between segments."""
-        self._last_use.fill(-1)
+        Raises:
+            DataError: a row lies outside the tables.
+        """
+        self._loaded.append(self.take_in(self._loaded_count, rows))
+        self._loaded_count += 1
+        in_window = sum(batch.nbytes for batch in self._loaded)
+        waiting = sum(retired.nbytes for retired in self._occupied.values())
+        self._window_bytes = max(self._window_bytes, in_window + waiting)
 
-    # The rules. Each is a method of its own, so that a test can break one at a time.
+    def decide(self, number: int) -> None:
+        """Give slots to what the oldest batch of the window fetches, and take it out of the window."""
+        self._decide(number)
 
-    def is_dead(self, number: int, batch: LoadedBatch) -> Bools:
-        """Rows that no later batch of the window uses."""
-        dead: Bools = self._last_use[batch.unique] == number
-        return dead
+    def _decide(self, number: int) -> tuple[LoadedBatch, Decision, RetiredRows]:
+        """Free what is retired before the batch is fetched, then decide on its rows."""
+        self._free(self.window.group_before_prefetch(number))
+        batch = self._loaded.popleft()
+        decision, retired = self.apply_rules(number, batch, self._loaded[0] if self._loaded else None)
+        self._occupied.setdefault(self.retiring_group(number), RetiredRows()).extend(retired)
+        return batch, decision, retired
 
-    def is_private(self, dead: Bools, batch: LoadedBatch) -> Bools:
-        """Rows that one trainer updates and writes back alone: dead, and used by a single trainer."""
-        private: Bools = dead & (batch.user != SEVERAL)
-        return private
+    def _free(self, group: int) -> None:
+        for due in [number for number in self._occupied if number <= group]:
+            self.free(self._occupied.pop(due))
 
-    def is_needed_now(self, batch: LoadedBatch, following: LoadedBatch | None, private: Bools) -> Bools:
-        """Rows whose update the next batch reads. Without look-ahead the next batch is unknown: all shared rows."""
-        if self.window.lookahead == 1:
-            return ~private
-        if following is None:
-            return np.zeros(batch.unique.size, dtype=np.bool_)
-        self._scratch[batch.unique] = 0
-        self._scratch[following.unique] = 1
-        needed: Bools = self._scratch[batch.unique] == 1
-        return needed
-
-    def retiring_group(self, number: int) -> int:
-        """Group with which rows that are dead after batch `number` are written back."""
-        return self.window.group_that_retires(number)
-
-    def writers(self, private: Bools, batch: LoadedBatch, dead: Bools) -> Int32s:
-        """Who writes each dead row back, int32 `[dead rows]`: the only user of a private one, else trainers in turn."""
-        in_turn = np.arange(int(dead.sum()), dtype=np.int32) % self.trainers
-        return np.where(private[dead], batch.user[dead], in_turn)
-
-    def decide(self, number: int, batch: LoadedBatch, following: LoadedBatch | None) -> tuple[Decision, RetiredRows]:
-        """Apply the rules to a batch, give slots to what is fetched, and name the rows that are retired after it."""
-        dead = self.is_dead(number, batch)
-        private = self.is_private(dead, batch)
-        now = self.is_needed_now(batch, following, private)
-        slots = self._slot[batch.unique]
-        fetched: Bools = slots == ABSENT
-        shared_fetch = fetched & ~private
-        slots[shared_fetch] = self.shared_pool.take(int(shared_fetch.sum()))
-        for trainer, pool in enumerate(self.private_pools):
-            own_fetch = fetched & private & (batch.user == trainer)
-            slots[own_fetch] = pool.take(int(own_fetch.sum())) + self._private_base
-        self._slot[batch.unique] = np.where(dead, np.int32(ABSENT), slots)
-        retired = RetiredRows(
-            [batch.unique[dead].astype(np.int64)], [slots[dead]], [self.writers(private, batch, dead)]
+    def plan(self, number: int) -> BatchPlan:
+        """Decide on the oldest batch of the window, and write the decision down."""
+        batch, decision, retired = self._decide(number)
+        self._unwritten.setdefault(self.retiring_group(number), RetiredRows()).extend(retired)
+        now, later, private = decision.now, decision.later, decision.private
+        fetch = decision.fetched & ~private
+        retire_group = self.window.group_started_by(number)
+        rows, versions = self.expected_versions(np.concatenate((batch.unique[now], batch.unique[later])))
+        shared = SharedPlan(
+            batch=number,
+            samples=batch.samples,
+            prefetch_after=self.window.group_before_prefetch(number),
+            retire_group=retire_group,
+            unique_rows=batch.unique.size,
+            fetched_rows=int(decision.fetched.sum()),
+            now_slots=decision.slots[now],
+            later_slots=decision.slots[later],
+            fetch_rows=batch.unique[fetch].astype(np.int64),
+            fetch_slots=decision.slots[fetch],
+            rows=rows,
+            versions=versions,
         )
-        return Decision(slots, fetched, private, now), retired
+        write_backs = self._write_backs(retire_group)
+        trainers = []
+        for trainer, positions in enumerate(self.positions(batch, decision)):
+            own = private & (batch.user == trainer)
+            own_fetch = own & decision.fetched
+            rows, versions = self.expected_versions(batch.unique[own])
+            trainers.append(
+                TrainerPlan(
+                    positions=positions,
+                    private_slots=decision.slots[own],
+                    fetch_rows=batch.unique[own_fetch].astype(np.int64),
+                    fetch_slots=decision.slots[own_fetch],
+                    write_back_rows=write_backs[trainer][0],
+                    write_back_slots=write_backs[trainer][1],
+                    rows=rows,
+                    versions=versions,
+                )
+            )
+        if self._training:
+            self.count_update(batch, self._first_step + number + 1)
+        return BatchPlan(shared, tuple(trainers))
 
-    @property
-    def _private_base(self) -> np.int32:
-        """First private slot; while needs are only measured, the pools share the upper half of the numbers."""
-        return np.int32(min(self._shared_capacity, 1 << 30))
+    def closing_plan(self) -> BatchPlan:
+        """Retire whatever is left."""
+        group = max(self._unwritten, default=NO_GROUP)
+        shared = SharedPlan(
+            batch=self._loaded_count,
+            samples=0,
+            prefetch_after=NO_GROUP,
+            retire_group=group,
+            unique_rows=0,
+            fetched_rows=0,
+            now_slots=_NO_SLOTS,
+            later_slots=_NO_SLOTS,
+            fetch_rows=_NO_ROWS,
+            fetch_slots=_NO_SLOTS,
+            rows=_NO_ROWS,
+            versions=_NO_SLOTS,
+        )
+        trainers = tuple(
+            TrainerPlan(_NO_SLOTS, _NO_SLOTS, _NO_ROWS, _NO_SLOTS, rows, slots, _NO_ROWS, _NO_SLOTS)
+            for rows, slots in self._write_backs(group)
+        )
+        self._free(max(self._occupied, default=NO_GROUP))
+        return BatchPlan(shared, trainers)
 
-    def free(self, retired: RetiredRows) -> None:
-        """Return the slots of a retired group: shared ones once, private ones to the trainer that held them."""
-        for slots, writers in zip(retired.slots, retired.writers, strict=True):
-            is_own = slots >= self._private_base
-            self.shared_pool.give(slots[~is_own])
-            for trainer, pool in enumerate(self.private_pools):
-                pool.give(slots[is_own & (writers == trainer)] - self._private_base)
+    def _write_backs(self, group: int) -> list[tuple[Int64s, Int32s]]:
+        """Rows and slots that each trainer writes back with `group`; an evaluation writes nothing back."""
+        due = RetiredRows()
+        for number in [number for number in self._unwritten if number <= group]:
+            due.extend(self._unwritten.pop(number))
+        if not due.rows or not self._training:
+            return [(_NO_ROWS, _NO_SLOTS)] * self.trainers
+        rows, slots, writers = (np.concatenate(parts) for parts in (due.rows, due.slots, due.writers))
+        return [(rows[writers == trainer], slots[writers == trainer]) for trainer in range(self.trainers)]
 
-    def positions(self, batch: LoadedBatch, decision: Decision) -> list[Int32s]:
-        """Translate each trainer's look-ups to indices into its now, later and private slots, flat int32 a trainer."""
-        shared_rows = np.concatenate((batch.unique[decision.now], batch.unique[decision.later]))
-        self._scratch[shared_rows] = np.arange(shared_rows.size, dtype=np.int32)
-        for trainer in range(self.trainers):
-            own = batch.unique[decision.private & (batch.user == trainer)]
-            self._scratch[own] = np.arange(shared_rows.size, shared_rows.size + own.size, dtype=np.int32)
-        translated = self._scratch[batch.rows]
-        features = batch.rows.size // batch.samples
-        bounds = slice_bounds(batch.samples, self.trainers)
-        return [translated[first * features : last * features] for first, last in pairwise(bounds)]
-
-    def expected_versions(self, rows: NDArray[np.integer]) -> tuple[Int64s, Int32s]:
-        """Rows and their versions as the plans carry them: empty unless rows are verified."""
-        if self._version is None:
-            return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-        return rows.astype(np.int64), self._version[rows]
-
-    def count_update(self, batch: LoadedBatch, step: int) -> None:
-        """Note that training step `step` (from 1) updates the batch's rows."""
-        if self._version is not None:
-            self._version[batch.unique] = step
+    def size(self) -> PlannerSize:
+        """Memory and slots that it took so far."""
+        private = max(pool.peak for pool in self.private_pools)
+        return PlannerSize(self.state_bytes, self._window_bytes, self.shared_pool.peak, private)

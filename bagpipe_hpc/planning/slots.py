@@ -9,6 +9,16 @@ UNLIMITED = np.iinfo(np.int32).max
 """Capacity of a pool that only measures how many slots are needed."""
 
 
+def first_private_slot(shared_capacity: int) -> int:
+    """Number of the first private slot; while needs are only measured, private slots take the upper half."""
+    return min(shared_capacity, 1 << 30)
+
+
+def slots_used_up(name: str, capacity: int, needed: int) -> CapacityError:
+    """The error of a pool that cannot give what a plan needs; `fit_window` sees to it that this does not happen."""
+    return CapacityError(f"the {name} slots are used up: {capacity} exist, {needed} are needed")
+
+
 class SlotPool:
     """Numbers 0 .. capacity - 1, handed out and given back in bulk.
 
@@ -27,14 +37,12 @@ class SlotPool:
         """Hand out `count` slots, int32.
 
         Raises:
-            CapacityError: fewer are left; cannot happen with a capacity that `fit_window` found sufficient.
+            CapacityError: fewer are left.
         """
         reused = min(count, self._free_count)
         fresh = count - reused
         if self.peak + fresh > self._capacity:
-            raise CapacityError(
-                f"the {self._name} slots are used up: {self._capacity} exist, {self.peak + fresh} are needed"
-            )
+            raise slots_used_up(self._name, self._capacity, self.peak + fresh)
         slots = np.empty(count, dtype=np.int32)
         slots[:reused] = self._free[self._free_count - reused : self._free_count][::-1]
         slots[reused:] = np.arange(self.peak, self.peak + fresh, dtype=np.int32)

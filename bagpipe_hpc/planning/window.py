@@ -30,3 +30,9 @@ class Window:
         if self.lookahead == 1:  # nothing is delayed, so the batch's own updates are in too
             return batch + 1
         return batch if batch % self.group == 0 else NO_GROUP
+
+    def closing_group(self, batches: int) -> int:
+        """Group of the rows that are still to be retired behind the last of so many batches."""
+        if self.lookahead == 1 or batches == 0:  # without look-ahead each batch has retired its own
+            return NO_GROUP
+        return self.group_that_retires(batches - 1)

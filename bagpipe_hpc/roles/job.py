@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.config import Config
+from bagpipe_hpc.planning.planner_recipe import PlannerRecipe
 from bagpipe_hpc.row_partition import RoundRobinPartition, table_offsets
 from bagpipe_hpc.row_record import RowRecord
 from bagpipe_hpc.sample_order import SampleOrder
@@ -53,6 +54,18 @@ class Job:
     def total_plans(self) -> int:
         """Plans of the whole run: one a batch and a closing one a segment."""
         return sum(segment.batches + 1 for segment in self.schedule)
+
+    def planner_recipe(self, trainers: int) -> PlannerRecipe:
+        """How the run's planners are made.
+
+        Raises:
+            ConfigError: the settings of the kernels do not go together.
+        """
+        config = self.config
+        verify = config.debug.verify_rows
+        return PlannerRecipe.choose(
+            self.table_offsets, trainers, config.train.batch_size, config.kernels, verify=verify
+        )
 
     def partition(self, servers: int) -> RoundRobinPartition:
         """Where each row lies."""

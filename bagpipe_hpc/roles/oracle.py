@@ -5,7 +5,6 @@ import logging
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.plan_channel import PlanSender
 from bagpipe_hpc.planning.capacity import CacheNeed
-from bagpipe_hpc.planning.lookahead import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.trace import Trace
@@ -24,15 +23,8 @@ def run_oracle(job: Job, need: CacheNeed, comms: Communicators, timeout_s: float
         trace: this rank's timeline.
     """
     window = need.window
-    planner = LookaheadPlanner(
-        job.total_rows,
-        comms.layout.trainers,
-        window,
-        need.shared_rows,
-        need.private_rows,
-        verify=job.config.debug.verify_rows,
-    )
-    log.info("planner state: %.1f MB for %d rows", planner.state_bytes / 1e6, job.total_rows)
+    planner = job.planner_recipe(comms.layout.trainers).build(window, need.shared_rows, need.private_rows)
+    log.info("planner state: %.1f MB for %d rows", planner.size().state_bytes / 1e6, job.total_rows)
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
     for segment in job.schedule:

@@ -52,10 +52,12 @@ def choose_window(job: Job, trainers: int) -> CacheNeed:
 
     Raises:
         CapacityError: the configured cache does not even hold single batches.
+        ConfigError: the settings of the kernels do not go together.
     """
     lookahead = job.config.lookahead
     wanted = Window(lookahead.batches, lookahead.group_batches)
-    return fit_window(job.total_rows, trainers, wanted, lambda: _all_batches(job), job.config.cache.rows)
+    build = job.planner_recipe(trainers).build
+    return fit_window(build, wanted, lambda: _all_batches(job), job.config.cache.rows)
 
 
 def _all_batches(job: Job) -> Iterator[Iterable[NDArray[np.int64]]]:

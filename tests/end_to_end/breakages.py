@@ -12,6 +12,10 @@ from bagpipe_hpc.batch_plan import TrainerPlan
 from bagpipe_hpc.mpi.row_reduction import PendingSum, RowReducer
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.planning.lookahead import LookaheadPlanner
+from bagpipe_hpc.planning.planner import Planner
+from bagpipe_hpc.planning.planner_recipe import PlannerRecipe
+from bagpipe_hpc.planning.slots import UNLIMITED
+from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.roles import embedding_server, oracle
 from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.train_step import DelayedUpdate, TrainStep
@@ -20,9 +24,18 @@ from tests.unit.planning import mutants
 
 def use_planner(mutant: type[LookaheadPlanner]) -> Callable[[], None]:
     """Let the oracle plan with a broken rule; the cache's need is still measured with the sound one."""
+    build_sound = PlannerRecipe.build
+
+    def build(
+        recipe: PlannerRecipe, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED
+    ) -> Planner:
+        if shared_capacity == UNLIMITED:
+            return build_sound(recipe, window)
+        total_rows = int(recipe.table_offsets[-1])
+        return mutant(total_rows, recipe.trainers, window, shared_capacity, private_capacity, verify=recipe.verify)
 
     def install() -> None:
-        oracle.LookaheadPlanner = mutant  # type: ignore[misc, attr-defined]
+        PlannerRecipe.build = build  # type: ignore[method-assign]
 
     return install
 

@@ -71,6 +71,22 @@ def test_decoded_arrays_are_views(kind: type[PlanRecord]) -> None:
     assert all(np.shares_memory(getattr(decoded, name), encoded) for name in kind.ARRAYS)
 
 
+@settings(max_examples=40)
+@given(st.one_of([records(kind) for kind in RECORDS]))
+def test_an_allocated_record_is_encoded_once_it_is_filled(record: PlanRecord) -> None:
+    """Byte for byte as if its arrays had been made apart, without another copy."""
+    lengths = [getattr(record, name).size for name in record.ARRAYS]
+    allocated = type(record).allocate(lengths, **{name: getattr(record, name) for name in integer_fields(type(record))})
+    for name in record.ARRAYS:
+        getattr(allocated, name)[:] = getattr(record, name)
+    np.testing.assert_array_equal(allocated.encode(), record.encode())
+    assert all(
+        np.shares_memory(getattr(allocated, name), allocated.encode())
+        for name, size in zip(record.ARRAYS, lengths, strict=True)
+        if size
+    )
+
+
 def test_encoding_takes_other_types_and_strides() -> None:
     numbers = np.arange(12, dtype=np.int64)
     record = TrainerPlan(*[numbers[::3]] * len(TrainerPlan.ARRAYS))

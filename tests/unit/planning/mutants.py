@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from bagpipe_hpc.planning.lookahead import SEVERAL, Bools, Int32s, LoadedBatch, LookaheadPlanner
+from bagpipe_hpc.planning.lookahead import LookaheadPlanner
+from bagpipe_hpc.planning.rules import SEVERAL, Bools, Int32s, LoadedBatch
 
 
 class RetiresEarly(LookaheadPlanner):
@@ -29,8 +30,8 @@ class PrivateWithoutDeadTest(LookaheadPlanner):
 class NowFromTheBatchAfterNext(LookaheadPlanner):
     """`now` is computed from x + 2."""
 
-    def load(self, number: int, rows: np.ndarray) -> LoadedBatch:
-        batch = super().load(number, rows)
+    def take_in(self, number: int, rows: np.ndarray) -> LoadedBatch:
+        batch = super().take_in(number, rows)
         batches = self.__dict__.setdefault("batches", {})
         batches[number] = batch
         return batch

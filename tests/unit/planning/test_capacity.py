@@ -1,6 +1,7 @@
 """What a window needs is exact, and a cache that is too small for it gets the longest window that fits, or an error."""
 
 import logging
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,9 +10,11 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.planning.capacity import CacheNeed, Segments, fit_window, measure_need, shorter_window
+from bagpipe_hpc.planning.lookahead import LookaheadPlanner
 from bagpipe_hpc.planning.window import Window
 
 ROWS = 400
+BUILD = partial(LookaheadPlanner, ROWS, 2)
 
 
 def one_segment(batches: list[np.ndarray]) -> Segments:
@@ -23,7 +26,7 @@ def skewed_trace(seed: int, batches: int = 30) -> list[np.ndarray]:
 
 
 def total_need(batches: list[np.ndarray], window: Window, trainers: int = 2) -> int:
-    return measure_need(ROWS, trainers, window, one_segment(batches)).total_rows
+    return measure_need(partial(LookaheadPlanner, ROWS, trainers), window, one_segment(batches)).total_rows
 
 
 @pytest.mark.parametrize("window", [Window(1, 1), Window(2, 1), Window(5, 2), Window(9, 4), Window(9, 8)], ids=str)
@@ -35,15 +38,15 @@ def test_need_of_rows_that_are_used_once(window: Window) -> None:
         sum(window.group_that_retires(b) > window.group_before_prefetch(x) for b in range(x + 1)) for x in range(25)
     )
     # Both trainers use both rows of a batch, so they are shared; or each trainer uses two rows of its own.
-    assert measure_need(ROWS, 2, window, one_segment(both)) == CacheNeed(window, 2 * batches_held, 0)
-    assert measure_need(ROWS, 2, window, one_segment(alone)) == CacheNeed(window, 0, 2 * batches_held)
+    assert measure_need(BUILD, window, one_segment(both)) == CacheNeed(window, 2 * batches_held, 0)
+    assert measure_need(BUILD, window, one_segment(alone)) == CacheNeed(window, 0, 2 * batches_held)
 
 
 def test_need_is_that_of_the_greediest_segment() -> None:
     small, large = skewed_trace(1, 4), skewed_trace(2, 25)
     window = Window(8, 2)
-    together = measure_need(ROWS, 2, window, lambda: iter([small, large, small]))
-    assert together == measure_need(ROWS, 2, window, one_segment(large))
+    together = measure_need(BUILD, window, lambda: iter([small, large, small]))
+    assert together == measure_need(BUILD, window, one_segment(large))
 
 
 @given(st.integers(1, 60), st.data())
@@ -61,8 +64,8 @@ def test_the_window_fits_and_the_next_longer_one_does_not(seed: int, lookahead: 
     batches = skewed_trace(seed)
     wanted = Window(lookahead, max(1, lookahead // 4))
     cache_rows = data.draw(st.integers(total_need(batches, Window(1, 1)), total_need(batches, wanted) + 2))
-    fitted = fit_window(ROWS, 2, wanted, one_segment(batches), cache_rows)
-    assert fitted == measure_need(ROWS, 2, fitted.window, one_segment(batches))
+    fitted = fit_window(BUILD, wanted, one_segment(batches), cache_rows)
+    assert fitted == measure_need(BUILD, fitted.window, one_segment(batches))
     assert fitted.total_rows <= cache_rows
     if fitted.window != wanted:
         assert fitted.window == shorter_window(wanted, fitted.window.lookahead)
@@ -75,14 +78,14 @@ def test_it_is_the_longest_window_where_longer_ones_need_more() -> None:
     needs = {lookahead: total_need(batches, shorter_window(wanted, lookahead)) for lookahead in range(1, 13)}
     assert sorted(needs.values()) == list(needs.values())
     for cache_rows in {*needs.values(), *(need + 1 for need in needs.values()), needs[12] - 1}:
-        fitted = fit_window(ROWS, 2, wanted, one_segment(batches), cache_rows)
+        fitted = fit_window(BUILD, wanted, one_segment(batches), cache_rows)
         assert fitted.window.lookahead == max(lookahead for lookahead, need in needs.items() if need <= cache_rows)
 
 
 def test_without_a_limit_the_wanted_window_is_used(caplog: pytest.LogCaptureFixture) -> None:
     batches, wanted = skewed_trace(3), Window(20, 5)
-    assert fit_window(ROWS, 2, wanted, one_segment(batches), cache_rows=0).window == wanted
-    assert fit_window(ROWS, 2, wanted, one_segment(batches), total_need(batches, wanted)).window == wanted
+    assert fit_window(BUILD, wanted, one_segment(batches), cache_rows=0).window == wanted
+    assert fit_window(BUILD, wanted, one_segment(batches), total_need(batches, wanted)).window == wanted
     assert not caplog.records
 
 
@@ -90,7 +93,7 @@ def test_a_shortened_window_is_told(caplog: pytest.LogCaptureFixture) -> None:
     batches, wanted = skewed_trace(3), Window(20, 5)
     needed = total_need(batches, wanted)
     with caplog.at_level(logging.WARNING):
-        fitted = fit_window(ROWS, 2, wanted, one_segment(batches), needed - 1)
+        fitted = fit_window(BUILD, wanted, one_segment(batches), needed - 1)
     assert caplog.messages == [
         f"cache.rows = {needed - 1} is too small for lookahead.batches = 20, which needs {needed} rows: "
         f"it is cut to {fitted.window.lookahead} ({fitted.total_rows} rows)"
@@ -100,7 +103,7 @@ def test_a_shortened_window_is_told(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("wanted", [Window(1, 1), Window(20, 5)], ids=str)
 def test_a_cache_below_one_batch_is_refused_with_the_numbers(wanted: Window) -> None:
     batches = skewed_trace(3)
-    single = measure_need(ROWS, 2, Window(1, 1), one_segment(batches))
+    single = measure_need(BUILD, Window(1, 1), one_segment(batches))
     needed = total_need(batches, wanted)
     message = (
         f"cache.rows = {single.total_rows - 1}: a single batch needs {single.total_rows} rows "
@@ -108,5 +111,5 @@ def test_a_cache_below_one_batch_is_refused_with_the_numbers(wanted: Window) -> 
         f"and a window of {wanted.lookahead} batches {needed}; raise cache.rows or lower train.batch_size"
     )
     with pytest.raises(CapacityError) as refusal:
-        fit_window(ROWS, 2, wanted, one_segment(batches), single.total_rows - 1)
+        fit_window(BUILD, wanted, one_segment(batches), single.total_rows - 1)
     assert str(refusal.value) == message

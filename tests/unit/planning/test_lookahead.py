@@ -1,5 +1,7 @@
 """The planner's rules: executing its plans gives plain training's tables, whatever the trace, window and trainers."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -58,7 +60,7 @@ def execute(
     planner_type: type[LookaheadPlanner] = LookaheadPlanner,
     spare_slots: int = 0,
 ) -> Executor:
-    need = measure_need(total, trainers, window, lambda: iter([batches]))
+    need = measure_need(partial(LookaheadPlanner, total, trainers), window, lambda: iter([batches]))
     shared, private = need.shared_rows + spare_slots, need.private_rows + spare_slots
     planner = planner_type(total, trainers, window, shared, private)
     executor = Executor(total, trainers, shared, private, eager=eager)
@@ -106,7 +108,7 @@ def test_resident_rows_stay_within_the_windows_bound(
     bound = max(
         np.unique(np.concatenate([b.reshape(-1) for b in batches[i : i + span]])).size for i in range(len(batches))
     )
-    need = measure_need(total, trainers, window, lambda: iter([batches]))
+    need = measure_need(partial(LookaheadPlanner, total, trainers), window, lambda: iter([batches]))
     assert need.shared_rows <= bound
     assert need.private_rows <= bound
     for eager in (True, False):
@@ -119,9 +121,10 @@ def test_a_small_cache_shortens_the_window(
     trace: tuple[int, list[np.ndarray]], window: Window, trainers: int, data: st.DataObject
 ) -> None:
     total, batches = trace
-    smallest = measure_need(total, trainers, Window(1, 1), lambda: iter([batches])).total_rows
+    build = partial(LookaheadPlanner, total, trainers)
+    smallest = measure_need(build, Window(1, 1), lambda: iter([batches])).total_rows
     cache_rows = data.draw(st.integers(smallest, smallest + total))
-    fitted = fit_window(total, trainers, window, lambda: iter([batches]), cache_rows)
+    fitted = fit_window(build, window, lambda: iter([batches]), cache_rows)
     assert fitted.total_rows <= cache_rows
     assert fitted.window.lookahead <= window.lookahead
     executor = execute(total, batches, trainers, fitted.window, eager=True)

@@ -52,3 +52,11 @@ def test_training_never_waits_for_itself(window: Window) -> None:
     for batch in BATCHES:
         group = window.group_before_prefetch(batch)
         assert group == NO_GROUP or group in {window.group_started_by(earlier) for earlier in range(batch)}
+
+
+@for_all_windows
+def test_the_closing_plan_has_the_groups_that_no_batch_has_started(window: Window) -> None:
+    for batches in range(40):
+        retired = {window.group_that_retires(batch) for batch in range(batches)}
+        started = {window.group_started_by(batch) for batch in range(batches)}
+        assert window.closing_group(batches) == max(retired - started, default=NO_GROUP)

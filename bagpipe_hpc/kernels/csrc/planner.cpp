@@ -1,0 +1,124 @@
+// C interface of the native planner; bagpipe_hpc/kernels/native_planner.py is its only user.
+//
+// One thread at a time may use a planner. After a failure it can only be destroyed.
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "planner/lookahead_planner.h"
+#include "simd.h"
+
+namespace {
+
+using bagpipe::LookaheadPlanner;
+
+enum Status : std::int64_t { kDone = 0, kWrongRow = 1, kSlotsUsedUp = 2, kOutOfMemory = 3, kOther = 4 };
+
+struct Failure {
+  std::int64_t details[2];
+  char message[112];
+};
+
+// Runs `work` and turns what it throws into a status: no exception may cross a C interface.
+template <class Work>
+std::int64_t guarded(Failure* failure, Work&& work) noexcept {
+  try {
+    work();
+    return kDone;
+  } catch (const bagpipe::WrongRow& wrong) {
+    failure->details[0] = wrong.place;
+    return kWrongRow;
+  } catch (const bagpipe::SlotsUsedUp& used_up) {
+    failure->details[0] = used_up.pool;
+    failure->details[1] = used_up.needed;
+    return kSlotsUsedUp;
+  } catch (const std::bad_alloc&) {
+    return kOutOfMemory;
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    failure->message[text.copy(failure->message, sizeof failure->message - 1)] = '\0';
+    return kOther;
+  }
+}
+
+}  // namespace
+
+// `settings`: the members of PlannerSettings in their order; `tables` [count, 4]: first row, rows, column or -1 for all
+// columns, whether hashed.
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_create(const std::int64_t* settings, const std::int64_t* tables,
+                                                   std::int64_t count, std::int64_t verify, LookaheadPlanner** planner,
+                                                   Failure* failure) {
+  return guarded(failure, [&] {
+    std::vector<bagpipe::TableSettings> list;
+    for (const std::int64_t* table = tables; table < tables + 4 * count; table += 4) {
+      list.push_back({table[0], table[1], table[2], table[3] != 0, verify != 0});
+    }
+    *planner =
+        new LookaheadPlanner({settings[0], settings[1], settings[2], settings[3], settings[4], settings[5]}, list);
+  });
+}
+
+BAGPIPE_EXPORT void bagpipe_planner_destroy(LookaheadPlanner* planner) { delete planner; }
+
+BAGPIPE_EXPORT void bagpipe_planner_start_segment(LookaheadPlanner* planner) { planner->start_segment(); }
+
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_load(LookaheadPlanner* planner, const std::int64_t* rows,
+                                                 std::int64_t samples, std::int64_t columns,
+                                                 const std::int64_t* slices, Failure* failure) {
+  return guarded(failure, [&] { planner->load({rows, samples, columns, slices}); });
+}
+
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_decide(LookaheadPlanner* planner, std::int64_t free_group,
+                                                   std::int64_t retiring_group, Failure* failure) {
+  return guarded(failure, [&] { planner->decide(free_group, retiring_group); });
+}
+
+// `lengths`: SharedLengths, then TrainerLengths of each trainer; `counts` [2]: unique and fetched rows.
+BAGPIPE_EXPORT void bagpipe_planner_measure_plan(LookaheadPlanner* planner, std::int64_t is_closing,
+                                                 std::int64_t write_group, std::int64_t* lengths,
+                                                 std::int64_t* counts) {
+  auto* shared = reinterpret_cast<bagpipe::SharedLengths*>(lengths);
+  auto* trainers = reinterpret_cast<bagpipe::TrainerLengths*>(shared + 1);
+  if (is_closing != 0) {
+    planner->measure_closing_plan(write_group, *shared, trainers);
+    counts[0] = counts[1] = 0;
+  } else {
+    planner->measure_plan(write_group, *shared, trainers);
+    counts[0] = planner->unique_rows();
+    counts[1] = planner->fetched_rows();
+  }
+}
+
+// `arrays`: SharedArrays, then TrainerArrays of each trainer; `step`: training step that updates the rows, 0 for none.
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_write_plan(LookaheadPlanner* planner, std::int64_t is_closing,
+                                                       const void* arrays, std::int64_t step, Failure* failure) {
+  return guarded(failure, [&] {
+    const auto* shared = static_cast<const bagpipe::SharedArrays*>(arrays);
+    const auto* trainers = reinterpret_cast<const bagpipe::TrainerArrays*>(shared + 1);
+    if (is_closing != 0) {
+      planner->write_closing_plan(trainers);
+      return;
+    }
+    planner->write_plan(*shared, trainers);
+    if (step != 0) planner->count_update(step);
+  });
+}
+
+BAGPIPE_EXPORT void bagpipe_planner_free_slots(LookaheadPlanner* planner, std::int64_t group) {
+  planner->free_slots(group);
+}
+
+// `sizes` [4]: bytes of state and of the window, peaks of the shared and of the greediest private pool.
+BAGPIPE_EXPORT void bagpipe_planner_sizes(const LookaheadPlanner* planner, std::int64_t trainers, std::int64_t* sizes) {
+  sizes[0] = static_cast<std::int64_t>(planner->state_bytes());
+  sizes[1] = static_cast<std::int64_t>(planner->window_bytes());
+  sizes[2] = planner->peak(0);
+  sizes[3] = 0;
+  for (std::int64_t pool = 1; pool <= trainers; ++pool) {
+    sizes[3] = std::max(sizes[3], planner->peak(static_cast<std::size_t>(pool)));
+  }
+}

@@ -1,0 +1,116 @@
+// The unique rows of one table in each batch of the window, and what is known of them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "zero_pages.h"
+
+namespace bagpipe {
+
+constexpr std::int32_t kAbsent = -1;        // slot of a row that is in no cache
+constexpr std::uint16_t kSeveral = 0xFFFF;  // user of a row that more than one trainer uses
+
+// A use of a row: the number of a batch, and the index of the row among the unique rows of that batch. Batches are
+// numbered from 1 in ascending order.
+struct Use {
+  std::uint32_t batch;  // 0: there is none
+  std::uint32_t index;
+};
+
+// Arrays over the unique rows of one batch, in the order of their first look-up.
+struct RowUses {
+  std::int64_t count;
+  std::int64_t* rows;    // global rows
+  Use* next;             // the use after this one, as far as it is loaded
+  std::int32_t* slots;   // kAbsent until an earlier use hands its slot on, or the batch is decided
+  std::uint16_t* users;  // the only trainer that uses the row, or kSeveral
+};
+
+// Keeps the batches of a window side by side in a few large arrays, one batch behind the other and round again: the
+// planner goes from use to use across the whole window, which is quick only in memory of huge pages.
+class UseRing {
+ public:
+  explicit UseRing(std::int64_t lookahead) : lookahead_(lookahead) {
+    while (parts_.size() < static_cast<std::size_t>(lookahead)) parts_.resize(std::max<std::size_t>(1, 2 * parts_.size()));
+  }
+
+  // Makes room for batch `number`, of up to `most` rows. Batches before `oldest` are out of the window.
+  void open(std::uint32_t number, std::uint32_t oldest, std::int64_t most) {
+    std::int64_t first = find_room(number, oldest, most);
+    if (first < 0) {
+      grow(number, oldest, most);
+      first = find_room(number, oldest, most);
+    }
+    part(number) = {first, 0};
+  }
+  // The open batch turns out to have `count` rows.
+  void close(std::uint32_t number, std::int64_t count) { part(number).count = count; }
+
+  RowUses operator[](std::uint32_t number) {
+    const Part& found = part(number);
+    return {found.count, &rows_[found.first], &next_[found.first], &slots_[found.first], &users_[found.first]};
+  }
+  std::int64_t count(std::uint32_t number) const { return parts_[number & (parts_.size() - 1)].count; }
+  Use& next(const Use& use) { return next_[part(use.batch).first + use.index]; }
+  std::int32_t& slot(const Use& use) { return slots_[part(use.batch).first + use.index]; }
+
+  std::size_t bytes() const { return rows_.bytes() + next_.bytes() + slots_.bytes() + users_.bytes(); }
+
+ private:
+  struct Part {
+    std::int64_t first = 0;
+    std::int64_t count = 0;
+    std::int64_t end() const { return first + count; }
+  };
+
+  Part& part(std::uint32_t number) { return parts_[number & (parts_.size() - 1)]; }
+
+  // Where `most` rows fit in one piece behind the newest batch, or -1.
+  std::int64_t find_room(std::uint32_t number, std::uint32_t oldest, std::int64_t most) {
+    const auto capacity = static_cast<std::int64_t>(rows_.size());
+    if (oldest == number) return most <= capacity ? 0 : -1;
+    const std::int64_t begin = part(oldest).first, end = part(number - 1).end();
+    const bool has_wrapped = part(number - 1).first < begin;
+    if (most <= (has_wrapped ? begin : capacity) - end) return end;
+    return !has_wrapped && most <= begin ? 0 : -1;
+  }
+
+  // Makes the arrays as large as a full window of such batches needs, and moves the batches to their start.
+  void grow(std::uint32_t number, std::uint32_t oldest, std::int64_t most) {
+    std::int64_t kept = 0;
+    for (std::uint32_t batch = oldest; batch != number; ++batch) kept += part(batch).count;
+    const std::int64_t average = number == oldest ? 0 : kept / (number - oldest);
+    const auto capacity = static_cast<std::size_t>(std::max((kept + most) * 17 / 16, average * lookahead_ * 17 / 16 + most));
+    ZeroPages<std::int64_t> rows(capacity);
+    ZeroPages<Use> next(capacity);
+    ZeroPages<std::int32_t> slots(capacity);
+    ZeroPages<std::uint16_t> users(capacity);
+    std::int64_t first = 0;
+    for (std::uint32_t batch = oldest; batch != number; ++batch) {
+      const RowUses from = (*this)[batch];
+      std::copy_n(from.rows, from.count, &rows[first]);
+      std::copy_n(from.next, from.count, &next[first]);
+      std::copy_n(from.slots, from.count, &slots[first]);
+      std::copy_n(from.users, from.count, &users[first]);
+      part(batch).first = first;
+      first += from.count;
+    }
+    rows_ = std::move(rows);
+    next_ = std::move(next);
+    slots_ = std::move(slots);
+    users_ = std::move(users);
+  }
+
+  std::int64_t lookahead_;
+  std::vector<Part> parts_;  // each batch's at its number modulo their number, a power of two
+  ZeroPages<std::int64_t> rows_;
+  ZeroPages<Use> next_;
+  ZeroPages<std::int32_t> slots_;
+  ZeroPages<std::uint16_t> users_;
+};
+
+}  // namespace bagpipe

@@ -1,0 +1,209 @@
+"""The native planner (`csrc/planner.cpp`) as a class: arrays in, arrays out. `planning.native` makes plans of them."""
+
+import ctypes
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.batch_plan import SharedPlan, TrainerPlan
+from bagpipe_hpc.kernels import shared_library
+
+MOST_TRAINERS = 32_000
+"""A row's user is kept in 16 bits, with some to spare."""
+ALL_COLUMNS = -1
+"""Column of a table whose rows any column of a batch may have."""
+
+_WRONG_ROW, _SLOTS_USED_UP, _OUT_OF_MEMORY = 1, 2, 3
+_INT, _POINTER = ctypes.c_int64, ctypes.c_void_p
+_FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
+    "create": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER)),
+    "destroy": (None, (_POINTER,)),
+    "start_segment": (None, (_POINTER,)),
+    "load": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER)),
+    "decide": (_INT, (_POINTER, _INT, _INT, _POINTER)),
+    "measure_plan": (None, (_POINTER, _INT, _INT, _POINTER, _POINTER)),
+    "write_plan": (_INT, (_POINTER, _INT, _POINTER, _INT, _POINTER)),
+    "free_slots": (None, (_POINTER, _INT)),
+    "sizes": (None, (_POINTER, _INT, _POINTER)),
+}
+"""Result and arguments of each function of the library, whose names begin with `bagpipe_planner_`."""
+
+
+class WrongRowError(Exception):
+    """A row does not belong to its column's table.
+
+    Attributes:
+        place: where it stands in the flat batch, `[n * F]`.
+    """
+
+    def __init__(self, place: int) -> None:
+        super().__init__(f"at place {place}")
+        self.place = place
+
+
+class SlotsUsedUpError(Exception):
+    """More slots are needed than there are.
+
+    Attributes:
+        pool: 0 for shared slots, 1 + t for the private ones of trainer t.
+        needed: how many would be in use.
+    """
+
+    def __init__(self, pool: int, needed: int) -> None:
+        super().__init__(f"{needed} of pool {pool}")
+        self.pool = pool
+        self.needed = needed
+
+
+class _Failure(ctypes.Structure):
+    _fields_ = (("details", _INT * 2), ("message", ctypes.c_char * 112))
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    library = shared_library.load("planner")
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, f"bagpipe_planner_{name}")
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+class PlannerCore:
+    """Handle of a native planner. Calls release the GIL; one thread at a time may make them.
+
+    Every method may raise `MemoryError`. After any error the planner is of no use.
+
+    Args:
+        tables: int64 `[tables, 4]`: first row, rows, column of a batch that has its rows, and 1 to keep only rows in
+            the window or 0 for an array over all rows. The column of a single table may be `ALL_COLUMNS`.
+        trainers: number of trainers T, at most `MOST_TRAINERS`.
+        lookahead: window L.
+        shared_capacity: shared slots.
+        private_capacity: private slots of each trainer.
+        first_private_slot: number of the first of them.
+        threads: threads that share out the tables.
+        verify: know the version of each row.
+
+    Raises:
+        ConfigError: the library was not built or does not load.
+    """
+
+    def __init__(
+        self,
+        tables: NDArray[np.int64],
+        trainers: int,
+        lookahead: int,
+        shared_capacity: int,
+        private_capacity: int,
+        first_private_slot: int,
+        *,
+        threads: int,
+        verify: bool,
+    ) -> None:
+        self._planner = ctypes.c_void_p()
+        self._failure = _Failure()
+        self._trainers = trainers
+        tables = np.ascontiguousarray(tables, dtype=np.int64)
+        settings = np.asarray(
+            [trainers, lookahead, shared_capacity, private_capacity, first_private_slot, threads], dtype=np.int64
+        )
+        status = _library().bagpipe_planner_create(
+            settings.ctypes.data,
+            tables.ctypes.data,
+            len(tables),
+            verify,
+            ctypes.byref(self._planner),
+            ctypes.byref(self._failure),
+        )
+        self._check(status)
+
+    def __del__(self) -> None:
+        if self._planner:
+            _library().bagpipe_planner_destroy(self._planner)
+
+    def start_segment(self) -> None:
+        """Forget the batches that are loaded; no row is resident now."""
+        _library().bagpipe_planner_start_segment(self._planner)
+
+    def load(self, rows: NDArray[np.int64], slices: NDArray[np.int64]) -> None:
+        """Take the next batch into the window.
+
+        Args:
+            rows: global rows, int64 `[n, F]`, C-contiguous.
+            slices: first sample of each trainer's slice and the end of the last, int64 `[T + 1]`.
+
+        Raises:
+            WrongRowError: a row does not belong to its column's table.
+        """
+        failure = ctypes.byref(self._failure)
+        status = _library().bagpipe_planner_load(
+            self._planner, rows.ctypes.data, *rows.shape, slices.ctypes.data, failure
+        )
+        self._check(status)
+
+    def decide(self, free_group: int, retiring_group: int) -> None:
+        """Take the slots of groups up to `free_group` back, then decide on the oldest batch of the window.
+
+        Args:
+            free_group: newest group that is retired before the batch is fetched.
+            retiring_group: group that the batch's dead rows leave with.
+
+        Raises:
+            SlotsUsedUpError: there are not enough slots.
+        """
+        failure = ctypes.byref(self._failure)
+        self._check(_library().bagpipe_planner_decide(self._planner, free_group, retiring_group, failure))
+
+    def measure_plan(self, write_group: int, *, is_closing: bool = False) -> tuple[list[int], int, int]:
+        """Sizes of the plan of the batch that was decided last.
+
+        Args:
+            write_group: newest group that it writes back, 0 for none.
+            is_closing: it only writes back.
+
+        Returns:
+            Lengths of the arrays of a `SharedPlan`, then of T `TrainerPlan`s; unique rows; fetched rows.
+        """
+        lengths = np.empty(len(SharedPlan.ARRAYS) + self._trainers * len(TrainerPlan.ARRAYS), dtype=np.int64)
+        counts = np.empty(2, dtype=np.int64)
+        _library().bagpipe_planner_measure_plan(
+            self._planner, is_closing, write_group, lengths.ctypes.data, counts.ctypes.data
+        )
+        return lengths.tolist(), int(counts[0]), int(counts[1])
+
+    def write_plan(
+        self, arrays: list[NDArray[np.int32] | NDArray[np.int64]], *, is_closing: bool = False, step: int = 0
+    ) -> None:
+        """Fill the arrays of the plan that was measured last.
+
+        Args:
+            arrays: of the lengths that `measure_plan` gave, in that order.
+            is_closing: as for `measure_plan`.
+            step: training step that updates the rows, 0 for none.
+        """
+        addresses = np.asarray([array.ctypes.data for array in arrays], dtype=np.uintp)
+        failure = ctypes.byref(self._failure)
+        status = _library().bagpipe_planner_write_plan(self._planner, is_closing, addresses.ctypes.data, step, failure)
+        self._check(status)
+
+    def free_slots(self, group: int) -> None:
+        """Take the slots of groups up to `group` back."""
+        _library().bagpipe_planner_free_slots(self._planner, group)
+
+    def sizes(self) -> tuple[int, int, int, int]:
+        """Bytes of the per-row state and of the window; peaks of the shared and of the greediest private pool."""
+        sizes = np.empty(4, dtype=np.int64)
+        _library().bagpipe_planner_sizes(self._planner, self._trainers, sizes.ctypes.data)
+        state_bytes, window_bytes, shared_peak, private_peak = sizes.tolist()
+        return state_bytes, window_bytes, shared_peak, private_peak
+
+    def _check(self, status: int) -> None:
+        if status == _WRONG_ROW:
+            raise WrongRowError(self._failure.details[0])
+        if status == _SLOTS_USED_UP:
+            raise SlotsUsedUpError(*self._failure.details)
+        if status == _OUT_OF_MEMORY:
+            raise MemoryError("the native planner found no more memory")
+        if status:
+            raise RuntimeError(f"the native planner failed: {self._failure.message.decode()}")

@@ -1,0 +1,163 @@
+"""The planner in C++: the same plans as `lookahead.LookaheadPlanner`, byte for byte, several times as fast."""
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.batch_slices import slice_bounds
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.kernels.native_planner import ALL_COLUMNS, PlannerCore, SlotsUsedUpError, WrongRowError
+from bagpipe_hpc.planning.planner import PlannerSize
+from bagpipe_hpc.planning.slots import UNLIMITED, first_private_slot, slots_used_up
+from bagpipe_hpc.planning.window import Window
+
+_MOST_LOOK_UPS = np.iinfo(np.int32).max
+
+
+class NativePlanner:
+    """The native implementation of `Planner`.
+
+    Args:
+        table_offsets: first row of each table and the number of all rows, int64 `[tables + 1]`. Column f of every batch
+            has rows of table f alone. With a single table its rows may be in any column, and threads do not help.
+        trainers: number of trainers T.
+        window: look-ahead and group.
+        shared_capacity: slots below this number mean the same row on every trainer.
+        private_capacity: further slots of each trainer that are its own.
+        sparse: of which tables only the rows in the window are kept, bool `[tables]`; default: of none.
+        threads: threads that share out the tables.
+        verify: put the expected version of every row into the plans (`debug.verify_rows`).
+    """
+
+    def __init__(
+        self,
+        table_offsets: NDArray[np.int64],
+        trainers: int,
+        window: Window,
+        shared_capacity: int = UNLIMITED,
+        private_capacity: int = UNLIMITED,
+        *,
+        sparse: NDArray[np.bool_] | None = None,
+        threads: int = 1,
+        verify: bool = False,
+    ) -> None:
+        self.window = window
+        self._trainers = trainers
+        self._table_offsets = table_offsets
+        self._tables = len(table_offsets) - 1
+        self._capacities = (shared_capacity, private_capacity)
+        columns = np.arange(self._tables) if self._tables > 1 else [ALL_COLUMNS]
+        if sparse is None:
+            sparse = np.zeros(self._tables, dtype=np.bool_)
+        self._core = PlannerCore(
+            np.stack((table_offsets[:-1], np.diff(table_offsets), columns, sparse), axis=1),
+            trainers,
+            window.lookahead,
+            shared_capacity,
+            private_capacity,
+            first_private_slot(shared_capacity),
+            threads=threads,
+            verify=verify,
+        )
+        self._training = True
+        self._first_step = 0
+        self._loaded_count = 0
+        self._samples: deque[int] = deque()  # of the batches in the window
+
+    def start_segment(self, *, training: bool, first_step: int) -> None:
+        """Forget the batches of earlier segments; no row is resident now."""
+        self._core.start_segment()
+        self._training = training
+        self._first_step = first_step
+        self._loaded_count = 0
+        self._samples.clear()
+
+    def load(self, rows: NDArray[np.integer]) -> None:
+        """Take the next batch into the window.
+
+        Raises:
+            DataError: a row is not one of its column's table.
+        """
+        samples, columns = rows.shape
+        if self._tables > 1 and columns != self._tables:
+            raise DataError(f"a batch with {columns} columns: there are {self._tables} tables, and each has a column")
+        if rows.size > _MOST_LOOK_UPS:
+            raise DataError(
+                f"a batch of {rows.size} look-ups: positions are 32 bits wide, use {_MOST_LOOK_UPS} or fewer"
+            )
+        slices = np.asarray(slice_bounds(samples, self._trainers), dtype=np.int64)
+        contiguous: NDArray[np.int64] = np.ascontiguousarray(rows, dtype=np.int64)
+        try:
+            self._core.load(contiguous, slices)
+        except WrongRowError as error:
+            sample, column = divmod(error.place, columns)
+            table = column if self._tables > 1 else 0
+            first, end = self._table_offsets[table : table + 2]
+            raise DataError(
+                f"row {rows[sample, column]} of sample {sample}, column {column}: the column's table has rows {first} "
+                f"to below {end}"
+            ) from error
+        self._samples.append(samples)
+        self._loaded_count += 1
+
+    def decide(self, number: int) -> None:
+        """Give slots to what the oldest batch of the window fetches, and take it out of the window."""
+        try:
+            self._core.decide(self.window.group_before_prefetch(number), self.window.group_that_retires(number))
+        except SlotsUsedUpError as error:
+            shared, private = self._capacities
+            if error.pool == 0:
+                raise slots_used_up("shared", shared, error.needed) from error
+            raise slots_used_up(f"private (trainer {error.pool - 1})", private, error.needed) from error
+        self._decided_samples = self._samples.popleft()
+
+    def plan(self, number: int) -> BatchPlan:
+        """Decide on the oldest batch of the window, and write the decision down."""
+        self.decide(number)
+        retire_group = self.window.group_started_by(number)
+        lengths, unique_rows, fetched_rows = self._core.measure_plan(retire_group if self._training else NO_GROUP)
+        plan = _allocate(
+            lengths,
+            batch=number,
+            samples=self._decided_samples,
+            prefetch_after=self.window.group_before_prefetch(number),
+            retire_group=retire_group,
+            unique_rows=unique_rows,
+            fetched_rows=fetched_rows,
+        )
+        self._core.write_plan(_arrays(plan), step=self._first_step + number + 1 if self._training else 0)
+        return plan
+
+    def closing_plan(self) -> BatchPlan:
+        """Retire whatever is left."""
+        group = self.window.closing_group(self._loaded_count)
+        lengths, _, _ = self._core.measure_plan(group if self._training else NO_GROUP, is_closing=True)
+        plan = _allocate(
+            lengths,
+            batch=self._loaded_count,
+            samples=0,
+            prefetch_after=NO_GROUP,
+            retire_group=group,
+            unique_rows=0,
+            fetched_rows=0,
+        )
+        self._core.write_plan(_arrays(plan), is_closing=True)
+        self._core.free_slots(self.window.group_that_retires(self._loaded_count))
+        return plan
+
+    def size(self) -> PlannerSize:
+        """Memory and slots that it took so far."""
+        return PlannerSize(*self._core.sizes())
+
+
+def _allocate(lengths: list[int], **integers: int) -> BatchPlan:
+    """A plan whose arrays are still to be filled: lengths as `PlannerCore.measure_plan` gives them."""
+    shared, each = len(SharedPlan.ARRAYS), len(TrainerPlan.ARRAYS)
+    trainers = [TrainerPlan.allocate(lengths[at : at + each]) for at in range(shared, len(lengths), each)]
+    return BatchPlan(SharedPlan.allocate(lengths[:shared], **integers), tuple(trainers))
+
+
+def _arrays(plan: BatchPlan) -> list[NDArray[np.int32] | NDArray[np.int64]]:
+    return [getattr(record, name) for record in (plan.shared, *plan.trainers) for name in record.ARRAYS]

@@ -1,0 +1,62 @@
+"""What a planner is to the rest of the program, whoever implements it."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.batch_plan import BatchPlan
+from bagpipe_hpc.planning.window import Window
+
+
+@dataclass(frozen=True)
+class PlannerSize:
+    """What a planner took so far, over all its segments.
+
+    Attributes:
+        state_bytes: memory that it has from the start, in proportion to the tables.
+        window_bytes: memory that grew with the window: its batches, and rows that wait to leave.
+        shared_slots: largest number of shared slots in use at once.
+        private_slots: largest number of private slots in use at once, of the trainer with the most.
+    """
+
+    state_bytes: int
+    window_bytes: int
+    shared_slots: int
+    private_slots: int
+
+
+class Planner(Protocol):
+    """Moves a window over the batches of a segment and plans one batch after the other.
+
+    `segment_planner` calls the methods in their order: `start_segment`, then for each batch of the segment `load` of
+    what its window still lacks and `plan` (or `decide`, where only slots are counted), then `closing_plan`. Batches of
+    a segment are numbered from 0.
+    """
+
+    @property
+    def window(self) -> Window:
+        """Look-ahead and group."""
+
+    def start_segment(self, *, training: bool, first_step: int) -> None:
+        """Forget the batches of earlier segments; no row is resident now."""
+
+    def load(self, rows: NDArray[np.integer]) -> None:
+        """Take the next batch into the window: global rows `[n, F]`.
+
+        Raises:
+            DataError: a row lies outside the tables, or not in its column's. The planner is of no use then.
+        """
+
+    def decide(self, number: int) -> None:
+        """Give slots to what the oldest batch of the window fetches, and take it out of the window."""
+
+    def plan(self, number: int) -> BatchPlan:
+        """Decide, and write the decision down; the arrays belong to the caller."""
+
+    def closing_plan(self) -> BatchPlan:
+        """Retire whatever is left."""
+
+    def size(self) -> PlannerSize:
+        """Memory and slots that it took so far."""
