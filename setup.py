@@ -16,7 +16,7 @@ CSRC = Path("bagpipe_hpc/kernels/csrc")
 # No fused multiply-add: results must not depend on how code was vectorised (bagpipe_hpc/kernels/reference.py).
 CXX_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
 CXX_FLAGS += ["-fno-math-errno"]  # a root is one instruction
-NVCC_FLAGS = ["-std=c++17", "-O3", "--fmad=false", "-shared", "-Xcompiler", "-fPIC,-fvisibility=hidden"]
+NVCC_FLAGS = ["-std=c++17", "-O3", "--fmad=false", "-shared", "--threads=0", "-Xcompiler", "-fPIC,-fvisibility=hidden"]
 NVCC_FLAGS += [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in (80, 90)]
 NVCC_FLAGS += ["-gencode=arch=compute_90,code=compute_90"]  # PTX, for GPUs that come later
 

@@ -17,6 +17,7 @@ LINEAR_LAYERS = ("auto", "onednn", "torch")
 PLANNER_STATES = ("auto", "dense", "sparse")
 VERIFY_LEVELS = ("full", "quick")
 SAME_HOST_WAYS = ("auto", "loads", "transfers")
+TRANSFERS = ("messages", "one_sided")
 
 
 class SettingError(ConfigError):
@@ -146,12 +147,17 @@ class RolesConfig:
     servers: int = 0
     """Embedding servers; 0 chooses 2 of 5 or more ranks, else 1. One rank is the oracle, the rest train."""
     server_poll_us: int = 200
-    """Microseconds that a server sleeps between polls of MPI; 0 spins and wants a core of its own."""
+    """Most microseconds that an idle server sleeps between polls of MPI while trainers may ask it for rows; 0 spins and
+    wants a core of its own."""
     same_host: str = "auto"
     """How rows travel between a trainer and a server of its host: `auto` through memory that both share, `transfers` as
     between hosts; `loads` is `auto`, but refuses to run where a server is on another host."""
+    transfers: str = "messages"
+    """How rows travel where they do not lie in memory that both share: by `messages`, which the server answers, or by
+    `one_sided` calls of MPI."""
 
     def __post_init__(self) -> None:
+        _require(self.transfers in TRANSFERS, "roles.transfers", self.transfers, f"use one of {', '.join(TRANSFERS)}")
         _require(
             self.same_host in SAME_HOST_WAYS,
             "roles.same_host",

@@ -191,15 +191,17 @@ def _run_prepared(job: Job, need: CacheNeed, comms: Communicators) -> None:
     trace = Trace(enabled=bool(job.config.train.trace))
     fill_timeout_s = job.fill_timeout_s(servers)
     partition = job.partition(servers)
-    with RowWindow(comms.world, _routes(job, comms), partition, job.record.width, fill_timeout_s) as window:
+    transfers = job.config.roles.transfers
+    routes = _routes(job, comms)
+    with RowWindow(comms.world, routes, partition, job.record.width, fill_timeout_s, transfers) as window:
         if trace.enabled:
             comms.world.Barrier()  # all ranks have just opened the window, so nobody waits long
             trace.start()
         if comms.role is Role.SERVER:
-            from bagpipe_hpc.roles.embedding_server import run_embedding_server
+            from bagpipe_hpc.roles.embedding_server import longest_sleep_s, run_embedding_server
 
             run_embedding_server(job, comms, window, fill_timeout_s, trace)
-            serve_until_barrier(comms.world, job.config.roles.server_poll_us * 1e-6)
+            serve_until_barrier(comms.world, window.answer, longest_sleep_s(job, window))
         else:
             if comms.role is Role.ORACLE:
                 from bagpipe_hpc.roles.oracle import run_oracle

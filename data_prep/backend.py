@@ -5,6 +5,7 @@ Both give the same shards, sample for sample.
 
 import zlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.storage.click_shards import GZIP_LEVEL
 from bagpipe_hpc.storage.encoded_shard import Encoder
 from data_prep import criteo, native_criteo, native_ids, vocabulary
+from data_prep.parsed_rows import ParsedRows
 from data_prep.vocabulary import Ids
 
 BACKENDS = ("auto", "native", "reference")
@@ -37,14 +39,14 @@ class Backend:
 
     Attributes:
         parse_block: as `criteo.parse_block`.
-        frequent_values: as `vocabulary.frequent_values`.
+        build_vocabularies: as `vocabulary.build_vocabularies`.
         vocabulary_ids: ids by the vocabularies of all tables, each uint32 `[V]` in the order of their ids.
         hashed_ids: ids by hashing, of so many rows in each table.
         encoders: how threads compress the chunks of a shard, for each compression; None where HDF5 is to do it.
     """
 
     parse_block: Callable[[bytes], tuple[pa.RecordBatch, list[criteo.BadLine]]]
-    frequent_values: Callable[[pa.ChunkedArray, int], NDArray[np.uint32]]
+    build_vocabularies: Callable[[ThreadPoolExecutor, ParsedRows, int, int], list[NDArray[np.uint32]]]
     vocabulary_ids: Callable[[Sequence[NDArray[np.uint32]]], IdMaps]
     hashed_ids: Callable[[int], IdMaps]
     encoders: dict[str, Encoder | None] | None
@@ -75,14 +77,14 @@ def _encode_gzip(chunk: NDArray[Any], shuffle: bool) -> bytes:
 
 _REFERENCE = Backend(
     criteo.parse_block,
-    vocabulary.frequent_values,
+    vocabulary.build_vocabularies,
     lambda vocabularies: vocabulary.IdMaps([vocabulary.Vocabulary(values) for values in vocabularies]),
     lambda rows: vocabulary.IdMaps([vocabulary.HashedIds(rows)] * len(criteo.TABLE_NAMES)),
     None,
 )
 _NATIVE = Backend(
     native_criteo.parse_block,
-    native_ids.frequent_values,
+    native_ids.build_vocabularies,
     native_ids.VocabularyIds,
     native_ids.HashedIds,
     {"lzf": _encode_lzf, "gzip": _encode_gzip, "none": None},

@@ -4,7 +4,7 @@ Arrow files, uncompressed, so that they are memory-mapped and counted without a 
 over (often compressed) text unnecessary, and they are what a killed preparation goes on from.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -52,8 +52,13 @@ class ParsedRows:
 
     def column(self, name: str, rows: int) -> pa.ChunkedArray:
         """A column of the first `rows` rows; its memory is the page cache's."""
-        chunks = [chunk for path in self._paths for chunk in _map_part(path).column(name).chunks]
-        return pa.chunked_array(chunks).slice(0, rows)
+        return pa.chunked_array([chunk for part in self.parts(rows) for chunk in part.column(name).chunks])
+
+    def parts(self, rows: int) -> Iterator[pa.Table]:
+        """The first `rows` rows, a part at a time; to open one takes as long as to count some columns of it."""
+        for number, path in enumerate(self._paths):
+            if self._bounds[number] < rows:
+                yield _map_part(path).slice(0, rows - int(self._bounds[number]))
 
     def read(self, first: int, last: int) -> list[pa.RecordBatch]:
         """Rows `first` up to `last`, in pieces."""

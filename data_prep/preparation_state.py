@@ -14,9 +14,11 @@ from bagpipe_hpc.storage.checked_json import JsonFields, parse_json
 from bagpipe_hpc.storage.shard_manifest import (
     MANIFEST_NAME,
     UNFINISHED_NAME,
+    FileInfo,
     InputInfo,
     ShardInfo,
     ShardManifest,
+    file_from_json,
     input_from_json,
     load_manifest,
     shard_from_json,
@@ -37,6 +39,7 @@ class PreparationState:
         settings: the settings that decide what the shards hold.
         parts: files of parsed rows, in the order of the input.
         parsed: whether the parts hold the whole input.
+        vocabularies: the file of finished vocabularies.
         shards: finished shards, training ones first, in order.
     """
 
@@ -44,6 +47,7 @@ class PreparationState:
     settings: Mapping[str, Any]
     parts: tuple[Part, ...] = ()
     parsed: bool = False
+    vocabularies: FileInfo | None = None
     shards: tuple[ShardInfo, ...] = ()
 
     @property
@@ -88,7 +92,12 @@ def resume_or_start(output: Path, wanted: PreparationState) -> PreparationState:
         remove_partial_files(output / PARTS_FOLDER)
         if found.parts:  # Without one there is nothing to lose, so other settings are no mistake.
             _refuse_other(output, "an unfinished preparation", found.inputs, found.settings, wanted)
-            return replace(found, shards=tuple(takewhile(lambda shard: _is_whole(output, shard), found.shards)))
+            vocabularies = found.vocabularies
+            return replace(
+                found,
+                vocabularies=vocabularies if vocabularies and _is_whole(output, vocabularies) else None,
+                shards=tuple(takewhile(lambda shard: _is_whole(output, shard), found.shards)),
+            )
     elif output.is_dir() and any(file for file in output.iterdir() if not file.name.endswith(".partial")):
         raise DataError(f"{output}: the folder is not empty and holds no preparation; choose another output folder")
     (output / PARTS_FOLDER).mkdir(parents=True, exist_ok=True)
@@ -113,9 +122,9 @@ def remove_unfinished(output: Path) -> None:
     (output / UNFINISHED_NAME).unlink(missing_ok=True)
 
 
-def _is_whole(output: Path, shard: ShardInfo) -> bool:
-    path = output / shard.file
-    return path.is_file() and path.stat().st_size == shard.bytes
+def _is_whole(output: Path, info: ShardInfo | FileInfo) -> bool:
+    path = output / info.file
+    return path.is_file() and path.stat().st_size == info.bytes
 
 
 def _refuse_other(
@@ -141,6 +150,7 @@ def _load(path: Path) -> PreparationState:
         settings=top.fields("settings").values,
         parts=tuple(_part(item) for item in top.items("parts")),
         parsed=top.value("parsed", bool),
+        vocabularies=file_from_json(top.fields("vocabularies")) if top.values.get("vocabularies") else None,
         shards=tuple(shard_from_json(item) for item in top.items("shards")),
     )
 

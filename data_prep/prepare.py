@@ -17,6 +17,7 @@ from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.shard_check import verify_shards
 from bagpipe_hpc.storage.shard_manifest import ShardManifest, save_manifest
 from data_prep import criteo
+from data_prep.allocator import keep_freed_memory
 from data_prep.backend import Backend, choose_backend
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows, Part
@@ -70,6 +71,7 @@ def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSetting
         remove_unfinished(output)  # A kill right after the manifest leaves it.
         progress(f"{output} is already prepared from these inputs with these settings")
         return finished
+    keep_freed_memory()
     try:
         output.mkdir(parents=True, exist_ok=True)
         state = resume_or_start(output, wanted)

@@ -8,7 +8,7 @@ Shapes: `n` rows of a piece, `F` tables.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -27,6 +27,7 @@ from bagpipe_hpc.storage.shard_manifest import (
     ShardManifest,
     TableInfo,
 )
+from bagpipe_hpc.storage.vocabulary_file import load_vocabularies, write_vocabularies
 from data_prep import criteo
 from data_prep.backend import Backend, IdMaps
 from data_prep.ordered_map import ordered_map, worker_threads
@@ -91,7 +92,12 @@ def write_shards(
         raise DataError(
             f"{rows.rows} good rows in the inputs leave none to train on; check the inputs and test-fraction"
         )
-    id_maps, table_rows = _build_id_maps(pool, rows, train_rows, settings, backend, progress)
+    if settings.max_rows_per_table is None:
+        state, vocabularies = _make_vocabularies(pool, rows, train_rows, output, state, settings, backend, progress)
+        id_maps, table_rows = backend.vocabulary_ids(vocabularies), [len(values) + 1 for values in vocabularies]
+    else:
+        id_maps = backend.hashed_ids(settings.max_rows_per_table)
+        table_rows = [settings.max_rows_per_table] * len(criteo.TABLE_NAMES)
     reader = _PieceReader(rows, id_maps, np.int32 if max(table_rows) <= SPARSE_INT32_ROWS else np.int64)
     train = list(_plan_shards("train", 0, train_rows, settings.rows_per_shard))
     plan = train + list(_plan_shards("test", train_rows, rows.rows, settings.rows_per_shard))
@@ -109,29 +115,30 @@ def write_shards(
         inputs=state.inputs,
         settings=state.settings,
         skipped_rows=state.skipped_rows,
+        vocabularies=state.vocabularies,
     )
 
 
-def _build_id_maps(
+def _make_vocabularies(
     pool: ThreadPoolExecutor,
     rows: ParsedRows,
     train_rows: int,
+    output: Path,
+    state: PreparationState,
     settings: PrepareSettings,
     backend: Backend,
     progress: Callable[[str], None],
-) -> tuple[IdMaps, list[int]]:
-    """Ids of all tables, and the rows of each table; vocabularies see the training rows only."""
-    if settings.max_rows_per_table is not None:
-        return backend.hashed_ids(settings.max_rows_per_table), [settings.max_rows_per_table] * len(criteo.TABLE_NAMES)
-
-    def count(name: str) -> NDArray[np.uint32]:
-        return backend.frequent_values(rows.column(name, train_rows), settings.min_count)
-
-    # Each column that is counted holds its distinct values in memory, so not one per core of a large machine.
-    vocabularies = list(ordered_map(pool, count, criteo.TABLE_NAMES, ahead=min(4, worker_threads())))
-    table_rows = [len(values) + 1 for values in vocabularies]
-    progress(f"built vocabularies of {sum(table_rows)} ids from {train_rows} rows")
-    return backend.vocabulary_ids(vocabularies), table_rows
+) -> tuple[PreparationState, list[NDArray[np.uint32]]]:
+    """The values of each table in the order of their ids: those that are saved, or those of the training rows."""
+    if state.vocabularies is not None:
+        return state, list(load_vocabularies(output / state.vocabularies.file, criteo.TABLE_NAMES).values())
+    vocabularies = backend.build_vocabularies(pool, rows, train_rows, settings.min_count)
+    named = dict(zip(criteo.TABLE_NAMES, vocabularies, strict=True))
+    state = replace(state, vocabularies=write_vocabularies(output, named))
+    state.save(output)
+    ids = sum(len(values) + 1 for values in vocabularies)
+    progress(f"built vocabularies of {ids} ids from {train_rows} rows")
+    return state, vocabularies
 
 
 class _PieceReader:

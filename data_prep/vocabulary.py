@@ -4,12 +4,17 @@ Shapes: `n` values or rows, `F` tables, `V` values of a vocabulary.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from data_prep.criteo import TABLE_NAMES
+from data_prep.ordered_map import ordered_map, worker_threads
+from data_prep.parsed_rows import ParsedRows
 
 Ids = NDArray[np.int32] | NDArray[np.int64]
 """Ids of rows, wide enough for the largest table."""
@@ -47,6 +52,18 @@ class IdMaps:
         """Write the ids of `n` rows to `ids [n, F]`."""
         for table, (column, id_map) in enumerate(zip(columns, self._maps, strict=True)):
             ids[:, table] = id_map.ids(column)
+
+
+def build_vocabularies(
+    pool: ThreadPoolExecutor, rows: ParsedRows, train_rows: int, min_count: int
+) -> list[NDArray[np.uint32]]:
+    """The `frequent_values` of each table in the first `train_rows` rows."""
+
+    def count(name: str) -> NDArray[np.uint32]:
+        return frequent_values(rows.column(name, train_rows), min_count)
+
+    # Each column that is counted holds its distinct values in memory, so not one per core of a large machine.
+    return list(ordered_map(pool, count, TABLE_NAMES, ahead=min(4, worker_threads())))
 
 
 def frequent_values(column: pa.ChunkedArray, min_count: int) -> NDArray[np.uint32]:

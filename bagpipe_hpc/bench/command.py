@@ -5,10 +5,11 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
-from bagpipe_hpc.argument_types import positive, positive_number
+from bagpipe_hpc.argument_types import count, positive, positive_number
 
 BENCHMARKS: dict[str, str] = {
     "prepare": "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser",
+    "store": "rows/s that trainers get from servers and put to them, beside plain copies and messages",
     "peers": "whole training beside plain PyTorch and TorchRec: samples/s, memory, quality",
     "step": "whole training steps over links of several speeds, and where their time goes",
 }
@@ -20,6 +21,19 @@ def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rows", type=positive, default=1_000_000, metavar="N", help="generated rows (default: 1000000)"
     )
+
+
+def _store_arguments(parser: argparse.ArgumentParser) -> None:
+    links, ways = ["native", "10gbit", "1gbit"], ["loads", "messages", "one_sided"]
+    parser.add_argument("--link", nargs="+", choices=links, metavar="NAME", help="(default: all; quick: native, 1gbit)")
+    parser.add_argument("--servers", nargs="+", type=positive, metavar="S", help="(default: 1 2; over a link: 1)")
+    parser.add_argument("--trainers", nargs="+", type=positive, metavar="T", help="(default: 1 2; quick, a link: 1)")
+    parser.add_argument("--row-bytes", nargs="+", type=positive, metavar="N", help="(default: 64 to 1024)")
+    parser.add_argument("--rows", type=positive, default=16384, metavar="N", help="rows of a call (default: 16384)")
+    parser.add_argument(
+        "--ways", nargs="+", choices=ways, metavar="WAY", help=f"of {', '.join(ways)} (default: loads, messages)"
+    )
+    parser.add_argument("--poll-us", type=count, default=200, metavar="N", help="roles.server_poll_us (default: 200)")
 
 
 def _peers_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +82,7 @@ def _step_arguments(parser: argparse.ArgumentParser) -> None:
 
 _OWN_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "prepare": _prepare_arguments,
+    "store": _store_arguments,
     "peers": _peers_arguments,
     "step": _step_arguments,
 }

@@ -20,8 +20,9 @@ def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> s
         ("label rate", f"{manifest.label_rate:.6f}"),
         ("dense features", str(manifest.dense_features)),
         ("embedding tables", f"{len(manifest.tables)} of {sum(manifest.table_rows)} rows"),
+        ("vocabularies", manifest.vocabularies.file if manifest.vocabularies else "none"),
         ("inputs", ", ".join(source.file for source in manifest.inputs) or "none"),
-        ("size", size_text(sum(shard.bytes for _, shard in shards))),
+        ("size of shards", size_text(sum(shard.bytes for _, shard in shards))),
         ("skipped rows", str(len(manifest.skipped_rows))),
         ("files", _state(directory, manifest, verify)),
     ]

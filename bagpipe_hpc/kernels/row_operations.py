@@ -14,8 +14,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.kernels import native
+from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.backend import use_native
+from bagpipe_hpc.kernels.cuda import CudaRowOperations
 from bagpipe_hpc.kernels.native import NativeRowOperations
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
 
@@ -102,4 +103,6 @@ def row_operations(backend: str, device: torch.device, threads: int = 1) -> RowO
     """
     if device.type == "cpu" and use_native(backend, native.LIBRARY):
         return NativeRowOperations(threads)
+    if device.type == "cuda" and use_native(backend, "cuda"):
+        return CudaRowOperations(shared_library.load("cuda"), device)
     return ReferenceRowOperations()

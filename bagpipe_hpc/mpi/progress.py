@@ -1,24 +1,35 @@
 """Passive waiting of the embedding servers."""
 
 import time
+from collections.abc import Callable
 
 from mpi4py import MPI
 
+_SHORTEST_SLEEP_S = 20e-6
 
-def serve_until_barrier(comm: MPI.Comm, poll_interval_s: float) -> None:
-    """Enter a barrier and keep polling MPI until all others have come.
 
-    One-sided calls from other hosts complete only while their target polls (MPI 4.1, section 12.7.3), and a blocking
-    barrier would burn the core. The wait has no limit of its own: it lasts as long as the trainers train, and they end
-    the job when they stand still.
+def serve_until_barrier(comm: MPI.Comm, answer: Callable[[], bool], poll_interval_s: float) -> None:
+    """Enter a barrier and keep polling until all others have come.
+
+    Transfers of rows proceed only while the server polls (MPI 4.1, section 12.7.3, for one-sided calls), and a blocking
+    barrier would burn the core. While there is work the server sleeps for the shortest time only, else a little longer
+    each time. The wait has no limit of its own: it lasts as long as the trainers train,
+    and they end the job when they stand still.
 
     Args:
         comm: whose barrier.
-        poll_interval_s: sleep between polls; 0 spins.
+        answer: answers what has come, without waiting; returns whether there was any work.
+        poll_interval_s: longest sleep between polls; 0 never sleeps.
 
     Collective over: `comm`.
     """
     request = comm.Ibarrier()
-    while not request.Test():
+    pause_s = _SHORTEST_SLEEP_S
+    while True:
+        if answer():
+            pause_s = _SHORTEST_SLEEP_S
+        elif request.Test():
+            return
         if poll_interval_s:
-            time.sleep(poll_interval_s)
+            time.sleep(min(pause_s, poll_interval_s))
+            pause_s *= 1.5

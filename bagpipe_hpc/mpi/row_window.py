@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.mpi.host_tables import HostTables
 from bagpipe_hpc.mpi.one_sided_rows import OneSidedRows
+from bagpipe_hpc.mpi.row_answers import RowAnswers
 from bagpipe_hpc.mpi.row_copies import copy_rows_in, copy_rows_out
+from bagpipe_hpc.mpi.row_messages import RowMessages
 from bagpipe_hpc.mpi.row_transfer import RowTransfer, RowTransfers
 from bagpipe_hpc.role_layout import Role
 from bagpipe_hpc.row_partition import RowPartition
@@ -46,6 +48,7 @@ class RowWindow:
         partition: where each row lies.
         record_width: numbers W of a record.
         timeout_s: longest wait for one transfer; servers that are saving their rows may not answer meanwhile.
+        transfers: how rows travel between far pairs, `messages` or `one_sided`.
 
     Raises:
         CapacityError: a server would hold more rows than a transfer can address.
@@ -58,6 +61,7 @@ class RowWindow:
         partition: RowPartition,
         record_width: int,
         timeout_s: float,
+        transfers: str = "messages",
     ) -> None:
         rows_on = [partition.rows_on(server) for server in range(partition.servers)]
         if max(rows_on) > _MOST_ROWS and routes.any_far:
@@ -79,14 +83,23 @@ class RowWindow:
         host = MPI.Intracomm(comm.Split(routes.hosts[rank], rank))
         self._tables = HostTables(host, self.local_rows, first_row, rows_here, record_width)
         host.Free()
+        self.is_asked = layout.role(rank) is Role.SERVER and bool(routes.far_trainers(layout.role_rank(rank)))
+        """Whether this is a server whose rows trainers reach through MPI."""
         self._near, far = routes.near_servers(rank), routes.far_servers(rank)
         self._any_far = bool(far)
         self._transfers: RowTransfers | None = None
+        self._answers: RowAnswers | None = None
         if routes.any_far:
             ranks = [layout.world_rank(Role.SERVER, server) for server in range(layout.servers)]
-            self._transfers = OneSidedRows(comm, self._tables.own, ranks)
+            if transfers == "one_sided":
+                self._transfers = OneSidedRows(comm, self._tables.own, ranks)
+            else:
+                messages = comm.Dup()
+                self._transfers = RowMessages(messages, ranks)
+                if layout.role(rank) is Role.SERVER:
+                    self._answers = RowAnswers(messages, self._tables)
         if layout.role(rank) is Role.TRAINER:
-            log.info("rows of %d servers by loads and stores, of %d by one-sided calls", len(self._near), len(far))
+            log.info("rows of %d servers in shared memory, of %d by %s", len(self._near), len(far), transfers)
 
     @property
     def local(self) -> NDArray[np.float32]:
@@ -95,6 +108,11 @@ class RowWindow:
         Call `synchronise` between reading or writing it and the other ranks' accesses, with a barrier beside.
         """
         return self._tables.own
+
+    @property
+    def host_rows(self) -> NDArray[np.float32]:
+        """Records of all servers of this host, in the order of their numbers, float32 `[P, W]`."""
+        return self._tables.rows
 
     def synchronise(self) -> None:
         """Make this rank's loads and stores and those of other ranks see each other; see the class."""
@@ -161,6 +179,16 @@ class RowWindow:
                 copy_rows_in(self._tables.rows, part.places, sent[part.where])
             self._wait(under_way, f"the servers to take {rows.size} embedding rows")
         self._tables.synchronise()
+
+    def answer(self) -> bool:
+        """On a server: answer what far trainers ask, without waiting.
+
+        Servers call it again and again while rows may be got and put; transfers proceed only meanwhile.
+
+        Returns:
+            Whether anything is being answered; always false where rows do not travel by messages.
+        """
+        return self._answers is not None and self._answers.answer()
 
     def _wait(self, transfers: list[RowTransfer], what: str) -> None:
         for transfer in transfers:

@@ -18,7 +18,11 @@ def _nothing_to_watch() -> None:
 
 
 def wait_until(
-    done: Callable[[], bool], what: str, timeout_s: float, watch: Callable[[], None] = _nothing_to_watch
+    done: Callable[[], bool],
+    what: str,
+    timeout_s: float,
+    watch: Callable[[], None] = _nothing_to_watch,
+    longest_sleep_s: float = _LONGEST_SLEEP_S,
 ) -> None:
     """Call `done` until it returns true.
 
@@ -27,6 +31,7 @@ def wait_until(
         what: what is waited for, as the error says it.
         timeout_s: seconds after which the wait fails.
         watch: called now and then; raises if the wait has become pointless, such as when another thread failed.
+        longest_sleep_s: seconds between tests at most.
 
     Raises:
         WaitTimeoutError: it did not happen in time.
@@ -45,7 +50,7 @@ def wait_until(
                 "(train.timeout_s sets the limit)"
             )
         time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, _LONGEST_SLEEP_S)
+        pause_s = min(pause_s * 1.5, longest_sleep_s)
 
 
 def wait_for_all(

@@ -14,6 +14,8 @@ from bagpipe_hpc.trace import Trace
 
 log = logging.getLogger(__name__)
 
+_UNASKED_SLEEP_S = 2e-3
+
 
 def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, timeout_s: float, trace: Trace) -> None:
     """Fill this server's partition, then serve it until the run ends, saving it at every checkpoint.
@@ -31,17 +33,21 @@ def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, time
         fill_partition(window.local, job, partition, server)
     window.synchronise()
     log.info("holds %d rows, %.1f MB", window.local_rows, window.local.nbytes / 1e6)
-    poll_interval_s = job.config.roles.server_poll_us * 1e-6
-    serve_until_barrier(comms.store, poll_interval_s)  # the rows may be fetched from now on
+    poll_interval_s = longest_sleep_s(job, window)
+    serve_until_barrier(comms.store, window.answer, poll_interval_s)  # the rows may be fetched from now on
     embedding_dim = job.config.model.embedding_dim
     saved = job.record.saved_width
     for segment in job.schedule:
         if segment.checkpoint:
-            serve_until_barrier(
-                comms.store, poll_interval_s
-            )  # every write-back is in, and none comes before the commit
+            serve_until_barrier(comms.store, window.answer, poll_interval_s)
+            # Every write-back is in, and none comes before the commit.
             window.synchronise()
             writer = CheckpointWriter(Path(job.config.train.output), segment.last_step)
             with trace.span("save", step=segment.last_step):
                 info = writer.write_rows(server, partition, window.local[:, :saved], embedding_dim)
             save_part(comms, info, timeout_s)
+
+
+def longest_sleep_s(job: Job, window: RowWindow) -> float:
+    """Seconds between polls of an idle server; one that no trainer asks merely waits for barriers."""
+    return job.config.roles.server_poll_us * 1e-6 if window.is_asked else _UNASKED_SLEEP_S

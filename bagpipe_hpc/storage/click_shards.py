@@ -173,7 +173,7 @@ class ClickShards:
             start = int(self._bounds[shard])
             begin, end = max(first, start), min(last, int(self._bounds[shard + 1]))
             file = self._file(shard)
-            with _naming(self._directory / self._shards[shard].file):
+            with errors_name(self._directory / self._shards[shard].file):
                 yield shard, begin - first, file[dataset][begin - start : end - start]
 
     def _file(self, shard: int) -> h5py.File:
@@ -211,7 +211,7 @@ def open_shard(path: Path) -> h5py.File:
     """
     if not path.is_file():
         raise DataError(f"{path}: the shard is missing; copy it here again, or {PREPARE_AGAIN}")
-    with _naming(path):
+    with errors_name(path):
         # Finished shards never change, and parallel file systems often have no working locks.
         return h5py.File(path, "r", locking=False)
 
@@ -228,7 +228,7 @@ def check_datasets(path: Path, file: h5py.File, manifest: ShardManifest, shard: 
         "label": ((shard.rows,), "uint8"),
     }
     for name, (shape, dtype) in expected.items():
-        with _naming(path):
+        with errors_name(path):
             dataset = file.get(name)
         if not isinstance(dataset, h5py.Dataset):
             raise DataError(f"{path}: it has no dataset {name}; {PREPARE_AGAIN}")
@@ -240,7 +240,7 @@ def check_datasets(path: Path, file: h5py.File, manifest: ShardManifest, shard: 
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def errors_name(path: Path) -> Iterator[None]:
     """Turn HDF5's errors into one that names the file."""
     try:
         yield

@@ -5,13 +5,13 @@ from pathlib import Path
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.click_shards import check_datasets, open_shard
-from bagpipe_hpc.storage.shard_manifest import PREPARE_AGAIN, SPLITS, ShardManifest
+from bagpipe_hpc.storage.shard_manifest import PREPARE_AGAIN, SPLITS, FileInfo, ShardInfo, ShardManifest
 
 LEVELS = ("full", "quick")
 
 
 def verify_shards(directory: Path, manifest: ShardManifest, level: str) -> None:
-    """Check every shard that a manifest names.
+    """Check every file that a manifest names.
 
     Args:
         directory: the shard directory.
@@ -27,15 +27,23 @@ def verify_shards(directory: Path, manifest: ShardManifest, level: str) -> None:
     for split in SPLITS:
         for shard in manifest.shards(split):
             path = directory / shard.file
-            found = path.stat().st_size if path.is_file() else None
-            if found is not None and found != shard.bytes:
-                raise DataError(
-                    f"{path}: it has {found} bytes instead of {shard.bytes}; it was cut off or replaced: copy it here "
-                    f"again, or {PREPARE_AGAIN}"
-                )
-            if found is not None and level == "full" and file_sha256(path) != shard.sha256:
-                raise DataError(
-                    f"{path}: its SHA-256 is not the manifest's; it is damaged: copy it here again, or {PREPARE_AGAIN}"
-                )
+            _check_contents(path, "shard", shard, level)
             with open_shard(path) as file:
                 check_datasets(path, file, manifest, shard)
+    if manifest.vocabularies is not None:
+        _check_contents(directory / manifest.vocabularies.file, "file of vocabularies", manifest.vocabularies, level)
+
+
+def _check_contents(path: Path, what: str, info: ShardInfo | FileInfo, level: str) -> None:
+    if not path.is_file():
+        raise DataError(f"{path}: the {what} is missing; copy it here again, or {PREPARE_AGAIN}")
+    found = path.stat().st_size
+    if found != info.bytes:
+        raise DataError(
+            f"{path}: it has {found} bytes instead of {info.bytes}; it was cut off or replaced: copy it here again, or "
+            f"{PREPARE_AGAIN}"
+        )
+    if level == "full" and file_sha256(path) != info.sha256:
+        raise DataError(
+            f"{path}: its SHA-256 is not the manifest's; it is damaged: copy it here again, or {PREPARE_AGAIN}"
+        )

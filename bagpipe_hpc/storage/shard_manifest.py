@@ -56,6 +56,21 @@ class ShardInfo:
 
 
 @dataclass(frozen=True)
+class FileInfo:
+    """Another file of the shard directory.
+
+    Attributes:
+        file: name in the shard directory.
+        bytes: size of the file.
+        sha256: checksum of the file, 64 hexadecimal digits.
+    """
+
+    file: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
 class InputInfo:
     """An input file as it was when it was prepared.
 
@@ -84,6 +99,7 @@ class ShardManifest:
         inputs: the input files, in the order in which they were read.
         settings: the settings of the preparation.
         skipped_rows: malformed rows that were left out, as `FILE:LINE: REASON`.
+        vocabularies: the file that says which value has which id (`vocabulary_file`); None where ids are hashed.
     """
 
     schema_version: int
@@ -95,6 +111,7 @@ class ShardManifest:
     inputs: tuple[InputInfo, ...] = ()
     settings: Mapping[str, Any] | None = None
     skipped_rows: tuple[str, ...] = ()
+    vocabularies: FileInfo | None = None
 
     @property
     def table_rows(self) -> tuple[int, ...]:
@@ -136,6 +153,8 @@ class ShardManifest:
             "settings": dict(self.settings or {}),
             "skipped_rows": list(self.skipped_rows),
         }
+        if self.vocabularies is not None:
+            fields["vocabularies"] = vars(self.vocabularies)
         return json.dumps(fields, indent=1) + "\n"
 
     @classmethod
@@ -164,6 +183,7 @@ class ShardManifest:
             inputs=tuple(input_from_json(item) for item in top.items("inputs")),
             settings=top.fields("settings").values,
             skipped_rows=tuple(top.texts("skipped_rows")),
+            vocabularies=file_from_json(top.fields("vocabularies")) if "vocabularies" in top.values else None,
         )
         for split in SPLITS:
             if split_rows.integer(split) != manifest.rows(split):
@@ -171,6 +191,7 @@ class ShardManifest:
         if top.value("label_rate", float) != manifest.label_rate:
             top.refuse("label_rate", f"is not that of the shards, {manifest.label_rate}")
         files = [shard.file for shard in manifest.train + manifest.test]
+        files += [manifest.vocabularies.file] if manifest.vocabularies else []
         if len(set(files)) != len(files):
             top.refuse("shards", "names a file twice")
         for checked in (top, split_rows, split_shards):
@@ -197,6 +218,13 @@ def shard_from_json(fields: JsonFields) -> ShardInfo:
         fields.refuse("positives", f"is {shard.positives}, more than its {shard.rows} rows")
     fields.refuse_unknown()
     return shard
+
+
+def file_from_json(fields: JsonFields) -> FileInfo:
+    """A checked `FileInfo`."""
+    file = FileInfo(fields.file_name("file"), fields.integer("bytes", least=1), fields.sha256("sha256"))
+    fields.refuse_unknown()
+    return file
 
 
 def input_from_json(fields: JsonFields) -> InputInfo:

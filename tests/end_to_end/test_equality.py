@@ -74,6 +74,7 @@ def test_distributed_equals_reference(
             f"train.deterministic={str(trainers > 2).lower()}",
             *(["roles.same_host=transfers"] if name == TRANSFERRED else []),
             *([PLAIN] if name == PLAIN_KERNELS else []),
+            *(["roles.transfers=one_sided"] if optimizer == "sgd" else []),
             *(["train.checkpoint_every_steps=11", "cache.rows=3000"] if name == "long" else []),
         )
         for (optimizer, name), output in cases.items()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from bagpipe_hpc.config import TRANSFERS
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.row_window import RowWindow
@@ -29,20 +30,28 @@ ROUTES = {
 }
 """Every way that rows can take; the ranks of this one machine are dealt out to hosts that do not exist."""
 
-all_routes = pytest.mark.parametrize("routes", ROUTES.values(), ids=ROUTES)
+all_ways = pytest.mark.parametrize(
+    ("routes", "transfers"),
+    [
+        pytest.param(routes, transfers, id=f"{name}, {transfers}")
+        for name, routes in ROUTES.items()
+        for transfers in (TRANSFERS if routes.any_far else TRANSFERS[:1])
+    ],
+)
+far_ways = pytest.mark.parametrize("transfers", TRANSFERS)
 
 
 class Ranks:
     """This rank's role, and a window on a table of random records that every rank knows."""
 
-    def __init__(self, comm: MPI.Intracomm, routes: RowRoutes, rows: int, width: int) -> None:
+    def __init__(self, comm: MPI.Intracomm, routes: RowRoutes, transfers: str, rows: int, width: int) -> None:
         layout = routes.layout
         self.comm = comm
         self.trainers = layout.trainers
         self.role = layout.role(comm.Get_rank())
         self.role_rank = layout.role_rank(comm.Get_rank())
         self.partition = RoundRobinPartition(rows, layout.servers)
-        self.window = RowWindow(comm, routes, self.partition, width, TIMEOUT_S)
+        self.window = RowWindow(comm, routes, self.partition, width, TIMEOUT_S, transfers)
         self.table = np.random.default_rng(rows).standard_normal((rows, width)).astype(np.float32)
         if self.role is Role.SERVER:
             self.window.local[:] = self.table[self.rows_here]
@@ -57,7 +66,7 @@ class Ranks:
     def meet(self) -> None:
         """A barrier of all ranks; servers serve until it opens."""
         if self.role is Role.SERVER:
-            serve_until_barrier(self.comm, poll_interval_s=100e-6)
+            serve_until_barrier(self.comm, self.window.answer, poll_interval_s=100e-6)
         else:
             wait_for_barrier(self.comm, "the others", TIMEOUT_S)
 
@@ -76,9 +85,9 @@ class Ranks:
 
 
 @contextmanager
-def ranks_of(routes: RowRoutes, rows: int = 61, width: int = 5) -> Iterator[Ranks]:
+def ranks_of(routes: RowRoutes, transfers: str = "messages", rows: int = 61, width: int = 5) -> Iterator[Ranks]:
     comm = MPI.COMM_WORLD.Dup()
-    ranks = Ranks(comm, routes, rows, width)
+    ranks = Ranks(comm, routes, transfers, rows, width)
     with ranks.window:
         yield ranks
         ranks.meet()
@@ -86,11 +95,11 @@ def ranks_of(routes: RowRoutes, rows: int = 61, width: int = 5) -> Iterator[Rank
 
 
 @pytest.mark.mpi(min_size=4)
-@all_routes
+@all_ways
 @pytest.mark.parametrize("width", [1, 17])
-def test_random_puts_and_gets_are_those_of_a_table(routes, width):
+def test_random_puts_and_gets_are_those_of_a_table(routes, transfers, width):
     """In every round each trainer puts some of its rows; then all get any rows, in any order, some twice."""
-    with ranks_of(routes, width=width) as ranks:
+    with ranks_of(routes, transfers, width=width) as ranks:
         rng = np.random.default_rng(1)
         for _ in range(12):
             shares = np.array_split(rng.permutation(61)[: rng.integers(0, 62)], ranks.trainers)
@@ -112,9 +121,10 @@ def test_random_puts_and_gets_are_those_of_a_table(routes, width):
 
 @pytest.mark.mpi(min_size=4)
 @pytest.mark.parametrize("way", ["loads", "transfers", "a trainer elsewhere"])
-def test_a_put_is_there_when_it_returns(way):
+@far_ways
+def test_a_put_is_there_when_it_returns(way, transfers):
     """Two trainers pass a row back and forth; the message that hands it over overtakes no write."""
-    with ranks_of(ROUTES[f"one server, {way}"]) as ranks:
+    with ranks_of(ROUTES[f"one server, {way}"], transfers) as ranks:
         row = np.asarray([7])
 
         def pass_on() -> None:
@@ -133,9 +143,9 @@ def test_a_put_is_there_when_it_returns(way):
 
 
 @pytest.mark.mpi(min_size=4)
-@all_routes
-def test_no_rows_are_no_traffic(routes):
-    with ranks_of(routes) as ranks:
+@all_ways
+def test_no_rows_are_no_traffic(routes, transfers):
+    with ranks_of(routes, transfers) as ranks:
 
         def move_nothing() -> None:
             nothing = np.empty(0, dtype=np.int64)
@@ -169,10 +179,11 @@ def test_only_servers_hold_rows():
 
 @pytest.mark.mpi(min_size=3)
 @pytest.mark.parametrize("same_host", ["loads", "transfers"])
-def test_many_rows_go_in_one_call(same_host):
+@far_ways
+def test_many_rows_go_in_one_call(same_host, transfers):
     """More than a pipeline's worth of one message, out of order, on the smallest world."""
     routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 0), same_host)
-    with ranks_of(routes, rows=50_000, width=16) as ranks:
+    with ranks_of(routes, transfers, rows=50_000, width=64) as ranks:
         rows = np.random.default_rng(2).permutation(50_000)
 
         def swap() -> None:

@@ -56,6 +56,7 @@ def test_shards_are_described(shards: Path) -> None:
     assert found["label rate"] == "0.250000"
     assert found["embedding tables"] == "2 of 305 rows"
     assert found["files"].startswith("present")
+    assert found["vocabularies"].startswith("none")
     assert found["hash.seed"] == "3"
     assert facts(text)["C2"] == "300"
     assert "train-00001.h5" in text

@@ -4,7 +4,8 @@
 // line, lines that end with LF, CRLF or CR. On anything else it gives up, and the definition reads the block.
 //
 // First pass: 64 bytes at a time, where are the separators? Second pass, column by column over 64 rows: with both ends
-// of a field known, digits are read eight at a time without branches on their number. All loads stay within the text.
+// of a field known, digits are read eight at a time without branches on their number. All loads stay within the text;
+// the first character of a word is taken to be its lowest byte, as on x86 and ARM.
 #include <cstdint>
 #include <cstring>
 
@@ -128,12 +129,13 @@ inline bool read_labels(const char* text, const Tile& tile, int rows, int64_t fi
   return good;
 }
 
-BAGPIPE_CLONES bool read_dense(const char* text, const Tile& tile, int rows, int64_t first, int column, Columns& columns) {
+BAGPIPE_CLONES bool read_dense(const char* text, const Tile& tile, int rows, int64_t first, int column,
+                               Columns& columns) {
   uint64_t words[kTileRows], lengths[kTileRows];
   uint32_t numbers[kTileRows];
   for (int row = 0; row < rows; ++row) {
     const uint32_t* fields = tile.fields(row) + column;
-    words[row] = load(text + fields[0] + 1);  // Each of the 26 fields that follow has a separator.
+    words[row] = load(text + fields[0] + 1);  // 25 tabs and more follow the field.
     lengths[row] = fields[1] - fields[0] - 1;
   }
   for (int row = 0; row < rows; ++row)
@@ -157,12 +159,13 @@ BAGPIPE_CLONES bool read_dense(const char* text, const Tile& tile, int rows, int
   return true;
 }
 
-BAGPIPE_CLONES bool read_values(const char* text, const Tile& tile, int rows, int64_t first, int table, Columns& columns) {
+BAGPIPE_CLONES bool read_values(const char* text, const Tile& tile, int rows, int64_t first, int table,
+                                Columns& columns) {
   uint64_t words[kTileRows], lengths[kTileRows];
   uint64_t present = 0, longest = 0;
   for (int row = 0; row < rows; ++row) {
     const uint32_t* fields = tile.fields(row) + kIntegers + table;
-    words[row] = load(text + fields[1] - kWordBytes);  // Label and integers take 15 characters or more.
+    words[row] = load(text + fields[1] - kWordBytes);  // 15 characters and more precede the field.
     lengths[row] = fields[1] - fields[0] - 1;
     present |= static_cast<uint64_t>(lengths[row] != 0) << row;
   }
@@ -170,7 +173,7 @@ BAGPIPE_CLONES bool read_values(const char* text, const Tile& tile, int rows, in
   Faults faults = 0;
   for (int row = 0; row < rows; ++row) {
     longest = lengths[row] > longest ? lengths[row] : longest;
-    values[row] = hex_value(words[row], lengths[row] & 15, faults);
+    values[row] = hex_value(words[row], lengths[row] < 8 ? lengths[row] : 8, faults);
   }
   columns.present[(table * columns.capacity + first) / 64] = present;
   columns.missing[table] += rows - __builtin_popcountll(present);
@@ -190,9 +193,9 @@ struct Reader {
   const char* text;
   Columns& columns;
   Tile tile;
-  int ends = 0;        // separators in tile.ends
-  int tile_rows = 0;   // complete rows among them
-  int64_t first = 0;   // rows before the tile's
+  int ends = 0;       // separators in tile.ends
+  int tile_rows = 0;  // complete rows among them
+  int64_t first = 0;  // rows before the tile's
   uint32_t line_start = 0;
 
   Reader(const char* text_, Columns& columns_) : text(text_), columns(columns_) { tile.starts[0] = 0; }

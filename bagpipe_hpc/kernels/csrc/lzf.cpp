@@ -1,7 +1,7 @@
 // Compresses chunks of a shard as HDF5's shuffle filter and h5py's LZF filter do, so that any h5py reads them.
 //
-// LZF (Marc Lehmann's liblzf) is a row of pieces: 000nnnnn and n + 1 bytes as they are, or nnnooooo [nnnnnnnn] oooooooo,
-// a repetition of n + 2 bytes that started o + 1 bytes ago, with the second byte of n where the first says 7.
+// LZF (Marc Lehmann's liblzf) is a row of pieces: 000nnnnn and n + 1 bytes as they are, or nnnooooo [nnnnnnnn]
+// oooooooo, a repetition of n + 2 bytes that started o + 1 bytes ago, with more of n in its own byte where nnn is 7.
 #include <cstdint>
 #include <cstring>
 
@@ -99,8 +99,8 @@ BAGPIPE_EXPORT int64_t compress_lzf(const uint8_t* text, int64_t bytes, uint8_t*
   while (end - at >= kShortest) {
     const uint32_t word = load32(at);
     uint32_t& seen = last_seen[hash(word)];
-    const uint8_t* earlier = text + seen - 1;
-    const bool repeats = seen != 0 && at - earlier <= kMostDistance && load32(earlier) == word;
+    const uint8_t* earlier = seen == 0 ? at : text + seen - 1;
+    const bool repeats = earlier != at && at - earlier <= kMostDistance && load32(earlier) == word;
     seen = static_cast<uint32_t>(at - text) + 1;
     if (!repeats) {
       at += tried++ >> kPatience;

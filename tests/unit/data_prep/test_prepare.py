@@ -23,6 +23,7 @@ from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.click_shards import ClickShards
 from bagpipe_hpc.storage.shard_check import verify_shards
 from bagpipe_hpc.storage.shard_manifest import ShardManifest, load_manifest
+from bagpipe_hpc.storage.vocabulary_file import read_vocabulary
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
@@ -59,13 +60,14 @@ def write_text(path: Path, rows: list[str]) -> str:
 
 @dataclass
 class Naive:
-    """The same preparation, one row at a time."""
+    """The same preparation, one row at a time; `values` are those of each table in the order of their ids."""
 
     labels: list[int]
     dense: list[list[float]]
     sparse: list[list[int]]
     table_rows: tuple[int, ...]
     train_rows: int
+    values: list[list[int]]
 
 
 def prepare_naively(lines: list[str], min_count: int, test_fraction: float) -> Naive:
@@ -79,7 +81,14 @@ def prepare_naively(lines: list[str], min_count: int, test_fraction: float) -> N
         kept = sorted((-count, value) for value, count in counts.items() if count >= min_count)
         ids.append({value: number for number, (_, value) in enumerate(kept, start=1)})
     sparse = [[ids[table].get(columns[table][row], 0) for table in range(26)] for row in range(len(rows))]
-    return Naive([int(row[0]) for row in rows], dense, sparse, tuple(len(table) + 1 for table in ids), train_rows)
+    return Naive(
+        [int(row[0]) for row in rows],
+        dense,
+        sparse,
+        tuple(len(table) + 1 for table in ids),
+        train_rows,
+        [list(table) for table in ids],
+    )
 
 
 def read_all(output: Path, manifest: ShardManifest, split: str) -> tuple[list[float], np.ndarray, np.ndarray]:
@@ -92,6 +101,7 @@ def assert_holds(output: Path, manifest: ShardManifest, naive: Naive) -> None:
     assert manifest == load_manifest(output)
     verify_shards(output, manifest, "full")
     assert manifest.table_rows == naive.table_rows
+    assert [read_vocabulary(output, manifest, f"C{table}").tolist() for table in range(1, 27)] == naive.values
     for split, rows in (("train", slice(0, naive.train_rows)), ("test", slice(naive.train_rows, None))):
         labels, dense, sparse = read_all(output, manifest, split)
         assert labels == naive.labels[rows]
@@ -167,6 +177,8 @@ def test_hashed_ids(tmp_path: Path, backend: str) -> None:
     assert manifest.table_rows == (50,) * 26
     assert manifest.settings is not None
     assert "fmix64" in manifest.settings["ids"]
+    assert manifest.vocabularies is None
+    assert not (tmp_path / "out" / "vocabularies.h5").exists()
     _, _, sparse = read_all(tmp_path / "out", manifest, "train")
     missing = np.array([[not field for field in line.split("\t")[14:]] for line in lines[: len(sparse)]])
     assert np.array_equal(sparse == 0, missing)
@@ -283,6 +295,23 @@ def test_finished_parts_and_shards_exist_before_a_kill(tmp_path: Path, monkeypat
     progress: list[str] = []
     prepare_clicks([source], tmp_path / "out", PrepareSettings(rows_per_shard=20), progress.append)
     assert [line.split()[0] for line in progress] == ["parsed"] * 4 + ["built"] + ["wrote"] * 6
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_finished_vocabularies_are_not_counted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    small_blocks(monkeypatch, part_rows=30)
+    lines = random_rows(100, seed=4)
+    source, chosen = write_text(tmp_path / "clicks", lines), PrepareSettings(rows_per_shard=20)
+    with pytest.raises(KilledError):
+        prepare_clicks([source], tmp_path / "out", chosen, kill_after(6))
+    if lost:
+        (tmp_path / "out" / "vocabularies.h5").unlink()
+    progress: list[str] = []
+    manifest = prepare_clicks([source], tmp_path / "out", chosen, progress.append)
+    assert any(line.startswith("built") for line in progress) == lost
+    assert_holds(tmp_path / "out", manifest, prepare_naively(lines, 2, 0.1))
 
 
 def test_preparing_again_changes_nothing(tmp_path: Path) -> None:

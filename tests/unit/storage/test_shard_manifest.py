@@ -10,6 +10,7 @@ import pytest
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shard_manifest import (
+    FileInfo,
     InputInfo,
     ShardInfo,
     ShardManifest,
@@ -28,11 +29,14 @@ MANIFEST = ShardManifest(
     inputs=(InputInfo("day_0.gz", 12345, 1_700_000_000_000_000_000),),
     settings={"min_count": 2, "compression": "lzf"},
     skipped_rows=("day_0.gz:7: label is 'x'",),
+    vocabularies=FileInfo("vocabularies.h5", 999, "c" * 64),
 )
 
 
 def test_the_way_to_json_and_back() -> None:
     assert ShardManifest.from_json(MANIFEST.to_json()) == MANIFEST
+    hashed = replace(MANIFEST, vocabularies=None)
+    assert ShardManifest.from_json(hashed.to_json()) == hashed
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:

@@ -1,0 +1,189 @@
+// Sums of the gradients of equal rows, each from left to right, without atomics: the same bits in every run.
+//
+// Look-ups come sorted by row (kernels/cuda.py), so that a row's are one segment. Most segments are short: a few
+// threads walk each. Of Zipf-like features a few rows have thousands of look-ups; as the order of additions is fixed, only
+// one thread can add up a column. So such a segment gets a block for every 32 columns: seven warps copy the rows to come
+// into shared memory, several tiles ahead, and one warp does nothing but add. These blocks come first in the grid; short
+// segments fill the GPU around them.
+#include <cuda_pipeline.h>
+
+#include "cuda_common.cuh"
+#include "cuda_row_operations.h"
+
+namespace bagpipe {
+namespace {
+
+constexpr int kWarp = 32;
+constexpr int kLongSegment = 64;
+constexpr int kSegmentsInFlight = 4;  // of a thread, where segments are short
+constexpr int kLookUpsInFlight = 4;   // of a segment
+
+constexpr int kTileRows = 64;
+constexpr int kTileColumns = kWarp;  // one for each thread of the adding warp
+constexpr int kStages = 4;
+constexpr int kDealt = 8;  // segments that go to the same block in a row; neighbours are often long together
+
+using Stages = float[kStages][kTileRows][kTileColumns];
+
+template <int F>
+__device__ void add(Unit<F>& total, const Unit<F>& value) {
+#pragma unroll
+  for (int f = 0; f < F; ++f) total.at[f] = total.at[f] + value.at[f];
+}
+
+// Threads of the copying warps: bring columns [column, column + kTileColumns) of the look-ups of one tile.
+template <int F>
+__device__ void copy_tile(const Unit<F>* gradients, int64_t units, const int64_t* look_ups, int rows, int64_t column,
+                          float (*tile)[kTileColumns]) {
+  constexpr int kUnits = kTileColumns / F;
+  for (int i = threadIdx.x - kWarp; i < rows * kUnits; i += kThreads - kWarp) {
+    const int row = i / kUnits, unit = i % kUnits;
+    const int64_t source = column / F + unit;
+    if (source < units) {
+      __pipeline_memcpy_async(&tile[row][unit * F], &gradients[look_ups[row] * units + source], sizeof(Unit<F>));
+    }
+  }
+}
+
+// The whole block: one segment, columns [column, column + kTileColumns).
+template <int F>
+__device__ void sum_long_segment(const Unit<F>* gradients, int64_t units, const int64_t* look_ups, int length,
+                                 int64_t column, float* sum, Stages& stages) {
+  const bool copies = threadIdx.x >= kWarp;
+  const int tiles = (length + kTileRows - 1) / kTileRows;
+  const auto rows_of = [&](int tile) { return min(kTileRows, length - tile * kTileRows); };
+  const auto start_copying = [&](int tile) {
+    if (copies && tile < tiles) {
+      copy_tile<F>(gradients, units, look_ups + int64_t{tile} * kTileRows, rows_of(tile), column,
+                   stages[tile % kStages]);
+    }
+    __pipeline_commit();  // also without copies, so that the number of commits tells which tiles are there
+  };
+  for (int tile = 0; tile < kStages - 1; ++tile) start_copying(tile);
+  float total = 0.0f;
+  for (int tile = 0; tile < tiles; ++tile) {
+    __pipeline_wait_prior(kStages - 2);  // this thread's copies of this tile are there,
+    __syncthreads();                     // and so are the others'; the stage of the last tile has been read
+    start_copying(tile + kStages - 1);
+    if (!copies) {
+      const float(*rows)[kTileColumns] = stages[tile % kStages];
+      const int count = rows_of(tile);
+#pragma unroll 16
+      for (int row = 0; row < count; ++row) total = total + rows[row][threadIdx.x];
+    }
+  }
+  __syncthreads();  // every stage has been read before the next segment's copies come
+  if (!copies && column + threadIdx.x < units * F) sum[column + threadIdx.x] = total;
+}
+
+// The whole block: all long segments of one of the strips, columns [column, column + kTileColumns).
+template <int F>
+__device__ void sum_long_segments(const Unit<F>* gradients, int64_t units, const int64_t* order, const int32_t* starts,
+                                  int64_t segments, int64_t strip, int64_t strips, int64_t column, float* sums,
+                                  Stages& stages) {
+  __shared__ unsigned int found[kThreads / kWarp];  // a bit for each thread that looks at a long segment
+  const int64_t runs = (segments + kDealt - 1) / kDealt;
+  const auto segment_of = [&](int64_t round, int thread) {
+    return (((round * (kThreads / kDealt) + thread / kDealt) * strips) + strip) * kDealt + thread % kDealt;
+  };
+  for (int64_t round = 0; round * (kThreads / kDealt) * strips + strip < runs; ++round) {
+    const int64_t mine = segment_of(round, threadIdx.x);
+    const bool is_long = mine < segments && starts[mine + 1] - starts[mine] >= kLongSegment;
+    const unsigned int of_warp = __ballot_sync(0xffffffffu, is_long);
+    if (threadIdx.x % kWarp == 0) found[threadIdx.x / kWarp] = of_warp;
+    __syncthreads();
+    for (int warp = 0; warp < kThreads / kWarp; ++warp) {
+      for (unsigned int left = found[warp]; left != 0; left &= left - 1) {
+        const int64_t segment = segment_of(round, warp * kWarp + __ffs(left) - 1);
+        const int32_t start = starts[segment];
+        sum_long_segment<F>(gradients, units, order + start, starts[segment + 1] - start, column,
+                            sums + segment * units * F, stages);
+      }
+    }
+    __syncthreads();  // `found` has been read
+  }
+}
+
+// Threads that share the units of a row; a block has room for `groups` rows side by side.
+struct RowGroups {
+  int threads, groups;
+
+  __host__ __device__ explicit RowGroups(int64_t units)
+      : threads(units < kThreads ? static_cast<int>(units) : kThreads), groups(kThreads / threads) {}
+  __host__ __device__ int64_t segments_of_a_block() const { return int64_t{kSegmentsInFlight} * groups; }
+};
+
+// Several segments for each group of threads. Most have one look-up: the first ones are loaded together.
+template <int F>
+__device__ void sum_short_segments(const Unit<F>* gradients, int64_t units, const int64_t* order,
+                                   const int32_t* starts, int64_t segments, int64_t block, Unit<F>* sums) {
+  const RowGroups row(units);
+  const int group = threadIdx.x / row.threads;
+  if (group >= row.groups) return;
+  const int64_t first = block * row.segments_of_a_block() + group;
+  int32_t start[kSegmentsInFlight], length[kSegmentsInFlight];
+#pragma unroll
+  for (int s = 0; s < kSegmentsInFlight; ++s) {
+    const int64_t known = min(first + s * row.groups, segments - 1);
+    start[s] = starts[known];
+    length[s] = starts[known + 1] - start[s];
+  }
+  for (int64_t unit = threadIdx.x % row.threads; unit < units; unit += row.threads) {
+    Unit<F> total[kSegmentsInFlight] = {};
+#pragma unroll
+    for (int s = 0; s < kSegmentsInFlight; ++s) {
+      if (length[s] > 0) total[s] = gradients[order[start[s]] * units + unit];
+    }
+#pragma unroll
+    for (int s = 0; s < kSegmentsInFlight; ++s) {
+      const int64_t segment = first + s * row.groups;
+      if (segment >= segments || length[s] >= kLongSegment) continue;
+      add(total[s], Unit<F>{});  // every sum starts with 0, which shows in the sum of -0 alone: it is +0
+      for (int next = 1; next < length[s]; next += kLookUpsInFlight) {
+        Unit<F> value[kLookUpsInFlight];
+#pragma unroll
+        for (int i = 0; i < kLookUpsInFlight; ++i) {
+          if (next + i < length[s]) value[i] = gradients[order[int64_t{start[s]} + next + i] * units + unit];
+        }
+#pragma unroll
+        for (int i = 0; i < kLookUpsInFlight; ++i) {
+          if (next + i < length[s]) add(total[s], value[i]);
+        }
+      }
+      sums[segment * units + unit] = total[s];
+    }
+  }
+}
+
+template <int F>
+__global__ void __launch_bounds__(kThreads, 3)
+    sum_segments(const Unit<F>* gradients, int64_t units, const int64_t* order, const int32_t* starts,
+                 int64_t segments, unsigned int strips, unsigned int column_tiles, Unit<F>* sums) {
+  alignas(16) __shared__ Stages stages;
+  const unsigned int long_blocks = strips * column_tiles;
+  if (blockIdx.x < long_blocks) {
+    sum_long_segments<F>(gradients, units, order, starts, segments, blockIdx.x % strips, strips,
+                         int64_t{blockIdx.x / strips} * kTileColumns, reinterpret_cast<float*>(sums), stages);
+  } else {
+    sum_short_segments<F>(gradients, units, order, starts, segments, blockIdx.x - long_blocks, sums);
+  }
+}
+
+}  // namespace
+}  // namespace bagpipe
+
+int bagpipe_sum_segments(int device, cudaStream_t stream, const float* gradients, int32_t width, const int64_t* order,
+                         const int32_t* starts, int64_t segments, float* sums) {
+  using namespace bagpipe;
+  return with_units(takes_wide_units({gradients, sums}, width), [&](auto floats) {
+    constexpr int F = floats;
+    const int64_t units = width / F;
+    const unsigned int strips = 2 * multiprocessors(device);
+    const unsigned int column_tiles = (width + kTileColumns - 1) / kTileColumns;
+    const int64_t of_a_block = RowGroups(units).segments_of_a_block();
+    const unsigned int short_blocks = static_cast<unsigned int>((segments + of_a_block - 1) / of_a_block);
+    return launch(device, stream, strips * column_tiles + short_blocks, kThreads, sum_segments<F>,
+                  reinterpret_cast<const Unit<F>*>(gradients), units, order, starts, segments, strips, column_tiles,
+                  reinterpret_cast<Unit<F>*>(sums));
+  });
+}

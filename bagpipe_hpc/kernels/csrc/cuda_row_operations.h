@@ -1,0 +1,57 @@
+// The C interface of _cuda.so: row operations on one GPU, called from kernels/cuda.py. `reference.py` defines them.
+//
+// Legend: R rows of a table, N rows of one call, M look-ups, U distinct rows, D width of a row, W numbers of a record.
+//
+// All arrays but the two of `columns` and `widths` are in the memory of GPU `device`, contiguous, row after row. Work is
+// only put on `stream`. Every function but the last returns 0 or a cudaError_t. Slots and positions are not checked:
+// one outside its table is an access outside it. Slots of one call are distinct where rows are written.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "simd.h"
+
+constexpr int kMostParts = 4;  // tables of one record: weights, at most two moments, version
+
+// Side by side, rows of `parts` tables columns[i] [R, widths[i]]: slots [N] to records [N, W].
+BAGPIPE_EXPORT int bagpipe_gather_records(int device, cudaStream_t stream, const float* const* columns,
+                                          const int32_t* widths, int32_t parts, const int32_t* slots, int64_t rows,
+                                          float* records);
+
+// The inverse: records [N, W] to rows of the tables.
+BAGPIPE_EXPORT int bagpipe_scatter_records(int device, cudaStream_t stream, float* const* columns,
+                                           const int32_t* widths, int32_t parts, const int32_t* slots, int64_t rows,
+                                           const float* records);
+
+// table[slots[positions]]: table [R, D], slots [U], positions [M] to rows [M, D].
+BAGPIPE_EXPORT int bagpipe_gather_look_ups(int device, cudaStream_t stream, const float* table, int32_t width,
+                                           const int32_t* slots, const int32_t* positions, int64_t look_ups,
+                                           float* rows);
+
+// Sum u is 0 + gradients[order[starts[u]]] + ... + gradients[order[starts[u + 1] - 1]], from left to right:
+// gradients [M, D], order [M], starts [U + 1] to sums [U, D].
+BAGPIPE_EXPORT int bagpipe_sum_segments(int device, cudaStream_t stream, const float* gradients, int32_t width,
+                                        const int64_t* order, const int32_t* starts, int64_t segments, float* sums);
+
+// Updates in place: weights [R, D], accumulator [R, 1] or [R, D], moments [R, D], slots [N], gradients [N, D].
+BAGPIPE_EXPORT int bagpipe_apply_sgd(int device, cudaStream_t stream, float* weights, int32_t width,
+                                     const int32_t* slots, const float* gradients, int64_t rows, float lr);
+
+BAGPIPE_EXPORT int bagpipe_apply_rowwise_adagrad(int device, cudaStream_t stream, float* weights, float* accumulator,
+                                                 int32_t width, const int32_t* slots, const float* gradients,
+                                                 int64_t rows, float lr, float eps);
+
+BAGPIPE_EXPORT int bagpipe_apply_adagrad(int device, cudaStream_t stream, float* weights, float* accumulator,
+                                         int32_t width, const int32_t* slots, const float* gradients, int64_t rows,
+                                         float lr, float eps);
+
+// `step_size` and `root_scale` are those of reference.adam_factors.
+BAGPIPE_EXPORT int bagpipe_apply_adam(int device, cudaStream_t stream, float* weights, float* first, float* second,
+                                      int32_t width, const int32_t* slots, const float* gradients, int64_t rows,
+                                      float beta1, float rest1, float beta2, float rest2, float eps, float step_size,
+                                      float root_scale);
+
+// What a returned number means, in English.
+BAGPIPE_EXPORT const char* bagpipe_error_text(int code);

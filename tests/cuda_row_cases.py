@@ -1,0 +1,111 @@
+"""What the CUDA row operations must do, for the kernels on a GPU (tests/gpu) and on the emulator (tests/unit/kernels).
+
+Every check compares with the torch twin on the CPU, bit for bit. `on` brings a tensor to where the operations work.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.kernels.cuda import CudaRowOperations
+from bagpipe_hpc.kernels.reference import ReferenceRowOperations
+
+LR, EPS, BETAS, STEP = 0.005, 1e-8, (0.9, 0.999), 7
+STATE_WIDTHS = {"sgd": (), "rowwise_adagrad": (1,), "adagrad": ("D",), "adam": ("D", "D")}
+TWIN = ReferenceRowOperations()
+
+alignments = pytest.mark.parametrize("offset", [0, 1], ids=["aligned", "unaligned"])
+optimizers = pytest.mark.parametrize("optimizer", STATE_WIDTHS)
+
+On = Callable[[Tensor], Tensor]
+
+
+def numbers(seed: int, rows: int, width: int) -> Tensor:
+    """Float32 numbers of both signs over twelve orders of magnitude, and zeros of both signs."""
+    rng = np.random.default_rng(seed)
+    sign_and_fraction = rng.integers(0, 2**32, (rows, width), dtype=np.uint32) & np.uint32(0x807FFFFF)
+    exponent = rng.integers(107, 148, (rows, width), dtype=np.uint32) << np.uint32(23)
+    values = (sign_and_fraction | exponent).view(np.float32)
+    values[rng.integers(0, 20, (rows, width), dtype=np.uint8) == 0] *= 0.0
+    return torch.from_numpy(values)
+
+
+def distinct_slots(seed: int, count: int) -> Tensor:
+    """Slots in a table of `2 * count + 1` rows."""
+    return torch.from_numpy(np.random.default_rng(seed).permutation(2 * count + 1)[:count].astype(np.int32))
+
+
+def placed(on: On, values: Tensor, offset: int) -> Tensor:
+    """A copy whose first number lies `offset` numbers behind a boundary of 16 bytes."""
+    memory = on(torch.full((values.numel() + 4,), float("nan")))
+    start = -memory.data_ptr() // 4 % 4 + offset
+    return memory[start : start + values.numel()].view(values.shape).copy_(values)
+
+
+def assert_same_bits(found: Tensor, expected: Tensor) -> None:
+    assert found.dtype == expected.dtype == torch.float32
+    np.testing.assert_array_equal(found.cpu().numpy().view(np.int32), expected.numpy().view(np.int32))
+
+
+def check_copies(operations: CudaRowOperations, on: On, rows: int, width: int, offset: int) -> None:
+    """Rows, look-ups that repeat, and records of one, two and four tables."""
+    slots = distinct_slots(1, rows)
+    table = numbers(2, 2 * rows + 1, width)
+    assert_same_bits(operations.gather(placed(on, table, offset), on(slots)), TWIN.gather(table, slots))
+    if rows:
+        positions = torch.from_numpy(np.random.default_rng(3).integers(0, rows, 2 * rows, dtype=np.int32))
+        found = operations.gather_look_ups(placed(on, table, offset), on(slots), on(positions))
+        assert_same_bits(found, TWIN.gather_look_ups(table, slots, positions))
+    for state in ((1,), (width,), (width, width, 1)):
+        tables = [numbers(4 + part, 2 * rows + 1, columns) for part, columns in enumerate((width, *state))]
+        columns = [placed(on, part, offset) for part in tables]
+        assert_same_bits(operations.gather_records(columns, on(slots)), TWIN.gather_records(tables, slots))
+        records = numbers(9, rows, width + sum(state))
+        operations.scatter_records(columns, on(slots), placed(on, records, offset))
+        TWIN.scatter_records(tables, slots, records)
+        for found, expected in zip(columns, tables, strict=True):
+            assert_same_bits(found, expected)
+
+
+def look_up_positions(lengths: list[int]) -> Tensor:
+    """Positions, in random order, of rows that have so many look-ups each."""
+    positions = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    return torch.from_numpy(np.random.default_rng(5).permutation(positions))
+
+
+def check_sums(operations: CudaRowOperations, on: On, lengths: list[int], width: int, offset: int) -> None:
+    """Sums of segments of given lengths, with the order known before and not."""
+    positions, count = look_up_positions(lengths), len(lengths)
+    gradients = numbers(6, positions.numel(), width)
+    expected = TWIN.sum_by_position(gradients, positions, count)
+    order = operations.order_look_ups(on(positions), count)
+    for known in (None, order):
+        found = operations.sum_by_position(placed(on, gradients, offset), on(positions), count, known)
+        assert_same_bits(found, expected)
+
+
+def segment_lengths(rows: int, most: int) -> list[int]:
+    """As of features with few and with many values: long segments between short and empty ones."""
+    rng = np.random.default_rng(rows)
+    lengths = np.minimum(rng.zipf(1.6, rows), most) - (rng.random(rows) < 0.1)
+    critical = (63, 64, 65, 128, 129, 200)  # around a tile, around four
+    return [critical[i // 8 % len(critical)] if i % 8 == 3 else int(length) for i, length in enumerate(lengths)]
+
+
+def check_update(operations: CudaRowOperations, on: On, optimizer: str, rows: int, width: int, offset: int) -> None:
+    """Two steps on some of the rows; the others stay."""
+    state = [width if part == "D" else part for part in STATE_WIDTHS[optimizer]]
+    tables = [numbers(10 + part, 2 * rows + 1, columns) for part, columns in enumerate((width, *state))]
+    if state:
+        tables[-1].abs_()  # the only state that is not a mean of squares is Adam's first
+    arguments = {"sgd": (LR,), "adam": (LR, *BETAS, EPS, STEP)}.get(optimizer, (LR, EPS))
+    placed_tables = [placed(on, table, offset) for table in tables]
+    for step in range(2):
+        slots, gradients = distinct_slots(step, rows), numbers(20 + step, rows, width)
+        getattr(operations, f"apply_{optimizer}")(*placed_tables, on(slots), placed(on, gradients, offset), *arguments)
+        getattr(TWIN, f"apply_{optimizer}")(*tables, slots, gradients, *arguments)
+    for found, expected in zip(placed_tables, tables, strict=True):
+        assert_same_bits(found, expected)

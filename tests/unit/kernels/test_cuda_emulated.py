@@ -1,0 +1,111 @@
+"""The CUDA kernels, compiled by g++ and run thread by thread on the CPU, equal the torch twin to the last bit.
+
+`cuda_emulation` stands in for CUDA's headers. What it cannot show: whether the GPU's own compiler, memory and timing do
+the same; tests/gpu runs the same cases there.
+"""
+
+import ctypes
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.kernels.cuda import CudaRowOperations
+from tests import cuda_row_cases as cases
+
+CSRC = Path(__file__).resolve().parents[3] / "bagpipe_hpc" / "kernels" / "csrc"
+EMULATION = Path(__file__).parent / "cuda_emulation"
+FLAGS = ["-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPIC"]
+
+
+@pytest.fixture(scope="module")
+def operations(tmp_path_factory: pytest.TempPathFactory) -> CudaRowOperations:
+    if shutil.which("g++") is None:
+        pytest.skip("needs g++")
+    library = tmp_path_factory.mktemp("emulated") / "cuda.so"
+    sources = sorted(CSRC.glob("cuda_*.cu"))
+    command = ["g++", *FLAGS, "-Wno-unknown-pragmas", f"-I{EMULATION}", f"-I{CSRC}", "-o", library, *sources]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return CudaRowOperations(ctypes.CDLL(str(library)), torch.device("cpu"), lambda: 0)
+
+
+def here(tensor: Tensor) -> Tensor:
+    return tensor.clone()
+
+
+widths = pytest.mark.parametrize("width", [1, 6, 16, 48, 65, 130, 260])
+"""In units of 4 and of 16 bytes; one thread's, more than a tile's columns, more than a warp takes at once."""
+
+
+@widths
+@cases.alignments
+@pytest.mark.parametrize("rows", [0, 1, 150])
+def test_copies(operations: CudaRowOperations, rows: int, width: int, offset: int) -> None:
+    cases.check_copies(operations, here, rows, width, offset)
+
+
+@cases.optimizers
+@widths
+@cases.alignments
+@pytest.mark.parametrize("rows", [0, 1, 150])
+def test_updates(operations: CudaRowOperations, optimizer: str, rows: int, width: int, offset: int) -> None:
+    cases.check_update(operations, here, optimizer, rows, width, offset)
+
+
+@cases.optimizers
+def test_wide_rows(operations: CudaRowOperations, optimizer: str) -> None:
+    """More units than a block has threads; rows that leave room for few others in shared memory."""
+    for width in (1028, 4100):
+        cases.check_copies(operations, here, 3, width, offset=0)
+        cases.check_update(operations, here, optimizer, 3, width, offset=0)
+
+
+@widths
+@cases.alignments
+@pytest.mark.parametrize("rows", [1, 300])
+def test_sums(operations: CudaRowOperations, rows: int, width: int, offset: int) -> None:
+    cases.check_sums(operations, here, cases.segment_lengths(rows, most=700), width, offset)
+
+
+def test_sums_of_many_rows(operations: CudaRowOperations) -> None:
+    """More than the blocks that look for long segments see in one round."""
+    cases.check_sums(operations, here, cases.segment_lengths(1500, most=70), 6, offset=0)
+
+
+def test_sums_of_wide_rows(operations: CudaRowOperations) -> None:
+    cases.check_sums(operations, here, [1, 70, 0, 5], 1028, offset=0)
+
+
+def test_sums_without_look_ups_are_zero(operations: CudaRowOperations) -> None:
+    nothing = operations.sum_by_position(torch.empty(0, 4), torch.empty(0, dtype=torch.int32), 3)
+    assert torch.equal(nothing, torch.zeros(3, 4))
+
+
+def test_what_does_not_fit_is_refused(operations: CudaRowOperations) -> None:
+    table, slots, gradients = torch.zeros(9, 8), torch.arange(3, dtype=torch.int32), torch.zeros(3, 8)
+    with pytest.raises(ValueError, match=r"needs a contiguous torch\.int32 tensor there, but got torch\.int64 \[3\]"):
+        operations.gather(table, slots.long())
+    with pytest.raises(ValueError, match=r"contiguous torch\.float32 tensor there, but got torch\.float64"):
+        operations.apply_sgd(table.double(), slots, gradients, 0.1)
+    with pytest.raises(ValueError, match=r"\[3, 8\] with strides \(16, 2\) on cpu"):
+        operations.apply_sgd(table, slots, torch.zeros(3, 16)[:, ::2], 0.1)
+    with pytest.raises(ValueError, match=r"gradients: shape \[2, 8\] does not fit"):
+        operations.apply_sgd(table, slots, gradients[:2], 0.1)
+    with pytest.raises(ValueError, match=r"accumulator: shape \[9, 2\] does not fit"):
+        operations.apply_rowwise_adagrad(table, torch.zeros(9, 2), slots, gradients, 0.1, 0.1)
+    with pytest.raises(ValueError, match=r"records: shape \[3, 7\] does not fit"):
+        operations.scatter_records([table], slots, torch.zeros(3, 7))
+    with pytest.raises(ValueError, match=r"weights: shape \[1, 8193\] does not fit"):
+        operations.apply_rowwise_adagrad(
+            torch.zeros(1, 8193), torch.zeros(1, 1), slots[:1], torch.zeros(1, 8193), 0.1, 0.1
+        )
+
+
+def test_what_cuda_says_of_a_failure_is_told(operations: CudaRowOperations) -> None:
+    """Five tables: more than the kernel takes."""
+    with pytest.raises(RuntimeError, match="CUDA could not start gather_records on cpu: invalid argument"):
+        operations.gather_records([torch.zeros(2, 1)] * 5, torch.zeros(1, dtype=torch.int32))
