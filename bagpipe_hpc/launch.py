@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
+from bagpipe_hpc.allocator import keep_freed_memory
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.errors import BagpipeError, ConfigError
 from bagpipe_hpc.mpi.announcement import PreparationError, announce, await_announcement
@@ -58,6 +59,7 @@ def train(config: Config) -> int:
     Raises:
         BagpipeError: the reference cannot run. Other runs that cannot start are reported by the first rank.
     """
+    keep_freed_memory()
     if world_size() == 1:
         train_reference(config)
         return EXIT_OK

@@ -4,11 +4,5 @@
 # A Horovod reduction waits for the next cycle: 0.1 ms instead of 1 ms takes the floor of a reduction from 1.1 to 0.2 ms.
 export HOROVOD_CYCLE_TIME=${HOROVOD_CYCLE_TIME:-0.1}
 
-# glibc returns a batch's large buffers to the system and faults them in again at the next batch: keep them.
-export MALLOC_ARENA_MAX=${MALLOC_ARENA_MAX:-1}
-export MALLOC_MMAP_MAX_=${MALLOC_MMAP_MAX_:-0}
-export MALLOC_TRIM_THRESHOLD_=${MALLOC_TRIM_THRESHOLD_:-68719476736}
-export MALLOC_TOP_PAD_=${MALLOC_TOP_PAD_:-67108864}
-
 # Ranks share a node's cores; train.threads says how many a trainer uses.
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}

@@ -18,8 +18,8 @@ _POLL_S = 50e-6
 class DenseReducer:
     """Reduces each group of parameters as soon as its last gradient is there.
 
-    A group is one Horovod operation of fixed layout, and groups are not merged (`HOROVOD_DISABLE_GROUP_FUSION`), so a
-    gradient is added in the same order in every run whatever the timing.
+    A group's gradients lie in one buffer and are one Horovod operation, so a gradient is added in the same order in
+    every run whatever the timing.
 
     Args:
         groups: parameters that are reduced together; the backward pass should finish the groups one after the other.
@@ -37,28 +37,14 @@ class DenseReducer:
         timeout_s: float,
         watch: Callable[[], None],
     ) -> None:
-        self._groups = [list(group) for group in groups]
-        self._ordered = deterministic and hvd.size() > 2
         self._timeout_s = timeout_s
         self._watch = watch
-        self._missing = [len(group) for group in self._groups]
-        self._handles: list[Any] = []
-        if hvd.size() > 1:
-            for number, group in enumerate(self._groups):
-                for parameter in group:
-                    hook = partial(self._gradient_is_there, number)
-                    parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-
-    def _gradient_is_there(self, number: int, _: Tensor) -> None:
-        self._missing[number] -= 1
-        if self._missing[number] == 0:
-            gradients = [_gradient(parameter) for parameter in self._groups[number]]
-            if self._ordered:
-                flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-                handle = hvd.allgather_async(flat.unsqueeze(0), name=f"dense.{number}")
-            else:
-                handle = hvd.grouped_allreduce_async_(gradients, op=hvd.Sum, name=f"dense.{number}")
-            self._handles.append((number, handle))
+        ordered = deterministic and hvd.size() > 2
+        self._groups = [
+            _Group(parameters, f"dense.{number}", ordered=ordered)
+            for number, parameters in enumerate(groups)
+            if hvd.size() > 1
+        ]
 
     def wait(self) -> None:
         """Wait until every gradient holds its sum over all trainers.
@@ -66,13 +52,10 @@ class DenseReducer:
         Raises:
             WaitTimeoutError: another trainer did not take part in time.
         """
-        for number, handle in self._handles:
-            self._wait_for(handle)
-            result = hvd.synchronize(handle)
-            if self._ordered:
-                self._write_ordered_sum(number, result)
-        self._handles.clear()
-        self._missing = [len(group) for group in self._groups]
+        for group in self._groups:
+            if group.handle is not None:
+                self._wait_for(group.handle)
+                group.finish()
 
     def _wait_for(self, handle: Any) -> None:
         deadline = time.monotonic() + self._timeout_s
@@ -82,18 +65,47 @@ class DenseReducer:
                 raise WaitTimeoutError(f"waited {self._timeout_s:.0f} s for the dense gradients of the other trainers")
             time.sleep(_POLL_S)
 
-    def _write_ordered_sum(self, number: int, gathered: Tensor) -> None:
-        total = gathered[0].clone()
-        for part in gathered[1:]:
-            total += part
-        sizes = [parameter.numel() for parameter in self._groups[number]]
-        for parameter, part in zip(self._groups[number], torch.split(total, sizes), strict=True):
-            _gradient(parameter).copy_(part.view_as(parameter))
 
+class _Group:
+    """Parameters whose gradients are one contiguous buffer when the backward pass has reached them all.
 
-def _gradient(parameter: nn.Parameter) -> Tensor:
-    assert parameter.grad is not None, "a hook runs after its gradient is there"
-    return parameter.grad
+    Each gradient is copied there as it comes, which is the copy that Horovod would make of several tensors, and the
+    parameter's `.grad` is then a view of the buffer: the sum needs no copy back. To Horovod the buffer is a group of
+    one tensor: it may merge operations on single tensors, but not on groups (`HOROVOD_DISABLE_GROUP_FUSION`).
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], name: str, *, ordered: bool) -> None:
+        self.handle: Any = None
+        self._name = name
+        self._ordered = ordered
+        self._missing = self._size = len(parameters)
+        first = parameters[0]
+        sizes = [parameter.numel() for parameter in parameters]
+        self._buffer = torch.empty(sum(sizes), dtype=first.dtype, device=first.device)
+        for parameter, part in zip(parameters, torch.split(self._buffer, sizes), strict=True):
+            hook = partial(self._gradient_is_there, part.view_as(parameter))
+            parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+    def _gradient_is_there(self, place: Tensor, parameter: Tensor) -> None:
+        assert parameter.grad is not None, "a hook runs after its gradient is there"
+        place.copy_(parameter.grad)
+        parameter.grad = place
+        self._missing -= 1
+        if self._missing == 0:
+            self._missing = self._size
+            if self._ordered:
+                self.handle = hvd.allgather_async(self._buffer.unsqueeze(0), name=self._name)
+            else:
+                self.handle = hvd.grouped_allreduce_async_([self._buffer], op=hvd.Sum, name=self._name)
+
+    def finish(self) -> None:
+        """Take the result of the operation, which must be complete, into the gradients."""
+        result = hvd.synchronize(self.handle)
+        self.handle = None
+        if self._ordered:
+            self._buffer.copy_(result[0])
+            for part in result[1:]:
+                self._buffer += part
 
 
 def reduces_on_gpu() -> bool:
@@ -103,7 +115,7 @@ def reduces_on_gpu() -> bool:
 
 def start_horovod(comm: Any) -> None:
     """Start Horovod on the trainers' communicator (an mpi4py one). Collective over: `comm`."""
-    os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # see DenseReducer; read when Horovod starts
+    os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # see _Group; read when Horovod starts
     hvd.init(comm=comm)
 
 
