@@ -124,6 +124,13 @@ def _keys(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _simulate(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.simulate import simulate
+
+    simulate(arguments).finish(arguments.save)
+    return 0
+
+
 def _bench(arguments: argparse.Namespace) -> int:
     from bagpipe_hpc.bench.command import run_benchmarks
 
@@ -216,10 +223,36 @@ def _add_run_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "--tolerance", type=tolerance, default=0.0, metavar="X", help="largest difference allowed (default: 0)"
     )
 
+    _add_simulate(commands)
     add_benchmarks(_add(commands, "bench", _bench, "measure the parts and the whole on this machine"))
 
     keys = _add(commands, "keys", _keys, "print every setting with its meaning and default")
     keys.add_argument("--markdown", action="store_true", help="print docs/configuration.md instead of TOML")
+
+
+def _add_simulate(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    simulate = _add(commands, "simulate", _simulate, "predict the steps of a run on a cluster that is not at hand")
+    simulate.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+    simulate.add_argument("overrides", nargs="*", metavar="section.field=value", help="replace single settings")
+    simulate.add_argument(
+        "--rows", type=positive, metavar="N", help="draw ids of tables with N rows in all (default: those of data.path)"
+    )
+    simulate.add_argument(
+        "--zipf", type=positive_number, default=1.05, metavar="A", help="skew of the drawn ids (1.05)"
+    )
+    compute = simulate.add_mutually_exclusive_group(required=True)
+    compute.add_argument("--calibrate", type=Path, metavar="RUN", help="take the time of a sample from RUN's output")
+    compute.add_argument("--compute-us-per-sample", type=positive_number, metavar="US", help="time of a sample")
+    simulate.add_argument("--trainers", type=positive, nargs="+", default=[1, 2, 4, 8, 16], metavar="T")
+    simulate.add_argument("--lookahead", type=positive, nargs="+", metavar="L", help="(default: 1 and the setting)")
+    simulate.add_argument("--trainers-per-host", type=positive, default=1, metavar="N", help="(default: 1)")
+    simulate.add_argument(
+        "--server-hosts", type=count, default=2, metavar="N", help="hosts of servers; 0: all on one host (default: 2)"
+    )
+    simulate.add_argument("--gbit-per-s", type=positive_number, default=10.0, metavar="X", help="each link (10)")
+    simulate.add_argument("--latency-us", type=positive_number, default=50.0, metavar="US", help="one way (50)")
+    simulate.add_argument("--batches", type=positive, default=100, metavar="N", help="that count (default: 100)")
+    simulate.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
 
 
 def _add(

@@ -1,0 +1,76 @@
+"""What a plan asks of trainers, servers and links, in numbers: all that a prediction needs of it."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from math import ceil, log2
+
+from bagpipe_hpc.batch_plan import BatchPlan, PlanRecord
+
+
+@dataclass(frozen=True)
+class BatchLoad:
+    """One plan's work. Trainers are alike, so what one of them does is that of the one with the most.
+
+    Attributes:
+        samples: of the global batch; 0 for the closing plan.
+        prefetch_after: group that must be retired before the batch is fetched.
+        retire_group: group whose write-backs start after the batch; 0 for none.
+        unique_rows: of the global batch.
+        absent_rows: unique rows that were in no cache.
+        fetched: rows that a trainer gets.
+        fetched_by_all: rows that all trainers get, each counted.
+        written: rows that a trainer puts.
+        written_by_all: rows that all trainers put.
+        reduced_now: rows whose gradients are summed before the next batch starts.
+        reduced_later: rows whose gradients are summed behind the next batch.
+        plan_bytes: what the oracle sends.
+    """
+
+    samples: int
+    prefetch_after: int
+    retire_group: int
+    unique_rows: int
+    absent_rows: int
+    fetched: int
+    fetched_by_all: int
+    written: int
+    written_by_all: int
+    reduced_now: int
+    reduced_later: int
+    plan_bytes: int
+
+    @classmethod
+    def of_plan(cls, plan: BatchPlan) -> "BatchLoad":
+        """Count a plan."""
+        shared, trainers = plan.shared, plan.trainers
+        fetched = [shared.fetch_rows.size + part.fetch_rows.size for part in trainers]
+        written = [part.write_back_rows.size for part in trainers]
+        return cls(
+            samples=shared.samples,
+            prefetch_after=shared.prefetch_after,
+            retire_group=shared.retire_group,
+            unique_rows=shared.unique_rows,
+            absent_rows=shared.fetched_rows,
+            fetched=max(fetched),
+            fetched_by_all=sum(fetched),
+            written=max(written),
+            written_by_all=sum(written),
+            reduced_now=shared.now_slots.size,
+            reduced_later=shared.later_slots.size,
+            plan_bytes=broadcast_copies(len(trainers)) * _bytes(shared) + sum(map(_bytes, trainers)),
+        )
+
+
+def loads_of(plans: Iterable[BatchPlan]) -> Iterator[BatchLoad]:
+    """The loads of a segment's plans."""
+    return map(BatchLoad.of_plan, plans)
+
+
+def broadcast_copies(receivers: int) -> int:
+    """Copies that the root of a broadcast sends itself, along a binomial tree."""
+    return ceil(log2(receivers + 1))
+
+
+def _bytes(part: PlanRecord) -> int:
+    """About the size of the encoded part: without its header of a few numbers."""
+    return sum(int(getattr(part, name).nbytes) for name in part.ARRAYS)

@@ -1,0 +1,33 @@
+"""What a prediction takes from the settings and from the records of a measured run."""
+
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+from bagpipe_hpc.config import ModelConfig
+
+
+def dense_weights(model: ModelConfig, dense_features: int, sparse_features: int) -> int:
+    """Number of weights of the dense model (`models/dlrm.py`)."""
+    interactions = sparse_features * (sparse_features + 1) // 2
+    bottom = [dense_features, *model.bottom_mlp, model.embedding_dim]
+    top = [model.embedding_dim + interactions, *model.top_mlp, 1]
+    return sum((inputs + 1) * outputs for widths in (bottom, top) for inputs, outputs in pairwise(widths))
+
+
+def compute_s_per_sample(events: Sequence[dict[str, Any]], batch_size: int) -> float:
+    """A trainer's time for a sample of its slice, from the lines of a run's `metrics.jsonl`.
+
+    The first record is left out where there are others: its steps warm up. The median over the records keeps a moment
+    of other load out.
+
+    Raises:
+        ValueError: the run has recorded no step.
+    """
+    records = [event["trainers"] for event in events if event["event"] == "progress"]
+    if not records:
+        raise ValueError("the run has recorded no training step")
+    of_records = [statistics.fmean(trainer["compute_ms"] for trainer in trainers) for trainers in records]
+    slice_samples = batch_size / len(records[0])
+    return statistics.median(of_records[1:] or of_records) * 1e-3 / slice_samples

@@ -1,0 +1,184 @@
+"""One trainer's compute thread and mover, the oracle, and the links between them, carrying out plans in simulated time.
+
+The rules are those of `roles/trainer.py`, `roles/train_step.py`, `roles/mover.py` and `mpi/plan_channel.py`. All
+trainers do the same at the same time, so one stands for all; what they do together ends when this one's share does.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.row_record import RowRecord
+from bagpipe_hpc.simulation.batch_load import BatchLoad
+from bagpipe_hpc.simulation.cluster import (
+    MEMORY,
+    ORACLE_OUT,
+    SERVERS_IN,
+    SERVERS_OUT,
+    TRAINER_IN,
+    TRAINER_OUT,
+    Cluster,
+)
+from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
+
+
+@dataclass
+class StepTimes:
+    """Times of a step, in seconds.
+
+    Attributes:
+        start_s: when the last step ended.
+        end_s: when this one did.
+        wait_rows_s: until the rows of the batch were there.
+        wait_reductions_s: for sums of gradients.
+    """
+
+    start_s: float = 0.0
+    end_s: float = 0.0
+    wait_rows_s: float = 0.0
+    wait_reductions_s: float = 0.0
+
+
+class Pipeline:
+    """A segment's plans on a cluster.
+
+    Args:
+        loads: of each plan, the closing one last.
+        window: look-ahead and group that they were planned with.
+        cluster: who computes and sends how fast.
+        record: what travels with a row.
+        dense_weights: number of weights of the dense model.
+    """
+
+    def __init__(
+        self, loads: Sequence[BatchLoad], window: Window, cluster: Cluster, record: RowRecord, dense_weights: int
+    ) -> None:
+        self._loads = loads
+        self._batches = len(loads) - 1
+        self._window = window
+        self._cluster = cluster
+        self._record = record
+        self._dense_bytes = 4 * dense_weights
+        self._simulation = Simulation(cluster.capacities())
+        self._planned = [Event() for _ in loads]
+        self._ready = [Event() for _ in loads]
+        self._done = [Event() for _ in loads]
+        self._to_retire: deque[BatchLoad] = deque()
+        self._retired = 0
+        self._in_barrier = False
+        self._taken = 0
+        self._fetched = 0
+        self._news = Event()  # for the mover: something that it may have waited for has happened
+        self.steps = [StepTimes() for _ in range(self._batches)]
+
+    def run(self) -> list[StepTimes]:
+        """The times of each training step."""
+        for process in (self._oracle(), self._compute(), self._mover()):
+            self._simulation.start(process)
+        self._simulation.run()
+        return self.steps
+
+    def _oracle(self) -> Process:
+        ahead = self._window.lookahead + 2 * self._window.group + 1
+        for number, load in enumerate(self._loads):
+            yield Sleep(load.samples * self._cluster.plan_s_per_sample)
+            if number >= ahead:
+                yield self._done[number - ahead]
+            yield Transfer(load.plan_bytes, (ORACLE_OUT,))
+            self._tell(self._planned[number])
+
+    def _compute(self) -> Process:
+        later = _happened()
+        for number, (load, times) in enumerate(zip(self._loads[:-1], self.steps, strict=True)):
+            times.start_s = self._simulation.now_s
+            yield self._ready[number]
+            self._taken += 1
+            times.wait_rows_s = self._simulation.now_s - times.start_s
+            compute_s = self._cluster.compute_s_per_sample * self._cluster.slice_samples(load.samples)
+            yield Sleep(compute_s / 2)
+            dense = self._sum(self._dense_bytes)  # the gradients of the top layers are there
+            yield Sleep(compute_s / 2)
+            waits_since_s = self._simulation.now_s
+            now = self._sum(load.reduced_now * 4 * self._record.embedding_dim)
+            yield from (now, later, dense)
+            later = self._sum(load.reduced_later * 4 * self._record.embedding_dim)
+            times.end_s = self._simulation.now_s
+            times.wait_reductions_s = times.end_s - waits_since_s
+            self._finish_step(number, load)
+        yield later
+        self._finish_step(self._batches, self._loads[-1])
+
+    def _finish_step(self, number: int, load: BatchLoad) -> None:
+        if load.retire_group:
+            self._to_retire.append(load)
+        self._tell(self._done[number])
+
+    def _sum(self, summed_bytes: float) -> Event:
+        """Start a sum over the trainers; the event happens when it is done."""
+        if self._cluster.trainers == 1 or summed_bytes == 0:
+            return _happened()
+        done = Event()
+        self._simulation.start(self._summing(summed_bytes, done))
+        return done
+
+    def _summing(self, summed_bytes: float, done: Event) -> Process:
+        """Each trainer sends shares of the parts and gets shares of the sum: 2 (T - 1) / T of the bytes each way."""
+        trainers = self._cluster.trainers
+        links = (TRAINER_IN, TRAINER_OUT) if self._cluster.reduces_over_links else (MEMORY,)
+        yield Sleep(self._cluster.collective_latency_s)
+        yield Transfer(2 * (trainers - 1) / trainers * summed_bytes, links)
+        self._simulation.happen(done)
+
+    def _mover(self) -> Process:
+        while True:
+            if self._to_retire and not self._in_barrier:
+                load = self._to_retire.popleft()
+                if load.written:
+                    yield Sleep(self._cluster.row_latency_s)
+                    yield self._row_transfer(load.written, (TRAINER_OUT, SERVERS_IN))
+                self._in_barrier = True
+                self._simulation.start(self._barrier(load.retire_group))
+            elif chosen := self._admissible():
+                fetched = sum(self._loads[number].fetched for number in chosen)
+                if fetched:
+                    yield Sleep(self._cluster.row_latency_s)
+                    yield self._row_transfer(fetched, (SERVERS_OUT, TRAINER_IN))
+                self._fetched += len(chosen)
+                for number in chosen:
+                    self._tell(self._ready[number])
+            else:
+                self._news = Event()
+                yield self._news
+
+    def _row_transfer(self, rows: int, links: tuple[str, ...]) -> Transfer:
+        return Transfer(rows * self._record.bytes, (MEMORY,) if self._cluster.is_one_host else links)
+
+    def _barrier(self, group: int) -> Process:
+        yield Sleep(self._cluster.collective_latency_s)
+        self._retired = group
+        self._in_barrier = False
+        self._wake_mover()
+
+    def _admissible(self) -> list[int]:
+        """Batches that are fetched in one call: as many as wait to be computed, one at least, C at most."""
+        most = min(max(1, self._fetched - self._taken), self._window.group)
+        chosen: list[int] = []
+        for number in range(self._fetched, min(self._fetched + most, self._batches)):
+            if not self._planned[number].has_happened or self._loads[number].prefetch_after > self._retired:
+                break
+            chosen.append(number)
+        return chosen
+
+    def _tell(self, event: Event) -> None:
+        self._simulation.happen(event)
+        self._wake_mover()
+
+    def _wake_mover(self) -> None:
+        self._simulation.happen(self._news)
+
+
+def _happened() -> Event:
+    event = Event()
+    event.has_happened = True
+    return event

@@ -1,0 +1,107 @@
+"""What a simulated segment amounts to: means over its steady state, and the bounds that links set."""
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.row_record import RowRecord
+from bagpipe_hpc.simulation.batch_load import BatchLoad
+from bagpipe_hpc.simulation.cluster import Cluster
+from bagpipe_hpc.simulation.pipeline import Pipeline
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Means over the steps that are a window away from the start and the end of the segment.
+
+    Attributes:
+        samples_per_s: of the global batch.
+        step_s: from one step to the next.
+        compute_s: what is left of it without the two waits.
+        wait_rows_s: until the rows of a batch are there.
+        wait_reductions_s: for sums of gradients.
+        unique_rows: of a batch.
+        hit_rate: share of them that were resident.
+        rows_fetched: got from the servers, by all trainers.
+        rows_written_back: put to the servers, by all trainers.
+        rows_reduced: whose gradients are summed over the trainers.
+        plan_bytes: sent by the oracle.
+        busiest_link_s: time that a step's bytes need on the host link that has most to carry, in its busier direction.
+    """
+
+    samples_per_s: float
+    step_s: float
+    compute_s: float
+    wait_rows_s: float
+    wait_reductions_s: float
+    unique_rows: float
+    hit_rate: float
+    rows_fetched: float
+    rows_written_back: float
+    rows_reduced: float
+    plan_bytes: float
+    busiest_link_s: float
+
+
+def steady(batches: int, lookahead: int) -> range:
+    """Steps that count: the cache is full, and rows are still fetched for batches to come."""
+    return range(lookahead, batches - lookahead + 1)
+
+
+def predict(
+    loads: Sequence[BatchLoad], window: Window, cluster: Cluster, record: RowRecord, dense_weights: int
+) -> Prediction:
+    """Simulate a segment; arguments as for `Pipeline`, with more than twice as many batches as the window is long."""
+    counted = steady(len(loads) - 1, window.lookahead)
+    if not counted:
+        raise ValueError(f"{len(loads) - 1} batches have no steady state with a window of {window.lookahead}")
+    times = Pipeline(loads, window, cluster, record, dense_weights).run()
+    step_s = (times[counted[-1]].end_s - times[counted[0]].start_s) / len(counted)
+    wait_rows_s = _mean(times, counted, lambda step: step.wait_rows_s)
+    wait_reductions_s = _mean(times, counted, lambda step: step.wait_reductions_s)
+
+    def mean(count: Callable[[BatchLoad], int]) -> float:
+        return _mean(loads, counted, count)
+
+    unique = mean(lambda load: load.unique_rows)
+    reduced = mean(lambda load: load.reduced_now + load.reduced_later) if cluster.trainers > 1 else 0.0
+    fetched, written = mean(lambda load: load.fetched_by_all), mean(lambda load: load.written_by_all)
+    plan_bytes = mean(lambda load: load.plan_bytes)
+    return Prediction(
+        samples_per_s=mean(lambda load: load.samples) / step_s,
+        step_s=step_s,
+        compute_s=step_s - wait_rows_s - wait_reductions_s,
+        wait_rows_s=wait_rows_s,
+        wait_reductions_s=wait_reductions_s,
+        unique_rows=unique,
+        hit_rate=1.0 - mean(lambda load: load.absent_rows) / unique,
+        rows_fetched=fetched,
+        rows_written_back=written,
+        rows_reduced=reduced,
+        plan_bytes=plan_bytes,
+        busiest_link_s=_busiest_link_s(cluster, record, fetched, written, reduced, plan_bytes, dense_weights),
+    )
+
+
+def _mean(items: Sequence, counted: range, value: Callable) -> float:  # type: ignore[type-arg]
+    return statistics.fmean(value(items[number]) for number in counted)
+
+
+def _busiest_link_s(
+    cluster: Cluster,
+    record: RowRecord,
+    fetched: float,
+    written: float,
+    reduced: float,
+    plan_bytes: float,
+    dense_weights: int,
+) -> float:
+    if cluster.is_one_host:
+        return 0.0
+    rows = max(fetched, written) * record.bytes
+    summed = 4 * (reduced * record.embedding_dim + dense_weights) if cluster.reduces_over_links else 0.0
+    host_trainers = min(cluster.trainers, cluster.trainers_per_host)
+    sums = host_trainers * 2 * (cluster.trainers - 1) / cluster.trainers * summed
+    at_trainers = rows * host_trainers / cluster.trainers + sums
+    return max(rows / cluster.server_hosts, at_trainers, plan_bytes) / cluster.bytes_per_s

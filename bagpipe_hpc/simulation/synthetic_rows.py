@@ -1,0 +1,54 @@
+"""Look-ups over tables of any size, by popularity: nothing of the tables is held in memory.
+
+Legend: `n` samples of a batch, `F` tables.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.row_partition import table_offsets
+
+
+def draw_batches(
+    table_rows: tuple[int, ...], batches: int, samples: int, zipf: float, seed: int
+) -> Iterator[NDArray[np.int64]]:
+    """Global rows of each batch, int64 `[n, F]`.
+
+    The popularity of an id falls as `(id + 1) ** -zipf`: the inverse of the continuous distribution's cumulative
+    function, rounded down.
+
+    Args:
+        table_rows: ids of each table.
+        batches: how many to draw.
+        samples: n.
+        zipf: exponent, 0 or more; 0 is uniform.
+        seed: same seed, same batches.
+    """
+    rng = np.random.default_rng(seed)
+    sizes = np.asarray(table_rows, dtype=np.float64)
+    first_rows = table_offsets(table_rows)[:-1]
+    power = 1.0 - zipf
+    for _ in range(batches):
+        uniform = rng.random((samples, sizes.size))
+        if zipf == 1.0:
+            ranks = (sizes + 1.0) ** uniform
+        else:
+            ranks = (1.0 + uniform * ((sizes + 1.0) ** power - 1.0)) ** (1.0 / power)
+        yield np.minimum(ranks, sizes).astype(np.int64) - 1 + first_rows
+
+
+def scaled_tables(table_rows: tuple[int, ...], total_rows: int, largest_unscaled: int = 1000) -> tuple[int, ...]:
+    """Tables of the same proportions with `total_rows` in all; small ones, such as of weekdays, keep their size.
+
+    Args:
+        table_rows: the tables' sizes.
+        total_rows: rows of all tables together, more than those of the small ones.
+        largest_unscaled: rows of a small table at most.
+    """
+    small = sum(rows for rows in table_rows if rows <= largest_unscaled)
+    factor = (total_rows - small) / (sum(table_rows) - small)
+    scaled = [rows if rows <= largest_unscaled else max(1, round(rows * factor)) for rows in table_rows]
+    scaled[scaled.index(max(scaled))] += total_rows - sum(scaled)
+    return tuple(scaled)

@@ -1,0 +1,45 @@
+"""Plans become numbers: what the busiest trainer does, and what all do together."""
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.planning.lookahead import LookaheadPlanner
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.simulation.batch_load import broadcast_copies, loads_of
+
+BATCHES = [np.asarray(rows)[:, None] for rows in ([0, 1, 2, 3], [0, 1, 4, 5], [0, 6, 7, 7])]
+"""Four samples of one feature each. Of two trainers, the first has the first two samples of a batch."""
+
+
+def test_the_numbers_of_a_small_segment() -> None:
+    """Window 2: of batch 0, rows 2 and 3 are private to the second trainer, 0 and 1 are used again."""
+    planner = LookaheadPlanner(10, 2, Window(2, 1))
+    first, second, third, closing = loads_of(plan_segment(planner, BATCHES))
+    assert (first.samples, first.unique_rows, first.absent_rows) == (4, 4, 4)
+    assert (first.fetched, first.fetched_by_all) == (4, 6)  # both get 0 and 1, the second trainer 2 and 3 as well
+    assert (first.reduced_now, first.reduced_later) == (2, 0)
+    assert (first.written, first.prefetch_after, first.retire_group) == (0, 0, 0)
+    # 1 is dead after batch 1, private to the first trainer; 4 and 5 are the second one's.
+    assert (second.unique_rows, second.absent_rows, second.fetched, second.fetched_by_all) == (4, 2, 2, 2)
+    assert (second.reduced_now, second.retire_group) == (1, 1)
+    assert (second.written, second.written_by_all) == (2, 2)  # rows 2 and 3 leave with group 1
+    assert (third.unique_rows, third.absent_rows, third.prefetch_after) == (3, 2, 1)
+    assert (third.written, third.written_by_all) == (2, 3)  # row 1 by the first trainer, 4 and 5 by the second
+    assert (closing.samples, closing.unique_rows, closing.written_by_all) == (0, 0, 3)
+
+
+def test_plan_bytes_are_those_of_the_arrays() -> None:
+    """Batch 1 of the segment above: the shared part goes to two trainers in two copies."""
+    planner = LookaheadPlanner(10, 2, Window(2, 1))
+    plan = list(plan_segment(planner, BATCHES))[1]
+    (load,) = loads_of([plan])
+    shared = 4 * 1  # a slot to reduce
+    first = 4 * (2 + 1)  # positions of two look-ups, a private slot
+    second = 4 * (2 + 2) + 12 * 2 + 12 * 2  # the same of two rows, two fetches and two write-backs with slots
+    assert load.plan_bytes == 2 * shared + first + second
+
+
+@pytest.mark.parametrize(("receivers", "copies"), [(1, 1), (2, 2), (3, 2), (4, 3), (7, 3), (256, 9)])
+def test_a_broadcast_tree_starts_at_the_oracle(receivers: int, copies: int) -> None:
+    assert broadcast_copies(receivers) == copies

@@ -1,0 +1,137 @@
+"""The pipeline's times, worked out by hand for batches that are all alike."""
+
+from dataclasses import replace
+
+import pytest
+
+from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.row_record import RowRecord
+from bagpipe_hpc.simulation.batch_load import BatchLoad
+from bagpipe_hpc.simulation.cluster import Cluster
+from bagpipe_hpc.simulation.pipeline import Pipeline, StepTimes
+
+RECORD = RowRecord(embedding_dim=24, state_widths=(1,), has_version=False)
+"""100 bytes, 96 of them weights."""
+MS = 1e-3
+CLUSTER = Cluster(
+    trainers=1, compute_s_per_sample=1 * MS, bytes_per_s=1e6, latency_s=0.5 * MS, plan_s_per_sample=0.0, call_s=1 * MS
+)
+"""1,000 bytes a millisecond; 2 ms until the first byte of a fetch or a write-back."""
+BATCH = BatchLoad(
+    samples=10,
+    prefetch_after=0,
+    retire_group=0,
+    unique_rows=100,
+    absent_rows=40,
+    fetched=40,  # 4 ms
+    fetched_by_all=40,
+    written=30,  # 3 ms
+    written_by_all=30,
+    reduced_now=0,
+    reduced_later=0,
+    plan_bytes=0,
+)
+
+
+def times(batch: BatchLoad, window: Window, cluster: Cluster, batches: int = 40, dense_weights: int = 0) -> StepTimes:
+    """A step in the middle of a segment of equal batches, relative to its start, in milliseconds."""
+    numbers = range(batches)
+    loads = [
+        replace(
+            batch,
+            prefetch_after=window.group_before_prefetch(number),
+            retire_group=window.group_started_by(number),
+            written=batch.written * window.group,
+        )
+        for number in numbers
+    ]
+    last = window.group_that_retires(batches - 1)
+    loads.append(replace(batch, samples=0, fetched=0, retire_group=last, written=1))
+    steps = Pipeline(loads, window, cluster, RECORD, dense_weights).run()
+    assert steps[-1].end_s > 0, "all batches are carried out"
+    middle = batches // 2 - batches // 2 % window.group  # averaged over a group, since its write-backs come at once
+    group = steps[middle : middle + window.group]
+    count = window.group * MS
+    return StepTimes(
+        start_s=0.0,
+        end_s=pytest.approx((group[-1].end_s - group[0].start_s) / count),
+        wait_rows_s=pytest.approx(sum(step.wait_rows_s for step in group) / count, abs=1e-6),
+        wait_reductions_s=pytest.approx(sum(step.wait_reductions_s for step in group) / count, abs=1e-6),
+    )
+
+
+def test_without_lookahead_everything_comes_one_after_the_other() -> None:
+    """Write-back 2 + 3 ms, fetch 2 + 4 ms, compute 10 ms."""
+    assert times(BATCH, Window(1, 1), CLUSTER) == StepTimes(0.0, 21.0, 11.0, 0.0)
+
+
+def test_lookahead_hides_rows_behind_compute() -> None:
+    """Fetches of 2 + 3 ms and write-backs of 2 + 1 ms fit into 10 ms of compute."""
+    little = replace(BATCH, fetched=30, written=10)
+    for window in (Window(3, 1), Window(4, 1), Window(12, 3)):
+        assert times(little, window, CLUSTER) == StepTimes(0.0, 10.0, 0.0, 0.0)
+
+
+def test_what_compute_cannot_hide_is_waited_for() -> None:
+    """Fetches of 2 + 12 ms and write-backs of 2 + 3 ms keep the mover busy for 19 ms a step."""
+    much = replace(BATCH, fetched=120)
+    assert times(much, Window(4, 1), CLUSTER) == StepTimes(0.0, 19.0, 9.0, 0.0)
+
+
+def test_a_group_shares_the_latency_of_its_write_back() -> None:
+    """Of 3 batches: three fetches of 2 + 12 ms, as nothing ever waits to be computed, a write-back of 2 + 9 ms."""
+    much = replace(BATCH, fetched=120)
+    assert times(much, Window(12, 3), CLUSTER, batches=90) == StepTimes(0.0, 53 / 3, 23 / 3, 0.0)
+
+
+def test_rows_of_one_host_come_from_its_memory() -> None:
+    """No latency but that of the call: 1 ms each way, and no bytes that count."""
+    one_host = replace(CLUSTER, server_hosts=0, memory_bytes_per_s=1e15)
+    assert times(BATCH, Window(1, 1), one_host) == StepTimes(0.0, 12.0, 2.0, 0.0)
+
+
+def test_trainers_of_a_host_share_its_link() -> None:
+    """Two trainers compute 5 ms each; each gets half of the link: fetch 2 + 8 ms, write-back 2 + 6 ms, barrier 1 ms."""
+    two = replace(CLUSTER, trainers=2, trainers_per_host=2)
+    assert times(BATCH, Window(1, 1), two) == StepTimes(0.0, 24.0, 19.0, 0.0)
+
+
+def test_spread_trainers_share_the_servers_link() -> None:
+    """As above; the barrier crosses links, 0.5 ms more. With servers on two hosts nothing is shared."""
+    spread = replace(CLUSTER, trainers=2)
+    assert times(BATCH, Window(1, 1), spread) == StepTimes(0.0, 24.5, 19.5, 0.0)
+    wide = replace(spread, server_hosts=2)
+    assert times(BATCH, Window(1, 1), wide) == StepTimes(0.0, 17.5, 12.5, 0.0)
+
+
+def test_now_is_waited_for_and_later_is_hidden() -> None:
+    """Two spread trainers send 2 (2 - 1) / 2 of the sums each way: now 1.5 + 4.8 ms, after 5 ms of compute."""
+    batch = replace(BATCH, fetched=0, written=0, reduced_now=50, reduced_later=20)
+    spread = replace(CLUSTER, trainers=2)
+    assert times(batch, Window(4, 1), spread) == StepTimes(0.0, 11.3, 0.0, 6.3)
+
+
+def test_later_that_takes_too_long_is_waited_for() -> None:
+    """later takes 1.5 + 19.2 ms from the end of a step; the next ends with it."""
+    batch = replace(BATCH, fetched=0, written=0, reduced_later=200)
+    assert times(batch, Window(4, 1), replace(CLUSTER, trainers=2)) == StepTimes(0.0, 20.7, 0.0, 15.7)
+
+
+def test_dense_sums_start_in_the_middle_of_compute() -> None:
+    """1,000 weights: 1.5 + 4 ms from the middle of 5 ms of compute."""
+    batch = replace(BATCH, fetched=0, written=0)
+    spread = replace(CLUSTER, trainers=2)
+    assert times(batch, Window(4, 1), spread, dense_weights=1000) == StepTimes(0.0, 8.0, 0.0, 3.0)
+
+
+def test_a_slow_oracle_holds_all_up() -> None:
+    """10 samples take 20 ms to plan, 5,000 bytes 5 ms to send."""
+    slow = replace(CLUSTER, plan_s_per_sample=2 * MS)
+    assert times(replace(BATCH, plan_bytes=5000), Window(4, 1), slow) == StepTimes(0.0, 25.0, 15.0, 0.0)
+
+
+def test_four_trainers_take_two_rounds() -> None:
+    """now: 1 + 2 x 0.5 ms, then 3 / 4 x 2 x 4.8 ms; slices of 10 samples are 3 at most."""
+    batch = replace(BATCH, fetched=0, written=0, reduced_now=50)
+    four = replace(CLUSTER, trainers=4, server_hosts=4)
+    assert times(batch, Window(4, 1), four) == StepTimes(0.0, 12.2, 0.0, 9.2)

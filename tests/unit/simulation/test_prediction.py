@@ -1,0 +1,138 @@
+"""Means of the steady state and the bound of the links, by hand; synthetic look-ups; calibration."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.config import ModelConfig
+from bagpipe_hpc.models.dlrm import DLRM
+from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.simulation.batch_load import BatchLoad
+from bagpipe_hpc.simulation.calibration import compute_s_per_sample, dense_weights
+from bagpipe_hpc.simulation.cluster import Cluster
+from bagpipe_hpc.simulation.prediction import Prediction, predict, steady
+from bagpipe_hpc.simulation.synthetic_rows import draw_batches, scaled_tables
+from tests.unit.simulation.test_pipeline import BATCH, CLUSTER, RECORD
+
+
+def segment(batch: BatchLoad, window: Window, batches: int) -> list[BatchLoad]:
+    numbers = range(batches)
+    loads = [
+        replace(
+            batch,
+            prefetch_after=window.group_before_prefetch(number),
+            retire_group=window.group_started_by(number),
+        )
+        for number in numbers
+    ]
+    return [*loads, replace(batch, samples=0, retire_group=window.group_that_retires(batches - 1))]
+
+
+def test_only_steady_steps_count() -> None:
+    assert list(steady(10, 1)) == list(range(1, 10))
+    assert list(steady(10, 4)) == [4, 5, 6]
+    assert not steady(10, 6)
+
+
+def test_means_of_a_segment() -> None:
+    window = Window(1, 1)
+    loads = segment(BATCH, window, 10)
+    loads[0] = replace(loads[0], unique_rows=10**6, fetched_by_all=10**6)  # before the steady state
+    assert predict(loads, window, CLUSTER, RECORD, dense_weights=1000) == Prediction(
+        samples_per_s=pytest.approx(10 / 0.021),
+        step_s=pytest.approx(0.021),  # see test_without_lookahead_everything_comes_one_after_the_other
+        compute_s=pytest.approx(0.010),
+        wait_rows_s=pytest.approx(0.011),
+        wait_reductions_s=0.0,
+        unique_rows=100.0,
+        hit_rate=0.6,
+        rows_fetched=40.0,
+        rows_written_back=30.0,
+        rows_reduced=0.0,
+        plan_bytes=0.0,
+        busiest_link_s=pytest.approx(0.004),
+    )
+
+
+@pytest.mark.parametrize(
+    ("cluster", "link_ms"),
+    [
+        (replace(CLUSTER, trainers=4, trainers_per_host=4), 16.0),  # 160 rows of 100 bytes on one link
+        (replace(CLUSTER, trainers=4, trainers_per_host=4, server_hosts=2), 16.0),
+        (replace(CLUSTER, trainers=4, trainers_per_host=2, server_hosts=1), 8.0 + 2 * 1.5 * 9.6),  # 50 rows' weights
+        (replace(CLUSTER, trainers=4, server_hosts=1), 4.0 + 1.5 * 9.6),
+        (replace(CLUSTER, trainers=4, server_hosts=0), 0.0),
+    ],
+)
+def test_the_busiest_link(cluster: Cluster, link_ms: float) -> None:
+    batch = replace(BATCH, fetched_by_all=160, reduced_now=60, reduced_later=40)
+    loads = segment(batch, Window(1, 1), 4)
+    prediction = predict(loads, Window(1, 1), cluster, RECORD, dense_weights=0)
+    assert prediction.busiest_link_s * 1e3 == pytest.approx(link_ms)
+
+
+def test_the_oracles_link_may_be_the_busiest() -> None:
+    loads = segment(replace(BATCH, plan_bytes=50_000), Window(1, 1), 4)
+    prediction = predict(loads, Window(1, 1), CLUSTER, RECORD, dense_weights=0)
+    assert prediction.busiest_link_s == pytest.approx(0.050)
+
+
+def test_too_short_a_segment_is_refused() -> None:
+    with pytest.raises(ValueError, match="7 batches have no steady state with a window of 4"):
+        predict(segment(BATCH, Window(4, 1), 7), Window(4, 1), CLUSTER, RECORD, dense_weights=0)
+
+
+def test_drawn_rows_lie_in_their_tables_and_popular_ones_lead() -> None:
+    (batch,) = draw_batches((10, 1_000_000_000), 1, 20_000, 1.05, seed=1)
+    assert batch.shape == (20_000, 2)
+    assert batch[:, 0].min() == 0
+    assert batch[:, 0].max() == 9
+    assert batch[:, 1].min() == 10
+    assert 10**8 < batch[:, 1].max() < 10 + 10**9
+    shares = [float((batch[:, 1] - 10 < ids).mean()) for ids in (10, 10**4)]
+    # The continuous law's share of the first k of n ids: (1 - (k + 1) ** -.05) / (1 - (n + 1) ** -.05)
+    assert shares == pytest.approx([0.175, 0.572], abs=0.02)
+
+
+@pytest.mark.parametrize("zipf", [0.0, 0.5, 1.0, 1.05])
+def test_exponents(zipf: float) -> None:
+    (batch,) = draw_batches((1000,), 1, 100_000, zipf, seed=2)
+    counts = np.bincount(batch[:, 0], minlength=1000)
+    assert counts[:100].sum() / counts.sum() == pytest.approx(
+        {0.0: 0.1, 0.5: 0.3, 1.0: 0.67, 1.05: 0.71}[zipf], abs=0.02
+    )
+
+
+def test_same_seed_same_batches() -> None:
+    first, second, third = (np.stack(list(draw_batches((50, 70), 3, 10, 1.05, seed))) for seed in (1, 1, 2))
+    assert (first == second).all()
+    assert (first != third).any()
+
+
+def test_tables_are_scaled_and_small_ones_kept() -> None:
+    assert scaled_tables((7, 3000, 1000, 6000), 100_007) == (7, 33_000, 1000, 66_000)
+    assert sum(scaled_tables((7, 3001, 1000, 6000), 99_999)) == 99_999
+
+
+@pytest.mark.parametrize(("bottom", "top"), [((512, 256, 64), (512, 256)), ((), (8,))])
+def test_dense_weights_are_those_of_the_model(bottom: tuple[int, ...], top: tuple[int, ...]) -> None:
+    config = ModelConfig(embedding_dim=16, bottom_mlp=bottom, top_mlp=top)
+    model = DLRM(config, dense_features=13, sparse_features=26, seed=1)
+    assert dense_weights(config, 13, 26) == sum(weight.numel() for weight in model.parameters())
+
+
+def progress(*compute_ms: float) -> dict[str, Any]:
+    return {"event": "progress", "trainers": [{"compute_ms": value} for value in compute_ms]}
+
+
+def test_calibration_takes_the_median_record_after_the_first() -> None:
+    events = [progress(900, 900), progress(10, 12), {"event": "evaluation"}, progress(50, 50), progress(11, 13)]
+    assert compute_s_per_sample(events, batch_size=200) == pytest.approx(0.012 / 100)
+    assert compute_s_per_sample([progress(8)], batch_size=100) == pytest.approx(80e-6)
+
+
+def test_calibration_needs_a_record() -> None:
+    with pytest.raises(ValueError, match="no training step"):
+        compute_s_per_sample([{"event": "evaluation"}], batch_size=8)
