@@ -15,6 +15,7 @@ from typing import TypeVar
 from bagpipe_hpc.allocator import keep_freed_memory
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.announcement import PreparationError, announce, await_announcement
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.memory_check import require_memory
@@ -187,15 +188,25 @@ def _routes(job: Job, comms: Communicators) -> RowRoutes:
     return RowRoutes.choose(comms.layout, comms.hosts, job.config.roles.same_host)
 
 
+def _open_window(job: Job, comms: Communicators, timeout_s: float) -> RowWindow:
+    """The way to the rows. Collective over: all ranks."""
+    copies = None if comms.role is Role.ORACLE else row_copies(job.config.kernels.backend)
+    return RowWindow(
+        comms.world,
+        _routes(job, comms),
+        job.partition(comms.layout.servers),
+        job.record.width,
+        timeout_s,
+        job.config.roles.transfers,
+        copies,
+    )
+
+
 def _run_prepared(job: Job, need: CacheNeed, comms: Communicators) -> None:
     """Open the window on the rows and run the role. Collective over: all ranks."""
-    servers = comms.layout.servers
     trace = Trace(enabled=bool(job.config.train.trace))
-    fill_timeout_s = job.fill_timeout_s(servers)
-    partition = job.partition(servers)
-    transfers = job.config.roles.transfers
-    routes = _routes(job, comms)
-    with RowWindow(comms.world, routes, partition, job.record.width, fill_timeout_s, transfers) as window:
+    fill_timeout_s = job.fill_timeout_s(comms.layout.servers)
+    with _open_window(job, comms, fill_timeout_s) as window:
         if trace.enabled:
             comms.world.Barrier()  # all ranks have just opened the window, so nobody waits long
             trace.start()

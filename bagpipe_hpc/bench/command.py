@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bagpipe_hpc.argument_types import count, positive, positive_number
+from bagpipe_hpc.config import BACKENDS
 
 BENCHMARKS: dict[str, str] = {
     "prepare": "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser",
@@ -34,6 +35,7 @@ def _store_arguments(parser: argparse.ArgumentParser) -> None:
         "--ways", nargs="+", choices=ways, metavar="WAY", help=f"of {', '.join(ways)} (default: loads, messages)"
     )
     parser.add_argument("--poll-us", type=count, default=200, metavar="N", help="roles.server_poll_us (default: 200)")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="kernels.backend (default: auto)")
 
 
 def _peers_arguments(parser: argparse.ArgumentParser) -> None:

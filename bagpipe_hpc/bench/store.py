@@ -26,7 +26,8 @@ _PLAIN = {NEAR: {"get": "take", "put": "assign"}} | {way: {"get": "recv", "put":
 
 def run(arguments: argparse.Namespace) -> Report:
     """Measure all worlds on all links; see the module's docstring."""
-    report = Report("store", {"rows_per_call": arguments.rows, "server_poll_us": arguments.poll_us, "measured": []})
+    facts = {"rows_per_call": arguments.rows, "server_poll_us": arguments.poll_us, "backend": arguments.backend}
+    report = Report("store", facts | {"measured": []})
     for name in arguments.link or (["native", "1gbit"] if arguments.quick else LINKS):
         link = LINKS[name]
         if reason := refusal(link):
@@ -50,6 +51,7 @@ def _settings(arguments: argparse.Namespace, link: Link, servers: int, trainers:
         table_bytes=_QUICK_TABLE_BYTES if arguments.quick else _TABLE_BYTES,
         runs=arguments.runs,
         poll_us=arguments.poll_us,
+        backend=arguments.backend,
     )
     for row_bytes in settings.row_bytes:
         if row_bytes % 4:

@@ -17,6 +17,7 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.row_window import RowWindow
@@ -60,6 +61,7 @@ class StoreSettings:
         table_bytes: size of the table, over all servers.
         runs: passes of each operation that count.
         poll_us: `roles.server_poll_us`.
+        backend: `kernels.backend`.
     """
 
     servers: int
@@ -71,6 +73,7 @@ class StoreSettings:
     table_bytes: int
     runs: int
     poll_us: int
+    backend: str
 
 
 class StoreRank:
@@ -93,7 +96,9 @@ class StoreRank:
         routes = RowRoutes.choose(comms.layout, comms.hosts, "loads" if self._is_near else "transfers")
         transfers = "messages" if self._is_near else way
         width = row_bytes // 4
-        self._window = RowWindow(comms.world, routes, self._partition, width, _TIMEOUT_S, transfers)
+        self._window = RowWindow(
+            comms.world, routes, self._partition, width, _TIMEOUT_S, transfers, row_copies(settings.backend)
+        )
         self._records = np.ones((settings.rows, width), dtype=np.float32)
         self._plain_calls = min(settings.calls, self._partition.total_rows // settings.trainers // settings.rows)
 

@@ -14,9 +14,9 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.host_tables import HostTables
-from bagpipe_hpc.mpi.row_copies import copy_rows_in, copy_rows_out
 from bagpipe_hpc.mpi.row_messages import TAG_DONE, TAG_GET, TAG_PUT, TAG_ROWS, pieces
 from bagpipe_hpc.mpi.row_transfer import TESTS_A_WAKE
+from bagpipe_hpc.row_copies import RowCopies
 
 _PIECES_UNDER_WAY = 3
 """Pieces of an answer that may be in memory at a time."""
@@ -31,10 +31,12 @@ class RowAnswers:
     Args:
         comm: that of the `RowMessages`.
         tables: the memory of this host, with this server's rows.
+        copies: how rows are gathered and scattered.
     """
 
-    def __init__(self, comm: MPI.Intracomm, tables: HostTables) -> None:
+    def __init__(self, comm: MPI.Intracomm, tables: HostTables, copies: RowCopies) -> None:
         self._comm = comm
+        self._copies = copies
         self._tables = tables
         self._answers: list[Iterator[None]] = []
 
@@ -60,7 +62,7 @@ class RowAnswers:
             if len(under_way) == _PIECES_UNDER_WAY:
                 yield from _until_done(under_way.popleft())
             records = np.empty((piece.stop - piece.start, rows.shape[1]), dtype=np.float32)
-            copy_rows_out(rows, offsets[piece], records)
+            self._copies.copy_out(rows, offsets[piece], records)
             under_way.append(self._comm.Isend(records, trainer, TAG_ROWS))
         for request in under_way:
             yield from _until_done(request)
@@ -82,7 +84,7 @@ class RowAnswers:
     def _store(self, request: MPI.Request, offsets: NDArray[np.int32], records: NDArray[np.float32]) -> Iterator[None]:
         """Put received records in place."""
         yield from _until_done(request)
-        copy_rows_in(self._tables.own, offsets, records)
+        self._copies.copy_in(self._tables.own, offsets, records)
 
 
 def _until_done(request: MPI.Request) -> Iterator[None]:

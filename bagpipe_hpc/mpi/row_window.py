@@ -17,10 +17,10 @@ from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.mpi.host_tables import HostTables
 from bagpipe_hpc.mpi.one_sided_rows import OneSidedRows
 from bagpipe_hpc.mpi.row_answers import RowAnswers
-from bagpipe_hpc.mpi.row_copies import copy_rows_in, copy_rows_out
 from bagpipe_hpc.mpi.row_messages import RowMessages
 from bagpipe_hpc.mpi.row_transfer import RowTransfer, RowTransfers
 from bagpipe_hpc.role_layout import Role
+from bagpipe_hpc.row_copies import NumpyRowCopies, RowCopies
 from bagpipe_hpc.row_partition import RowPartition
 from bagpipe_hpc.row_routes import RowRoutes
 
@@ -49,6 +49,7 @@ class RowWindow:
         record_width: numbers W of a record.
         timeout_s: longest wait for one transfer; servers that are saving their rows may not answer meanwhile.
         transfers: how rows travel between far pairs, `messages` or `one_sided`.
+        copies: how rows are gathered and scattered; NumPy where it is not given.
 
     Raises:
         CapacityError: a server would hold more rows than a transfer can address.
@@ -62,6 +63,7 @@ class RowWindow:
         record_width: int,
         timeout_s: float,
         transfers: str = "messages",
+        copies: RowCopies | None = None,
     ) -> None:
         rows_on = [partition.rows_on(server) for server in range(partition.servers)]
         if max(rows_on) > _MOST_ROWS and routes.any_far:
@@ -70,6 +72,7 @@ class RowWindow:
                 f"set roles.servers to at least {-(-max(rows_on) * partition.servers // _MOST_ROWS)}"
             )
         self._partition = partition
+        self._copies = copies or NumpyRowCopies()
         self._width = record_width
         self._timeout_s = timeout_s
         self._total_rows = sum(rows_on)
@@ -97,7 +100,7 @@ class RowWindow:
                 messages = comm.Dup()
                 self._transfers = RowMessages(messages, ranks)
                 if layout.role(rank) is Role.SERVER:
-                    self._answers = RowAnswers(messages, self._tables)
+                    self._answers = RowAnswers(messages, self._tables, self._copies)
         if layout.role(rank) is Role.TRAINER:
             log.info("rows of %d servers in shared memory, of %d by %s", len(self._near), len(far), transfers)
 
@@ -138,15 +141,16 @@ class RowWindow:
         self._tables.synchronise()
         records = np.empty((rows.size, self._width), dtype=np.float32)
         if self._transfers is None or not self._any_far:
-            return copy_rows_out(self._tables.rows, self._near_index(rows), records)
+            self._copies.copy_out(self._tables.rows, self._near_index(rows), records)
+            return records
         order, near, far = self._by_server(rows)
         received = records if order is None else np.empty_like(records)
         under_way = [self._transfers.start_get(part.server, part.places, received[part.where]) for part in far]
         for part in near:
-            copy_rows_out(self._tables.rows, part.places, received[part.where])
+            self._copies.copy_out(self._tables.rows, part.places, received[part.where])
         self._wait(under_way, f"{rows.size} embedding rows from the servers")
         if order is not None:
-            copy_rows_in(records, order, received)
+            self._copies.copy_in(records, order, received)
         return records
 
     def put(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> None:
@@ -167,16 +171,18 @@ class RowWindow:
             raise ValueError(
                 f"records {records.dtype} {list(records.shape)}: must be float32 {[rows.size, self._width]}"
             )
+        given = np.ascontiguousarray(records)
         if self._transfers is None or not self._any_far:
-            copy_rows_in(self._tables.rows, self._near_index(rows), records)
+            self._copies.copy_in(self._tables.rows, self._near_index(rows), given)
         else:
             order, near, far = self._by_server(rows)
-            sent = np.ascontiguousarray(records)
+            sent = given
             if order is not None:
-                sent = copy_rows_out(sent, order, np.empty_like(sent))
+                sent = np.empty_like(given)
+                self._copies.copy_out(given, order, sent)
             under_way = [self._transfers.start_put(part.server, part.places, sent[part.where]) for part in far]
             for part in near:
-                copy_rows_in(self._tables.rows, part.places, sent[part.where])
+                self._copies.copy_in(self._tables.rows, part.places, sent[part.where])
             self._wait(under_way, f"the servers to take {rows.size} embedding rows")
         self._tables.synchronise()
 

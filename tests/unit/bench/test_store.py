@@ -14,7 +14,7 @@ from bagpipe_hpc.errors import ConfigError
 
 def arguments(**changes: Any) -> argparse.Namespace:
     values: dict[str, Any] = {"link": None, "servers": None, "trainers": None, "row_bytes": None, "ways": None}
-    values |= {"rows": 1000, "poll_us": 200, "quick": True, "runs": 2}
+    values |= {"rows": 1000, "poll_us": 200, "backend": "auto", "quick": True, "runs": 2}
     return argparse.Namespace(**values | changes)
 
 
@@ -93,7 +93,7 @@ def test_sizes_that_do_not_fit_are_refused(
 
 def test_a_tiny_measurement() -> None:
     """Two servers and two trainers, all ways; 100 rows of 64 bytes a call."""
-    settings = StoreSettings(2, 2, [64], ["loads", "messages", "one_sided"], 100, 2, 64 * 500, 2, 200)
+    settings = StoreSettings(2, 2, [64], ["loads", "messages", "one_sided"], 100, 2, 64 * 500, 2, 200, "auto")
     found = store._measure(settings, LINKS["native"])
     assert [(entry["row_bytes"], entry["way"]) for entry in found] == [(64, way) for way in settings.ways]
     for entry in found:

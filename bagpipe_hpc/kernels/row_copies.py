@@ -1,0 +1,70 @@
+"""`RowCopies` in C++ (`csrc/row_operations.cpp`): rows are prefetched and long results written past the cache.
+
+Without torch, which servers do without.
+"""
+
+from ctypes import c_int32, c_int64, c_void_p
+from typing import Any
+
+import numpy as np
+
+from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.backend import use_native
+from bagpipe_hpc.row_copies import NumpyRowCopies, Places, RowCopies, Rows
+
+_LIBRARY = "row_operations"
+_ARGUMENTS = (c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int32)
+_MOST_ROWS = int(np.iinfo(np.int32).max)
+_THREADS = 1
+"""Movers and servers work beside others."""
+
+
+def row_copies(backend: str) -> RowCopies:
+    """Choose the implementation, and say so in the log.
+
+    Args:
+        backend: `kernels.backend`.
+
+    Raises:
+        ConfigError: native code is asked for and was not built or does not load.
+    """
+    return NativeRowCopies() if use_native(backend, _LIBRARY) else NumpyRowCopies()
+
+
+class NativeRowCopies:
+    """`RowCopies`, where the methods are described; larger arrays than native code can address are left to NumPy.
+
+    Raises:
+        ConfigError: the library was not built or does not load.
+    """
+
+    def __init__(self) -> None:
+        library = shared_library.load(_LIBRARY)
+        self._gather, self._scatter = library.gather_records, library.scatter_records
+        for kernel in (self._gather, self._scatter):
+            kernel.argtypes, kernel.restype = _ARGUMENTS, None
+        self._numpy = NumpyRowCopies()
+
+    def copy_out(self, rows: Rows, places: Places, into: Rows) -> None:
+        """See `RowCopies`."""
+        if len(rows) > _MOST_ROWS:
+            self._numpy.copy_out(rows, places, into)
+        else:
+            self._call(self._gather, rows, places, into)
+
+    def copy_in(self, rows: Rows, places: Places, records: Rows) -> None:
+        """See `RowCopies`."""
+        if len(rows) > _MOST_ROWS:
+            self._numpy.copy_in(rows, places, records)
+        else:
+            self._call(self._scatter, rows, places, records)
+
+    def _call(self, kernel: Any, rows: Rows, places: Places, records: Rows) -> None:
+        for array, shape in ((rows, rows.shape), (records, (places.size, rows.shape[1]))):
+            if array.dtype != np.float32 or array.shape != shape or not array.flags.c_contiguous:
+                raise ValueError(
+                    f"{array.dtype} {list(array.shape)}: native code needs contiguous float32 {list(shape)}"
+                )
+        tables, widths = (c_void_p * 1)(rows.ctypes.data), (c_int64 * 1)(rows.shape[1])
+        slots = np.ascontiguousarray(places, dtype=np.int32)
+        kernel(tables, widths, 1, slots.ctypes.data, slots.size, records.ctypes.data, _THREADS)

@@ -1,0 +1,45 @@
+"""Copies rows between an array in memory and a dense one: what servers and movers do with every row.
+
+Legend: `P` rows of the array, `N` rows of one call, `W` float32 numbers of a row.
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows = NDArray[np.float32]
+Places = NDArray[np.integer[Any]]
+
+
+class RowCopies(Protocol):
+    """Both directions. Nobody else checks `places`: they must lie in 0 .. P - 1."""
+
+    def copy_out(self, rows: Rows, places: Places, into: Rows) -> None:
+        """`into[:] = rows[places]`: `rows [P, W]` and `into [N, W]` C-contiguous, integers `places [N]`."""
+
+    def copy_in(self, rows: Rows, places: Places, records: Rows) -> None:
+        """`rows[places] = records`: `rows [P, W]` and `records [N, W]` C-contiguous, distinct integers `places [N]`."""
+
+
+class NumpyRowCopies:
+    """`RowCopies` with NumPy.
+
+    Each row is moved as one item of its size: `put` of such items takes a half to a quarter of the time of index
+    assignment to rows of floats. `take` and `put` need no buffer in mode `clip`.
+    """
+
+    def copy_out(self, rows: Rows, places: Places, into: Rows) -> None:
+        """See `RowCopies`."""
+        np.take(rows, places, axis=0, out=into, mode="clip")
+
+    def copy_in(self, rows: Rows, places: Places, records: Rows) -> None:
+        """See `RowCopies`."""
+        if places.size:
+            np.put(_items(rows), places, _items(records), mode="clip")
+
+
+def _items(rows: NDArray[np.float32]) -> NDArray[np.void]:
+    """`[P, W]` floats as `[P]` items of a row each."""
+    items: NDArray[np.void] = rows.view(np.dtype((np.void, rows.shape[1] * rows.itemsize)))[:, 0]
+    return items
