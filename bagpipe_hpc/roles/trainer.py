@@ -243,6 +243,7 @@ class Trainer:
                 "group_batches": self._need.window.group,
                 "cache_rows": self._need.total_rows,
                 "cache_bytes": self._cache_bytes,
+                "planner_bytes": self._need.planner_bytes,
                 "dense_weights": sum(weight.numel() for weight in self._model.parameters()),
             }
             with self._record as record:
