@@ -39,11 +39,11 @@ class DenseReducer:
     ) -> None:
         self._timeout_s = timeout_s
         self._watch = watch
-        ordered = deterministic and hvd.size() > 2
+        ordered = deterministic and _trainers() > 2
         self._groups = [
             _Group(parameters, f"dense.{number}", ordered=ordered)
             for number, parameters in enumerate(groups)
-            if hvd.size() > 1
+            if _trainers() > 1
         ]
 
     def wait(self) -> None:
@@ -114,11 +114,21 @@ def reduces_on_gpu() -> bool:
 
 
 def start_horovod(comm: Any) -> None:
-    """Start Horovod on the trainers' communicator (an mpi4py one). Collective over: `comm`."""
-    os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # see _Group; read when Horovod starts
-    hvd.init(comm=comm)
+    """Start Horovod on the trainers' communicator (an mpi4py one), if there are several. Collective over: `comm`.
+
+    Its thread wakes up at every cycle, ten thousand times a second, whether or not there is anything to sum.
+    """
+    if comm.Get_size() > 1:
+        os.environ["HOROVOD_DISABLE_GROUP_FUSION"] = "1"  # see _Group; read when Horovod starts
+        hvd.init(comm=comm)
 
 
 def stop_horovod() -> None:
-    """End Horovod's background thread. Collective over: the trainers."""
-    hvd.shutdown()
+    """End Horovod's background thread, if there is one. Collective over: the trainers."""
+    if hvd.is_initialized():
+        hvd.shutdown()
+
+
+def _trainers() -> int:
+    """Number of trainers whose gradients are summed."""
+    return int(hvd.size()) if hvd.is_initialized() else 1

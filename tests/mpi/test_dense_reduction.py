@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import horovod.torch as hvd
 import numpy as np
 import pytest
 import torch
@@ -78,6 +79,18 @@ def train(trainers: MPI.Comm, *, deterministic: bool) -> Iterator[tuple[list[np.
         model.backward(everyone[trainers.Get_rank()])
         model.reducer.wait()
         yield model.gradients, [list(parts) for parts in zip(*everyone, strict=True)]
+
+
+@pytest.mark.mpi(min_size=2)
+def test_one_trainer_keeps_its_gradients_and_does_without_horovod(trainers):
+    if trainers == MPI.COMM_NULL:
+        return
+    model = Model(deterministic=True)
+    model.backward(gradients(0, 0))
+    model.reducer.wait()
+    assert not hvd.is_initialized()
+    for found, expected in zip(model.gradients, gradients(0, 0), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.mpi(min_size=3)
