@@ -14,6 +14,7 @@ BENCHMARKS: dict[str, str] = {
     "peers": "whole training beside plain PyTorch and TorchRec: samples/s, memory, quality",
     "memory": "peak memory of each role against its formula",
     "step": "whole training steps over links of several speeds, and where their time goes",
+    "simulate": "what `bagpipe simulate` predicts, beside measured steps",
 }
 """Name of each benchmark, which is also its module in this package, and what it measures."""
 
@@ -83,11 +84,18 @@ def _step_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _simulate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--measured", type=Path, metavar="FILE", help="what bench step saved with --save (default: measures first)"
+    )
+
+
 _OWN_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "prepare": _prepare_arguments,
     "store": _store_arguments,
     "peers": _peers_arguments,
     "step": _step_arguments,
+    "simulate": _simulate_arguments,
 }
 
 

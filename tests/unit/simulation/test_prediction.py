@@ -123,8 +123,9 @@ def test_dense_weights_are_those_of_the_model(bottom: tuple[int, ...], top: tupl
     assert dense_weights(config, 13, 26) == sum(weight.numel() for weight in model.parameters())
 
 
-def progress(*compute_ms: float) -> dict[str, Any]:
-    return {"event": "progress", "trainers": [{"compute_ms": value} for value in compute_ms]}
+def progress(*busy_ms: float) -> dict[str, Any]:
+    trainers = [{"total_ms": value + 3.0, "wait_rows_ms": 3.0} for value in busy_ms]
+    return {"event": "progress", "trainers": trainers}
 
 
 def test_calibration_takes_the_median_record_after_the_first() -> None:
