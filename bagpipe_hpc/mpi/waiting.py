@@ -8,9 +8,10 @@ from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
 
-_EAGER_TESTS = 64
-"""Tests that merely yield the core first, for about 100 us: the shortest sleep takes as long, and many waits are over
-sooner. `os.sched_yield` returns at once where nobody else wants the core; `time.sleep(0)` takes 70 us."""
+_EAGER_S = 100e-6
+"""So long a wait merely yields the core between tests: the shortest sleep takes as long, and many are over sooner.
+Where others want the core, the first yield takes longer than that and the sleeps begin: a sleeper gets its core back
+sooner than who has yielded it. `time.sleep(0)` takes 70 us, for it sets a timer."""
 _SHORTEST_SLEEP_S = 20e-6
 _LONGEST_SLEEP_S = 500e-6
 
@@ -38,11 +39,12 @@ def wait_until(
     Raises:
         WaitTimeoutError: it did not happen in time.
     """
-    for _ in range(_EAGER_TESTS):
+    start = time.monotonic()
+    while time.monotonic() < start + _EAGER_S:
         if done():
             return
         os.sched_yield()
-    deadline = time.monotonic() + timeout_s
+    deadline = start + timeout_s
     pause_s = _SHORTEST_SLEEP_S
     while not done():
         watch()
