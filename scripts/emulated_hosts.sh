@@ -147,6 +147,10 @@ start_host() {
     mount -t tmpfs -o mode=1777 tmp "$scratch"
     for folder; do mkdir -p "$scratch/${folder#/tmp/}"; mount --bind "$folder" "$scratch/${folder#/tmp/}"; done
     mount --move "$scratch" /tmp
+    # BBR, the default of some machines, stops for 200 ms now and then to probe. Not every machine allows cubic here.
+    for control in cubic reno; do
+      if echo "$control" 2>/dev/null >/proc/sys/net/ipv4/tcp_congestion_control; then break; fi
+    done
     ip link set lo up' sh "$1" "$state/$1" "${folders[@]}"
 }
 
