@@ -377,8 +377,8 @@ def test_one_backend_goes_on_where_the_other_was_killed(
     assert_holds(tmp_path / "out", manifest, prepare_naively(lines, 2, 0.1))
 
 
-def test_native_code_that_was_not_built_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bagpipe_hpc.kernels.shared_library._FOLDER", tmp_path)
+@pytest.mark.usefixtures("nothing_built")
+def test_native_code_that_was_not_built_is_refused(tmp_path: Path) -> None:
     source = write_text(tmp_path / "clicks", random_rows(30, seed=4))
     with pytest.raises(ConfigError, match=r"prepare: backend = 'native': .*make setup.*--backend reference"):
         prepare_clicks([source], tmp_path / "out", PrepareSettings(backend="native"), silent)

@@ -81,9 +81,8 @@ def test_autograd_goes_through_the_kernel(backend: str) -> None:
         assert torch.equal(leaf.grad, value)
 
 
-def test_native_code_that_is_not_built_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    monkeypatch.setattr(shared_library, "_FOLDER", tmp_path)
-    shared_library.load.cache_clear()
+@pytest.mark.usefixtures("nothing_built")
+def test_native_code_that_is_not_built_is_refused() -> None:
     assert isinstance(interaction_kernel("auto"), ReferenceInteraction)
     with pytest.raises(ConfigError, match=r"_interaction\.so was not built"):
         interaction_kernel("native")

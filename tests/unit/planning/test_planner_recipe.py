@@ -1,7 +1,5 @@
 """Which planner runs, and how it keeps its tables, follows from the settings."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -22,13 +20,6 @@ needs_native = pytest.mark.skipif(not shared_library.is_built("planner"), reason
 
 def choose(**kernels: object) -> PlannerRecipe:
     return PlannerRecipe.choose(OFFSETS, 2, 64, KernelsConfig(**kernels), verify=False)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def nothing_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    backend.use_native.cache_clear()
-    shared_library.load.cache_clear()
-    monkeypatch.setattr(shared_library, "_FOLDER", tmp_path)
 
 
 @pytest.fixture(autouse=True)
