@@ -9,6 +9,7 @@ from bagpipe_hpc.argument_types import count, positive, positive_number
 from bagpipe_hpc.config import BACKENDS
 
 BENCHMARKS: dict[str, str] = {
+    "cache": "row operations beside a plain copy of as many bytes: GB/s on the CPU and on a GPU",
     "prepare": "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser",
     "store": "rows/s that trainers get from servers and put to them, beside plain copies and messages",
     "peers": "whole training beside plain PyTorch and TorchRec: samples/s, memory, quality",
@@ -17,6 +18,15 @@ BENCHMARKS: dict[str, str] = {
     "simulate": "what `bagpipe simulate` predicts, beside measured steps",
 }
 """Name of each benchmark, which is also its module in this package, and what it measures."""
+
+
+def _cache_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--widths", type=positive, nargs="+", metavar="D", help="default: 16 48 64 128 256, quick: 48 128"
+    )
+    parser.add_argument(
+        "--threads", type=positive, nargs="+", metavar="N", help="CPU threads (default: 1 and 2, quick: 1)"
+    )
 
 
 def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
@@ -91,6 +101,7 @@ def _simulate_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 _OWN_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "cache": _cache_arguments,
     "prepare": _prepare_arguments,
     "store": _store_arguments,
     "peers": _peers_arguments,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from ctypes import CDLL, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,6 +16,8 @@ from bagpipe_hpc.kernels.plain_tensor import check_plain
 from bagpipe_hpc.kernels.reference import adam_factors
 
 LIBRARY = "row_operations"
+
+_LINE_FLOATS = 16
 
 _SIGNATURES: dict[str, tuple[type, ...]] = {
     "gather_look_ups": (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p, c_int32),
@@ -53,7 +56,7 @@ class NativeRowOperations:
         width = _width("table", table)
         self._check_slots(slots, [table])
         self._check_indices("positions", positions, slots.numel())
-        found = torch.empty(positions.numel(), width)
+        found = _new(positions.numel(), width)
         self._library.gather_look_ups(
             table.data_ptr(),
             width,
@@ -68,7 +71,7 @@ class NativeRowOperations:
     def gather_records(self, columns: Sequence[Tensor], slots: Tensor) -> Tensor:
         """See `RowOperations`."""
         self._check_slots(slots, columns)
-        records = torch.empty(slots.numel(), sum(_width("columns", part) for part in columns))
+        records = _new(slots.numel(), sum(_width("columns", part) for part in columns))
         self._move(self._library.gather_records, columns, slots, records)
         return records
 
@@ -83,7 +86,7 @@ class NativeRowOperations:
         width = _width("gradients", gradients)
         check_plain(positions, (len(gradients),), torch.int32, "positions")
         self._check_indices("positions", positions, count)
-        sums = torch.empty(count, width)
+        sums = _new(count, width)
         self._library.sum_by_position(
             gradients.data_ptr(),
             positions.data_ptr(),
@@ -174,6 +177,17 @@ def _library() -> CDLL:
     library.largest_index.argtypes = (c_void_p, c_int64)
     library.largest_index.restype = c_int64
     return library
+
+
+def _new(rows: int, width: int) -> Tensor:
+    """Memory for a result, float32 `[rows, width]`, at the start of a cache line.
+
+    From NumPy, which asks for huge pages. And in a plain block: torch's are aligned ones, which glibc 2.36 may not find
+    again for the next request of their size, so that each step would fault in new pages.
+    """
+    floats = np.empty(rows * width + _LINE_FLOATS, dtype=np.float32)
+    first = -floats.ctypes.data // floats.itemsize % _LINE_FLOATS
+    return torch.from_numpy(floats[first : first + rows * width]).view(rows, width)
 
 
 def _width(name: str, table: Tensor) -> int:

@@ -73,9 +73,9 @@ template <class Optimizer>
 using Update = void (*)(const Optimizer &, const int32_t *slots, const float *gradients, Range rows, int64_t width);
 
 struct Kernels {
-    void (*gather)(const Column &, const int32_t *slots, const int32_t *positions, Range rows, float *to,
-                   int64_t to_width, bool stream);
-    void (*scatter)(const Column &, const int32_t *slots, Range rows, const float *from, int64_t from_width,
+    void (*gather)(const Column &, const int32_t *slots, const int32_t *positions, Range rows, float *records,
+                   int64_t record_width, bool stream);
+    void (*scatter)(const Column &, const int32_t *slots, Range rows, const float *records, int64_t record_width,
                     bool stream);
     void (*sum)(const float *gradients, const int32_t *positions, int64_t look_ups, int64_t width, float *sums,
                 uint8_t *is_begun, Share share);
@@ -132,22 +132,26 @@ int64_t stream_bytes = usual_stream_bytes();
 
 constexpr int64_t CACHE_LINE = 64;
 
-bool is_at_line(const void *pointer, int64_t row_bytes) {
-    return reinterpret_cast<uintptr_t>(pointer) % CACHE_LINE == 0 && row_bytes % CACHE_LINE == 0;
-}
+bool is_at_line(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer) % CACHE_LINE == 0; }
 
-template <class Work>
-void over_rows(int64_t rows, int64_t bytes, int threads, const Work &work) {
-    for_pieces(rows, worth_threads(bytes, threads),
-               [&](int64_t first, int64_t last) { work(Range{first, last, last}); });
+// Streaming stores are not ordered with the later ones that tell another thread of them.
+void finish_streaming() {
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
 }
 
 template <class Optimizer>
 void update(Update<Optimizer> kernel, const Optimizer &optimizer, const int32_t *slots, const float *gradients,
             int64_t rows, int64_t width, int threads) {
-    over_rows(rows, rows * width * 12, threads,
-              [&](Range range) { kernel(optimizer, slots, gradients, range, width); });
+    for_pieces(rows, worth_threads(rows * width * 12, threads), [&](int64_t first, int64_t last) {
+        kernel(optimizer, slots, gradients, Range{first, last, last}, width);
+    });
 }
+
+// What is copied at once where there are several columns: a record's line is then still in the first cache for its next
+// one.
+constexpr int64_t PIECE_ROWS = 64;
 
 struct Record {
     std::vector<Column> columns;
@@ -157,22 +161,34 @@ struct Record {
         for (int64_t i = 0; i < count; width += widths[i++]) columns.push_back({tables[i], widths[i], width});
     }
 
-    // Whether rows can be written past the cache, at `written` line by line.
-    bool streams(const void *written, int64_t rows) const {
-        return columns.size() == 1 && rows * width * 4 > stream_bytes && is_at_line(written, width * 4);
+    // Calls work(column, piece) for all columns of all rows, in threads.
+    template <class Work>
+    void over_rows(int64_t rows, int threads, const Work &work) const {
+        for_pieces(rows, worth_threads(rows * width * 8, threads), [&](int64_t first, int64_t last) {
+            const int64_t step = columns.size() == 1 ? last - first : PIECE_ROWS;
+            for (int64_t row = first; row < last; row += step) {
+                for (const Column &column : columns) work(column, Range{row, std::min(row + step, last), last});
+            }
+            finish_streaming();
+        });
     }
 };
 
-// Several tables are moved piece by piece, so that a record's line is still in the first cache for its next column.
-constexpr int64_t PIECE_ROWS = 64;
+void gather(const Record &record, const int32_t *slots, const int32_t *positions, int64_t rows, float *records,
+            int threads) {
+    const int64_t bytes = rows * record.width * 4;
+    const bool stream = bytes > stream_bytes && is_at_line(records) && record.columns.size() == 1;
+    record.over_rows(rows, threads, [&](const Column &column, Range piece) {
+        kernels->gather(column, slots, positions, piece, records, record.width, stream);
+    });
+}
 
-template <class Work>
-void over_pieces(const Record &record, Range rows, const Work &work) {
-    const int64_t step = record.columns.size() == 1 ? rows.last - rows.first : PIECE_ROWS;
-    for (int64_t first = rows.first; first < rows.last; first += step) {
-        for (const Column &column : record.columns)
-            work(column, Range{first, std::min(first + step, rows.last), rows.end});
-    }
+void scatter(const Record &record, const int32_t *slots, int64_t rows, const float *records, int threads) {
+    const int64_t bytes = rows * record.width * 4;
+    record.over_rows(rows, threads, [&](const Column &column, Range piece) {
+        const bool stream = bytes > stream_bytes && is_at_line(column.table);
+        kernels->scatter(column, slots, piece, records, record.width, stream);
+    });
 }
 
 }  // namespace
@@ -197,32 +213,17 @@ BAGPIPE_EXPORT int64_t largest_index(const int32_t *numbers, int64_t count) { re
 
 BAGPIPE_EXPORT void gather_look_ups(float *table, int64_t width, const int32_t *slots, const int32_t *positions,
                                     int64_t look_ups, float *found, int32_t threads) {
-    const Record record(&table, &width, 1);
-    const bool stream = record.streams(found, look_ups);
-    over_rows(look_ups, look_ups * width * 8, threads,
-              [&](Range range) { kernels->gather(record.columns[0], slots, positions, range, found, width, stream); });
+    gather(Record(&table, &width, 1), slots, positions, look_ups, found, threads);
 }
 
 BAGPIPE_EXPORT void gather_records(float *const *tables, const int64_t *widths, int64_t count, const int32_t *slots,
                                    int64_t rows, float *records, int32_t threads) {
-    const Record record(tables, widths, count);
-    const bool stream = record.streams(records, rows);
-    over_rows(rows, rows * record.width * 8, threads, [&](Range range) {
-        over_pieces(record, range, [&](const Column &column, Range piece) {
-            kernels->gather(column, slots, nullptr, piece, records + column.offset, record.width, stream);
-        });
-    });
+    gather(Record(tables, widths, count), slots, nullptr, rows, records, threads);
 }
 
 BAGPIPE_EXPORT void scatter_records(float *const *tables, const int64_t *widths, int64_t count, const int32_t *slots,
                                     int64_t rows, const float *records, int32_t threads) {
-    const Record record(tables, widths, count);
-    const bool stream = record.streams(tables[0], rows);
-    over_rows(rows, rows * record.width * 8, threads, [&](Range range) {
-        over_pieces(record, range, [&](const Column &column, Range piece) {
-            kernels->scatter(column, slots, piece, records + column.offset, record.width, stream);
-        });
-    });
+    scatter(Record(tables, widths, count), slots, rows, records, threads);
 }
 
 // `sums [count, width]` is written in full: positions without a look-up get 0.
