@@ -15,6 +15,7 @@ DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("auto", "native", "reference")
 LINEAR_LAYERS = ("auto", "onednn", "torch")
 PLANNER_STATES = ("auto", "dense", "sparse")
+PRECISIONS = ("float32", "bfloat16")
 VERIFY_LEVELS = ("full", "quick")
 SAME_HOST_WAYS = ("auto", "loads", "transfers")
 TRANSFERS = ("messages", "one_sided")
@@ -66,11 +67,15 @@ class ModelConfig:
     """Hidden widths of the MLP over the dense features; a last layer of width `embedding_dim` is added."""
     top_mlp: tuple[int, ...] = (512, 256)
     """Hidden widths of the MLP over the interactions; a last layer of width 1 (the logit) is added."""
+    precision: str = "float32"
+    """Numbers that linear layers multiply: `float32`, or `bfloat16` on GPUs and on CPUs with AVX512-BF16 or AMX.
+    Weights, optimizers, rows, interactions and the gradients that trainers sum are float32 in both."""
 
     def __post_init__(self) -> None:
         _require(self.embedding_dim >= 1, "model.embedding_dim", self.embedding_dim, "use 1 or more")
         for key, widths in (("model.bottom_mlp", self.bottom_mlp), ("model.top_mlp", self.top_mlp)):
             _require(all(width >= 1 for width in widths), key, list(widths), "every layer needs a width of 1 or more")
+        _require(self.precision in PRECISIONS, "model.precision", self.precision, f"use one of {', '.join(PRECISIONS)}")
 
 
 @dataclass(frozen=True)
@@ -195,7 +200,8 @@ class TrainConfig:
     device: str = "auto"
     """Where the trainers compute: `cpu`, `cuda`, or `auto` for a GPU where there is one."""
     threads: int = 1
-    """CPU threads of a trainer's dense model."""
+    """CPU threads of a trainer's dense model; 0 shares the cores that a trainer may use with the trainers that may use
+    them too, and gives all trainers the least of these numbers."""
     deterministic: bool = False
     """Sum dense gradients in rank order too, so that any number of trainers gives the reference's bits; slower."""
     reference_slices: int = 1
@@ -206,9 +212,9 @@ class TrainConfig:
     """Longest wait for another rank before the job is ended with a message that names what was waited for."""
 
     def __post_init__(self) -> None:
-        for name in ("batch_size", "epochs", "log_every_steps", "threads", "reference_slices"):
+        for name in ("batch_size", "epochs", "log_every_steps", "reference_slices"):
             _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "use 1 or more")
-        for name in ("max_steps", "seed", "checkpoint_every_steps"):
+        for name in ("max_steps", "seed", "checkpoint_every_steps", "threads"):
             _require(getattr(self, name) >= 0, f"train.{name}", getattr(self, name), "use 0 or more")
         _require(self.seed < 1 << 63, "train.seed", self.seed, "use a number below 2**63")
         _require(self.timeout_s > 0, "train.timeout_s", self.timeout_s, "use a number of seconds above 0")

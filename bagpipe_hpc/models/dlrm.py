@@ -64,11 +64,11 @@ class MLP(nn.Sequential):
         self._linear = linear
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """`[B, inputs of the first layer]` to `[B, outputs of the last one]`."""
+        """`[B, inputs of the first layer]` to `[B, outputs of the last one]`, float32."""
         for layer, following in pairwise([*self, None]):
             if isinstance(layer, nn.Linear):
                 inputs = self._linear(inputs, layer.weight, layer.bias, isinstance(following, nn.ReLU))
-        return inputs
+        return inputs.float()
 
 
 def _mlp(widths: list[int], generator: torch.Generator, linear: LinearLayer, *, last_is_linear: bool) -> MLP:

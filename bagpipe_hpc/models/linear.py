@@ -48,6 +48,28 @@ def torch_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Te
     return torch.relu(outputs) if relu else outputs
 
 
+def check_bfloat16(device: torch.device) -> None:
+    """See that a device multiplies bfloat16 numbers by instructions of its own.
+
+    Raises:
+        ConfigError: it does not, so that bfloat16 would be slower than float32.
+    """
+    if device.type == "cuda":
+        is_fast = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        is_fast = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    if not is_fast:
+        raise ConfigError(
+            f"model.precision = 'bfloat16': {device} here has no bfloat16 products (a CPU needs AVX512-BF16 or AMX); "
+            "use float32"
+        )
+
+
+def bfloat16_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+    """A linear layer on numbers rounded to bfloat16, of any inputs; its outputs are bfloat16, see `LinearLayer`."""
+    return torch_linear(inputs.bfloat16(), weight.bfloat16(), bias.bfloat16(), relu)
+
+
 def onednn_linear(kernel: OutputGradientKernel) -> LinearLayer:
     """A linear layer through oneDNN, forward and backward, float32 on the CPU; see `LinearLayer`."""
 

@@ -1,10 +1,12 @@
 """Device, row operations and dense model of a rank that computes."""
 
 import logging
+from collections.abc import Sequence
 
 import torch
 
 from bagpipe_hpc.config import Config
+from bagpipe_hpc.core_share import threads_each
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
@@ -12,7 +14,14 @@ from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dlrm import DLRM
 from bagpipe_hpc.models.interaction import choose_interaction
-from bagpipe_hpc.models.linear import onednn_linear, torch_linear, uses_onednn
+from bagpipe_hpc.models.linear import (
+    LinearLayer,
+    bfloat16_linear,
+    check_bfloat16,
+    onednn_linear,
+    torch_linear,
+    uses_onednn,
+)
 from bagpipe_hpc.roles.job import Job
 
 log = logging.getLogger(__name__)
@@ -51,28 +60,48 @@ def check_model_settings(job: Job, device: torch.device) -> None:
     if job.config.train.deterministic and device.type == "cuda":
         raise ConfigError("train.deterministic = true: sums on a GPU have no fixed order yet; set train.device=cpu")
     uses_onednn(job.config.kernels.linear, device)
+    if job.config.model.precision == "bfloat16":
+        check_bfloat16(device)
     if job.config.kernels.backend == "native" and device.type == "cpu":
         for library in ("interaction", "output_gradient", native.LIBRARY):
             shared_library.load(library)
     dense_optimizer(job.config.optimizer, [torch.nn.Parameter(torch.zeros(1))])
 
 
+def start_threads(threads: int, trainers: Sequence[tuple[int, frozenset[int]]]) -> None:
+    """Give torch its threads, whatever `OMP_NUM_THREADS` says.
+
+    Args:
+        threads: `train.threads`.
+        trainers: all that compute, as for `threads_each`.
+    """
+    torch.set_num_threads(threads or threads_each(trainers))
+    log.info("%d threads (train.threads = %d)", torch.get_num_threads(), threads)
+
+
 def build_row_operations(config: Config, device: torch.device) -> RowOperations:
     """What carries out the operations on rows."""
-    return row_operations(config.kernels.backend, device, config.kernels.row_threads or config.train.threads)
+    return row_operations(config.kernels.backend, device, config.kernels.row_threads or torch.get_num_threads())
 
 
 def build_model(job: Job, device: torch.device) -> DLRM:
     """The dense half with its first weights, which depend on the seed alone."""
-    kernels = job.config.kernels
-    onednn = uses_onednn(kernels.linear, device)
-    log.info("linear layers: %s (kernels.linear = %s)", "oneDNN" if onednn else "torch", kernels.linear)
     model = DLRM(
         job.config.model,
         job.manifest.dense_features,
         len(job.manifest.tables),
         job.config.train.seed,
-        onednn_linear(output_gradient_kernel(kernels.backend)) if onednn else torch_linear,
-        choose_interaction(kernels.backend, device),
+        _linear_layer(job.config, device),
+        choose_interaction(job.config.kernels.backend, device),
     )
     return model.to(device)
+
+
+def _linear_layer(config: Config, device: torch.device) -> LinearLayer:
+    """What computes linear layers; said in the log, since results depend on it in the last bits."""
+    if config.model.precision == "bfloat16":
+        log.info("linear layers: bfloat16, by torch (model.precision)")
+        return bfloat16_linear
+    onednn = uses_onednn(config.kernels.linear, device)
+    log.info("linear layers: %s (kernels.linear = %s)", "oneDNN" if onednn else "torch", config.kernels.linear)
+    return onednn_linear(output_gradient_kernel(config.kernels.backend)) if onednn else torch_linear

@@ -5,6 +5,7 @@ proven: no plan, no cache, no window, no reduction.
 """
 
 import logging
+import os
 import time
 from pathlib import Path
 
@@ -22,7 +23,13 @@ from bagpipe_hpc.roles.dense_step import forward_backward, predict
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.first_records import fill_partition
 from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.model_setup import build_model, build_row_operations, choose_device
+from bagpipe_hpc.roles.model_setup import (
+    build_model,
+    build_row_operations,
+    check_model_settings,
+    choose_device,
+    start_threads,
+)
 from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.roles.slice_reader import SliceReader
 from bagpipe_hpc.roles.step_stats import StepStats
@@ -57,7 +64,9 @@ class Reference:
         config = job.config
         device = choose_device(config.train.device)
         self._device = device
-        torch.set_num_threads(config.train.threads)
+        check_model_settings(job, device)
+        own = 0, frozenset(os.sched_getaffinity(0))
+        start_threads(config.train.threads, [own] * config.train.reference_slices)  # as that many trainers here
         self._width = config.model.embedding_dim
         self._tables = RowCache(job.total_rows, job.record, build_row_operations(config, device), device)
         first_records = np.empty((job.total_rows, job.record.width), dtype=np.float32)

@@ -1,6 +1,7 @@
 """The trainer's main loop: segments of batches whose rows the mover brings, and checkpoints between them."""
 
 import logging
+import os
 import time
 from pathlib import Path
 from typing import TypeVar
@@ -23,7 +24,13 @@ from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.roles.checkpointing import write_dense_and_commit
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.model_setup import build_model, build_row_operations, check_model_settings, choose_device
+from bagpipe_hpc.roles.model_setup import (
+    build_model,
+    build_row_operations,
+    check_model_settings,
+    choose_device,
+    start_threads,
+)
 from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.roles.slice_reader import SliceReader
@@ -61,7 +68,8 @@ def run_trainer(
     job: Job, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace
 ) -> None:
     """Run one trainer to the end of the run; arguments as for `Trainer`. Collective over: the trainers."""
-    torch.set_num_threads(job.config.train.threads)
+    own = comms.hosts[comms.world.Get_rank()], frozenset(os.sched_getaffinity(0))
+    start_threads(job.config.train.threads, comms.trainers.allgather(own))
     start_horovod(comms.horovod)
     Trainer(job, need, comms, window, fill_timeout_s, trace).run()
     stop_horovod()

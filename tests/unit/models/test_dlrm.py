@@ -9,6 +9,7 @@ from torch import nn
 
 from bagpipe_hpc.config import ModelConfig
 from bagpipe_hpc.models.dlrm import DLRM, click_loss
+from bagpipe_hpc.models.linear import LinearLayer, bfloat16_linear, torch_linear
 
 DENSE, SPARSE, WIDTH = 13, 5, 8
 WIDTHS = ModelConfig(embedding_dim=WIDTH, bottom_mlp=(16, 12), top_mlp=(20,))
@@ -95,3 +96,26 @@ def test_shares_of_the_loss_add_up_to_the_mean() -> None:
     clicked = torch.sigmoid(logits)
     mean = -(labels * clicked.log() + (1 - labels) * (1 - clicked).log()).mean()
     assert sum(shares).item() == pytest.approx(mean.item(), rel=1e-12)
+
+
+def losses(linear: LinearLayer) -> list[float]:
+    """A model that learns which of 40 samples are clicks, 60 steps of SGD."""
+    dlrm = DLRM(ModelConfig(embedding_dim=WIDTH, bottom_mlp=(32,), top_mlp=(64,)), DENSE, SPARSE, 3, linear)
+    dense, embeddings = inputs(40)
+    labels = (torch.arange(40) % 3 == 0).float()
+    optimizer = torch.optim.SGD(dlrm.parameters(), lr=0.3)
+    found = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = click_loss(dlrm(dense, embeddings), labels, 40)
+        loss.backward()
+        optimizer.step()
+        found.append(loss.item())
+    return found
+
+
+def test_bfloat16_layers_train_to_nearly_the_same_loss() -> None:
+    exact, rounded = losses(torch_linear), losses(bfloat16_linear)
+    assert exact[-1] < 0.5 * exact[0]
+    assert rounded[-1] == pytest.approx(exact[-1], rel=0.1)
+    assert rounded != exact

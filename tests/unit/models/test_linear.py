@@ -10,7 +10,14 @@ import torch
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
-from bagpipe_hpc.models.linear import LinearLayer, onednn_linear, torch_linear, uses_onednn
+from bagpipe_hpc.models.linear import (
+    LinearLayer,
+    bfloat16_linear,
+    check_bfloat16,
+    onednn_linear,
+    torch_linear,
+    uses_onednn,
+)
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 SHAPES = [(1024, 13, 512), (37, 367, 64), (5, 64, 16), (128, 256, 1), (1, 1, 1), (3, 32, 33)]
@@ -97,3 +104,24 @@ def test_auto_means_onednn_on_x86_cpus_alone(monkeypatch: pytest.MonkeyPatch) ->
 def test_onednn_is_refused_where_it_cannot_run() -> None:
     with pytest.raises(ConfigError, match=r"kernels\.linear = 'onednn': this torch cannot use it on cuda:0; set"):
         uses_onednn("onednn", GPU)
+
+
+@pytest.mark.parametrize(("relu", "largest_error"), [(False, 0.01), (True, 0.1)])
+def test_bfloat16_is_float32_with_fewer_digits(relu: bool, largest_error: float) -> None:
+    """Outputs have 8 bits, gradients of float32 inputs and weights are float32; near 0 a ReLU may decide otherwise."""
+    parts = layer_inputs(64, 48, 32)
+    exact, rounded = run(torch_linear, parts, relu), run(bfloat16_linear, parts, relu)
+    assert rounded[0].dtype == torch.bfloat16
+    for found, value in zip(rounded[1:], exact[1:], strict=True):
+        assert found.dtype == torch.float32
+        assert not torch.equal(found, value)
+        assert (found - value).norm() <= largest_error * value.norm()
+
+
+def test_bfloat16_is_refused_where_it_would_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    check_bfloat16(CPU)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    with pytest.raises(ConfigError, match=r"model\.precision = 'bfloat16': cpu here has no bfloat16 products"):
+        check_bfloat16(CPU)

@@ -1,0 +1,20 @@
+"""How many threads each trainer can have, from the cores that the trainers may use. Pure."""
+
+from collections.abc import Sequence
+
+
+def threads_each(trainers: Sequence[tuple[int, frozenset[int]]]) -> int:
+    """The number of threads that every trainer can have without taking another's core; at least 1.
+
+    A trainer shares its cores evenly with the trainers of its host that may use any of them. All get the least number
+    that this gives one of them: it decides how long a step takes, and in which order sums are computed.
+
+    Args:
+        trainers: of each trainer the number of its host, and the cores that it may use there.
+    """
+
+    def share(host: int, cores: frozenset[int]) -> int:
+        sharers = sum(other_host == host and not cores.isdisjoint(other) for other_host, other in trainers)
+        return len(cores) // sharers
+
+    return max(1, min(share(host, cores) for host, cores in trainers))

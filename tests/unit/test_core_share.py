@@ -1,0 +1,27 @@
+"""Trainers that may use the same cores share them; trainers with cores of their own keep them."""
+
+import pytest
+
+from bagpipe_hpc.core_share import threads_each
+
+Trainer = tuple[int, frozenset[int]]
+
+
+def on(host: int, *cores: int) -> Trainer:
+    return host, frozenset(cores)
+
+
+@pytest.mark.parametrize(
+    ("trainers", "threads"),
+    [
+        ([on(0, *range(16))], 16),
+        ([on(0, *range(16)), on(0, *range(16))], 8),
+        ([on(0, 0, 1), on(0, 0, 1), on(0, 0, 1)], 1),  # more trainers than cores
+        ([on(0, 0, 1, 2, 3), on(0, 4, 5, 6, 7)], 4),  # bound by the launcher
+        ([on(0, *range(8)), on(3, *range(8))], 8),  # the same numbers on other hosts
+        ([on(0, *range(8)), on(3, 0, 1), on(3, 2, 3)], 2),  # the least counts for all
+        ([on(0, 0, 1, 2, 3), on(0, 3)], 1),
+    ],
+)
+def test_threads_are_the_least_share(trainers: list[Trainer], threads: int) -> None:
+    assert threads_each(trainers) == threads
