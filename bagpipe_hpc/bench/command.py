@@ -10,6 +10,7 @@ from bagpipe_hpc.config import BACKENDS
 
 BENCHMARKS: dict[str, str] = {
     "cache": "row operations beside a plain copy of as many bytes: GB/s on the CPU and on a GPU",
+    "planner": "samples/s and memory of the oracle's planner, native beside NumPy, up to a billion rows",
     "prepare": "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser",
     "store": "rows/s that trainers get from servers and put to them, beside plain copies and messages",
     "peers": "whole training beside plain PyTorch and TorchRec: samples/s, memory, quality",
@@ -100,8 +101,20 @@ def _simulate_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _planner_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch-size", type=positive, default=16384, metavar="N", help="samples (default: 16384)")
+    parser.add_argument("--lookahead", type=positive, default=200, metavar="L", help="window (default: 200)")
+    parser.add_argument("--trainers", type=positive, default=2, metavar="T", help="(default: 2)")
+    parser.add_argument("--steps", type=positive, default=50, metavar="N", help="batches of a run (default: 50)")
+    sweeps = ["batch", "lookahead", "rows", "threads"]
+    parser.add_argument(
+        "--sweep", nargs="*", choices=sweeps, default=sweeps, metavar="NAME", help=f"{', '.join(sweeps)} (default: all)"
+    )
+
+
 _OWN_ARGUMENTS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "cache": _cache_arguments,
+    "planner": _planner_arguments,
     "prepare": _prepare_arguments,
     "store": _store_arguments,
     "peers": _peers_arguments,

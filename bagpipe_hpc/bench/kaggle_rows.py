@@ -1,7 +1,9 @@
-"""Look-ups like those of Criteo Kaggle: its table sizes, ids by popularity.
+"""Look-ups like those of Criteo Kaggle: its table sizes or others, ids by popularity.
 
 Legend: `n` samples of a batch, `F` tables.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,17 +20,19 @@ def total_rows() -> int:
     return sum(TABLE_ROWS)
 
 
-def draw_batches(batches: int, samples: int, zipf: float, seed: int) -> list[NDArray[np.int64]]:
-    """Global rows of each batch, int64 `[n, F]`, as the oracle reads them.
+def draw_batches(
+    batches: int, samples: int, zipf: float, seed: int, table_rows: Sequence[int] = TABLE_ROWS
+) -> list[NDArray[np.int64]]:
+    """Global rows of each batch, int64 `[n, F]`, as the oracle reads them; a table a column.
 
     The popularity of an id falls as `(id + 1) ** -zipf` (`zipf` other than 1): the inverse of the continuous
     distribution's cumulative function, rounded down. Prepared data has the frequent ids first, too.
     """
     rng = np.random.default_rng(seed)
-    sizes = np.asarray(TABLE_ROWS, dtype=np.float64)
+    sizes = np.asarray(table_rows, dtype=np.float64)
     power = 1.0 - zipf
     span = (sizes + 1.0) ** power - 1.0
-    first_rows = table_offsets(TABLE_ROWS)[:-1]
+    first_rows = table_offsets(tuple(table_rows))[:-1]
     drawn = []
     for _ in range(batches):
         ranks = (1.0 + rng.random((samples, sizes.size)) * span) ** (1.0 / power)

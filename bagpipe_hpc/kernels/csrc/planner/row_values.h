@@ -15,7 +15,7 @@ class DenseRows {
  public:
   explicit DenseRows(std::int64_t rows) : values_(static_cast<std::size_t>(rows)) {}
 
-  // Whether the values are likely to be in the processor's caches anyway.
+  // Whether the values are likely to be in the nearest cache anyway.
   bool is_small() const { return values_.bytes() <= kSmallBytes; }
   void prefetch(std::int64_t row) const { __builtin_prefetch(values_.data() + row, 1); }
   Value& operator[](std::int64_t row) { return values_[static_cast<std::size_t>(row)]; }
@@ -26,7 +26,7 @@ class DenseRows {
   std::size_t bytes() const { return values_.bytes(); }
 
  private:
-  static constexpr std::size_t kSmallBytes = std::size_t{256} << 10;
+  static constexpr std::size_t kSmallBytes = std::size_t{16} << 10;
 
   ZeroPages<Value> values_;
 };

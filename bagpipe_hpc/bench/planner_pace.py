@@ -1,0 +1,127 @@
+"""How fast planners plan in the middle of a long segment, one beside the other on the same look-ups."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.batch_plan import BatchPlan
+from bagpipe_hpc.bench.report import median
+from bagpipe_hpc.config import LookaheadConfig
+from bagpipe_hpc.planning.planner import Planner, PlannerSize
+from bagpipe_hpc.planning.window import Window
+
+Batches = Sequence[NDArray[np.int64]]
+
+
+@dataclass
+class Pace:
+    """Samples per second of a planner's runs.
+
+    Attributes:
+        elapsed: of elapsed time.
+        processor: of processor time, over all threads.
+    """
+
+    elapsed: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)
+
+    def figures(self) -> dict[str, float]:
+        """Medians, for the JSON line."""
+        return {"samples_per_s": median(self.elapsed), "samples_per_cpu_s": median(self.processor)}
+
+
+@dataclass(frozen=True)
+class PlanFigures:
+    """What plans say, and how large they are; means of a batch."""
+
+    unique_rows: float
+    fetched_rows: float
+    plan_bytes: float
+
+
+def window_of(lookahead: int) -> Window:
+    """The window with the default group."""
+    return Window(lookahead, LookaheadConfig(batches=lookahead).group_batches)
+
+
+def ring_batches(lookahead: int) -> int:
+    """Batches to draw for a window: a batch comes again when all of its rows are out of the window."""
+    return lookahead + max(4, lookahead // 4)
+
+
+class SteadyPlanner:
+    """A planner that goes on and on in one segment: each step plans a batch and loads one.
+
+    Args:
+        planner: the planner, which is used for nothing else.
+        ring: its batches, taken round and round; at least `ring_batches` of its window.
+    """
+
+    def __init__(self, planner: Planner, ring: Batches) -> None:
+        self._planner = planner
+        self._ring = ring
+        self._loaded = 0
+        planner.start_segment(training=True, first_step=0)
+        for _ in range(planner.window.lookahead):
+            self._load()
+        self.run(self.round_batches)  # until a group is written back
+
+    @property
+    def round_batches(self) -> int:
+        """Steps between two plans that write a group back: what is timed is a multiple of them."""
+        return self._planner.window.group
+
+    @property
+    def size(self) -> PlannerSize:
+        """Memory and slots of the planner."""
+        return self._planner.size()
+
+    def run(self, steps: int, see: Callable[[BatchPlan], None] | None = None) -> None:
+        """Plan so many batches; `see` is shown each plan."""
+        for _ in range(steps):
+            plan = self._planner.plan(self._loaded - self._planner.window.lookahead)
+            if see is not None:
+                see(plan)
+            self._load()
+
+    def _load(self) -> None:
+        self._planner.load(self._ring[self._loaded % len(self._ring)])
+        self._loaded += 1
+
+
+def compare_paces(planners: Mapping[str, SteadyPlanner], batch_size: int, steps: int, runs: int) -> dict[str, Pace]:
+    """Time planners in turn, so that a change of the machine's load meets them alike.
+
+    Args:
+        planners: by name.
+        batch_size: samples of a batch.
+        steps: batches of a run; made up to whole rounds.
+        runs: runs of each planner.
+    """
+    paces = {name: Pace() for name in planners}
+    for _ in range(runs):
+        for name, planner in planners.items():
+            counted = -(-steps // planner.round_batches) * planner.round_batches
+            start, processor_start = time.perf_counter(), time.process_time()
+            planner.run(counted)
+            paces[name].elapsed.append(counted * batch_size / (time.perf_counter() - start))
+            paces[name].processor.append(counted * batch_size / (time.process_time() - processor_start))
+    return paces
+
+
+def describe_plans(planner: SteadyPlanner) -> PlanFigures:
+    """Mean figures of a round of plans."""
+    unique: list[int] = []
+    fetched: list[int] = []
+    sizes: list[int] = []
+
+    def see(plan: BatchPlan) -> None:
+        unique.append(plan.shared.unique_rows)
+        fetched.append(plan.shared.fetched_rows)
+        sizes.append(plan.shared.encode().nbytes + sum(part.encode().nbytes for part in plan.trainers))
+
+    planner.run(planner.round_batches, see)
+    return PlanFigures(float(np.mean(unique)), float(np.mean(fetched)), float(np.mean(sizes)))
