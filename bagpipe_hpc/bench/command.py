@@ -11,6 +11,7 @@ from bagpipe_hpc.config import BACKENDS
 BENCHMARKS: dict[str, str] = {
     "cache": "row operations beside a plain copy of as many bytes: GB/s on the CPU and on a GPU",
     "planner": "samples/s and memory of the oracle's planner, native beside NumPy, up to a billion rows",
+    "dense": "the dense half of a step: ms, GFLOP/s and page faults, beside plain torch",
     "prepare": "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser",
     "store": "rows/s that trainers get from servers and put to them, beside plain copies and messages",
     "peers": "whole training beside plain PyTorch and TorchRec: samples/s, memory, quality",
