@@ -10,6 +10,7 @@ from torch import Tensor
 
 from bagpipe_hpc.cache.row_memory import new_table
 from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.kernels.device import open_device
 from bagpipe_hpc.kernels.row_operations import RowOperations
 from bagpipe_hpc.row_record import RowRecord
 
@@ -32,7 +33,7 @@ class RowCache:
         weights: float32 `[slots, D]`.
         state: the parts of the optimizer's state, each float32 `[slots, width]`.
         operations: as given.
-        device: as given.
+        device: how arrays get to the rows and back.
 
     Raises:
         CapacityError: plans cannot number as many slots.
@@ -45,7 +46,7 @@ class RowCache:
                 "cache.rows, lookahead.batches or train.batch_size (a one-rank run holds all tables: use more ranks)"
             )
         self.operations = operations
-        self.device = device
+        self.device = open_device(device)
         self.weights = new_table(slots, record.embedding_dim, device)
         self.state = [new_table(slots, width, device) for width in record.state_widths]
         self._versions = new_table(slots, 1, device) if record.has_version else None
@@ -66,11 +67,11 @@ class RowCache:
 
     def gather_records(self, slots: Tensor) -> NDArray[np.float32]:
         """Whole records for a write-back: distinct slots int32 `[N]` to float32 `[N, W]` on the host."""
-        return self.operations.gather_records(self._columns, slots).cpu().numpy()
+        return self.device.to_host(self.operations.gather_records(self._columns, slots))
 
     def scatter(self, slots: Tensor, records: NDArray[np.float32]) -> None:
         """Put fetched records into distinct slots: int32 `[N]`, float32 `[N, W]`."""
-        self.operations.scatter_records(self._columns, slots, torch.from_numpy(records).to(self.device))
+        self.operations.scatter_records(self._columns, slots, self.device.to_device(records))
 
     def versions(self, slots: Tensor) -> Tensor:
         """Versions of slots, int64 `[N]`; only where versions are kept."""

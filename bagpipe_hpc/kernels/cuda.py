@@ -6,12 +6,12 @@ Legend as in `row_operations`.
 import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import c_float, c_int32, c_int64, c_void_p
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from bagpipe_hpc.kernels.reference import adam_factors
+from bagpipe_hpc.kernels.sum_order import SumOrder
 
 _TABLE = (c_void_p, c_int32)
 _ROWS = (c_void_p, c_void_p, c_int64)
@@ -31,30 +31,20 @@ _WIDEST_ROWWISE = 8192
 """Numbers of a row that `apply_rowwise_adagrad` keeps in shared memory."""
 
 
-class SumOrder(NamedTuple):
-    """Look-ups sorted by row.
-
-    Attributes:
-        look_ups: int64 `[M]`; row u's are `look_ups[starts[u] : starts[u + 1]]`, in the order in which they stand.
-        starts: int32 `[count + 1]`.
-    """
-
-    look_ups: Tensor
-    starts: Tensor
-
-
 class CudaRowOperations:
     """`RowOperations` on one GPU, where the methods are described; slots and positions are not checked.
 
     Args:
         library: `_cuda.so`.
-        device: the GPU; every tensor must be on it.
+        device: the GPU, torch's current one where it has no number; every tensor must be on it.
         current_stream: the CUDA stream that the calling thread puts work on; torch's unless given.
     """
 
     def __init__(
         self, library: ctypes.CDLL, device: torch.device, current_stream: Callable[[], int] | None = None
     ) -> None:
+        if device.type == "cuda" and device.index is None:
+            device = torch.device("cuda", torch.cuda.current_device())
         self._device = device
         self._current_stream = current_stream or (lambda: int(torch.cuda.current_stream(device).cuda_stream))
         self._error_text = library.bagpipe_error_text
@@ -89,16 +79,14 @@ class CudaRowOperations:
             self._call("scatter_records", *tables, self._integers(slots), len(records), self._floats(records))
 
     def order_look_ups(self, positions: Tensor, count: int) -> SumOrder:
-        """What `sum_by_position` has to know of its positions, so that it can be had before the gradients are there."""
+        """See `RowOperations`."""
         self._integers(positions)
-        ordered, look_ups = torch.sort(positions, stable=True)
-        rows = torch.arange(count + 1, dtype=torch.int32, device=positions.device)
-        return SumOrder(look_ups, torch.searchsorted(ordered, rows, out_int32=True))
+        return SumOrder.of(positions, count)
 
     def sum_by_position(
         self, gradients: Tensor, positions: Tensor, count: int, order: SumOrder | None = None
     ) -> Tensor:
-        """See `RowOperations`; `order` is that of `order_look_ups`, if it has been called before."""
+        """See `RowOperations`; without `order`, which takes about as long as the sums, it is made first."""
         _require(len(gradients) == positions.numel() < 1 << 31, "gradients", gradients)
         width = gradients.shape[1]
         sums = gradients.new_empty(count, width)

@@ -14,6 +14,7 @@ from torch import Tensor
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.plain_tensor import check_plain
 from bagpipe_hpc.kernels.reference import adam_factors
+from bagpipe_hpc.kernels.sum_order import SumOrder
 
 LIBRARY = "row_operations"
 
@@ -81,7 +82,16 @@ class NativeRowOperations:
         check_plain(records, (slots.numel(), sum(_width("columns", part) for part in columns)), name="records")
         self._move(self._library.scatter_records, columns, slots, records)
 
-    def sum_by_position(self, gradients: Tensor, positions: Tensor, count: int) -> Tensor:
+    def order_look_ups(self, positions: Tensor, count: int) -> None:
+        """See `RowOperations`."""
+
+    def sum_by_position(
+        self,
+        gradients: Tensor,
+        positions: Tensor,
+        count: int,
+        order: SumOrder | None = None,  # noqa: ARG002
+    ) -> Tensor:
         """See `RowOperations`."""
         width = _width("gradients", gradients)
         check_plain(positions, (len(gradients),), torch.int32, "positions")

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from bagpipe_hpc.kernels.sum_order import SumOrder
+
 
 class ReferenceRowOperations:
     """`RowOperations` on any device, where the methods are described; int64 only where torch wants it."""
@@ -34,7 +36,16 @@ class ReferenceRowOperations:
         for part, values in zip(columns, torch.split(records, widths, dim=1), strict=True):
             _scatter(part, slots, values)
 
-    def sum_by_position(self, gradients: Tensor, positions: Tensor, count: int) -> Tensor:
+    def order_look_ups(self, positions: Tensor, count: int) -> None:
+        """See `RowOperations`."""
+
+    def sum_by_position(
+        self,
+        gradients: Tensor,
+        positions: Tensor,
+        count: int,
+        order: SumOrder | None = None,  # noqa: ARG002
+    ) -> Tensor:
         """See `RowOperations`; on a GPU the order of a sum is torch's own."""
         return gradients.new_zeros(count, gradients.shape[1]).index_add_(0, positions, gradients)
 

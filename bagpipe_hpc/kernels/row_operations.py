@@ -19,6 +19,7 @@ from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.kernels.cuda import CudaRowOperations
 from bagpipe_hpc.kernels.native import NativeRowOperations
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
+from bagpipe_hpc.kernels.sum_order import SumOrder
 
 
 class RowOperations(Protocol):
@@ -36,13 +37,19 @@ class RowOperations(Protocol):
     def scatter_records(self, columns: Sequence[Tensor], slots: Tensor, records: Tensor) -> None:
         """Overwrite rows of several tables, the inverse of `gather_records`: `records [N, W]`."""
 
-    def sum_by_position(self, gradients: Tensor, positions: Tensor, count: int) -> Tensor:
+    def order_look_ups(self, positions: Tensor, count: int) -> SumOrder | None:
+        """What `sum_by_position` needs besides the gradients and can be had before them; None where that is nothing."""
+
+    def sum_by_position(
+        self, gradients: Tensor, positions: Tensor, count: int, order: SumOrder | None = None
+    ) -> Tensor:
         """Sum the gradients of equal rows, in the order in which they stand.
 
         Args:
             gradients: `[M, D]`.
             positions: `[M]`, each below `count`.
             count: number of distinct rows.
+            order: what `order_look_ups` gave for these positions, if it was asked.
 
         Returns:
             `[count, D]`; each sum runs from left to right, starting with 0, which is left where no look-up points.

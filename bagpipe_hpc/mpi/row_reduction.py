@@ -81,21 +81,30 @@ class RowReducer:
         gathering: another one, for second stages, which may meet the first stage of a newer sum.
         timeout_s: longest wait for the other trainers.
         watch: see `wait_until`.
+        new_array: gives memory for a sum, float32 of a shape; NumPy's unless given.
     """
 
-    def __init__(self, comm: MPI.Comm, gathering: MPI.Comm, timeout_s: float, watch: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        gathering: MPI.Comm,
+        timeout_s: float,
+        watch: Callable[[], None],
+        new_array: Callable[[tuple[int, ...]], NDArray[np.float32]] | None = None,
+    ) -> None:
+        self.trainers: int = comm.Get_size()
         self._comm = comm
         self._gathering = gathering
         self._newest: PendingSum | None = None
         self._timeout_s = timeout_s
         self._watch = watch
+        self._new_array = new_array or _new_array
 
     def start(self, gradients: NDArray[np.float32]) -> PendingSum:
         """Start summing gradients, float32 `[rows, D]`, of the same shape on every trainer; left alone until `wait`."""
-        trainers = self._comm.Get_size()
-        if trainers == 1 or gradients.size == 0:
+        if self.trainers == 1 or gradients.size == 0:
             stages = _nothing_to_add(gradients)
-        elif trainers == 2:
+        elif self.trainers == 2:
             stages = self._gather_and_add(gradients)
         else:
             stages = self._add_shares(gradients)
@@ -104,13 +113,13 @@ class RowReducer:
 
     def _gather_and_add(self, gradients: NDArray[np.float32]) -> _Stages:
         """One stage: the fastest for two, who exchange no more than they would with shares."""
-        gathered = np.empty((self._comm.Get_size(), *gradients.shape), dtype=np.float32)
+        gathered = np.empty((self.trainers, *gradients.shape), dtype=np.float32)
         yield self._comm.Iallgather(gradients, gathered)
-        return add_in_order(gathered)
+        return add_in_order(gathered, self._new_array(gradients.shape))
 
     def _add_shares(self, gradients: NDArray[np.float32]) -> _Stages:
         """Two stages: send each trainer its share of the rows, then gather the summed shares."""
-        trainers, rank = self._comm.Get_size(), self._comm.Get_rank()
+        trainers, rank = self.trainers, self._comm.Get_rank()
         rows, width = gradients.shape
         bounds = np.asarray(slice_bounds(rows, trainers)) * width
         counts, starts = np.diff(bounds), bounds[:-1]
@@ -118,9 +127,13 @@ class RowReducer:
         parts = np.empty((trainers, own), dtype=np.float32)
         received = [parts, np.full(trainers, own), np.arange(trainers) * own, MPI.FLOAT]
         yield self._comm.Ialltoallv([gradients, counts, starts, MPI.FLOAT], received)
-        total = np.empty_like(gradients)
+        total = self._new_array(gradients.shape)
         yield self._gathering.Iallgatherv(add_in_order(parts), [total, counts, starts, MPI.FLOAT])
         return total
+
+
+def _new_array(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return np.empty(shape, dtype=np.float32)
 
 
 def _nothing_to_add(gradients: NDArray[np.float32]) -> _Stages:
@@ -129,9 +142,9 @@ def _nothing_to_add(gradients: NDArray[np.float32]) -> _Stages:
     return gradients
 
 
-def add_in_order(parts: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Add two or more `parts[0]`, `parts[1]`, ... from left to right; float32 `[parts, ...]` to `[...]`."""
-    total: NDArray[np.float32] = parts[0] + parts[1]
+def add_in_order(parts: NDArray[np.float32], total: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    """Add two or more `parts[0]`, `parts[1]`, ... from left to right, float32 `[parts, ...]`, to `total [...]`."""
+    total = np.add(parts[0], parts[1], out=total)
     for part in parts[2:]:
         total += part
     return total

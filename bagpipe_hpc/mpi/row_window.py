@@ -121,7 +121,7 @@ class RowWindow:
         """Make this rank's loads and stores and those of other ranks see each other; see the class."""
         self._tables.synchronise()
 
-    def get(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    def get(self, rows: NDArray[np.int64], records: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Read records.
 
         Any number of ranks may read at once; nobody may write the same rows meanwhile (the plan and the movers' barrier
@@ -129,9 +129,10 @@ class RowWindow:
 
         Args:
             rows: global rows `[N]`.
+            records: where their records go, C-contiguous float32 `[N, W]`; new memory if left out.
 
         Returns:
-            Their records, float32 `[N, W]`, complete.
+            The records, complete.
 
         Raises:
             ValueError: there is no such row.
@@ -139,7 +140,8 @@ class RowWindow:
         """
         self._require_rows(rows)
         self._tables.synchronise()
-        records = np.empty((rows.size, self._width), dtype=np.float32)
+        if records is None:
+            records = np.empty((rows.size, self._width), dtype=np.float32)
         if self._transfers is None or not self._any_far:
             self._copies.copy_out(self._tables.rows, self._near_index(rows), records)
             return records

@@ -8,7 +8,7 @@ from bagpipe_hpc.models.dlrm import click_loss
 
 def forward_backward(
     model: nn.Module, dense: Tensor, labels: Tensor, embeddings: Tensor, batch_samples: int
-) -> tuple[float, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Add a slice's gradients to the model's and return those of its embedding look-ups.
 
     Args:
@@ -19,13 +19,13 @@ def forward_backward(
         batch_samples: samples of the global batch; the loss is their mean.
 
     Returns:
-        The slice's share of the loss, and the gradient of each look-up, float32 `[n * F, D]`.
+        The slice's share of the loss, a scalar on the device, and the gradient of each look-up, float32 `[n * F, D]`.
     """
     embeddings.requires_grad_()
     loss = click_loss(model(dense, embeddings), labels, batch_samples)
     torch.autograd.backward(loss)
     assert embeddings.grad is not None, "the logits depend on every look-up"
-    return float(loss.detach()), embeddings.grad.flatten(0, 1)
+    return loss.detach(), embeddings.grad.flatten(0, 1)
 
 
 @torch.no_grad()

@@ -1,13 +1,14 @@
 """Device, row operations and dense model of a rank that computes."""
 
 import logging
+import os
 from collections.abc import Sequence
 
 import torch
 
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.core_share import threads_each
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
 from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
@@ -27,43 +28,66 @@ from bagpipe_hpc.roles.job import Job
 log = logging.getLogger(__name__)
 
 
-def choose_device(name: str, host_rank: int = 0, *, reduces_on_gpu: bool = True) -> torch.device:
+def choose_device(name: str, host_rank: int = 0) -> torch.device:
     """The device that `train.device` means on this rank.
 
     Args:
-        name: `cpu`, `cuda`, or `auto` for a GPU where one can be used.
+        name: `cpu`, `cuda`, or `auto` for a GPU where there is one.
         host_rank: number of this trainer among those of its host; each takes a GPU of its own.
-        reduces_on_gpu: whether gradients on a GPU can be summed over the trainers.
 
     Raises:
-        ConfigError: a GPU is asked for and none can be used.
+        ConfigError: a GPU is asked for and there is none.
     """
     if name == "cpu":
         return torch.device("cpu")
     gpus = torch.cuda.device_count()
-    if host_rank < gpus and reduces_on_gpu:
+    if host_rank < gpus:
         return torch.device("cuda", host_rank)
     if name == "auto":
         return torch.device("cpu")
-    reason = f"torch sees {gpus} GPUs here, and this is trainer {host_rank} of the host"
-    if host_rank < gpus:
-        reason = "this Horovod was built without NCCL, so several trainers cannot sum gradients on GPUs"
-    raise ConfigError(f"train.device = 'cuda': {reason}; use cpu or auto, or start where each trainer has a GPU")
+    raise ConfigError(
+        f"train.device = 'cuda': torch sees {gpus} GPUs here, and this is trainer {host_rank} of the host; use cpu or "
+        "auto, or start where each trainer has a GPU"
+    )
+
+
+def check_gpu_memory(device: torch.device, cache_rows: int, row_bytes: int) -> None:
+    """See that a GPU has room for a row cache.
+
+    Raises:
+        CapacityError: it has not.
+    """
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    if cache_rows * row_bytes > free_bytes:
+        raise CapacityError(
+            f"a cache of {cache_rows} rows takes {cache_rows * row_bytes / 1e6:.0f} MB, but {device} has "
+            f"{free_bytes / 1e6:.0f} MB free: set a smaller cache.rows, lookahead.batches or train.batch_size"
+        )
+
+
+def use_deterministic_algorithms() -> None:
+    """Let a GPU compute the dense half with the same bits in every run; call it before the GPU's first work.
+
+    torch then takes slower algorithms where the fast ones add in an order that changes, and cuBLAS a workspace without
+    which its sums may differ between streams. The row operations have a fixed order anyway.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
 def check_model_settings(job: Job, device: torch.device) -> None:
-    """See that torch has the dense optimizer, and that the device gives what the configuration asks for.
+    """See that torch has the dense optimizer, and that the native code which the configuration asks for is there.
 
     Raises:
         ConfigError: one of them does not.
     """
-    if job.config.train.deterministic and device.type == "cuda":
-        raise ConfigError("train.deterministic = true: sums on a GPU have no fixed order yet; set train.device=cpu")
     uses_onednn(job.config.kernels.linear, device)
     if job.config.model.precision == "bfloat16":
         check_bfloat16(device)
-    if job.config.kernels.backend == "native" and device.type == "cpu":
-        for library in ("interaction", "output_gradient", native.LIBRARY):
+    if job.config.kernels.backend == "native":
+        on_cpu = ("interaction", "output_gradient", native.LIBRARY)
+        for library in on_cpu if device.type == "cpu" else ("cuda",):
             shared_library.load(library)
     dense_optimizer(job.config.optimizer, [torch.nn.Parameter(torch.zeros(1))])
 

@@ -9,35 +9,24 @@ import queue
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bagpipe_hpc.batch_plan import NO_GROUP, SharedPlan, TrainerPlan
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.roles.ready_batch import NO_INPUTS, BatchInputs, ReadyBatch
 from bagpipe_hpc.roles.slice_reader import SliceReader
 from bagpipe_hpc.trace import Trace
 
 _SHORTEST_PAUSE_S = 20e-6
 _LONGEST_PAUSE_S = 500e-6
 _WATCH_EVERY_S = 0.1
-
-
-@dataclass(frozen=True)
-class ReadyBatch:
-    """A batch whose rows are in the cache; without samples it is the closing one of its segment."""
-
-    shared: SharedPlan
-    own: TrainerPlan
-    dense: Tensor
-    labels: Tensor
 
 
 class Mover:
@@ -69,6 +58,7 @@ class Mover:
         self._receiver = receiver
         self._window = window
         self._cache = cache
+        self._device = cache.device
         self._barrier = barrier
         self._reader = reader
         self._group_batches = group_batches
@@ -80,7 +70,7 @@ class Mover:
         self._segments_left = len(job.schedule)
         self._incoming: deque[tuple[SharedPlan, TrainerPlan]] = deque()
         self._ready: queue.SimpleQueue[ReadyBatch] = queue.SimpleQueue()
-        self._to_retire: queue.SimpleQueue[ReadyBatch] = queue.SimpleQueue()
+        self._to_retire: queue.SimpleQueue[tuple[ReadyBatch, Mark]] = queue.SimpleQueue()
         self._retiring: SharedPlan | None = None
         self._retired = NO_GROUP
         self._is_closing = False
@@ -93,6 +83,7 @@ class Mover:
     def start(self) -> None:
         """Start moving; the servers' first values must be there."""
         self._reader.start_segment(self._segment)
+        self._cache_made = self._device.mark()
         self._thread.start()
 
     def next_batch(self) -> ReadyBatch:
@@ -104,7 +95,9 @@ class Mover:
         deadline = time.monotonic() + self._job.config.train.timeout_s
         while True:
             try:
-                return self._ready.get(timeout=_WATCH_EVERY_S)
+                batch = self._ready.get(timeout=_WATCH_EVERY_S)
+                self._device.follow(batch.ready, *batch.inputs.tensors())
+                return batch
             except queue.Empty:
                 self.check()
                 if time.monotonic() > deadline:
@@ -114,8 +107,8 @@ class Mover:
                     ) from None
 
     def retire(self, batch: ReadyBatch) -> None:
-        """Start the write-backs in a batch's plan; all updates that they contain must have been applied."""
-        self._to_retire.put(batch)
+        """Start the write-backs in a batch's plan, after all updates that the device has been given so far."""
+        self._to_retire.put((batch, self._device.mark()))
 
     def wait_drained(self) -> None:
         """After retiring a closing batch: wait until all rows of all trainers are back at the servers.
@@ -145,7 +138,9 @@ class Mover:
 
     def _run(self) -> None:
         try:
-            self._move_all()
+            with self._device.own_stream():
+                self._device.follow(self._cache_made)
+                self._move_all()
         except BaseException as failure:  # noqa: BLE001 - handed to the compute thread, which ends the job
             self._failure = failure
 
@@ -172,7 +167,8 @@ class Mover:
         """Write the next group's rows back and come to the barrier."""
         if self._barrier.is_entered or self._to_retire.empty():
             return False
-        batch = self._to_retire.get()
+        batch, updated = self._to_retire.get()
+        self._device.follow(updated)  # also where nothing is written back: the slots get other rows
         self.write_back(batch.own)
         self._retiring = batch.shared
         self._barrier_since_s = time.perf_counter()
@@ -183,7 +179,7 @@ class Mover:
         """Put this trainer's share of a group, with optimizer state, and flush."""
         if plan.write_back_rows.size:
             with self._trace.span("write back", rows=plan.write_back_rows.size):
-                records = self._cache.gather_records(self._on_device(plan.write_back_slots))
+                records = self._cache.gather_records(self._device.to_device(plan.write_back_slots))
                 self._window.put(plan.write_back_rows, records)
 
     def _finish_retire(self) -> bool:
@@ -210,8 +206,7 @@ class Mover:
             return False
         if self._incoming[0][0].is_closing:
             self._is_closing = True
-            nothing = torch.empty(0)
-            self._ready.put(ReadyBatch(*self._incoming.popleft(), nothing, nothing))
+            self._ready.put(ReadyBatch(*self._incoming.popleft(), NO_INPUTS, None))
             return True
         most = 1 if self._ready.empty() else self._group_batches
         plans: list[tuple[SharedPlan, TrainerPlan]] = []
@@ -221,8 +216,8 @@ class Mover:
             return False
         self._fetch(plans)
         for shared, own in plans:
-            dense, labels = self._reader.read(shared.batch)
-            self._ready.put(ReadyBatch(shared, own, dense.to(self._cache.device), labels.to(self._cache.device)))
+            inputs = self._bring_inputs(shared, own)
+            self._ready.put(ReadyBatch(shared, own, inputs, self._device.mark()))
         return True
 
     def is_admissible(self, plan: SharedPlan) -> bool:
@@ -234,7 +229,13 @@ class Mover:
         slots = np.concatenate([part.fetch_slots for plan in plans for part in plan])
         if rows.size:
             with self._trace.span("fetch", rows=rows.size, batches=len(plans)):
-                self._cache.scatter(self._on_device(slots), self._window.get(rows))
+                records = self._device.new_array((rows.size, self._job.record.width))
+                self._cache.scatter(self._device.to_device(slots), self._window.get(rows, records))
 
-    def _on_device(self, slots: np.ndarray) -> Tensor:
-        return torch.from_numpy(slots).to(self._cache.device)
+    def _bring_inputs(self, shared: SharedPlan, own: TrainerPlan) -> BatchInputs:
+        to_device = self._device.to_device
+        dense, labels = self._reader.read(shared.batch)
+        slots = to_device(np.concatenate((shared.now_slots, shared.later_slots, own.private_slots)))
+        positions = to_device(own.positions)
+        order = self._cache.operations.order_look_ups(positions, slots.numel()) if self._segment.is_training else None
+        return BatchInputs(to_device(dense), to_device(labels), slots, positions, order)

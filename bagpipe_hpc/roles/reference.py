@@ -29,6 +29,7 @@ from bagpipe_hpc.roles.model_setup import (
     check_model_settings,
     choose_device,
     start_threads,
+    use_deterministic_algorithms,
 )
 from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.roles.slice_reader import SliceReader
@@ -67,6 +68,8 @@ class Reference:
         check_model_settings(job, device)
         own = 0, frozenset(os.sched_getaffinity(0))
         start_threads(config.train.threads, [own] * config.train.reference_slices)  # as that many trainers here
+        if config.train.deterministic and device.type == "cuda":
+            use_deterministic_algorithms()
         self._width = config.model.embedding_dim
         self._tables = RowCache(job.total_rows, job.record, build_row_operations(config, device), device)
         first_records = np.empty((job.total_rows, job.record.width), dtype=np.float32)
@@ -118,11 +121,11 @@ class Reference:
         self._dense_optimizer.zero_grad()
         for part, reader in enumerate(self._readers):
             own = positions[bounds[part] : bounds[part + 1]]
-            dense, labels = (tensor.to(self._device) for tensor in reader.read(number))
+            dense, labels = map(self._tables.device.to_device, reader.read(number))
             embeddings = self._look_up(slots, own)
             loss, gradients = forward_backward(self._model, dense, labels, embeddings, len(rows))
             total += self._tables.operations.sum_by_position(gradients, own.reshape(-1), unique.size)
-            self._loss_sums[part] += loss
+            self._loss_sums[part] += float(loss)
         self._row_optimizer.apply(self._tables, slots, total, step)
         self._dense_optimizer.step()
         self._stats.steps += 1
@@ -135,7 +138,7 @@ class Reference:
 
     def _on_device(self, rows: np.ndarray) -> Tensor:
         """Rows as slots, int32."""
-        return torch.from_numpy(rows.astype(np.int32)).to(self._device)
+        return self._tables.device.to_device(rows.astype(np.int32))
 
     def _all_slots(self) -> Tensor:
         return torch.arange(self._job.total_rows, dtype=torch.int32, device=self._device)
@@ -143,14 +146,15 @@ class Reference:
     def _evaluate(self, segment: Segment, record: RunRecord) -> None:
         start = time.perf_counter()
         labels, logits = [], []
+        to_device, to_host = self._tables.device.to_device, self._tables.device.to_host
         for number, rows in enumerate(self._job.batches(segment)):
             bounds = slice_bounds(len(rows), self._slices)
             for part, reader in enumerate(self._readers):
                 own = self._on_device(rows[bounds[part] : bounds[part + 1]])
                 dense, own_labels = reader.read(number)
                 embeddings = self._tables.gather(own.reshape(-1)).view(*own.shape, self._width)
-                logits.append(predict(self._model, dense.to(self._device), embeddings).cpu().numpy())
-                labels.append(own_labels.numpy())
+                logits.append(to_host(predict(self._model, to_device(dense), embeddings)))
+                labels.append(own_labels)
         evaluation = evaluate(labels, logits)
         record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
 

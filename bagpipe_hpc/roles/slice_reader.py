@@ -2,8 +2,8 @@
 
 from contextlib import ExitStack
 
-import torch
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 from bagpipe_hpc.batch_slices import slice_bounds
 from bagpipe_hpc.roles.job import Job
@@ -35,12 +35,12 @@ class SliceReader:
         self._dense = SampleStream(shards.read_dense, order)
         self._labels = SampleStream(shards.read_labels, order)
 
-    def read(self, batch: int) -> tuple[Tensor, Tensor]:
-        """Dense features float32 `[n, dense features]` and labels float32 `[n]` of the slice, on the host."""
+    def read(self, batch: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Dense features float32 `[n, dense features]` and labels float32 `[n]` of the slice."""
         first, last = self._segment.sample_range(batch)
         bounds = slice_bounds(last - first, self._slices)
         begin, end = first + bounds[self._slice], first + bounds[self._slice + 1]
-        return torch.from_numpy(self._dense.read(begin, end)), torch.from_numpy(self._labels.read(begin, end))
+        return self._dense.read(begin, end), self._labels.read(begin, end)
 
     def __enter__(self) -> "SliceReader":
         return self

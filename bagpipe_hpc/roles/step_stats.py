@@ -18,7 +18,6 @@ class StepStats:
 
     steps: int = 0
     samples: int = 0
-    loss_sum: float = 0.0
     total_s: float = 0.0
     wait_rows_s: float = 0.0
     wait_reductions_s: float = 0.0

@@ -19,10 +19,11 @@ from bagpipe_hpc.batch_plan import SharedPlan, TrainerPlan
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import RowOptimizer
 from bagpipe_hpc.errors import ConsistencyError
+from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.models.dense_reduction import DenseReducer
-from bagpipe_hpc.mpi.row_reduction import PendingSum, RowReducer
 from bagpipe_hpc.roles.dense_step import forward_backward, predict
-from bagpipe_hpc.roles.mover import ReadyBatch
+from bagpipe_hpc.roles.ready_batch import BatchInputs, ReadyBatch
+from bagpipe_hpc.roles.row_sums import PendingRows, RowSums
 from bagpipe_hpc.roles.step_stats import StepStats
 from bagpipe_hpc.trace import Trace
 
@@ -32,7 +33,7 @@ class DelayedUpdate:
     """later(x): rows whose reduction was started in step x and is applied in step x + 1."""
 
     slots: Tensor
-    gradients: PendingSum
+    gradients: PendingRows
     step: int
 
 
@@ -42,7 +43,7 @@ class TrainStep:
     Args:
         cache: the rows.
         optimizer: updates rows.
-        reducer: sums row gradients over the trainers.
+        row_sums: sums row gradients over the trainers.
         model: dense half.
         dense_optimizer: updates dense weights.
         dense_reducer: sums dense gradients over the trainers.
@@ -55,7 +56,7 @@ class TrainStep:
         self,
         cache: RowCache,
         optimizer: RowOptimizer,
-        reducer: RowReducer,
+        row_sums: RowSums,
         model: nn.Module,
         dense_optimizer: Optimizer,
         dense_reducer: DenseReducer,
@@ -66,7 +67,7 @@ class TrainStep:
     ) -> None:
         self._cache = cache
         self._optimizer = optimizer
-        self._reducer = reducer
+        self._row_sums = row_sums
         self._model = model
         self._dense_optimizer = dense_optimizer
         self._dense_reducer = dense_reducer
@@ -74,28 +75,31 @@ class TrainStep:
         self._trace = trace
         self._verify = verify
         self._delayed: DelayedUpdate | None = None
+        self._device = cache.device
+        self._last_step: Mark = None
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device.torch_device)
         self.stats = StepStats()
 
     def train(self, batch: ReadyBatch, step: int) -> None:
         """Train on a batch; `step` counts from 1 over the whole run and becomes the version of the updated rows."""
-        shared, own = batch.shared, batch.own
-        slots = self._slots(shared, own)
-        positions = self._on_device(own.positions)
+        shared, own, inputs = batch.shared, batch.own, batch.inputs
+        slots = inputs.slots
         if self._verify:
             self._check_versions(slots, shared, own)
         self._dense_optimizer.zero_grad()
         with self._trace.span("forward, backward", batch=shared.batch):
             loss, gradients = forward_backward(
-                self._model, batch.dense, batch.labels, self._look_up(slots, positions), shared.samples
+                self._model, inputs.dense, inputs.labels, self._look_up(inputs), shared.samples
             )
         if self._delayed is not None:
             self._delayed.gradients.advance()
         with self._trace.span("sum row gradients", rows=slots.numel()):
-            sums = self._cache.operations.sum_by_position(gradients, positions, slots.numel())
+            sums = self._cache.operations.sum_by_position(gradients, inputs.positions, slots.numel(), inputs.order)
         now, reduced = shared.now_slots.size, shared.now_slots.size + shared.later_slots.size
+        reduction = self._row_sums.start(sums[:now])
         with self._waiting("reduce now", now):
-            total = self._reducer.start(_host(sums[:now])).wait(f"the rows that batch {shared.batch + 1} needs")
-        self._update(slots[:now], self._from_host(total), step)
+            total = reduction.wait(f"the rows that batch {shared.batch + 1} needs")
+        self._update(slots[:now], total, step)
         self.finish_delayed()
         self._update(slots[reduced:], sums[reduced:], step)
         self._delayed = self.start_delayed(slots[now:reduced], sums[now:reduced], step)
@@ -103,12 +107,20 @@ class TrainStep:
             self._dense_reducer.wait()
         with self._trace.span("dense optimizer"):
             self._dense_optimizer.step()
-        self.stats.loss_sum += loss
+        self._loss_sum += loss
         self.stats.count_plan(shared, own)
+        self._device.wait(self._last_step)
+        self._last_step = self._device.mark()
+
+    def take_loss(self) -> float:
+        """The sum of the losses since the last call; it waits for the device."""
+        loss = float(self._loss_sum)
+        self._loss_sum.zero_()
+        return loss
 
     def start_delayed(self, slots: Tensor, sums: Tensor, step: int) -> DelayedUpdate:
         """Start reducing later(x), so that it runs behind the next step."""
-        return DelayedUpdate(slots, self._reducer.start(_host(sums)), step)
+        return DelayedUpdate(slots, self._row_sums.start(sums), step)
 
     def finish_delayed(self) -> None:
         """Apply later(x - 1), if step x has not done so: a row may be retired or read only after that."""
@@ -117,20 +129,18 @@ class TrainStep:
         delayed, self._delayed = self._delayed, None
         with self._waiting("reduce later", delayed.slots.numel()):
             total = delayed.gradients.wait(f"the delayed rows of step {delayed.step}")
-        self._update(delayed.slots, self._from_host(total), delayed.step)
+        self._update(delayed.slots, total, delayed.step)
 
     def predict(self, batch: ReadyBatch) -> NDArray[np.float32]:
         """Logits of the trainer's slice, float32 `[n]` on the host; nothing is updated."""
-        slots = self._slots(batch.shared, batch.own)
         if self._verify:
-            self._check_versions(slots, batch.shared, batch.own)
-        embeddings = self._look_up(slots, self._on_device(batch.own.positions))
-        return _host(predict(self._model, batch.dense, embeddings))
+            self._check_versions(batch.inputs.slots, batch.shared, batch.own)
+        return self._device.to_host(predict(self._model, batch.inputs.dense, self._look_up(batch.inputs)))
 
-    def _look_up(self, slots: Tensor, positions: Tensor) -> Tensor:
+    def _look_up(self, inputs: BatchInputs) -> Tensor:
         """Weights of every look-up of the slice, float32 `[n, F, D]`; n may be 0."""
         features, width = self._look_ups
-        return self._cache.look_up(slots, positions).view(positions.numel() // features, features, width)
+        return self._cache.look_up(inputs.slots, inputs.positions).view(len(inputs.labels), features, width)
 
     def _update(self, slots: Tensor, gradients: Tensor, step: int) -> None:
         with self._trace.span("update rows", rows=slots.numel()):
@@ -143,23 +153,13 @@ class TrainStep:
         with self.stats.timed("wait_reductions_s"), self._trace.span(what, rows=rows):
             yield
 
-    def _slots(self, shared: SharedPlan, own: TrainerPlan) -> Tensor:
-        """Now, later and private slots in this order, int32 `[U]`."""
-        return self._on_device(np.concatenate((shared.now_slots, shared.later_slots, own.private_slots)))
-
-    def _on_device(self, numbers: NDArray[np.int32]) -> Tensor:
-        return torch.from_numpy(numbers).to(self._cache.device)
-
-    def _from_host(self, values: NDArray[np.float32]) -> Tensor:
-        return torch.from_numpy(values).to(self._cache.device)
-
     def _check_versions(self, slots: Tensor, shared: SharedPlan, own: TrainerPlan) -> None:
         """Compare the rows' versions with the plan's.
 
         Raises:
             ConsistencyError: a row has missed an update, or got one too many.
         """
-        found = self._cache.versions(slots).cpu().numpy()
+        found = self._device.to_host(self._cache.versions(slots))
         expected = np.concatenate((shared.versions, own.versions))
         wrong = np.flatnonzero(found != expected)
         if wrong.size:
@@ -170,8 +170,3 @@ class TrainStep:
                 f"({wrong.size} of {found.size} rows are wrong): it was read before its last update was written back, "
                 "or an update was lost"
             )
-
-
-def _host(values: Tensor) -> NDArray[np.float32]:
-    array: NDArray[np.float32] = values.contiguous().cpu().numpy()
-    return array

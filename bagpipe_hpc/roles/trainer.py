@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
-from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on_gpu, start_horovod, stop_horovod
+from bagpipe_hpc.models.dense_reduction import DenseReducer, start_horovod, stop_horovod
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
@@ -27,11 +27,14 @@ from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.model_setup import (
     build_model,
     build_row_operations,
+    check_gpu_memory,
     check_model_settings,
     choose_device,
     start_threads,
+    use_deterministic_algorithms,
 )
 from bagpipe_hpc.roles.mover import Mover
+from bagpipe_hpc.roles.row_sums import RowSums
 from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.roles.slice_reader import SliceReader
 from bagpipe_hpc.roles.step_stats import StepStats
@@ -46,8 +49,7 @@ _Value = TypeVar("_Value")
 
 def trainer_device(job: Job, comms: Communicators) -> torch.device:
     """Where this trainer computes; see `choose_device`."""
-    can_reduce = comms.layout.trainers == 1 or reduces_on_gpu()
-    return choose_device(job.config.train.device, comms.host_rank, reduces_on_gpu=can_reduce)
+    return choose_device(job.config.train.device, comms.host_rank)
 
 
 def check_trainer(job: Job, comms: Communicators, need: CacheNeed) -> int:
@@ -58,10 +60,14 @@ def check_trainer(job: Job, comms: Communicators, need: CacheNeed) -> int:
 
     Raises:
         ConfigError: it could not run.
+        CapacityError: its GPU has no room for the row cache.
     """
     device = trainer_device(job, comms)
     check_model_settings(job, device)
-    return need.total_rows * job.record.bytes if device.type == "cpu" else 0
+    if device.type == "cpu":
+        return need.total_rows * job.record.bytes
+    check_gpu_memory(device, need.total_rows, job.record.bytes)
+    return 0
 
 
 def run_trainer(
@@ -102,6 +108,8 @@ class Trainer:
         self._fill_timeout_s = fill_timeout_s
         self._trace = trace
         device = trainer_device(job, comms)
+        if config.train.deterministic and device.type == "cuda":
+            use_deterministic_algorithms()
         cache = RowCache(need.total_rows, job.record, build_row_operations(config, device), device)
         log.info(
             "cache of %d rows (%d shared, %d private), %.1f MB on %s",
@@ -111,6 +119,7 @@ class Trainer:
             cache.bytes / 1e6,
             device,
         )
+        self._device = cache.device
         self._cache_bytes = cache.bytes
         self._need = need
         timeout_s = config.train.timeout_s
@@ -129,10 +138,11 @@ class Trainer:
         self._model = build_model(job, device)
         self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
         watch = self._mover.check
+        reducer = RowReducer(comms.trainers, comms.gathering, timeout_s, watch, cache.device.new_array)
         self._step = TrainStep(
             cache,
             row_optimizer(config.optimizer),
-            RowReducer(comms.trainers, comms.gathering, timeout_s, watch),
+            RowSums(reducer, cache.device),
             self._model,
             self._dense_optimizer,
             DenseReducer(
@@ -198,7 +208,7 @@ class Trainer:
         logits: list[NDArray[np.float32]] = []
         for _ in range(segment.batches):
             batch = self._mover.next_batch()
-            labels.append(batch.labels.cpu().numpy())
+            labels.append(self._device.to_host(batch.inputs.labels))
             logits.append(self._step.predict(batch))
             if batch.shared.retire_group:
                 self._mover.retire(batch)
@@ -225,8 +235,7 @@ class Trainer:
         """Add up the losses of all trainers since the last report, in rank order; the first trainer reports for all."""
         stats = self._step.stats
         interval = stats.since(self._reported)
-        parts = self._gather("the losses", (stats.loss_sum, interval))
-        stats.loss_sum = 0.0
+        parts = self._gather("the losses", (self._step.take_loss(), interval))
         self._reported = stats.copy()
         if self._record and parts:
             losses, intervals = zip(*parts, strict=True)

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.roles.model_setup import choose_device
+from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.roles.model_setup import check_gpu_memory, choose_device
 
 
 @pytest.fixture
@@ -13,7 +13,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cpu_is_always_there() -> None:
-    assert choose_device("cpu", 5, reduces_on_gpu=False) == torch.device("cpu")
+    assert choose_device("cpu", 5) == torch.device("cpu")
 
 
 @pytest.mark.usefixtures("two_gpus")
@@ -32,8 +32,9 @@ def test_a_trainer_without_a_gpu_is_refused_where_one_is_asked_for() -> None:
         choose_device("cuda", 2)
 
 
-@pytest.mark.usefixtures("two_gpus")
-def test_gpus_are_of_no_use_where_gradients_cannot_be_summed() -> None:
-    assert choose_device("auto", 0, reduces_on_gpu=False) == torch.device("cpu")
-    with pytest.raises(ConfigError, match="built without NCCL"):
-        choose_device("cuda", 0, reduces_on_gpu=False)
+def test_a_cache_that_does_not_fit_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1_000_000, 9_000_000))
+    gpu = torch.device("cuda", 1)
+    check_gpu_memory(gpu, cache_rows=10_000, row_bytes=100)
+    with pytest.raises(CapacityError, match=r"10001 rows takes 1 MB, but cuda:1 has 1 MB free: set a smaller cache"):
+        check_gpu_memory(gpu, cache_rows=10_001, row_bytes=100)

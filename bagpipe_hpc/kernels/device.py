@@ -1,0 +1,158 @@
+"""A trainer's device: how arrays get there and back, and how its threads see each other's work on it.
+
+A CPU has done its work when a call returns; a GPU does it later, for each thread in the order in which it was given. So
+a thread marks a point in its own work, and another follows the mark; the host itself waits only for arrays that it
+reads. What is copied to or from a GPU passes pinned memory, from where the GPU fetches it by itself while the thread
+goes on; torch keeps such memory and gives it out again only after the copy, so that the next transfer takes another
+piece: staging with as many buffers as are under way.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Mark = torch.cuda.Event | None
+"""A point in a thread's work on a device; None if it has been reached, as always on the CPU."""
+
+
+class Device(Protocol):
+    """What trainers ask of a device; every method concerns the calling thread.
+
+    Attributes:
+        torch_device: torch's name of it.
+    """
+
+    torch_device: torch.device
+
+    def own_stream(self) -> AbstractContextManager[None]:
+        """Order the thread's work in the body for itself, beside that of other threads."""
+
+    def mark(self) -> Mark:
+        """The end of what the thread has given the device so far."""
+
+    def follow(self, mark: Mark, *tensors: Tensor) -> None:
+        """Let the device start the thread's later work only when it has reached a mark; the thread does not wait.
+
+        Args:
+            mark: another thread's.
+            tensors: made by that thread; their memory is kept until this thread's work on them is done.
+        """
+
+    def wait(self, mark: Mark) -> None:
+        """Wait until the device has reached a mark."""
+
+    def to_device(self, array: NDArray[Any]) -> Tensor:
+        """An array's numbers on the device; the array may be given up then, but not be changed."""
+
+    def to_host(self, values: Tensor) -> NDArray[Any]:
+        """A tensor's numbers in main memory, once they are computed: it waits for them."""
+
+    def new_array(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Main memory, float32 and not initialised, from where the device takes numbers the fastest."""
+
+
+class Cpu:
+    """The device whose memory is main memory: nothing is copied, and nothing has to be waited for."""
+
+    torch_device = torch.device("cpu")
+
+    def own_stream(self) -> AbstractContextManager[None]:
+        """See `Device`."""
+        return nullcontext()
+
+    def mark(self) -> Mark:
+        """See `Device`."""
+        return None
+
+    def follow(self, mark: Mark, *tensors: Tensor) -> None:
+        """See `Device`."""
+
+    def wait(self, mark: Mark) -> None:
+        """See `Device`."""
+
+    def to_device(self, array: NDArray[Any]) -> Tensor:
+        """See `Device`; the tensor shares the array's memory."""
+        return torch.from_numpy(array)
+
+    def to_host(self, values: Tensor) -> NDArray[Any]:
+        """See `Device`; the array shares the tensor's memory where that is contiguous."""
+        array: NDArray[Any] = values.contiguous().numpy()
+        return array
+
+    def new_array(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """See `Device`."""
+        return np.empty(shape, dtype=np.float32)
+
+
+class Gpu:
+    """A GPU.
+
+    Args:
+        device: which one, with its number.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.torch_device = device
+
+    @contextmanager
+    def own_stream(self) -> Iterator[None]:
+        """See `Device`; of high priority, since other threads wait for what it brings."""
+        with torch.cuda.stream(torch.cuda.Stream(self.torch_device, priority=-1)):  # type: ignore[no-untyped-call]
+            yield
+
+    def mark(self) -> Mark:
+        """See `Device`."""
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(self._stream())
+        return event
+
+    def follow(self, mark: Mark, *tensors: Tensor) -> None:
+        """See `Device`."""
+        if mark is None:
+            return
+        self._stream().wait_event(mark)
+        for tensor in tensors:
+            tensor.record_stream(self._stream())
+
+    def wait(self, mark: Mark) -> None:
+        """See `Device`; other threads of Python run meanwhile."""
+        if mark is not None:
+            mark.synchronize()
+
+    def to_device(self, array: NDArray[Any]) -> Tensor:
+        """See `Device`; an array that did not come from `new_array` is copied to pinned memory first."""
+        values = torch.from_numpy(array)
+        if values.numel() == 0:
+            return values.to(self.torch_device)
+        return values.pin_memory().to(self.torch_device, non_blocking=True)
+
+    def to_host(self, values: Tensor) -> NDArray[Any]:
+        """See `Device`."""
+        pinned = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+        pinned.copy_(values, non_blocking=True)
+        self.wait(self.mark())
+        array: NDArray[Any] = pinned.numpy()
+        return array
+
+    def new_array(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """See `Device`."""
+        array: NDArray[np.float32] = torch.empty(shape, dtype=torch.float32, pin_memory=True).numpy()
+        return array
+
+    def _stream(self) -> torch.cuda.Stream:
+        return torch.cuda.current_stream(self.torch_device)
+
+
+def open_device(device: torch.device) -> Device:
+    """Make a device the calling thread's own, and say how to work with it."""
+    if device.type == "cpu":
+        return Cpu()
+    if device.index is None:
+        device = torch.device(device.type, torch.cuda.current_device())
+    torch.cuda.set_device(device)
+    return Gpu(device)

@@ -1,0 +1,128 @@
+"""The mover and the compute thread see each other's work on a device in the right order, whichever device it is."""
+
+import threading
+from contextlib import AbstractContextManager, contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.batch_plan import SharedPlan, TrainerPlan
+from bagpipe_hpc.kernels.device import Cpu
+from bagpipe_hpc.roles.mover import Mover
+from bagpipe_hpc.schedule import Segment, SegmentKind
+from bagpipe_hpc.trace import Trace
+
+WIDTH = 3
+NO_SLOTS, NO_ROWS = np.empty(0, np.int32), np.empty(0, np.int64)
+
+
+class RecordingDevice(Cpu):
+    """Notes, in each thread's list, what it gives the device; a mark is its thread and what came before."""
+
+    def __init__(self) -> None:
+        self.work: dict[str, list[Any]] = {"compute": [], "mover": []}
+
+    def note(self, what: Any) -> None:
+        self.work["mover" if threading.current_thread().name == "mover" else "compute"].append(what)
+
+    def own_stream(self) -> AbstractContextManager[None]:
+        @contextmanager
+        def noted() -> Any:
+            self.note("own stream")
+            yield
+
+        return noted()
+
+    def mark(self) -> Any:
+        thread = threading.current_thread().name
+        return thread, len(self.work["mover" if thread == "mover" else "compute"])
+
+    def follow(self, mark: Any, *tensors: Tensor) -> None:
+        self.note(("follow", mark, len(tensors)))
+
+
+class RecordingCache:
+    """A cache that notes what is done to it."""
+
+    def __init__(self, device: RecordingDevice) -> None:
+        self.device = device
+        self.operations = SimpleNamespace(order_look_ups=lambda *_: None)
+
+    def scatter(self, slots: Tensor, records: np.ndarray) -> None:
+        assert records.shape == (slots.numel(), WIDTH)
+        self.device.note(f"scatter {slots.tolist()}")
+
+    def gather_records(self, slots: Tensor) -> np.ndarray:
+        self.device.note(f"gather {slots.tolist()}")
+        return np.zeros((slots.numel(), WIDTH), np.float32)
+
+
+class OpenBarrier:
+    """A barrier of one mover."""
+
+    is_entered = False
+
+    def enter(self, _: str) -> None:
+        self.is_entered = True
+
+    def poll(self) -> bool:
+        was_entered, self.is_entered = self.is_entered, False
+        return was_entered
+
+
+class Plans:
+    """One batch, which is written back or dropped with the closing plan."""
+
+    def __init__(self, written_back: list[int]) -> None:
+        slots, rows = np.asarray([4, 1], np.int32), np.asarray([70, 80])
+        back = np.asarray(written_back, np.int32)
+        nothing = (NO_SLOTS, NO_ROWS, NO_SLOTS)
+        self._plans = [
+            (
+                SharedPlan(0, 2, 0, 0, 2, 2, NO_SLOTS, slots, rows, slots, NO_ROWS, NO_SLOTS),
+                TrainerPlan(np.asarray([1, 0], np.int32), *nothing, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS),
+            ),
+            (
+                SharedPlan(1, 0, 0, 1, 0, 0, NO_SLOTS, NO_SLOTS, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS),
+                TrainerPlan(NO_SLOTS, *nothing, back.astype(np.int64), back, NO_ROWS, NO_SLOTS),
+            ),
+        ]
+
+    def poll(self) -> Any:
+        return self._plans.pop(0) if self._plans else None
+
+
+@pytest.mark.parametrize("written_back", [[4, 1], []], ids=["written back", "dropped"])
+def test_each_thread_follows_the_other(written_back: list[int]) -> None:
+    device = RecordingDevice()
+    segment = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False)
+    train = SimpleNamespace(timeout_s=10.0)
+    job = SimpleNamespace(
+        schedule=[segment], total_plans=2, record=SimpleNamespace(width=WIDTH), config=SimpleNamespace(train=train)
+    )
+    window = SimpleNamespace(get=lambda _, records: records, put=lambda *_: device.note("put"))
+    inputs = np.zeros((2, 1), np.float32), np.zeros(2, np.float32)
+    reader = SimpleNamespace(start_segment=lambda _: None, read=lambda _: inputs)
+    parts: list[Any] = [job, Plans(written_back), window, RecordingCache(device), OpenBarrier(), reader, 1]
+    mover = Mover(*parts, Trace(enabled=False))
+
+    device.note("cache made")
+    mover.start()
+    batch = mover.next_batch()
+    assert torch.equal(batch.inputs.slots, torch.tensor([4, 1], dtype=torch.int32))
+    assert torch.equal(batch.inputs.positions, torch.tensor([1, 0], dtype=torch.int32))
+    device.note("step")
+    mover.retire(mover.next_batch())
+    mover.wait_drained()
+    mover.join()
+
+    main = threading.current_thread().name
+    gathered = [f"gather {written_back}", "put"] if written_back else []
+    assert device.work == {
+        "compute": ["cache made", ("follow", ("mover", 3), 4), "step", ("follow", None, 4)],
+        "mover": ["own stream", ("follow", (main, 1), 0), "scatter [4, 1]", ("follow", (main, 4), 0), *gathered],
+    }
