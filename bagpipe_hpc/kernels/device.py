@@ -52,6 +52,9 @@ class Device(Protocol):
     def to_host(self, values: Tensor) -> NDArray[Any]:
         """A tensor's numbers in main memory, once they are computed: it waits for them."""
 
+    def start_to_host(self, values: Tensor, into: Tensor) -> Mark:
+        """Start copying a tensor's numbers to memory that came from `new_array`; the mark says when they are there."""
+
     def new_array(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Main memory, float32 and not initialised, from where the device takes numbers the fastest."""
 
@@ -84,6 +87,11 @@ class Cpu:
         array: NDArray[Any] = values.contiguous().numpy()
         return array
 
+    def start_to_host(self, values: Tensor, into: Tensor) -> Mark:
+        """See `Device`."""
+        into.copy_(values)
+        return None
+
     def new_array(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """See `Device`."""
         return np.empty(shape, dtype=np.float32)
@@ -107,7 +115,7 @@ class Gpu:
 
     def mark(self) -> Mark:
         """See `Device`."""
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(self._stream())
         return event
 
@@ -120,7 +128,7 @@ class Gpu:
             tensor.record_stream(self._stream())
 
     def wait(self, mark: Mark) -> None:
-        """See `Device`; other threads of Python run meanwhile."""
+        """See `Device`; the core and Python are free for other threads meanwhile."""
         if mark is not None:
             mark.synchronize()
 
@@ -134,10 +142,14 @@ class Gpu:
     def to_host(self, values: Tensor) -> NDArray[Any]:
         """See `Device`."""
         pinned = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-        pinned.copy_(values, non_blocking=True)
-        self.wait(self.mark())
+        self.wait(self.start_to_host(values, pinned))
         array: NDArray[Any] = pinned.numpy()
         return array
+
+    def start_to_host(self, values: Tensor, into: Tensor) -> Mark:
+        """See `Device`."""
+        into.copy_(values, non_blocking=True)
+        return self.mark()
 
     def new_array(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """See `Device`."""

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.kernels.device import Device
 
 _POLL_S = 50e-6
 
@@ -27,6 +29,8 @@ class DenseReducer:
             cannot matter.
         timeout_s: longest wait for the other trainers.
         watch: called while waiting; raises if the wait has become pointless.
+        staged_from: the gradients' device, where Horovod cannot sum them there (see `reduces_on`): each group is
+            copied to main memory, and a thread starts its sum as soon as the copy is there.
     """
 
     def __init__(
@@ -36,15 +40,17 @@ class DenseReducer:
         deterministic: bool,
         timeout_s: float,
         watch: Callable[[], None],
+        staged_from: Device | None = None,
     ) -> None:
         self._timeout_s = timeout_s
         self._watch = watch
         ordered = deterministic and _trainers() > 2
-        self._groups = [
-            _Group(parameters, f"dense.{number}", ordered=ordered)
-            for number, parameters in enumerate(groups)
-            if _trainers() > 1
-        ]
+        self._groups: list[_Group] = []
+        if _trainers() > 1:
+            stage = _Stage(staged_from) if staged_from else None
+            self._groups = [
+                _Group(part, f"dense.{number}", stage, ordered=ordered) for number, part in enumerate(groups)
+            ]
 
     def wait(self) -> None:
         """Wait until every gradient holds its sum over all trainers.
@@ -53,13 +59,13 @@ class DenseReducer:
             WaitTimeoutError: another trainer did not take part in time.
         """
         for group in self._groups:
-            if group.handle is not None:
-                self._wait_for(group.handle)
+            if group.is_started:
+                self._wait_for(group)
                 group.finish()
 
-    def _wait_for(self, handle: Any) -> None:
+    def _wait_for(self, group: "_Group") -> None:
         deadline = time.monotonic() + self._timeout_s
-        while not hvd.poll(handle):
+        while not group.is_summed():
             self._watch()
             if time.monotonic() > deadline:
                 raise WaitTimeoutError(f"waited {self._timeout_s:.0f} s for the dense gradients of the other trainers")
@@ -74,14 +80,16 @@ class _Group:
     one tensor: it may merge operations on single tensors, but not on groups (`HOROVOD_DISABLE_GROUP_FUSION`).
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], name: str, *, ordered: bool) -> None:
-        self.handle: Any = None
+    def __init__(self, parameters: Sequence[nn.Parameter], name: str, stage: "_Stage | None", *, ordered: bool) -> None:
+        self._handle: Future[Any] | None = None
         self._name = name
+        self._stage = stage
         self._ordered = ordered
         self._missing = self._size = len(parameters)
         first = parameters[0]
         sizes = [parameter.numel() for parameter in parameters]
         self._buffer = torch.empty(sum(sizes), dtype=first.dtype, device=first.device)
+        self._summed = stage.new_buffer(sum(sizes)) if stage else self._buffer
         for parameter, part in zip(parameters, torch.split(self._buffer, sizes), strict=True):
             hook = partial(self._gradient_is_there, part.view_as(parameter))
             parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
@@ -93,24 +101,70 @@ class _Group:
         self._missing -= 1
         if self._missing == 0:
             self._missing = self._size
-            if self._ordered:
-                self.handle = hvd.allgather_async(self._buffer.unsqueeze(0), name=self._name)
+            if self._stage is not None:
+                self._handle = self._stage.start_when_copied(self._buffer, self._summed, self._start)
             else:
-                self.handle = hvd.grouped_allreduce_async_([self._buffer], op=hvd.Sum, name=self._name)
+                self._handle = Future()
+                self._handle.set_result(self._start())
+
+    def _start(self) -> Any:
+        """Start the sum over the trainers; Horovod's handle of it."""
+        if self._ordered:
+            return hvd.allgather_async(self._summed.unsqueeze(0), name=self._name)
+        return hvd.grouped_allreduce_async_([self._summed], op=hvd.Sum, name=self._name)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether all gradients have been there since the last `finish`."""
+        return self._handle is not None
+
+    def is_summed(self) -> bool:
+        """Whether the sum over the trainers is complete."""
+        assert self._handle is not None, "the backward pass has come first"
+        return self._handle.done() and bool(hvd.poll(self._handle.result()))
 
     def finish(self) -> None:
-        """Take the result of the operation, which must be complete, into the gradients."""
-        result = hvd.synchronize(self.handle)
-        self.handle = None
+        """Take the sum, which must be complete, into the gradients."""
+        assert self._handle is not None, "the backward pass has come first"
+        result = hvd.synchronize(self._handle.result())
+        self._handle = None
         if self._ordered:
-            self._buffer.copy_(result[0])
+            self._summed.copy_(result[0])
             for part in result[1:]:
-                self._buffer += part
+                self._summed += part
+        if self._stage is not None:
+            self._buffer.copy_(self._summed, non_blocking=True)
 
 
-def reduces_on_gpu() -> bool:
-    """Whether this Horovod sums tensors that are on a GPU."""
-    return bool(hvd.nccl_built())
+class _Stage:
+    """Brings gradients to main memory for a Horovod that cannot sum them on their device.
+
+    Args:
+        device: where the gradients are.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._thread = ThreadPoolExecutor(1, "dense stage")
+
+    def new_buffer(self, size: int) -> Tensor:
+        """Memory for a group's gradients, float32 `[size]`."""
+        return torch.from_numpy(self._device.new_array((size,)))
+
+    def start_when_copied(self, gradients: Tensor, into: Tensor, start: Callable[[], Any]) -> Future[Any]:
+        """Copy a group's gradients without waiting; a thread calls `start` when they are there."""
+        copied = self._device.start_to_host(gradients, into)
+
+        def start_late() -> Any:
+            self._device.wait(copied)
+            return start()
+
+        return self._thread.submit(start_late)
+
+
+def reduces_on(device: torch.device) -> bool:
+    """Whether this Horovod sums tensors that are on a device."""
+    return device.type == "cpu" or bool(hvd.nccl_built())
 
 
 def start_horovod(comm: Any) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
-from bagpipe_hpc.models.dense_reduction import DenseReducer, start_horovod, stop_horovod
+from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on, start_horovod, stop_horovod
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
@@ -150,6 +150,7 @@ class Trainer:
                 deterministic=config.train.deterministic,
                 timeout_s=timeout_s,
                 watch=watch,
+                staged_from=None if reduces_on(device) else cache.device,
             ),
             (len(job.manifest.tables), config.model.embedding_dim),
             trace,

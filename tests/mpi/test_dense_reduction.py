@@ -1,5 +1,6 @@
 """Dense gradients hold their sum over the trainers after `wait`; Horovod runs on the trainers alone."""
 
+import time
 from collections.abc import Iterator
 
 import horovod.torch as hvd
@@ -10,12 +11,28 @@ from mpi4py import MPI
 from torch import nn
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.models.dense_reduction import DenseReducer, start_horovod, stop_horovod
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 
 TIMEOUT_S = 30.0
 SHAPES = [(300, 7), (300,), (1,), (2, 3, 4)]
 STEPS = 5
+
+
+class LateCopies(Cpu):
+    """A device whose copies are made when they are waited for: gradients that are summed before are wrong."""
+
+    def start_to_host(self, values, into):
+        return values, into
+
+    def wait(self, mark) -> None:
+        time.sleep(0.005)
+        values, into = mark
+        into.copy_(values)
+
+
+staging = pytest.mark.parametrize("staged_from", [None, LateCopies()], ids=["in place", "staged"])
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +71,14 @@ def nothing_to_watch() -> None:
 class Model:
     """Parameters in two groups, whose gradients can be chosen."""
 
-    def __init__(self, *, deterministic: bool, timeout_s: float = TIMEOUT_S, watch=nothing_to_watch) -> None:
+    def __init__(
+        self, *, deterministic: bool, timeout_s: float = TIMEOUT_S, watch=nothing_to_watch, staged_from=None
+    ) -> None:
         self.parameters = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
         groups = [self.parameters[2:], self.parameters[:2]]
-        self.reducer = DenseReducer(groups, deterministic=deterministic, timeout_s=timeout_s, watch=watch)
+        self.reducer = DenseReducer(
+            groups, deterministic=deterministic, timeout_s=timeout_s, watch=watch, staged_from=staged_from
+        )
 
     def backward(self, chosen: list[np.ndarray]) -> None:
         """A backward pass whose gradients are `chosen`."""
@@ -71,9 +92,11 @@ class Model:
         return [parameter.grad.numpy() for parameter in self.parameters]
 
 
-def train(trainers: MPI.Comm, *, deterministic: bool) -> Iterator[tuple[list[np.ndarray], list[list[np.ndarray]]]]:
+def train(
+    trainers: MPI.Comm, *, deterministic: bool, staged_from=None
+) -> Iterator[tuple[list[np.ndarray], list[list[np.ndarray]]]]:
     """Some steps: what the gradients are after `wait`, and those of all trainers before, parameter by parameter."""
-    model = Model(deterministic=deterministic)
+    model = Model(deterministic=deterministic, staged_from=staged_from)
     for step in range(STEPS):
         everyone = [gradients(trainer, step) for trainer in range(trainers.Get_size())]
         model.backward(everyone[trainers.Get_rank()])
@@ -95,9 +118,10 @@ def test_one_trainer_keeps_its_gradients_and_does_without_horovod(trainers):
 
 @pytest.mark.mpi(min_size=3)
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_two_trainers_sums_have_one_result(trainers, deterministic):
+@staging
+def test_two_trainers_sums_have_one_result(trainers, deterministic, staged_from):
     if trainers != MPI.COMM_NULL:
-        for found, everyone in train(trainers, deterministic=deterministic):
+        for found, everyone in train(trainers, deterministic=deterministic, staged_from=staged_from):
             for total, parts in zip(found, everyone, strict=True):
                 np.testing.assert_array_equal(total, parts[0] + parts[1])
 
@@ -112,9 +136,10 @@ def test_three_trainers_sums_are_right(trainers):
 
 
 @pytest.mark.mpi(min_size=4)
-def test_three_trainers_sums_in_rank_order(trainers):
+@staging
+def test_three_trainers_sums_in_rank_order(trainers, staged_from):
     if trainers != MPI.COMM_NULL:
-        for found, everyone in train(trainers, deterministic=True):
+        for found, everyone in train(trainers, deterministic=True, staged_from=staged_from):
             for total, parts in zip(found, everyone, strict=True):
                 np.testing.assert_array_equal(total, left_to_right(parts))
 
