@@ -201,14 +201,15 @@ class Mover:
         return True
 
     def _prefetch(self) -> bool:
-        """Fetch the next admissible batch, or a group of them where the compute thread has batches left to do."""
+        """Fetch the next admissible batch, or several where the compute thread has as many left to do."""
         if self._is_closing or not self._incoming:
             return False
         if self._incoming[0][0].is_closing:
             self._is_closing = True
             self._ready.put(ReadyBatch(*self._incoming.popleft(), NO_INPUTS, None))
             return True
-        most = 1 if self._ready.empty() else self._group_batches
+        # No more in a call than are ready: while they come, the compute thread does not run out of batches.
+        most = min(max(1, self._ready.qsize()), self._group_batches)
         plans: list[tuple[SharedPlan, TrainerPlan]] = []
         while self._incoming and len(plans) < most and self.is_admissible(self._incoming[0][0]):
             plans.append(self._incoming.popleft())
