@@ -36,7 +36,7 @@ def pieces(rows: int, record_width: int) -> Iterator[slice]:
 
 
 class RowMessages:
-    """Asks servers for rows. At most one call a server may be under way.
+    """Asks servers for rows. One get and one put a server may be under way: the pieces of two gets could be mixed up.
 
     Args:
         comm: servers and trainers, and whoever else is among them, for these messages alone.

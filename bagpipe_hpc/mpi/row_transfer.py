@@ -1,5 +1,6 @@
-"""What the ways through MPI have in common: start to move rows of one server, then wait."""
+"""Rows on their way: what the ways through MPI have in common, and the whole of one call to a `RowWindow`."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -8,9 +9,10 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.mpi.waiting import timed_out, wait_until
 
-_LONGEST_SLEEP_S = 100e-6
+LONGEST_SLEEP_S = 100e-6
+"""Between tests of rows that are on their way."""
 TESTS_A_WAKE = 16
 """Tests between two sleeps, at both ends: a test moves a long message on by some 40 kB and no further (MPICH 5.0.2 over
 TCP), so with one test a wake the rate would be that of waking up."""
@@ -32,19 +34,12 @@ class RowTransfer:
     requests: Sequence[MPI.Request]
     finish: Callable[[], None] = _nothing
 
-    def wait(self, what: str, timeout_s: float) -> None:
-        """Wait until the rows are where they belong; arguments and errors as for `waiting.wait_until`."""
-
-        def is_complete() -> bool:
-            return any(MPI.Request.Testall(pending) for _ in range(TESTS_A_WAKE))
-
-        pending = list(self.requests)
-        wait_until(is_complete, what, timeout_s, longest_sleep_s=_LONGEST_SLEEP_S)
-        self.finish()
-
 
 class RowTransfers(Protocol):
-    """A way to the rows of servers on other hosts, used by a trainer's mover alone."""
+    """A way to the rows of servers on other hosts, used by a trainer's mover alone.
+
+    One get and one put a server may be under way at a time.
+    """
 
     def start_get(self, server: int, offsets: NDArray[np.int32], into: NDArray[np.float32]) -> RowTransfer:
         """Start to read the rows at `offsets [N]` of a server into `into`, float32 `[N, W]`."""
@@ -54,3 +49,56 @@ class RowTransfers(Protocol):
 
     def close(self) -> None:
         """Give everything back. Collective over: the ranks that opened it; a barrier must have come before."""
+
+
+class PendingRows:
+    """The rows of one get or put.
+
+    Args:
+        transfers: their parts at far servers.
+        finish: what has to be called when all are there, once.
+        what: what is waited for, as the error says it.
+        timeout_s: longest time from now until they are where they belong.
+    """
+
+    def __init__(
+        self, transfers: Sequence[RowTransfer], finish: Callable[[], None], what: str, timeout_s: float
+    ) -> None:
+        self._pending = list(transfers)
+        self._requests = [list(transfer.requests) for transfer in transfers]
+        self._finish: Callable[[], None] | None = finish
+        self._what = what
+        self._timeout_s = timeout_s
+        self._deadline = time.monotonic() + timeout_s
+
+    def advance(self) -> bool:
+        """Move on, without waiting for other ranks; whether all rows are where they belong.
+
+        Raises:
+            WaitTimeoutError: a server did not answer in time.
+        """
+        if self._finish is None:
+            return True
+        while self._pending:
+            if not MPI.Request.Testall(self._requests[-1]):
+                if time.monotonic() > self._deadline:
+                    raise timed_out(self._what, self._timeout_s)
+                return False
+            self._requests.pop()
+            self._pending.pop().finish()
+        self._finish()
+        self._finish = None
+        return True
+
+    def wait(self) -> None:
+        """Wait until all rows are where they belong.
+
+        Raises:
+            WaitTimeoutError: a server did not answer in time.
+        """
+        wait_until(lambda: advance_any(self), self._what, self._timeout_s, longest_sleep_s=LONGEST_SLEEP_S)
+
+
+def advance_any(*pending: PendingRows) -> bool:
+    """Advance calls as far as one wake takes them; whether one of them is complete, or there is none."""
+    return not pending or any(rows.advance() for _ in range(TESTS_A_WAKE) for rows in pending)

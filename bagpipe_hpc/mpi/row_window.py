@@ -18,7 +18,7 @@ from bagpipe_hpc.mpi.host_tables import HostTables
 from bagpipe_hpc.mpi.one_sided_rows import OneSidedRows
 from bagpipe_hpc.mpi.row_answers import RowAnswers
 from bagpipe_hpc.mpi.row_messages import RowMessages
-from bagpipe_hpc.mpi.row_transfer import RowTransfer, RowTransfers
+from bagpipe_hpc.mpi.row_transfer import PendingRows, RowTransfer, RowTransfers
 from bagpipe_hpc.role_layout import Role
 from bagpipe_hpc.row_copies import NumpyRowCopies, RowCopies
 from bagpipe_hpc.row_partition import RowPartition
@@ -34,10 +34,11 @@ class RowWindow:
     """All tables, a partition on each server.
 
     Rows of near servers are loaded and stored in the memory of the host (`HostTables`); those of far ones are
-    transferred. Calls from the same rank must not overlap in time.
+    transferred. One thread of a rank makes all calls; one get and one put of its may be under way at a time, so that
+    both directions of a link are busy.
 
     What a trainer has put is seen by every get that begins after a barrier or message which the trainer entered or sent
-    after `put` returned: `put` ends and `get` begins with `HostTables.synchronise`, and a transfer is complete at its
+    after the put was complete: puts end and gets begin with `HostTables.synchronise`, and a transfer is complete at its
     server. A server that reads or writes `local` itself calls `synchronise` in between, with a barrier beside.
 
     Collective over `comm`: construction and `close`.
@@ -122,51 +123,73 @@ class RowWindow:
         self._tables.synchronise()
 
     def get(self, rows: NDArray[np.int64], records: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
-        """Read records.
+        """Read records and wait for them; arguments and errors as for `start_get`.
+
+        Args:
+            rows: global rows `[N]`.
+            records: where their records go; new memory if left out.
+
+        Returns:
+            The records, complete.
+
+        Raises:
+            WaitTimeoutError: a server did not answer in time.
+        """
+        if records is None:
+            records = np.empty((rows.size, self._width), dtype=np.float32)
+        self.start_get(rows, records).wait()
+        return records
+
+    def put(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> None:
+        """Write records and wait until each is at its server; arguments and errors as for `start_put`.
+
+        Raises:
+            WaitTimeoutError: a server did not answer in time.
+        """
+        self.start_put(rows, records).wait()
+
+    def start_get(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> PendingRows:
+        """Start to read records; at most one get may be under way.
 
         Any number of ranks may read at once; nobody may write the same rows meanwhile (the plan and the movers' barrier
         see to it).
 
         Args:
             rows: global rows `[N]`.
-            records: where their records go, C-contiguous float32 `[N, W]`; new memory if left out.
-
-        Returns:
-            The records, complete.
+            records: where their records go, C-contiguous float32 `[N, W]`, there once the get is complete.
 
         Raises:
             ValueError: there is no such row.
-            WaitTimeoutError: a server did not answer in time.
         """
         self._require_rows(rows)
         self._tables.synchronise()
-        if records is None:
-            records = np.empty((rows.size, self._width), dtype=np.float32)
+        what = f"{rows.size} embedding rows from the servers"
         if self._transfers is None or not self._any_far:
             self._copies.copy_out(self._tables.rows, self._near_index(rows), records)
-            return records
+            return PendingRows([], _nothing, what, self._timeout_s)
         order, near, far = self._by_server(rows)
         received = records if order is None else np.empty_like(records)
         under_way = [self._transfers.start_get(part.server, part.places, received[part.where]) for part in far]
         for part in near:
             self._copies.copy_out(self._tables.rows, part.places, received[part.where])
-        self._wait(under_way, f"{rows.size} embedding rows from the servers")
-        if order is not None:
-            self._copies.copy_in(records, order, received)
-        return records
 
-    def put(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> None:
-        """Write records: when it returns, every record is at its server.
+        def restore_order() -> None:
+            if order is not None:
+                self._copies.copy_in(records, order, received)
 
-        The rows must differ, and no other rank may read or write them meanwhile.
+        return PendingRows(under_way, restore_order, what, self._timeout_s)
+
+    def start_put(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> PendingRows:
+        """Start to write records: once the put is complete, every record is at its server.
+
+        At most one put may be under way. The rows must differ, and no other rank may read or write them meanwhile.
 
         Args:
             rows: global rows `[N]`.
-            records: float32 `[N, W]`.
+            records: float32 `[N, W]`, left alone until the put is complete.
 
         Raises:
             ValueError: there is no such row, or the records do not fit the rows.
-            WaitTimeoutError: a server did not answer in time.
         """
         self._require_rows(rows)
         if records.shape != (rows.size, self._width) or records.dtype != np.float32:
@@ -174,6 +197,7 @@ class RowWindow:
                 f"records {records.dtype} {list(records.shape)}: must be float32 {[rows.size, self._width]}"
             )
         given = np.ascontiguousarray(records)
+        under_way: list[RowTransfer] = []
         if self._transfers is None or not self._any_far:
             self._copies.copy_in(self._tables.rows, self._near_index(rows), given)
         else:
@@ -185,8 +209,8 @@ class RowWindow:
             under_way = [self._transfers.start_put(part.server, part.places, sent[part.where]) for part in far]
             for part in near:
                 self._copies.copy_in(self._tables.rows, part.places, sent[part.where])
-            self._wait(under_way, f"the servers to take {rows.size} embedding rows")
-        self._tables.synchronise()
+        what = f"the servers to take {rows.size} embedding rows"
+        return PendingRows(under_way, self._tables.synchronise, what, self._timeout_s)
 
     def answer(self) -> bool:
         """On a server: answer what far trainers ask, without waiting.
@@ -197,10 +221,6 @@ class RowWindow:
             Whether anything is being answered; always false where rows do not travel by messages.
         """
         return self._answers is not None and self._answers.answer()
-
-    def _wait(self, transfers: list[RowTransfer], what: str) -> None:
-        for transfer in transfers:
-            transfer.wait(what, self._timeout_s)
 
     def _require_rows(self, rows: NDArray[np.int64]) -> None:
         """Other numbers would reach memory that is no row."""
@@ -249,6 +269,10 @@ class RowWindow:
     ) -> None:
         if error is None:  # after an error the other ranks do not come to a collective call: the job is aborted
             self.close()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _places_on_host(here: Sequence[int], rows_on: Sequence[int]) -> tuple[NDArray[np.int64], int]:

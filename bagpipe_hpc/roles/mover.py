@@ -1,16 +1,19 @@
 """The mover: a trainer's second thread, which brings rows before they are needed and writes them back.
 
-For retire group c it gathers the retired slots, puts them to their servers and flushes, then enters the movers'
-barrier; once all have come, every trainer's writes of c are at the servers and the rows of the next admissible batches
-are fetched. It never blocks in the barrier, so it goes on receiving plans and fetching what is already admissible.
+For retire group c it gathers the retired slots and puts them to their servers, then enters the movers' barrier; once
+all have come, every trainer's writes of c are at the servers and the rows of the next admissible batches are fetched.
+It waits for nothing: a put, a get, a barrier and a plan may be under way at once, so that rows travel both ways over
+a link.
 """
 
 import queue
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bagpipe_hpc.batch_plan import NO_GROUP, SharedPlan, TrainerPlan
 from bagpipe_hpc.cache.row_cache import RowCache
@@ -18,6 +21,7 @@ from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
+from bagpipe_hpc.mpi.row_transfer import LONGEST_SLEEP_S, PendingRows, advance_any
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.ready_batch import NO_INPUTS, BatchInputs, ReadyBatch
@@ -27,6 +31,42 @@ from bagpipe_hpc.trace import Trace
 _SHORTEST_PAUSE_S = 20e-6
 _LONGEST_PAUSE_S = 500e-6
 _WATCH_EVERY_S = 0.1
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Rows of some batches on their way to the cache.
+
+    Attributes:
+        plans: of the batches.
+        slots: where the rows go, int32 `[N]`.
+        records: where they arrive, float32 `[N, W]`.
+        rows: the get.
+        since_s: when it started.
+    """
+
+    plans: list[tuple[SharedPlan, TrainerPlan]]
+    slots: NDArray[np.int32]
+    records: NDArray[np.float32]
+    rows: PendingRows
+    since_s: float
+
+
+@dataclass(frozen=True)
+class WriteBack:
+    """Rows of a group on their way to the servers.
+
+    Attributes:
+        plan: of the group.
+        rows: the put.
+        since_s: when it started.
+        count: number of rows.
+    """
+
+    plan: SharedPlan
+    rows: PendingRows
+    since_s: float
+    count: int
 
 
 class Mover:
@@ -71,6 +111,8 @@ class Mover:
         self._incoming: deque[tuple[SharedPlan, TrainerPlan]] = deque()
         self._ready: queue.SimpleQueue[ReadyBatch] = queue.SimpleQueue()
         self._to_retire: queue.SimpleQueue[tuple[ReadyBatch, Mark]] = queue.SimpleQueue()
+        self._fetch: Fetch | None = None
+        self._write_back: WriteBack | None = None
         self._retiring: SharedPlan | None = None
         self._retired = NO_GROUP
         self._is_closing = False
@@ -145,14 +187,24 @@ class Mover:
             self._failure = failure
 
     def _move_all(self) -> None:
-        steps = (self._finish_retire, self._start_retire, self._receive, self._prefetch)
+        steps = (
+            self._finish_retire,
+            self._finish_write_back,
+            self._start_write_back,
+            self._receive,
+            self._finish_fetch,
+            self._start_fetch,
+        )
         pause_s = _SHORTEST_PAUSE_S
         while self._segments_left:
             if sum(step() for step in steps):
                 pause_s = _SHORTEST_PAUSE_S
-            else:
-                time.sleep(pause_s)
-                pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+                continue
+            under_way = [call.rows for call in (self._fetch, self._write_back) if call]
+            if under_way and advance_any(*under_way):
+                continue
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, LONGEST_SLEEP_S if under_way else _LONGEST_PAUSE_S)
 
     def _receive(self) -> bool:
         """Take a plan that has arrived."""
@@ -163,24 +215,36 @@ class Mover:
         self._incoming.append(plan)
         return True
 
-    def _start_retire(self) -> bool:
-        """Write the next group's rows back and come to the barrier."""
-        if self._barrier.is_entered or self._to_retire.empty():
+    def _start_write_back(self) -> bool:
+        """Start to put this trainer's share of the next group, with optimizer state."""
+        if self._write_back or self._barrier.is_entered or self._to_retire.empty():
             return False
         batch, updated = self._to_retire.get()
         self._device.follow(updated)  # also where nothing is written back: the slots get other rows
-        self.write_back(batch.own)
-        self._retiring = batch.shared
-        self._barrier_since_s = time.perf_counter()
-        self._barrier.enter(f"group {batch.shared.retire_group} after batch {batch.shared.batch}")
+        since_s = time.perf_counter()
+        self._write_back = WriteBack(batch.shared, self.put(batch.own), since_s, batch.own.write_back_rows.size)
         return True
 
-    def write_back(self, plan: TrainerPlan) -> None:
-        """Put this trainer's share of a group, with optimizer state, and flush."""
-        if plan.write_back_rows.size:
-            with self._trace.span("write back", rows=plan.write_back_rows.size):
-                records = self._cache.gather_records(self._device.to_device(plan.write_back_slots))
-                self._window.put(plan.write_back_rows, records)
+    def put(self, plan: TrainerPlan) -> PendingRows:
+        """Start to put the records that a plan tells this trainer to write back."""
+        slots = plan.write_back_slots
+        if slots.size:
+            records = self._cache.gather_records(self._device.to_device(slots))
+        else:
+            records = np.empty((0, self._job.record.width), dtype=np.float32)
+        return self._window.start_put(plan.write_back_rows, records)
+
+    def _finish_write_back(self) -> bool:
+        """Once this trainer's share is at the servers, come to the barrier."""
+        if self._write_back is None or not self._write_back.rows.advance():
+            return False
+        done, self._write_back = self._write_back, None
+        self._barrier_since_s = time.perf_counter()
+        if done.count:
+            self._trace.add("write back", done.since_s, self._barrier_since_s, "mover, writing back", rows=done.count)
+        self._retiring = done.plan
+        self._barrier.enter(f"group {done.plan.retire_group} after batch {done.plan.batch}")
+        return True
 
     def _finish_retire(self) -> bool:
         """Note that a group is at the servers; after a closing one, turn to the next segment."""
@@ -200,9 +264,9 @@ class Mover:
             self._drained.set()
         return True
 
-    def _prefetch(self) -> bool:
-        """Fetch the next admissible batch, or several where the compute thread has as many left to do."""
-        if self._is_closing or not self._incoming:
+    def _start_fetch(self) -> bool:
+        """Start to fetch the next admissible batch, or several where the compute thread has as many left to do."""
+        if self._fetch or self._is_closing or not self._incoming:
             return False
         if self._incoming[0][0].is_closing:
             self._is_closing = True
@@ -215,8 +279,23 @@ class Mover:
             plans.append(self._incoming.popleft())
         if not plans:
             return False
-        self._fetch(plans)
-        for shared, own in plans:
+        since_s = time.perf_counter()
+        rows = np.concatenate([part.fetch_rows for plan in plans for part in plan])
+        slots = np.concatenate([part.fetch_slots for plan in plans for part in plan])
+        records = self._device.new_array((rows.size, self._job.record.width))
+        self._fetch = Fetch(plans, slots, records, self._window.start_get(rows, records), since_s)
+        return True
+
+    def _finish_fetch(self) -> bool:
+        """Once the rows are here, hand their batches to the compute thread."""
+        if self._fetch is None or not self._fetch.rows.advance():
+            return False
+        done, self._fetch = self._fetch, None
+        if done.slots.size:
+            self._cache.scatter(self._device.to_device(done.slots), done.records)
+            ends = time.perf_counter(), "mover, fetching"
+            self._trace.add("fetch", done.since_s, *ends, rows=done.slots.size, batches=len(done.plans))
+        for shared, own in done.plans:
             inputs = self._bring_inputs(shared, own)
             self._ready.put(ReadyBatch(shared, own, inputs, self._device.mark()))
         return True
@@ -224,14 +303,6 @@ class Mover:
     def is_admissible(self, plan: SharedPlan) -> bool:
         """Whether every earlier update of a batch's rows is at the servers."""
         return not plan.is_closing and plan.prefetch_after <= self._retired
-
-    def _fetch(self, plans: list[tuple[SharedPlan, TrainerPlan]]) -> None:
-        rows = np.concatenate([part.fetch_rows for plan in plans for part in plan])
-        slots = np.concatenate([part.fetch_slots for plan in plans for part in plan])
-        if rows.size:
-            with self._trace.span("fetch", rows=rows.size, batches=len(plans)):
-                records = self._device.new_array((rows.size, self._job.record.width))
-                self._cache.scatter(self._device.to_device(slots), self._window.get(rows, records))
 
     def _bring_inputs(self, shared: SharedPlan, own: TrainerPlan) -> BatchInputs:
         to_device = self._device.to_device

@@ -66,7 +66,6 @@ class Pipeline:
         self._done = [Event() for _ in loads]
         self._to_retire: deque[BatchLoad] = deque()
         self._retired = 0
-        self._in_barrier = False
         self._taken = 0
         self._fetched = 0
         self._news = Event()  # for the mover: something that it may have waited for has happened
@@ -74,7 +73,7 @@ class Pipeline:
 
     def run(self) -> list[StepTimes]:
         """The times of each training step."""
-        for process in (self._oracle(), self._compute(), self._mover()):
+        for process in (self._oracle(), self._compute(), self._write_back(), self._fetch()):
             self._simulation.start(process)
         self._simulation.run()
         return self.steps
@@ -130,35 +129,36 @@ class Pipeline:
         yield Transfer(2 * (trainers - 1) / trainers * summed_bytes, links)
         self._simulation.happen(done)
 
-    def _mover(self) -> Process:
+    def _write_back(self) -> Process:
+        """One group after the other: put its rows, then the movers' barrier."""
         while True:
-            if self._to_retire and not self._in_barrier:
-                load = self._to_retire.popleft()
-                if load.written:
-                    yield Sleep(self._cluster.row_latency_s)
-                    yield self._row_transfer(load.written, (TRAINER_OUT, SERVERS_IN))
-                self._in_barrier = True
-                self._simulation.start(self._barrier(load.retire_group))
-            elif chosen := self._admissible():
-                fetched = sum(self._loads[number].fetched for number in chosen)
-                if fetched:
-                    yield Sleep(self._cluster.row_latency_s)
-                    yield self._row_transfer(fetched, (SERVERS_OUT, TRAINER_IN))
-                self._fetched += len(chosen)
-                for number in chosen:
-                    self._tell(self._ready[number])
-            else:
-                self._news = Event()
+            if not self._to_retire:
                 yield self._news
+                continue
+            load = self._to_retire.popleft()
+            if load.written:
+                yield Sleep(self._cluster.row_latency_s)
+                yield self._row_transfer(load.written, (TRAINER_OUT, SERVERS_IN))
+            yield Sleep(self._cluster.collective_latency_s)
+            self._retired = load.retire_group
+            self._tell_mover()
+
+    def _fetch(self) -> Process:
+        while True:
+            chosen = self._admissible()
+            if not chosen:
+                yield self._news
+                continue
+            fetched = sum(self._loads[number].fetched for number in chosen)
+            if fetched:
+                yield Sleep(self._cluster.row_latency_s)
+                yield self._row_transfer(fetched, (SERVERS_OUT, TRAINER_IN))
+            self._fetched += len(chosen)
+            for number in chosen:
+                self._simulation.happen(self._ready[number])
 
     def _row_transfer(self, rows: int, links: tuple[str, ...]) -> Transfer:
         return Transfer(rows * self._record.bytes, (MEMORY,) if self._cluster.is_one_host else links)
-
-    def _barrier(self, group: int) -> Process:
-        yield Sleep(self._cluster.collective_latency_s)
-        self._retired = group
-        self._in_barrier = False
-        self._wake_mover()
 
     def _admissible(self) -> list[int]:
         """Batches that are fetched in one call: as many as wait to be computed, one at least, C at most."""
@@ -172,10 +172,11 @@ class Pipeline:
 
     def _tell(self, event: Event) -> None:
         self._simulation.happen(event)
-        self._wake_mover()
+        self._tell_mover()
 
-    def _wake_mover(self) -> None:
-        self._simulation.happen(self._news)
+    def _tell_mover(self) -> None:
+        news, self._news = self._news, Event()
+        self._simulation.happen(news)
 
 
 def _happened() -> Event:

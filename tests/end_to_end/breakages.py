@@ -10,6 +10,7 @@ from mpi4py import MPI
 
 from bagpipe_hpc.batch_plan import TrainerPlan
 from bagpipe_hpc.mpi.row_reduction import PendingSum, RowReducer
+from bagpipe_hpc.mpi.row_transfer import PendingRows
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.planning.lookahead import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
@@ -57,26 +58,26 @@ def prefetch_before_the_barrier() -> None:
 
 def forget_optimizer_state() -> None:
     """Write-backs carry weights only: the state goes back to zero."""
-    put = RowWindow.put
+    start_put = RowWindow.start_put
 
-    def put_weights(self: RowWindow, rows: np.ndarray, records: np.ndarray) -> None:
+    def put_weights(self: RowWindow, rows: np.ndarray, records: np.ndarray) -> PendingRows:
         records[:, -1] = 0.0
-        put(self, rows, records)
+        return start_put(self, rows, records)
 
-    RowWindow.put = put_weights  # type: ignore[method-assign]
+    RowWindow.start_put = put_weights  # type: ignore[method-assign]
 
 
 def lose_a_write_back() -> None:
     """The first trainer never writes back one row of each group: the next reader gets a stale one."""
-    write_back = Mover.write_back
+    put = Mover.put
 
-    def write_back_less(self: Mover, plan: TrainerPlan) -> None:
+    def put_less(self: Mover, plan: TrainerPlan) -> PendingRows:
         plan.write_back_rows[:1] = plan.write_back_rows[1:2]
         plan.write_back_slots[:1] = plan.write_back_slots[1:2]
-        write_back(self, plan)
+        return put(self, plan)
 
     if MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
-        Mover.write_back = write_back_less  # type: ignore[method-assign]
+        Mover.put = put_less  # type: ignore[method-assign]
 
 
 def fail_in_last_rank(target: type, method: str) -> Callable[[], None]:
@@ -146,7 +147,7 @@ MUTANTS: dict[str, Callable[[], None]] = {
 }
 FAULTS: dict[str, Callable[[], None]] = {
     "trainer fails in a step": fail_in_last_rank(TrainStep, "train"),
-    "mover fails in a fetch": fail_in_last_rank(RowWindow, "get"),
+    "mover fails in a fetch": fail_in_last_rank(RowWindow, "start_get"),
     "server runs out of memory": run_out_of_memory_in_a_server,
     "oracle fails": fail_in_the_oracle,
     "trainer falls silent": stop_the_last_trainer,

@@ -1,5 +1,6 @@
 """Rows behind one-sided calls are a table: what one trainer puts, every trainer gets and the servers hold."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -8,7 +9,7 @@ import pytest
 from mpi4py import MPI
 
 from bagpipe_hpc.config import TRANSFERS
-from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.errors import CapacityError, WaitTimeoutError
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
@@ -193,6 +194,51 @@ def test_many_rows_go_in_one_call(same_host, transfers):
         ranks.on_trainers(swap)
         ranks.table[rows] = ranks.table[rows[::-1]]
         ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+@all_ways
+def test_a_get_and_a_put_may_be_under_way_at_once(routes, transfers):
+    """Of different rows; the one that was started last may be complete first."""
+    with ranks_of(routes, transfers, rows=40_000, width=33) as ranks:
+        rng = np.random.default_rng(3)
+        for _ in range(3):
+            shares = np.array_split(rng.permutation(40_000), 2 * ranks.trainers)
+
+            def exchange(shares=shares) -> None:
+                taken, given = shares[2 * ranks.role_rank], shares[2 * ranks.role_rank + 1]
+                records = np.empty((taken.size, 33), dtype=np.float32)
+                put = ranks.window.start_put(given, -ranks.table[given])
+                get = ranks.window.start_get(taken, records)
+                put.wait()
+                get.wait()
+                assert put.advance()
+                np.testing.assert_array_equal(records, ranks.table[taken])
+
+            ranks.on_trainers(exchange)
+            for given in shares[1::2]:
+                ranks.table[given] *= -1
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=3)
+def test_rows_that_do_not_come_are_an_error():
+    """A server that polls too late; afterwards it answers all the same."""
+    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 1), "auto")
+    comm = MPI.COMM_WORLD.Dup()
+    with RowWindow(comm, routes, RoundRobinPartition(61, 1), 5, timeout_s=0.2) as window:
+        if comm.Get_rank() == 2:
+            get = window.start_get(np.arange(61), np.zeros((61, 5), dtype=np.float32))
+            assert not get.advance()
+            time.sleep(0.3)
+            with pytest.raises(WaitTimeoutError, match=r"waited 0 s for 61 embedding rows from the servers"):
+                get.advance()
+        if comm.Get_rank() == 1:
+            time.sleep(1.0)
+            serve_until_barrier(comm, window.answer, poll_interval_s=100e-6)
+        else:
+            wait_for_barrier(comm, "the others", TIMEOUT_S)
+    comm.Free()
 
 
 @pytest.mark.mpi(min_size=3)
