@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from mpi4py import MPI
 
-_SHORTEST_SLEEP_S = 20e-6
+_SHORTEST_SLEEP_S = 100e-6
 
 
 def serve_until_barrier(comm: MPI.Comm, answer: Callable[[], bool], poll_interval_s: float) -> None:

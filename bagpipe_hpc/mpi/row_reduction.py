@@ -13,8 +13,10 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.batch_slices import slice_bounds
-from bagpipe_hpc.mpi.row_transfer import TESTS_A_WAKE
 from bagpipe_hpc.mpi.waiting import wait_until
+
+_TESTS_A_WAKE = 16
+"""As `row_transfer.TESTS_A_WAKE`, but its sleeps grow longer, and the thread has nothing else to do."""
 
 _Stages = Generator[MPI.Request, None, NDArray[np.float32]]
 
@@ -53,7 +55,7 @@ class PendingSum:
 
     def _advance_far(self) -> bool:
         """Advance several times over: between hosts a test moves a long message on by a small part of it."""
-        return any(self.advance() for _ in range(TESTS_A_WAKE))
+        return any(self.advance() for _ in range(_TESTS_A_WAKE))
 
     def _start_next_stage(self) -> None:
         try:
