@@ -7,6 +7,7 @@ explain.
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +25,7 @@ from bagpipe_hpc.storage.shard_manifest import load_manifest
 
 _ROLES = ("oracle", "server", "trainer")
 _LAYOUT = RoleLayout(servers=2, trainers=2)
+_ROWS_OF_A_PLAN = ("reduced_now", "reduced_later", "private", "rows_fetched", "rows_written_back")
 _LOOK_UP_COPIES = 3
 """Of each look-up's weights a trainer holds the gathered ones, their gradients, and sums of these at the same time."""
 
@@ -95,12 +97,20 @@ def _run_job(
 def formula_bytes(config: Config, table_rows: tuple[int, ...], summary: dict[str, Any]) -> dict[str, float]:
     """Bytes that rows and plans take in a process of each role, from the settings and a run's summary."""
     partition = RoundRobinPartition(sum(table_rows), _LAYOUT.servers)
-    slice_samples = -(-config.train.batch_size // _LAYOUT.trainers)
-    look_up_bytes = slice_samples * len(table_rows) * config.model.embedding_dim * 4
+    record_bytes = RowRecord.of(config).bytes
+    look_ups = -(-config.train.batch_size // _LAYOUT.trainers) * len(table_rows)
+    rows = {name: statistics.fmean(trainer[name] for trainer in summary["trainers"]) for name in _ROWS_OF_A_PLAN}
+    moved = rows["rows_fetched"] + rows["rows_written_back"]
+    shared = 4 * (rows["reduced_now"] + rows["reduced_later"])
+    own = 4 * (look_ups + rows["private"]) + 12 * moved
+    plans = summary["lookahead_batches"] + 2 * summary["group_batches"] + 1
     return {
-        "oracle": summary["planner_bytes"],
-        "server": partition.rows_on(0) * RowRecord.of(config).bytes,
-        "trainer": summary["cache_bytes"] + _LOOK_UP_COPIES * look_up_bytes,
+        "oracle": summary["planner_bytes"] + plans * (shared + _LAYOUT.trainers * own),
+        "server": partition.rows_on(0) * record_bytes,
+        "trainer": summary["cache_bytes"]
+        + _LOOK_UP_COPIES * look_ups * config.model.embedding_dim * 4
+        + plans * (shared + own)
+        + summary["group_batches"] * moved * record_bytes,
     }
 
 
