@@ -2,7 +2,8 @@
 
     python benchmarks/plot_results.py results.jsonl --output docs/img
 
-Of each benchmark the last line of the file counts. Makes lookahead_sweep.svg (samples/s over the look-ahead, a line for
+Jobs of several lines of `bench step` come together, and of the same job the last; of `bench planner` the last line
+counts. Makes lookahead_sweep.svg (samples/s over the look-ahead, a line for
 each link), step_breakdown.svg (where the time of a step goes) and planner_growth.svg (the planner's speed and memory
 over the rows of the tables), as far as the file has their figures. Needs matplotlib: `pip install '.[plot]'`.
 """
@@ -25,10 +26,16 @@ COLOURS = {"compute_share": "#f58518", "reductions_share": "#e45756", "rows_shar
 Cell = dict[str, Any]
 
 
-def last_lines(path: Path) -> dict[str, dict[str, Any]]:
-    """The last line of each benchmark."""
+def read_lines(path: Path, benchmark: str) -> list[dict[str, Any]]:
+    """The lines of a benchmark."""
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return {line["benchmark"]: line for line in lines}
+    return [line for line in lines if line["benchmark"] == benchmark]
+
+
+def jobs_of(lines: list[dict[str, Any]]) -> list[Cell]:
+    """The jobs of all lines of `bench step`, each as it was measured last."""
+    parts = ("workload", "link", "trainers", "spread", "lookahead")
+    return list({tuple(job[part] for part in parts): job for line in lines for job in line["jobs"]}.values())
 
 
 def sweeps(jobs: list[Cell]) -> dict[str, dict[str, list[Cell]]]:
@@ -109,13 +116,13 @@ def main() -> None:
     parser.add_argument("results", type=Path, help="a file that --save has written")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR")
     arguments = parser.parse_args()
-    lines = last_lines(arguments.results)
     figures: dict[str, Figure] = {}
     mpl.rcParams["svg.hashsalt"] = "bagpipe"  # the same results give the same files
-    if jobs := lines.get("step", {}).get("jobs"):
+    if jobs := jobs_of(read_lines(arguments.results, "step")):
         figures |= {"lookahead_sweep": draw_lookahead_sweep(jobs), "step_breakdown": draw_step_breakdown(jobs)}
-    if by_rows := lines.get("planner", {}).get("sweeps", {}).get("rows"):
-        figures["planner_growth"] = draw_planner_growth(by_rows)
+    swept = [line["sweeps"]["rows"] for line in read_lines(arguments.results, "planner") if "rows" in line["sweeps"]]
+    if swept:
+        figures["planner_growth"] = draw_planner_growth(swept[-1])
     if not figures:
         raise SystemExit(f"plot_results: {arguments.results} has no line of bench step or of bench planner")
     arguments.output.mkdir(parents=True, exist_ok=True)
