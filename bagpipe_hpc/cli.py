@@ -104,6 +104,26 @@ def _train(arguments: argparse.Namespace) -> int:
     return train(config)
 
 
+def _stop(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.roles.stop_request import request_stop
+
+    is_output = arguments.run_path.is_dir()
+    if is_output and arguments.overrides:
+        raise ConfigError(f"{arguments.run_path} is a folder: overrides belong to a configuration file")
+    output = (
+        arguments.run_path if is_output else Path(load_config(arguments.run_path, arguments.overrides).train.output)
+    )
+    request_stop(output)
+    print(f"{output}: asked to stop; it ends with a checkpoint")
+    return 0
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.doctor import diagnose
+
+    return diagnose(arguments.output, arguments.timeout_s)
+
+
 def _inspect(arguments: argparse.Namespace) -> int:
     from bagpipe_hpc.inspection import describe
 
@@ -211,6 +231,22 @@ def _add_run_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     )
     train.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings; `bagpipe keys` lists them")
     train.add_argument("overrides", nargs="*", metavar="section.field=value", help="replace single settings")
+
+    stop = _add(commands, "stop", _stop, "let a run end early with a checkpoint, from which train.resume=auto goes on")
+    stop.add_argument("run_path", type=Path, metavar="OUTPUT|CONFIG.toml", help="folder of the run, or its settings")
+    stop.add_argument("overrides", nargs="*", metavar="section.field=value", help="as the run was given them")
+
+    doctor = _add(commands, "doctor", _doctor, "check this set-up; start it with mpirun or srun to check several hosts")
+    doctor.add_argument(
+        "--output",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="folder that all hosts must share (default: this one)",
+    )
+    doctor.add_argument(
+        "--timeout-s", type=positive_number, default=30.0, metavar="S", help="longest wait for a host (default: 30)"
+    )
 
     inspect = _add(commands, "inspect", _inspect, "describe a shard directory or a checkpoint")
     inspect.add_argument("path", type=Path, metavar="PATH")

@@ -189,8 +189,13 @@ class TrainConfig:
     """Folder for the checkpoint, the resolved configuration, the metrics and the logs."""
     overwrite: bool = False
     """Replace an earlier run in `output`; false refuses to touch one."""
+    resume: str = ""
+    """Go on from a checkpoint: `auto` from the newest complete one in `output`, or from the start where there is none;
+    else the checkpoint's folder, or a run's output folder for its newest. Empty starts anew."""
     checkpoint_every_steps: int = 0
     """Steps between checkpoints besides the one at the end; 0 writes only that one."""
+    keep_checkpoints: int = 0
+    """Complete checkpoints that are kept in `output`: older ones are removed after a new one; 0 keeps all."""
     checkpoint_at_end: bool = True
     """Write a checkpoint when the last step is done; false is for measurements, which need no result."""
     evaluate: bool = True
@@ -214,7 +219,7 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "log_every_steps", "reference_slices"):
             _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "use 1 or more")
-        for name in ("max_steps", "seed", "checkpoint_every_steps", "threads"):
+        for name in ("max_steps", "seed", "checkpoint_every_steps", "keep_checkpoints", "threads"):
             _require(getattr(self, name) >= 0, f"train.{name}", getattr(self, name), "use 0 or more")
         _require(self.seed < 1 << 63, "train.seed", self.seed, "use a number below 2**63")
         _require(self.timeout_s > 0, "train.timeout_s", self.timeout_s, "use a number of seconds above 0")

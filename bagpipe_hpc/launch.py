@@ -8,6 +8,7 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
@@ -27,8 +28,10 @@ from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.resource_use import ResourceUse
 from bagpipe_hpc.role_layout import Role, RoleLayout
 from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.output_folder import LOGS_NAME, RESOURCES_NAME, check_output, start_output
-from bagpipe_hpc.roles.preparation import choose_window, prepare_job
+from bagpipe_hpc.roles.output_folder import LOGS_NAME, RESOURCES_NAME, check_output, hold_output, start_output
+from bagpipe_hpc.roles.preparation import choose_window, nothing_left, prepare_job
+from bagpipe_hpc.roles.resume import verify_share
+from bagpipe_hpc.roles.stop_request import StopRequest
 from bagpipe_hpc.row_routes import RowRoutes
 from bagpipe_hpc.run_log import log_to_file, log_to_terminal
 from bagpipe_hpc.storage.trace_file import write_trace
@@ -48,7 +51,11 @@ EXIT_INTERRUPTED = 130
 
 
 class RefusalError(Exception):
-    """The run cannot start, as every rank knows: nobody has to be aborted."""
+    """The run does not start, as every rank knows: nobody has to be aborted."""
+
+
+class NothingLeftError(RefusalError):
+    """The run goes on from a checkpoint after which nothing is left to do."""
 
 
 def train(config: Config) -> int:
@@ -66,6 +73,9 @@ def train(config: Config) -> int:
         return EXIT_OK
     try:
         run_role(config)
+    except NothingLeftError as done:
+        if world_rank() == 0:
+            print(f"bagpipe: {done}", file=sys.stderr, flush=True)
     except RefusalError as refusal:
         if world_rank() == 0:
             print(f"bagpipe: error: {refusal}", file=sys.stderr, flush=True)
@@ -78,12 +88,18 @@ def train_reference(config: Config) -> None:
     from bagpipe_hpc.roles.reference import Reference
 
     log_to_terminal("reference", everything=True)
-    check_output(config)
     job = prepare_job(config)
-    reference = Reference(job)
-    start_output(config)
-    log_to_file(Path(config.train.output) / LOGS_NAME / "reference.log")
-    reference.run()
+    if what := nothing_left(job):
+        log.info(what)
+        return
+    check_output(config, job.start)
+    if job.start:
+        verify_share(job.start, 0, 1)
+    with hold_output(config, _lose_output):
+        reference = Reference(job)
+        start_output(config, job.start)
+        log_to_file(Path(config.train.output) / LOGS_NAME / "reference.log")
+        reference.run()
 
 
 def run_role(config: Config) -> None:
@@ -99,11 +115,12 @@ def run_role(config: Config) -> None:
         except ConfigError as error:  # it depends on nothing but what every rank has
             raise RefusalError(str(error)) from error
         name = comms.name
-        with comms:
+        with comms, ExitStack() as held:
             log_to_terminal(name, everything=comms.role_rank == 0 and comms.role is not Role.SERVER)
-            job, need = _prepare(config, comms)
+            stop = held.enter_context(StopRequest(Path(config.train.output), listens=comms.role is Role.ORACLE))
+            job, need = _prepare(config, comms, held)
             log_to_file(Path(config.train.output) / LOGS_NAME / f"{comms.role.value}-{comms.role_rank}.log")
-            _run_prepared(job, need, comms)
+            _run_prepared(job, need, comms, stop)
     except RefusalError:
         raise
     except KeyboardInterrupt:
@@ -115,30 +132,43 @@ def run_role(config: Config) -> None:
         abort_job(message, EXIT_FAILED)
 
 
-def _prepare(config: Config, comms: Communicators) -> tuple[Job, CacheNeed]:
+def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Job, CacheNeed]:
     """The oracle checks and decides, all ranks agree, then the output folder is made. Collective over: all ranks.
+
+    Args:
+        config: of the run.
+        comms: this rank's communicators.
+        held: gives back, at the end of the run, what the oracle takes here: the lock of the output folder.
 
     Raises:
         RefusalError: on every rank; an earlier run in the output folder is as it was.
     """
 
-    def decide() -> tuple[Job, CacheNeed]:
+    def decide() -> tuple[Job, CacheNeed | None, str]:
         if config.train.reference_slices > 1:
             raise ConfigError(
                 f"train.reference_slices = {config.train.reference_slices}: only a one-rank run sums over slices; "
                 "leave it out"
             )
-        check_output(config)
         job = prepare_job(config)
-        return job, choose_window(job, comms.layout.trainers)
+        if what := nothing_left(job):
+            return job, None, what
+        check_output(config, job.start)
+        return job, choose_window(job, comms.layout.trainers), ""
 
-    job, need = _from_oracle(comms, decide, config.train.timeout_s)
+    def start() -> None:
+        held.enter_context(hold_output(config, _lose_output))
+        start_output(config, job.start)
+
+    job, need, what = _from_oracle(comms, decide, config.train.timeout_s)
+    if need is None:
+        raise NothingLeftError(what)
     problem, tables_bytes, private_bytes = None, 0, 0
     try:
         tables_bytes, private_bytes = _check_rank(job, need, comms)
     except BagpipeError as error:
         problem = str(error)
-    wait_for_barrier(comms.world, "all ranks to check their part", config.train.timeout_s)
+    wait_for_barrier(comms.world, "all ranks to check their part", job.fill_timeout_s(comms.layout.servers))
     problems = [found for found in comms.world.allgather(problem) if found]
     if problems:
         raise RefusalError(problems[0])
@@ -146,8 +176,13 @@ def _prepare(config: Config, comms: Communicators) -> tuple[Job, CacheNeed]:
         require_memory(comms.world, tables_bytes, private_bytes)
     except BagpipeError as error:  # on every rank alike
         raise RefusalError(str(error)) from error
-    _from_oracle(comms, lambda: start_output(config), config.train.timeout_s)
+    _from_oracle(comms, start, config.train.timeout_s)
     return job, need
+
+
+def _lose_output() -> None:
+    """Another run has taken the output folder: end this one before both write to it."""
+    abort_job("bagpipe: another run has taken over the output folder, since this one stood still for long", EXIT_FAILED)
 
 
 def _from_oracle(comms: Communicators, prepare: Callable[[], _Outcome], timeout_s: float) -> _Outcome:
@@ -174,6 +209,8 @@ def _check_rank(job: Job, need: CacheNeed, comms: Communicators) -> tuple[int, i
         BagpipeError: it could not run.
     """
     _routes(job, comms)
+    if job.start and comms.role is Role.SERVER:
+        verify_share(job.start, comms.role_rank, comms.layout.servers)
     if comms.role is Role.TRAINER:
         from bagpipe_hpc.roles.trainer import check_trainer
 
@@ -202,7 +239,7 @@ def _open_window(job: Job, comms: Communicators, timeout_s: float) -> RowWindow:
     )
 
 
-def _run_prepared(job: Job, need: CacheNeed, comms: Communicators) -> None:
+def _run_prepared(job: Job, need: CacheNeed, comms: Communicators, stop: StopRequest) -> None:
     """Open the window on the rows and run the role. Collective over: all ranks."""
     trace = Trace(enabled=bool(job.config.train.trace))
     fill_timeout_s = job.fill_timeout_s(comms.layout.servers)
@@ -219,7 +256,7 @@ def _run_prepared(job: Job, need: CacheNeed, comms: Communicators) -> None:
             if comms.role is Role.ORACLE:
                 from bagpipe_hpc.roles.oracle import run_oracle
 
-                run_oracle(job, need, comms, fill_timeout_s, trace)
+                run_oracle(job, need, comms, fill_timeout_s, trace, stop)
             else:
                 from bagpipe_hpc.roles.trainer import run_trainer
 

@@ -59,11 +59,18 @@ class Segment:
         return first, min(first + self.batch_size, self.samples)
 
 
-def build_schedule(config: TrainConfig, train_samples: int, test_samples: int) -> list[Segment]:
-    """All segments of a run in order.
+def build_schedule(config: TrainConfig, train_samples: int, test_samples: int, steps_done: int = 0) -> list[Segment]:
+    """All segments of a run in order, or those that are left of it.
+
+    Args:
+        config: length of the run, and where it is cut.
+        train_samples: samples of the training split.
+        test_samples: samples of the test split.
+        steps_done: steps of the checkpoint that the run goes on from. An evaluation at that step comes after the
+            checkpoint, so it is one of the segments that are left.
 
     Raises:
-        ConfigError: there is nothing to train on.
+        ConfigError: there is nothing to train on, or the checkpoint is beyond the run's end.
     """
     if train_samples < 1:
         raise ConfigError("the data has no training rows: prepare more rows, or a smaller --test-fraction")
@@ -71,36 +78,44 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int) -
     total_steps = config.epochs * batches_per_epoch
     if config.max_steps:
         total_steps = min(total_steps, config.max_steps)
-    schedule: list[Segment] = []
-    for first, last in _training_spans(total_steps, batches_per_epoch, config.checkpoint_every_steps):
+    if steps_done > total_steps:
+        raise ConfigError(
+            f"the checkpoint is of step {steps_done}, and the run ends with step {total_steps}: set a larger "
+            "train.epochs or train.max_steps, or resume from an earlier checkpoint"
+        )
+
+    def evaluations_after(step: int) -> list[Segment]:
+        epoch_ends = step > 0 and (step % batches_per_epoch == 0 or step == total_steps)
+        if not (epoch_ends and config.evaluate and test_samples):
+            return []
+        return [
+            Segment(
+                kind=SegmentKind.EVALUATE,
+                epoch=(step - 1) // batches_per_epoch,
+                first_batch=0,
+                batches=-(-test_samples // config.batch_size),
+                first_step=step,
+                samples=test_samples,
+                batch_size=config.batch_size,
+                checkpoint=False,
+            )
+        ]
+
+    schedule = evaluations_after(steps_done)
+    for first, last in _training_spans(steps_done, total_steps, batches_per_epoch, config.checkpoint_every_steps):
         epoch, first_batch = divmod(first, batches_per_epoch)
         due = bool(config.checkpoint_every_steps) and last % config.checkpoint_every_steps == 0
-        schedule.append(
-            Segment(
-                kind=SegmentKind.TRAIN,
-                epoch=epoch,
-                first_batch=first_batch,
-                batches=last - first,
-                first_step=first,
-                samples=train_samples,
-                batch_size=config.batch_size,
-                checkpoint=due or (config.checkpoint_at_end and last == total_steps),
-            )
+        training = Segment(
+            kind=SegmentKind.TRAIN,
+            epoch=epoch,
+            first_batch=first_batch,
+            batches=last - first,
+            first_step=first,
+            samples=train_samples,
+            batch_size=config.batch_size,
+            checkpoint=due or (config.checkpoint_at_end and last == total_steps),
         )
-        epoch_ends = last % batches_per_epoch == 0 or last == total_steps
-        if epoch_ends and config.evaluate and test_samples:
-            schedule.append(
-                Segment(
-                    kind=SegmentKind.EVALUATE,
-                    epoch=epoch,
-                    first_batch=0,
-                    batches=-(-test_samples // config.batch_size),
-                    first_step=last,
-                    samples=test_samples,
-                    batch_size=config.batch_size,
-                    checkpoint=False,
-                )
-            )
+        schedule += [training, *evaluations_after(last)]
     return schedule
 
 
@@ -111,9 +126,10 @@ def training_batch_sizes(schedule: Iterable[Segment]) -> list[int]:
     return [last - first for first, last in ranges]
 
 
-def _training_spans(total_steps: int, batches_per_epoch: int, checkpoint_every: int) -> Iterator[tuple[int, int]]:
-    """Cut the steps at the ends of epochs and at checkpoints."""
-    first = 0
+def _training_spans(
+    first: int, total_steps: int, batches_per_epoch: int, checkpoint_every: int
+) -> Iterator[tuple[int, int]]:
+    """Cut the steps from `first` on at the ends of epochs and at checkpoints."""
     while first < total_steps:
         last = min(total_steps, (first // batches_per_epoch + 1) * batches_per_epoch)
         if checkpoint_every:

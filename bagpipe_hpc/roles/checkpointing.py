@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.schedule import Segment
+from bagpipe_hpc.storage.checkpoint import remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest, FileInfo
 from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
+
+_NO_STEP = -1
 
 DenseState = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
 
@@ -41,14 +45,36 @@ def wait_for_commit(comms: Communicators, timeout_s: float) -> None:
     wait_for_barrier(comms.store, "the checkpoint to be committed", timeout_s)
 
 
+def announce_end(comms: Communicators, timeout_s: float) -> None:
+    """On every trainer: tell the servers that no other checkpoint comes. Collective over: `comms.store`."""
+    _announce(comms, _NO_STEP, timeout_s)
+
+
+def next_checkpoint(comms: Communicators, answer: Callable[[], bool], poll_interval_s: float) -> int | None:
+    """On a server: serve until the trainers announce a checkpoint; its step, or None if no other comes.
+
+    Every write-back is in then. Collective over: `comms.store`.
+    """
+    serve_until_barrier(comms.store, answer, poll_interval_s)
+    step: int = comms.store.bcast(None, root=comms.layout.servers)
+    return None if step == _NO_STEP else step
+
+
+def _announce(comms: Communicators, step: int, timeout_s: float) -> None:
+    """The trainers' end of `next_checkpoint`: a barrier, and the first trainer's word."""
+    wait_for_barrier(comms.store, "every rank to reach the checkpoint", timeout_s)
+    comms.store.bcast(step if comms.role_rank == 0 else None, root=comms.layout.servers)
+
+
 def write_dense_and_commit(
-    job: Job, segment: Segment, comms: Communicators, dense: DenseState, timeout_s: float
+    job: Job, step: int, segment: Segment, comms: Communicators, dense: DenseState, timeout_s: float
 ) -> Path | None:
     """A trainer's part of a checkpoint: the first trainer writes the dense half and commits.
 
     Args:
         job: the run.
-        segment: the segment that has ended.
+        step: steps done.
+        segment: the segment that has ended, perhaps early.
         comms: this rank's communicators.
         dense: gives the `state_dict()` of the model and of its optimizer.
         timeout_s: longest wait for the other ranks.
@@ -58,26 +84,31 @@ def write_dense_and_commit(
 
     Collective over: `comms.store`.
     """
-    wait_for_barrier(comms.store, "every rank to reach the checkpoint", timeout_s)
+    _announce(comms, step, timeout_s)
     if comms.role_rank > 0:
         save_part(comms, None, timeout_s)
         return None
-    writer = CheckpointWriter(Path(job.config.train.output), segment.last_step)
+    writer = CheckpointWriter(Path(job.config.train.output), step)
     infos = save_part(comms, writer.write_dense(*dense()), timeout_s)
-    directory = writer.commit(checkpoint_manifest(job, segment, comms.layout.servers, infos))
+    directory = writer.commit(checkpoint_manifest(job, step, segment, comms.layout.servers, infos))
+    remove_older_checkpoints(directory, job.config.train.keep_checkpoints)
     wait_for_commit(comms, timeout_s)
     return directory
 
 
-def checkpoint_manifest(job: Job, segment: Segment, servers: int, infos: list[FileInfo]) -> CheckpointManifest:
-    """What the checkpoint at the end of a segment says of itself."""
-    batches_per_epoch = -(-segment.samples // segment.batch_size)
-    epoch, epoch_step = divmod(segment.last_step, batches_per_epoch)
+def checkpoint_manifest(
+    job: Job, step: int, segment: Segment, servers: int, infos: list[FileInfo]
+) -> CheckpointManifest:
+    """What the checkpoint of a step says of itself."""
+    train_samples = job.manifest.rows("train")
+    epoch, epoch_step = divmod(step, -(-train_samples // segment.batch_size))
     return CheckpointManifest(
-        step=segment.last_step,
+        step=step,
         epoch=epoch,
         epoch_step=epoch_step,
         seed=job.config.train.seed,
+        batch_size=segment.batch_size,
+        train_samples=train_samples,
         table_rows=job.manifest.table_rows,
         embedding_dim=job.config.model.embedding_dim,
         row_optimizer=job.config.optimizer.rows,

@@ -6,7 +6,7 @@ from pathlib import Path
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.row_window import RowWindow
-from bagpipe_hpc.roles.checkpointing import save_part
+from bagpipe_hpc.roles.checkpointing import next_checkpoint, save_part
 from bagpipe_hpc.roles.first_records import fill_partition
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
@@ -37,15 +37,12 @@ def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, time
     serve_until_barrier(comms.store, window.answer, poll_interval_s)  # the rows may be fetched from now on
     embedding_dim = job.config.model.embedding_dim
     saved = job.record.saved_width
-    for segment in job.schedule:
-        if segment.checkpoint:
-            serve_until_barrier(comms.store, window.answer, poll_interval_s)
-            # Every write-back is in, and none comes before the commit.
-            window.synchronise()
-            writer = CheckpointWriter(Path(job.config.train.output), segment.last_step)
-            with trace.span("save", step=segment.last_step):
-                info = writer.write_rows(server, partition, window.local[:, :saved], embedding_dim)
-            save_part(comms, info, timeout_s)
+    while (step := next_checkpoint(comms, window.answer, poll_interval_s)) is not None:
+        window.synchronise()  # every write-back is in, and none comes before the commit
+        writer = CheckpointWriter(Path(job.config.train.output), step)
+        with trace.span("save", step=step):
+            info = writer.write_rows(server, partition, window.local[:, :saved], embedding_dim)
+        save_part(comms, info, timeout_s)
 
 
 def longest_sleep_s(job: Job, window: RowWindow) -> float:

@@ -1,4 +1,4 @@
-"""First records of a partition of the tables, as servers and the reference write them."""
+"""First records of a partition of the tables, as servers and the reference write them: new ones, or a checkpoint's."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,25 @@ _FILL_WEIGHTS = 1 << 18
 
 
 def fill_partition(records: NDArray[np.float32], job: Job, partition: RowPartition, server: int) -> None:
-    """Write the first values of a partition: weights from (seed, table, id), optimizer state and version 0.
+    """Write the first values of a partition: the checkpoint's where the run goes on from one, else new ones.
+
+    New weights depend on (seed, table, id); new optimizer state, and every version, is 0.
 
     Args:
         records: float32 `[rows on the server, W]`, written in place.
         job: the run.
         partition: where each row lies.
         server: whose rows these are.
+
+    Raises:
+        CheckpointError: a file of the checkpoint is damaged.
     """
+    if job.start is not None:
+        saved = job.record.saved_width
+        with job.start.open_rows() as files:
+            files.read_server(server, partition.servers, records[:, :saved])
+        records[:, saved:] = 0.0
+        return
     embedding_dim = job.config.model.embedding_dim
     fill_rows = max(1, _FILL_WEIGHTS // embedding_dim)
     for first in range(0, len(records), fill_rows):

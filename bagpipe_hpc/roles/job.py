@@ -14,6 +14,7 @@ from bagpipe_hpc.row_partition import RoundRobinPartition, table_offsets
 from bagpipe_hpc.row_record import RowRecord
 from bagpipe_hpc.sample_order import SampleOrder
 from bagpipe_hpc.schedule import Segment
+from bagpipe_hpc.storage.checkpoint import Checkpoint
 from bagpipe_hpc.storage.click_shards import ClickShards
 from bagpipe_hpc.storage.sample_stream import SampleStream
 from bagpipe_hpc.storage.shard_manifest import ShardManifest
@@ -24,11 +25,12 @@ _SLOWEST_FILL_BYTES_PER_S = 20e6
 
 @dataclass(frozen=True)
 class Job:
-    """The settings of a run, its data and its schedule; the same on every rank."""
+    """The settings of a run, its data, its schedule, and what it goes on from; the same on every rank."""
 
     config: Config
     manifest: ShardManifest
     schedule: tuple[Segment, ...]
+    start: Checkpoint | None = None
 
     @cached_property
     def table_offsets(self) -> NDArray[np.int64]:
@@ -48,7 +50,12 @@ class Job:
     @property
     def total_steps(self) -> int:
         """Training steps of the whole run."""
-        return max(segment.last_step for segment in self.schedule)
+        return max((segment.last_step for segment in self.schedule), default=self.steps_done)
+
+    @property
+    def steps_done(self) -> int:
+        """Training steps of the checkpoint that the run goes on from."""
+        return self.start.manifest.step if self.start else 0
 
     @property
     def total_plans(self) -> int:

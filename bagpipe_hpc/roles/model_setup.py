@@ -8,7 +8,7 @@ import torch
 
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.core_share import threads_each
-from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.errors import CapacityError, CheckpointError, ConfigError
 from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
 from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
@@ -119,6 +119,25 @@ def build_model(job: Job, device: torch.device) -> DLRM:
         choose_interaction(job.config.kernels.backend, device),
     )
     return model.to(device)
+
+
+def load_dense(job: Job, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Take the dense half from the checkpoint that the run goes on from, if there is one.
+
+    Raises:
+        CheckpointError: it is damaged, or of another model or optimizer.
+    """
+    if job.start is None:
+        return
+    model_state, optimizer_state = job.start.read_dense()
+    try:
+        model.load_state_dict(model_state)
+        optimizer.load_state_dict(optimizer_state)
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{job.start.directory}: its dense half does not fit the model or its optimizer ({error}); resume with the "
+            "same model.* and optimizer.* settings"
+        ) from error
 
 
 def _linear_layer(config: Config, device: torch.device) -> LinearLayer:

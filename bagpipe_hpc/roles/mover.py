@@ -104,10 +104,12 @@ class Mover:
         self._group_batches = group_batches
         self._trace = trace
         self._barrier_since_s = 0.0
+        self._planned = iter(job.schedule)
         self._segments = iter(job.schedule)
         self._segment = next(self._segments)
-        self._plans_left = job.total_plans
-        self._segments_left = len(job.schedule)
+        self._planned_segments = 0
+        self._finished_segments = 0
+        self._last_segment = len(job.schedule)
         self._incoming: deque[tuple[SharedPlan, TrainerPlan]] = deque()
         self._ready: queue.SimpleQueue[ReadyBatch] = queue.SimpleQueue()
         self._to_retire: queue.SimpleQueue[tuple[ReadyBatch, Mark]] = queue.SimpleQueue()
@@ -196,7 +198,7 @@ class Mover:
             self._start_fetch,
         )
         pause_s = _SHORTEST_PAUSE_S
-        while self._segments_left:
+        while self._finished_segments < self._last_segment:
             if sum(step() for step in steps):
                 pause_s = _SHORTEST_PAUSE_S
                 continue
@@ -207,12 +209,15 @@ class Mover:
             pause_s = min(pause_s * 1.5, LONGEST_SLEEP_S if under_way else _LONGEST_PAUSE_S)
 
     def _receive(self) -> bool:
-        """Take a plan that has arrived."""
-        plan = self._receiver.poll() if self._plans_left else None
+        """Take a plan that has arrived; where a segment is closed before its end, no other follows."""
+        plan = self._receiver.poll() if self._planned_segments < self._last_segment else None
         if plan is None:
             return False
-        self._plans_left -= 1
         self._incoming.append(plan)
+        if plan[0].is_closing:
+            self._planned_segments += 1
+            if plan[0].batch < next(self._planned).batches:
+                self._last_segment = self._planned_segments
         return True
 
     def _start_write_back(self) -> bool:
@@ -256,9 +261,9 @@ class Mover:
         if self._retiring.is_closing:
             self._retired = NO_GROUP
             self._is_closing = False
-            self._segments_left -= 1
+            self._finished_segments += 1
             segment = next(self._segments, None)
-            if segment is not None:
+            if segment is not None and self._finished_segments < self._last_segment:
                 self._segment = segment
                 self._reader.start_segment(segment)
             self._drained.set()

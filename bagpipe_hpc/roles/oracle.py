@@ -7,13 +7,19 @@ from bagpipe_hpc.mpi.plan_channel import PlanSender
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.roles.stop_request import StopRequest
 from bagpipe_hpc.trace import Trace
 
 log = logging.getLogger(__name__)
 
 
-def run_oracle(job: Job, need: CacheNeed, comms: Communicators, timeout_s: float, trace: Trace) -> None:
+def run_oracle(
+    job: Job, need: CacheNeed, comms: Communicators, timeout_s: float, trace: Trace, stop: StopRequest
+) -> None:
     """Plan every batch of the run and send the plans, held back by the slowest trainer.
+
+    When the run is asked to stop, the segment is closed after the batches that have been read ahead, and is the last:
+    trainers see that from its closing plan, which comes before the segment's last batch.
 
     Args:
         job: the run.
@@ -21,6 +27,7 @@ def run_oracle(job: Job, need: CacheNeed, comms: Communicators, timeout_s: float
         comms: this rank's communicators.
         timeout_s: longest wait for a trainer to finish a batch.
         trace: this rank's timeline.
+        stop: whether the run is asked to stop.
     """
     window = need.window
     planner = job.planner_recipe(comms.layout.trainers).build(window, need.shared_rows, need.private_rows)
@@ -28,7 +35,9 @@ def run_oracle(job: Job, need: CacheNeed, comms: Communicators, timeout_s: float
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
     for segment in job.schedule:
-        plans = plan_segment(planner, job.batches(segment), training=segment.is_training, first_step=segment.first_step)
+        batches = stop.cut(job.batches(segment))
+        plans = plan_segment(planner, batches, training=segment.is_training, first_step=segment.first_step)
+        planned = 0
         while True:
             with trace.span("plan"):
                 plan = next(plans, None)
@@ -36,4 +45,9 @@ def run_oracle(job: Job, need: CacheNeed, comms: Communicators, timeout_s: float
                 break
             with trace.span("send", batch=plan.shared.batch):
                 sender.send(plan)
+            planned = plan.shared.batch  # of the closing plan: how many there were
+        if planned < segment.batches:
+            break
     sender.finish()
+    if stop.is_asked():
+        stop.answer()

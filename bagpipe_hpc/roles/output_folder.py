@@ -1,51 +1,104 @@
 """The output folder of a run: what lies in it, and how it is started without losing an earlier run by accident."""
 
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.config_file import to_toml
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.roles.metrics_file import cut_metrics
+from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.checkpoint import Checkpoint, remove_partial_checkpoints
+from bagpipe_hpc.storage.checkpoint_writer import CHECKPOINTS_FOLDER
+from bagpipe_hpc.storage.run_lock import RunLock
 
 CONFIG_NAME = "config.toml"
 METRICS_NAME = "metrics.jsonl"
 SUMMARY_NAME = "summary.json"
 RESOURCES_NAME = "resources.json"
 LOGS_NAME = "logs"
-_RUN_CONTENT = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME, RESOURCES_NAME, LOGS_NAME, "checkpoints")
+_RUN_CONTENT = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME, RESOURCES_NAME, LOGS_NAME, CHECKPOINTS_FOLDER)
 
 
-def check_output(config: Config) -> None:
+def check_output(config: Config, start: Checkpoint | None) -> None:
     """See that no earlier run is in the way.
+
+    Args:
+        config: of the run.
+        start: what it goes on from. Where that is a checkpoint of the output folder, the earlier run is this one. Nor
+            is a run in the way that ended before its first checkpoint, if it was to be resumed.
 
     Raises:
         ConfigError: the output folder holds one, and may not be overwritten.
     """
+    if is_own_checkpoint(config, start):
+        return
     earlier = _earlier_run(config)
-    if earlier and not config.train.overwrite:
+    was_cut_short = config.train.resume == "auto" and not (Path(config.train.output) / SUMMARY_NAME).exists()
+    if earlier and not config.train.overwrite and not was_cut_short:
         raise ConfigError(
             f"train.output = {config.train.output!r} holds an earlier run ({earlier[0].name}): "
             "choose another folder, or set train.overwrite=true to replace it"
         )
 
 
-def start_output(config: Config) -> None:
-    """Make the output folder, without an earlier run, and put the resolved configuration there.
+def is_own_checkpoint(config: Config, start: Checkpoint | None) -> bool:
+    """Whether a checkpoint lies in the run's own output folder."""
+    return start is not None and start.directory.resolve().parent.parent == Path(config.train.output).resolve()
 
-    Comes after all that could refuse the run, so that a refused one destroys nothing.
+
+@contextmanager
+def hold_output(config: Config, lost: Callable[[], None]) -> Iterator[None]:
+    """Make the output folder and keep other runs out of it during the body.
+
+    Args:
+        config: of the run.
+        lost: called, in another thread, if another run has taken the folder, because this one stood still for a minute.
+
+    Raises:
+        ConfigError: another run uses it, or it cannot be written.
+    """
+    output = Path(config.train.output)
+    lock = RunLock(output, lost)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        lock.take()
+    except OSError as error:
+        raise ConfigError(f"train.output = {config.train.output!r} cannot be written: {error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def start_output(config: Config, start: Checkpoint | None) -> None:
+    """Make the output folder, and put the resolved configuration there.
+
+    Of an earlier run nothing stays, unless this run goes on from one of its checkpoints: then its checkpoints and logs
+    do, and its metrics up to that step. Comes after all that could refuse the run, so that a refused one destroys
+    nothing.
 
     Raises:
         ConfigError: the folder cannot be written.
     """
     output = Path(config.train.output)
     try:
-        for path in _earlier_run(config):
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        if start is not None and is_own_checkpoint(config, start):
+            for name in (SUMMARY_NAME, RESOURCES_NAME):
+                (output / name).unlink(missing_ok=True)
+            cut_metrics(output / METRICS_NAME, start.manifest.step)
+            remove_partial_checkpoints(output)
+        else:
+            for path in _earlier_run(config):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
         (output / LOGS_NAME).mkdir(parents=True, exist_ok=True)
-        (output / CONFIG_NAME).write_text(to_toml(config), encoding="utf-8")
+        with atomic_write(output / CONFIG_NAME) as path:
+            path.write_text(to_toml(config), encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"train.output = {config.train.output!r} cannot be written: {error}") from error
 

@@ -13,6 +13,8 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.planning.capacity import CacheNeed, fit_window
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.roles.output_folder import SUMMARY_NAME, is_own_checkpoint
+from bagpipe_hpc.roles.resume import find_start
 from bagpipe_hpc.schedule import build_schedule
 from bagpipe_hpc.storage.shard_check import verify_shards
 from bagpipe_hpc.storage.shard_manifest import load_manifest
@@ -30,6 +32,7 @@ def prepare_job(config: Config) -> Job:
     Raises:
         ConfigError: the configuration and the data do not fit each other.
         DataError: the shard directory is incomplete or damaged.
+        CheckpointError: the checkpoint to go on from is absent, incomplete or of another training.
     """
     if not config.data.path:
         raise ConfigError("data.path is empty: name a folder written by `bagpipe prepare`, as in data.path=shards")
@@ -37,14 +40,26 @@ def prepare_job(config: Config) -> Job:
     manifest = load_manifest(directory)
     log.info("checking %d shards (%s)", len(manifest.train) + len(manifest.test), config.data.verify)
     verify_shards(directory, manifest, config.data.verify)
-    schedule = build_schedule(config.train, manifest.rows("train"), manifest.rows("test"))
-    job = Job(config, manifest, tuple(schedule))
+    start = find_start(config, manifest)
+    steps_done = start.manifest.step if start else 0
+    schedule = build_schedule(config.train, manifest.rows("train"), manifest.rows("test"), steps_done)
+    job = Job(config, manifest, tuple(schedule), start)
     if config.debug.verify_rows and job.total_steps > LARGEST_VERSION:
         raise ConfigError(
             f"debug.verify_rows = true: versions are exact up to step {LARGEST_VERSION}, and the run has "
             f"{job.total_steps}; set train.max_steps or leave it out"
         )
     return job
+
+
+def nothing_left(job: Job) -> str:
+    """Why a run that goes on from a checkpoint has nothing to do; empty if it has."""
+    if job.start is None:
+        return ""
+    was_told = job.steps_done == job.total_steps and (Path(job.config.train.output) / SUMMARY_NAME).exists()
+    if job.schedule and not (was_told and is_own_checkpoint(job.config, job.start)):
+        return ""
+    return f"{job.start.directory} is the end of this run, {job.total_steps} steps: nothing is left to do"
 
 
 def choose_window(job: Job, trainers: int) -> CacheNeed:

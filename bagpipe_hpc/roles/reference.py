@@ -28,6 +28,7 @@ from bagpipe_hpc.roles.model_setup import (
     build_row_operations,
     check_model_settings,
     choose_device,
+    load_dense,
     start_threads,
     use_deterministic_algorithms,
 )
@@ -35,6 +36,7 @@ from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.roles.slice_reader import SliceReader
 from bagpipe_hpc.roles.step_stats import StepStats
 from bagpipe_hpc.schedule import Segment
+from bagpipe_hpc.storage.checkpoint import remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
 
 log = logging.getLogger(__name__)
@@ -78,6 +80,7 @@ class Reference:
         self._row_optimizer = row_optimizer(config.optimizer)
         self._model = build_model(job, device)
         self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
+        load_dense(job, self._model, self._dense_optimizer)
         self._slices = config.train.reference_slices
         self._stats = StepStats()
         self._loss_sums = [0.0] * self._slices
@@ -87,6 +90,8 @@ class Reference:
         """Train, evaluate and save as the schedule says."""
         log.info("reference: one process, %d rows in memory, %d slices", self._job.total_rows, self._slices)
         with RunRecord(Path(self._job.config.train.output), self._job.total_steps, has_cache=False) as record:
+            if self._job.start:
+                record.resumed(self._job.steps_done, self._job.start.directory)
             for segment in self._job.schedule:
                 for reader in self._readers:
                     reader.start_segment(segment)
@@ -167,5 +172,6 @@ class Reference:
             writer.write_rows(0, self._job.partition(1), records, self._width),
             writer.write_dense(self._model.state_dict(), self._dense_optimizer.state_dict()),
         ]
-        directory = writer.commit(checkpoint_manifest(self._job, segment, 1, infos))
+        directory = writer.commit(checkpoint_manifest(self._job, segment.last_step, segment, 1, infos))
+        remove_older_checkpoints(directory, self._job.config.train.keep_checkpoints)
         record.checkpoint(segment.last_step, directory, time.perf_counter() - start)

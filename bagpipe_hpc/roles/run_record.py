@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.roles.evaluation import Evaluation
+from bagpipe_hpc.roles.metrics_file import read_metrics
 from bagpipe_hpc.roles.output_folder import METRICS_NAME, SUMMARY_NAME
 from bagpipe_hpc.roles.step_stats import StepStats
 
@@ -30,9 +31,14 @@ class RunRecord:
         self._has_cache = has_cache
         self._output = output
         self._total_steps = total_steps
+        earlier = read_metrics(output / METRICS_NAME)  # of the run that this one goes on with
         self._file = (output / METRICS_NAME).open("a", encoding="utf-8")
         self._start_s = time.monotonic()
-        self._evaluations: list[dict[str, Any]] = []
+        self._evaluations = [
+            {key: value for key, value in event.items() if key not in ("event", "seconds", "time_s")}
+            for event in earlier
+            if event["event"] == "evaluation"
+        ]
         self._on_terminal = sys.stderr.isatty()
 
     def __enter__(self) -> "RunRecord":
@@ -40,6 +46,10 @@ class RunRecord:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+    def resumed(self, step: int, directory: Path) -> None:
+        """Report the checkpoint that the run goes on from."""
+        self._write(event="resumed", step=step, directory=str(directory))
 
     def progress(self, step: int, epoch: int, trainers: Sequence[StepStats], loss: float) -> None:
         """Report an interval of training.
@@ -123,6 +133,11 @@ class RunRecord:
         hits = f", hit rate {stats.hit_rate:.1%}" if self._has_cache else ""
         log.info("%s samples/s over %d steps%s", f"{rate:,.0f}", stats.steps, hits)
         log.info("outputs: %s", self._output)
+
+    def stopped(self) -> None:
+        """Report that the run ends early, as it was asked to."""
+        self._end_line()
+        log.info("stopped as asked, with a checkpoint: go on with train.resume=auto")
 
     def _write(self, **fields: Any) -> None:
         fields["time_s"] = round(time.monotonic() - self._start_s, 3)

@@ -21,7 +21,7 @@ from bagpipe_hpc.mpi.row_reduction import RowReducer
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
-from bagpipe_hpc.roles.checkpointing import write_dense_and_commit
+from bagpipe_hpc.roles.checkpointing import announce_end, write_dense_and_commit
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.model_setup import (
@@ -30,10 +30,12 @@ from bagpipe_hpc.roles.model_setup import (
     check_gpu_memory,
     check_model_settings,
     choose_device,
+    load_dense,
     start_threads,
     use_deterministic_algorithms,
 )
 from bagpipe_hpc.roles.mover import Mover
+from bagpipe_hpc.roles.ready_batch import ReadyBatch
 from bagpipe_hpc.roles.row_sums import RowSums
 from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.roles.slice_reader import SliceReader
@@ -137,6 +139,7 @@ class Trainer:
         )
         self._model = build_model(job, device)
         self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
+        load_dense(job, self._model, self._dense_optimizer)
         watch = self._mover.check
         reducer = RowReducer(comms.trainers, comms.gathering, timeout_s, watch, cache.device.new_array)
         self._step = TrainStep(
@@ -162,40 +165,49 @@ class Trainer:
     def run(self) -> None:
         """Train, evaluate and save as the schedule says."""
         wait_for_barrier(self._comms.store, "the servers to fill their tables", self._fill_timeout_s)
+        if self._record and self._job.start:
+            self._record.resumed(self._job.steps_done, self._job.start.directory)
         with self._reader:
             self._mover.start()
             for segment in self._job.schedule:
-                if segment.is_training:
-                    self._train(segment)
-                else:
-                    self._evaluate(segment)
-                if segment.checkpoint:
-                    self._save(segment)
+                done = self._train(segment) if segment.is_training else self._evaluate(segment)
+                stopped = done < segment.batches
+                if segment.checkpoint or stopped:
+                    self._save(segment.first_step + (done if segment.is_training else 0), segment)
+                if stopped:
+                    break
             self._mover.join()
             self._receiver.finish(self._job.config.train.timeout_s, self._mover.check)
-        self._summarise()
+        announce_end(self._comms, self._fill_timeout_s)
+        self._summarise(is_complete=not stopped)
 
-    def _train(self, segment: Segment) -> None:
+    def _train(self, segment: Segment) -> int:
+        """Train on the batches of a segment; how many there were, since the oracle may close it before its end."""
         stats = self._step.stats
         log_every = self._job.config.train.log_every_steps
-        for number in range(segment.batches):
+        done = 0
+        while True:
             with stats.timed("total_s"):
-                with stats.timed("wait_rows_s"), self._trace.span("wait for rows", batch=number):
+                with stats.timed("wait_rows_s"), self._trace.span("wait for rows", batch=done):
                     batch = self._mover.next_batch()
-                step = segment.first_step + number + 1
+                if batch.shared.is_closing:
+                    break
+                done += 1
+                step = segment.first_step + done
                 self._step.train(batch, step)
                 if batch.shared.retire_group:
                     self._mover.retire(batch)
                 self._receiver.give_credit()
-            if step % log_every == 0 or number == segment.batches - 1:
+            if step % log_every == 0 or done == segment.batches:
                 self._report(step, segment.epoch)
         with stats.timed("total_s"):
-            self._close(stats)
+            self._close(batch, stats)
+        if done < segment.batches and self._step.stats.steps > self._reported.steps:
+            self._report(segment.first_step + done, segment.epoch)
+        return done
 
-    def _close(self, stats: StepStats) -> None:
+    def _close(self, batch: ReadyBatch, stats: StepStats) -> None:
         """The closing batch of a segment: afterwards every row of every trainer is at its server."""
-        with stats.timed("wait_rows_s"):
-            batch = self._mover.next_batch()
         self._step.finish_delayed()
         self._mover.retire(batch)
         stats.rows_written_back += batch.own.write_back_rows.size
@@ -203,34 +215,39 @@ class Trainer:
             self._mover.wait_drained()
         self._receiver.give_credit()
 
-    def _evaluate(self, segment: Segment) -> None:
+    def _evaluate(self, segment: Segment) -> int:
+        """Evaluate on the batches of a segment; how many there were. Fewer, if the run is to stop, tell nothing."""
         start = time.perf_counter()
         labels: list[NDArray[np.float32]] = []
         logits: list[NDArray[np.float32]] = []
-        for _ in range(segment.batches):
-            batch = self._mover.next_batch()
+        while not (batch := self._mover.next_batch()).shared.is_closing:
             labels.append(self._device.to_host(batch.inputs.labels))
             logits.append(self._step.predict(batch))
             if batch.shared.retire_group:
                 self._mover.retire(batch)
             self._receiver.give_credit()
-        self._close(StepStats())
+        self._close(batch, StepStats())
+        if len(labels) < segment.batches:
+            return len(labels)
         parts = self._gather("the predictions", (np.concatenate(labels), np.concatenate(logits)))
         if self._record and parts:
             evaluation = evaluate([part[0] for part in parts], [part[1] for part in parts])
             self._record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
+        return len(labels)
 
-    def _save(self, segment: Segment) -> None:
+    def _save(self, step: int, segment: Segment) -> None:
+        """Write the checkpoint of a step, the last that was done in a segment."""
         start = time.perf_counter()
         directory = write_dense_and_commit(
             self._job,
+            step,
             segment,
             self._comms,
             lambda: (self._model.state_dict(), self._dense_optimizer.state_dict()),
             self._fill_timeout_s,
         )
         if self._record and directory:
-            self._record.checkpoint(segment.last_step, directory, time.perf_counter() - start)
+            self._record.checkpoint(step, directory, time.perf_counter() - start)
 
     def _report(self, step: int, epoch: int) -> None:
         """Add up the losses of all trainers since the last report, in rank order; the first trainer reports for all."""
@@ -251,7 +268,7 @@ class Trainer:
         wait_for_barrier(self._comms.trainers, f"{what} of the other trainers", timeout_s, self._mover.check)
         return self._comms.trainers.gather(value, root=0)
 
-    def _summarise(self) -> None:
+    def _summarise(self, *, is_complete: bool) -> None:
         stats = self._step.stats
         means = self._gather("the times", stats.per_step())
         if self._record and means:
@@ -265,4 +282,7 @@ class Trainer:
                 "dense_weights": sum(weight.numel() for weight in self._model.parameters()),
             }
             with self._record as record:
-                record.summary(means, stats, details)
+                if is_complete:
+                    record.summary(means, stats, details)
+                else:
+                    record.stopped()

@@ -1,6 +1,7 @@
 """Finds, checks and reads complete checkpoints."""
 
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from bagpipe_hpc.storage.checkpoint_manifest import (
     load_checkpoint_manifest,
 )
 from bagpipe_hpc.storage.checkpoint_writer import CHECKPOINTS_FOLDER
-from bagpipe_hpc.storage.dense_file import read_dense_file
 from bagpipe_hpc.storage.row_file import RowFiles, open_row_files
 
 _NAME = re.compile(r"step-(\d{8,18})", re.ASCII)
@@ -101,6 +101,9 @@ class Checkpoint:
         Raises:
             CheckpointError: the file is absent or damaged.
         """
+        # Imported here, since oracle and servers do without torch.
+        from bagpipe_hpc.storage.dense_file import read_dense_file
+
         return read_dense_file(self.directory / DENSE_FILE)
 
 
@@ -135,3 +138,21 @@ def find_checkpoints(output: Path) -> list[Path]:
         return []
     names = {path: _NAME.fullmatch(path.name) for path in folder.iterdir() if (path / MANIFEST_FILE).is_file()}
     return sorted((path for path, name in names.items() if name), key=lambda path: int(path.name.removeprefix("step-")))
+
+
+def remove_partial_checkpoints(output: Path) -> None:
+    """Remove what killed runs began to write; the caller alone may write to the folder."""
+    for directory in (output / CHECKPOINTS_FOLDER).glob("step-*.partial"):
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def remove_older_checkpoints(newest: Path, keep: int) -> None:
+    """Keep a new checkpoint and the complete ones before it, `keep` in all; 0 keeps every one.
+
+    A checkpoint loses its manifest first, so that one whose removal is cut short is none.
+    """
+    found = find_checkpoints(newest.parent.parent)
+    older = found[: found.index(newest)]
+    for directory in older[: len(older) - (keep - 1)] if keep else []:
+        (directory / MANIFEST_FILE).unlink()
+        shutil.rmtree(directory, ignore_errors=True)

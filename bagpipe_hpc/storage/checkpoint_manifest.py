@@ -12,7 +12,7 @@ from bagpipe_hpc.errors import CheckpointError
 MANIFEST_FILE = "manifest.json"
 DENSE_FILE = "dense.h5"
 FORMAT = "bagpipe-checkpoint"
-VERSION = 1
+VERSION = 2
 PLACEMENT = "round_robin"
 
 _LARGEST_INT = 2**63 - 1
@@ -61,6 +61,10 @@ class CheckpointManifest:
     """Number of the next batch within its epoch, from 0."""
     seed: int
     """Seed of the first weights and of the sample order."""
+    batch_size: int
+    """Samples of a global batch, `train.batch_size` of the configuration."""
+    train_samples: int
+    """Samples of an epoch."""
     table_rows: tuple[int, ...]
     """Rows of each embedding table; global row numbers run through the tables in this order."""
     embedding_dim: int
@@ -79,7 +83,7 @@ class CheckpointManifest:
     def __post_init__(self) -> None:
         for name in ("step", "epoch", "epoch_step", "seed", "row_state_columns"):
             _require_integer(name, getattr(self, name), 0)
-        for name in ("embedding_dim", "servers"):
+        for name in ("embedding_dim", "servers", "batch_size", "train_samples"):
             _require_integer(name, getattr(self, name), 1)
         is_list = isinstance(self.table_rows, tuple) and len(self.table_rows) > 0
         _require(is_list, "table_rows", self.table_rows, "must list the rows of at least one table")

@@ -54,6 +54,8 @@ def write_checkpoint(
         epoch=1,
         epoch_step=20,
         seed=7,
+        batch_size=32,
+        train_samples=2560,
         table_rows=table_rows,
         embedding_dim=embedding_dim,
         row_optimizer=row_optimizer,

@@ -115,3 +115,21 @@ def test_a_run_by_hand() -> None:
 def test_without_training_rows_there_is_no_run() -> None:
     with pytest.raises(ConfigError, match=r"no training rows.*--test-fraction"):
         build_schedule(TrainConfig(), 0, 100)
+
+
+@given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30), st.data())
+def test_a_resumed_run_has_what_came_after_the_checkpoint(
+    config: TrainConfig, train_samples: int, test_samples: int, data: st.DataObject
+) -> None:
+    """With the same settings: every segment after the checkpointed one, unchanged."""
+    schedule = build_schedule(config, train_samples, test_samples)
+    saved = [number for number, segment in enumerate(schedule) if segment.is_training]
+    number = data.draw(st.sampled_from(saved))
+    resumed = build_schedule(config, train_samples, test_samples, schedule[number].last_step)
+    assert resumed == schedule[number + 1 :]
+
+
+def test_a_checkpoint_beyond_the_run_is_refused() -> None:
+    config = TrainConfig(batch_size=5, epochs=2)
+    with pytest.raises(ConfigError, match=r"of step 5, and the run ends with step 4: set a larger train\.epochs"):
+        build_schedule(config, 10, 0, steps_done=5)

@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.row_partition import RoundRobinPartition
 from bagpipe_hpc.storage import row_file
-from bagpipe_hpc.storage.checkpoint import find_checkpoints, load_checkpoint
+from bagpipe_hpc.storage.checkpoint import (
+    find_checkpoints,
+    load_checkpoint,
+    remove_older_checkpoints,
+    remove_partial_checkpoints,
+)
 from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest
 from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
 from tests.unit.checkpoint_samples import sample_records, trained_dense, write_checkpoint
@@ -292,3 +297,26 @@ def test_manifest_of_other_tables_does_not_fit_the_files(checkpoint: Path) -> No
         path.write_text(CheckpointManifest(**{**vars(manifest), **change}).to_json())
         with pytest.raises(CheckpointError, match=r"rows-00000-of-00002\.h5: .* must be .* manifest"):
             load_checkpoint(checkpoint).read_rows(0, 2)
+
+
+def test_older_checkpoints_are_removed_beyond_those_that_are_kept(tmp_path: Path) -> None:
+    """Newer ones, which a run that went back has left, stay; so does what is no checkpoint."""
+    rows = sample_records((5, 3), 3)
+    written = {step: write_checkpoint(tmp_path, rows, (5, 3), step=step) for step in (100, 200, 300, 400)}
+    (tmp_path / "checkpoints" / "notes").mkdir()
+    remove_older_checkpoints(written[300], keep=0)
+    assert find_checkpoints(tmp_path) == list(written.values())
+    remove_older_checkpoints(written[300], keep=2)
+    assert find_checkpoints(tmp_path) == [written[200], written[300], written[400]]
+    remove_older_checkpoints(written[300], keep=1)
+    assert find_checkpoints(tmp_path) == [written[300], written[400]]
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-00000300", "step-00000400", "notes"}
+
+
+def test_what_killed_runs_began_is_removed(tmp_path: Path) -> None:
+    whole = write_checkpoint(tmp_path, sample_records((5, 3), 3), (5, 3))
+    (tmp_path / "checkpoints" / "step-00000200.partial").mkdir()
+    (tmp_path / "checkpoints" / "step-00000200.partial" / "dense.h5").touch()
+    remove_partial_checkpoints(tmp_path)
+    assert list((tmp_path / "checkpoints").iterdir()) == [whole]
+    remove_partial_checkpoints(tmp_path / "new")

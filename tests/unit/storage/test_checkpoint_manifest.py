@@ -23,6 +23,8 @@ def manifest_of_two_servers() -> CheckpointManifest:
         epoch=1,
         epoch_step=20,
         seed=7,
+        batch_size=32,
+        train_samples=2560,
         table_rows=(5, 3),
         embedding_dim=4,
         row_optimizer="rowwise_adagrad",
@@ -47,7 +49,7 @@ def test_round_trip_through_json(tmp_path: Path) -> None:
     ("field", "value"),
     [
         ("format", "bagpipe-shards"),
-        ("version", 2),
+        ("version", 1),
         ("version", True),
         ("placement", "hashed"),
         ("step", -1),

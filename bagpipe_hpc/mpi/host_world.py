@@ -1,0 +1,104 @@
+"""The hosts of a job: which ranks share one, what each offers, and words between their first ranks."""
+
+import os
+import socket
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import psutil
+from mpi4py import MPI
+
+from bagpipe_hpc.mpi.waiting import wait_for_barrier
+
+_SHARED_MEMORY = Path("/dev/shm")
+_THREAD_LEVELS = {
+    MPI.THREAD_SINGLE: "single",
+    MPI.THREAD_FUNNELED: "funneled",
+    MPI.THREAD_SERIALIZED: "serialized",
+    MPI.THREAD_MULTIPLE: "multiple",
+}
+
+_Value = TypeVar("_Value")
+
+
+class HostWorld:
+    """This rank's place among hosts; a context manager. Collective over: all ranks, as are its methods.
+
+    Attributes:
+        size: ranks of the job.
+        host: name of this host; hosts of the same name are told apart by a number.
+        host_names: of all hosts, in the order of their first ranks.
+        ranks_on_host: ranks here.
+        is_first_of_host: whether this rank speaks for its host.
+        leaders: communicator of the first rank of each host; None elsewhere.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._world = MPI.COMM_WORLD.Dup()
+        self._timeout_s = timeout_s
+        self.size: int = self._world.Get_size()
+        self._host = self._world.Split_type(MPI.COMM_TYPE_SHARED, self._world.Get_rank())
+        self.ranks_on_host: int = self._host.Get_size()
+        self.is_first_of_host: bool = self._host.Get_rank() == 0
+        comm = self._world.Split(0 if self.is_first_of_host else MPI.UNDEFINED, self._world.Get_rank())
+        self.leaders: MPI.Intracomm | None = MPI.Intracomm(comm) if self.is_first_of_host else None
+        names = self.leaders.allgather(socket.gethostname()) if self.leaders else []
+        names = [f"{name}#{number}" if names.count(name) > 1 else name for number, name in enumerate(names)]
+        self.host_names: list[str] = self._host.bcast(names, root=0)
+        number = self._host.bcast(self.leaders.Get_rank() if self.leaders else None, root=0)
+        self.host: str = self.host_names[number]
+
+    @property
+    def cores(self) -> int:
+        """Cores that the ranks of this host may use, together."""
+        return len(set().union(*self._host.allgather(os.sched_getaffinity(0))))
+
+    @property
+    def free_bytes(self) -> int:
+        """Memory that is free here."""
+        return int(psutil.virtual_memory().available)
+
+    @property
+    def shared_bytes(self) -> int:
+        """What is free where MPI keeps windows that ranks share."""
+        return int(psutil.disk_usage(str(_SHARED_MEMORY)).free) if _SHARED_MEMORY.is_dir() else self.free_bytes
+
+    @property
+    def library(self) -> str:
+        """MPI's name and version."""
+        return MPI.Get_library_version().split("\n")[0].rstrip("\0").strip()
+
+    @property
+    def thread_level(self) -> str:
+        """What MPI was started with."""
+        return _THREAD_LEVELS[MPI.Query_thread()]
+
+    def meet(self, what: str) -> None:
+        """A barrier of all ranks.
+
+        Raises:
+            WaitTimeoutError: a rank did not come.
+        """
+        wait_for_barrier(self._world, what, self._timeout_s)
+
+    def gather_hosts(self, value: _Value) -> list[_Value] | None:
+        """The values of the first ranks of all hosts, on rank 0."""
+        self.meet("all hosts to say what they are")
+        return self.leaders.gather(value, root=0) if self.leaders else None
+
+    def close(self) -> None:
+        """Free the communicators."""
+        if self.leaders:
+            self.leaders.Free()
+        self._host.Free()
+        self._world.Free()
+
+    def __enter__(self) -> "HostWorld":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:  # after an error the other ranks do not come
+            self.close()

@@ -1,0 +1,85 @@
+"""Where a run goes on: the checkpoint that `train.resume` asks for, and whether it fits the run."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bagpipe_hpc.config import Config
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.row_record import RowRecord
+from bagpipe_hpc.storage.checkpoint import Checkpoint, find_checkpoints, load_checkpoint
+from bagpipe_hpc.storage.shard_manifest import ShardManifest
+
+log = logging.getLogger(__name__)
+
+AUTO = "auto"
+
+
+def find_start(config: Config, shards: ShardManifest) -> Checkpoint | None:
+    """The checkpoint that the run goes on from; None if it starts anew.
+
+    Its files are there with their sizes; `verify_share` compares their contents.
+
+    Raises:
+        CheckpointError: there is none, it is damaged, or it is of another training.
+    """
+    resume = config.train.resume
+    if not resume:
+        return None
+    output = Path(config.train.output)
+    if resume == AUTO and not find_checkpoints(output):
+        log.info("no complete checkpoint in %s: training starts anew", output)
+        return None
+    path = output if resume == AUTO else Path(resume)
+    newest = find_checkpoints(path)
+    with _offering(newest[-1] if newest else path):
+        checkpoint = load_checkpoint(path)
+        checkpoint.verify(quick=True)
+    _require_fit(checkpoint, config, shards)
+    log.info("going on after step %d: %s", checkpoint.manifest.step, checkpoint.directory)
+    return checkpoint
+
+
+def verify_share(checkpoint: Checkpoint, part: int, parts: int) -> None:
+    """Check the contents of one of `parts` shares of a checkpoint's files against their digests.
+
+    Raises:
+        CheckpointError: a file is damaged.
+    """
+    with _offering(checkpoint.directory):
+        for info in sorted(checkpoint.manifest.files, key=lambda info: info.file)[part::parts]:
+            checkpoint.verify_file(info)
+
+
+def _require_fit(checkpoint: Checkpoint, config: Config, shards: ShardManifest) -> None:
+    """See that a checkpoint's step and rows mean in this run what they meant in the run that wrote it."""
+    manifest, record = checkpoint.manifest, RowRecord.of(config)
+    compared = {
+        "data.path, rows of the tables": (manifest.table_rows, shards.table_rows),
+        "data.path, training samples": (manifest.train_samples, shards.rows("train")),
+        "model.embedding_dim": (manifest.embedding_dim, config.model.embedding_dim),
+        "optimizer.rows": (manifest.row_optimizer, config.optimizer.rows),
+        "optimizer.rows, numbers of state": (manifest.row_state_columns, record.state_columns),
+        "train.batch_size": (manifest.batch_size, config.train.batch_size),
+        "train.seed": (manifest.seed, config.train.seed),
+    }
+    for what, (then, now) in compared.items():
+        if then != now:
+            raise CheckpointError(
+                f"{checkpoint.directory}: was written with another {what}: {then!r:.100} instead of {now!r:.100}; "
+                "resume with the same settings, or start anew in another train.output without train.resume"
+            )
+
+
+@contextmanager
+def _offering(directory: Path) -> Iterator[None]:
+    """Name the checkpoint before `directory` in the error of one that is damaged."""
+    try:
+        yield
+    except CheckpointError as error:
+        found = find_checkpoints(directory.parent.parent)
+        earlier = found[: found.index(directory)] if directory in found else []
+        if not earlier:
+            raise
+        raise CheckpointError(f"{error}. The checkpoint before it: train.resume={earlier[-1]}") from error

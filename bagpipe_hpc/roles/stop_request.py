@@ -1,0 +1,116 @@
+"""A request to end a run early: with a checkpoint, from which it can go on.
+
+It comes as a signal to the oracle (SIGUSR1, within a Slurm job also SIGTERM) or as a file in the output folder, for
+which `bagpipe stop` is the command: not every launcher hands signals on to its ranks. Other ranks ignore these signals,
+so that they live until the checkpoint is written; so does the oracle when they come a second time.
+"""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.storage.run_lock import LOCK_NAME
+
+log = logging.getLogger(__name__)
+
+STOP_NAME = "stop"
+_LOOK_EVERY_S = 1.0
+_LISTEN_S = 0.2
+
+
+def request_stop(output: Path) -> None:
+    """Ask the run in an output folder to stop: it writes a checkpoint and ends, some steps later.
+
+    Raises:
+        ConfigError: no run is in the folder, or it cannot be written.
+    """
+    if not (output / LOCK_NAME).exists():
+        raise ConfigError(f"{output}: no run is in this folder; name train.output of one that trains")
+    try:
+        (output / STOP_NAME).touch()
+    except OSError as error:
+        raise ConfigError(
+            f"{output / STOP_NAME}: cannot be written ({error.strerror}); check its permissions"
+        ) from error
+
+
+class StopRequest:
+    """Whether this run has been asked to stop; a context manager on every rank, in its main thread, around the run.
+
+    A thread waits for the signals, which the main thread blocks: they would interrupt its system calls inside MPI.
+    Threads of libraries, which block nothing, run the handler.
+
+    Args:
+        output: the run's output folder.
+        listens: whether this rank is the one that stops the others, the oracle; it removes a request that an earlier
+            run left. Other ranks ignore the signals.
+    """
+
+    def __init__(self, output: Path, *, listens: bool) -> None:
+        self._path = output / STOP_NAME
+        self._asked_by = ""
+        self._looked_s = 0.0
+        self._listens = listens
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="stop request", daemon=True)
+
+    def __enter__(self) -> "StopRequest":
+        handler = self._receive if self._listens else signal.SIG_IGN
+        self._before = {number: signal.signal(number, handler) for number in _signals()}
+        if self._listens:
+            self._path.unlink(missing_ok=True)
+            signal.pthread_sigmask(signal.SIG_BLOCK, _signals())
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._listens:
+            self._ended.set()
+            self._thread.join()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _signals())
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def is_asked(self) -> bool:
+        """Whether to stop; looks for the file once a second at most."""
+        if not self._asked_by and time.monotonic() - self._looked_s >= _LOOK_EVERY_S:
+            self._looked_s = time.monotonic()
+            if self._path.exists():
+                self._asked_by = str(self._path)
+        return bool(self._asked_by)
+
+    def cut(self, batches: Iterator[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+        """Batches until the run is asked to stop."""
+        for batch in batches:
+            if self.is_asked():
+                log.info("asked to stop by %s: training up to a checkpoint", self._asked_by)
+                return
+            yield batch
+
+    def answer(self) -> None:
+        """The run has stopped: remove the request."""
+        self._path.unlink(missing_ok=True)
+
+    def _listen(self) -> None:
+        while not self._ended.is_set():
+            received = signal.sigtimedwait(_signals(), _LISTEN_S)
+            if received is not None:
+                self._receive(received.si_signo, None)
+
+    def _receive(self, number: int, _: FrameType | None) -> None:
+        self._asked_by = signal.Signals(number).name
+
+
+def _signals() -> list[signal.Signals]:
+    """What asks to stop. Outside of Slurm SIGTERM is the launcher's way to end a job that has failed."""
+    in_slurm = [signal.SIGTERM] if "SLURM_JOB_ID" in os.environ else []
+    return [signal.SIGUSR1, *in_slurm]

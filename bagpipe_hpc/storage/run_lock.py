@@ -1,0 +1,185 @@
+"""One run at a time in an output folder. Standard library only.
+
+A lock is a file that says who holds it, created where there is none (`O_EXCL`, which network file systems keep too),
+and touched every few seconds while its holder lives. It is taken over from a holder that is dead: one of the same Slurm
+job, which has been requeued, one of this host whose process is gone, or one that has not touched it for a minute.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bagpipe_hpc.errors import ConfigError
+
+LOCK_NAME = "run.lock"
+_TOUCH_EVERY_S = 10.0
+DEAD_AFTER_S = 60.0
+"""A lock that was touched longer ago has no holder."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who holds a lock.
+
+    Attributes:
+        host: name of its host, and the namespace of process numbers there: containers may share a name.
+        process: its number there.
+        started: when it was started, in the host's clock ticks: process numbers are given again.
+        job: number of its Slurm job; empty outside of one.
+    """
+
+    host: str
+    process: int
+    started: int
+    job: str
+
+    @classmethod
+    def this_process(cls) -> "Owner":
+        """The calling process."""
+        return cls(_host(), os.getpid(), _start_of(os.getpid()), os.environ.get("SLURM_JOB_ID", ""))
+
+    def is_dead(self, now: "Owner") -> bool:
+        """Whether `now`, another process, can tell that this one has ended."""
+        if self.job and self.job == now.job:
+            return True  # a job runs once at a time
+        return self.host == now.host and _start_of(self.process) != self.started
+
+    def __str__(self) -> str:
+        job = f", Slurm job {self.job}" if self.job else ""
+        return f"process {self.process} on {self.host.partition(' ')[0]}{job}"
+
+
+class RunLock:
+    """The lock of an output folder, taken by `take` and held until `release`.
+
+    Args:
+        output: the folder; it must exist.
+        lost: called, in another thread, if the lock is no longer this process's.
+    """
+
+    def __init__(self, output: Path, lost: Callable[[], None]) -> None:
+        self._path = output / LOCK_NAME
+        self._text = json.dumps(asdict(Owner.this_process())) + "\n"
+        self._lost = lost
+        self._released = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="run lock", daemon=True)
+
+    def take(self) -> None:
+        """Take the lock.
+
+        Raises:
+            ConfigError: another run has it; the message names the owner and the cure.
+            OSError: the folder cannot be written.
+        """
+        while not self._create():
+            self._take_over()
+        self._thread.start()
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._released.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._is_own():
+            self._path.unlink(missing_ok=True)
+
+    def _create(self) -> bool:
+        try:
+            descriptor = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+        except FileExistsError:
+            return False
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(self._text)
+        return True
+
+    def _take_over(self) -> None:
+        """Remove the lock of a dead owner.
+
+        Raises:
+            ConfigError: it may be alive.
+        """
+        try:
+            seen = self._path.read_bytes()
+            silent_s = self._seconds_since_touched()
+        except FileNotFoundError:
+            return  # given back just now
+        owner = _owner_of(seen)
+        is_dead = silent_s > DEAD_AFTER_S or (owner is not None and owner.is_dead(Owner.this_process()))
+        if not is_dead:
+            who = owner or "somebody who wrote no name yet"
+            raise ConfigError(
+                f"{self._path}: another run uses this output folder ({who}, alive {silent_s:.0f} s ago): choose "
+                f"another train.output, end that run, or, if it is dead, wait {DEAD_AFTER_S:.0f} s or remove this file"
+            )
+        aside = self._path.with_name(f".{LOCK_NAME}.{os.getpid()}.dead")
+        try:
+            self._path.rename(aside)
+        except FileNotFoundError:
+            return  # another run was faster
+        if aside.read_bytes() == seen:
+            aside.unlink()
+        else:  # another run took over in between: that was its lock
+            os.link(aside, self._path)
+            aside.unlink()
+
+    def _seconds_since_touched(self) -> float:
+        """By the file system's clock, which may differ from this host's."""
+        probe = self._path.with_name(f".{LOCK_NAME}.{os.getpid()}.now")
+        try:
+            probe.touch()
+            return max(0.0, probe.stat().st_mtime - self._path.stat().st_mtime)
+        finally:
+            probe.unlink(missing_ok=True)
+
+    def _is_own(self) -> bool:
+        try:
+            return self._path.read_text(encoding="utf-8") == self._text
+        except (OSError, ValueError):
+            return False
+
+    def _keep(self) -> None:
+        failing_since_s: float | None = None
+        while not self._released.wait(_TOUCH_EVERY_S):
+            if self._is_own():
+                failing_since_s = None
+                with contextlib.suppress(OSError):
+                    os.utime(self._path)
+                continue
+            # A file system that does not answer for a moment is no loss.
+            failing_since_s = failing_since_s or time.monotonic()
+            if self._path.exists() or time.monotonic() - failing_since_s > DEAD_AFTER_S:
+                self._lost()
+                return
+
+
+def _host() -> str:
+    try:
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        namespace = "pid:[?]"
+    return f"{socket.gethostname()} {namespace}"
+
+
+def _owner_of(text: bytes) -> Owner | None:
+    """What a lock says; None if it says nothing that a lock says."""
+    try:
+        owner = Owner(**json.loads(text))
+    except (ValueError, TypeError):
+        return None
+    is_plain = isinstance(owner.host, str) and isinstance(owner.job, str)
+    return owner if is_plain and type(owner.process) is int and type(owner.started) is int else None
+
+
+def _start_of(process: int) -> int:
+    """When a process of this host was started, in clock ticks since the host was; -1 if there is none."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        return int(fields[19])
+    except (OSError, ValueError, IndexError):
+        return -1

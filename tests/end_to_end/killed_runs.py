@@ -1,0 +1,156 @@
+"""Runs that are killed: one rank of a job is sent SIGKILL, as a host's memory killer or a broken machine would."""
+
+import os
+import random
+import signal
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from subprocess import CompletedProcess
+
+from tests.ranks import run_ranks
+
+_MARK = "BAGPIPE_TEST_MARK"
+_RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
+_START_LIMIT_S = 90.0
+TIMEOUT_S = 240.0
+
+Running = Future[CompletedProcess[str]]
+
+
+@dataclass(frozen=True)
+class Killed:
+    """How a run that lost a rank ended.
+
+    Attributes:
+        finished: exit status and output.
+        end_s: from the kill to the end of the launcher.
+    """
+
+    finished: CompletedProcess[str]
+    end_s: float
+
+
+def ranks_of(mark: str) -> dict[int, int]:
+    """Process numbers by world rank of the run that carries a mark in its environment."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            entries = (folder / "environ").read_bytes().split(b"\0")
+            program = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        variables = dict(entry.decode(errors="replace").split("=", 1) for entry in entries if b"=" in entry)
+        rank = next((variables[name] for name in _RANK_VARIABLES if name in variables), None)
+        if variables.get(_MARK) == mark and rank is not None and b"python" in program:
+            found[int(rank)] = int(folder.name)
+    return found
+
+
+def kill_one(
+    ranks: int,
+    command: Sequence[str | Path],
+    rank: int,
+    when: Callable[[], bool],
+    delay_s: float = 0.0,
+    number: signal.Signals = signal.SIGKILL,
+) -> Killed | CompletedProcess[str]:
+    """Start ranks and kill one of them.
+
+    Args:
+        ranks: number of ranks.
+        command: what each of them runs.
+        rank: which one is killed.
+        when: is asked again and again, and returns true when it is time.
+        delay_s: seconds from then to the kill.
+        number: the signal.
+
+    Returns:
+        How the job ended; just what it gave where it was over before its rank could be killed.
+    """
+    mark = uuid.uuid4().hex
+    with ThreadPoolExecutor(1) as background:
+        running = background.submit(run_ranks, ranks, *command, timeout_s=TIMEOUT_S, env={_MARK: mark})
+        if not _wait(when, running):
+            return running.result()
+        time.sleep(delay_s)
+        process = ranks_of(mark).get(rank)
+        if process is None:
+            return running.result()
+        os.kill(process, number)
+        killed_s = time.monotonic()
+        return Killed(running.result(), time.monotonic() - killed_s)
+
+
+def _wait(when: Callable[[], bool], running: Running) -> bool:
+    """Wait until it is time; false if the run ends first."""
+    deadline = time.monotonic() + _START_LIMIT_S
+    while not when():
+        if running.done() or time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
+
+
+@dataclass
+class SoakResult:
+    """What a soak saw: kills by role, ends that were not noticed, and seconds from each kill to the end of its job."""
+
+    kills: dict[str, int]
+    ends_s: list[float]
+    before_training: int = 0
+    while_saving: int = 0
+
+
+def soak(command: Sequence[str | Path], output: Path, servers: int, trainers: int, kills: int, seed: int) -> SoakResult:
+    """Start a run that resumes by itself again and again, killing a random rank at a random time, then let it finish.
+
+    Args:
+        command: `bagpipe train ... train.resume=auto`.
+        output: its output folder.
+        servers: number of servers.
+        trainers: number of trainers.
+        kills: how often a rank is killed.
+        seed: of ranks and times.
+
+    Raises:
+        AssertionError: a job with a killed rank ended well, or the last one did not.
+    """
+    rng = random.Random(seed)
+    ranks = 1 + servers + trainers
+    result = SoakResult({}, [])
+    metrics = output / "metrics.jsonl"
+    while len(result.ends_s) < kills:
+        rank = rng.randrange(ranks)
+        role = "oracle" if rank == 0 else "server" if rank <= servers else "trainer"
+        target = rng.choice(["start", "training", "saving"])
+        started_ns = time.time_ns()
+
+        def is_time(target: str = target, started_ns: int = started_ns) -> bool:
+            if target == "start":
+                return True
+            if target == "saving":
+                return any((output / "checkpoints").glob("*.partial/.*.partial"))
+            return metrics.exists() and metrics.stat().st_mtime_ns > started_ns
+
+        delay_s = rng.uniform(0.0, 3.0) if target == "start" else rng.uniform(0.0, 0.3) if target == "training" else 0.0
+        killed = kill_one(ranks, command, rank, is_time, delay_s)
+        if not isinstance(killed, Killed):
+            assert killed.returncode == 0, killed.stderr
+            assert "nothing is left to do" in killed.stderr or (output / "summary.json").exists(), killed.stderr
+            if target == "start":
+                continue
+            break  # the run is over: there is nothing left to kill
+        assert killed.finished.returncode != 0, killed.finished.stderr
+        result.kills[role] = result.kills.get(role, 0) + 1
+        result.ends_s.append(killed.end_s)
+        result.before_training += target == "start"
+        result.while_saving += target == "saving"
+    finished = run_ranks(ranks, *command, timeout_s=TIMEOUT_S)
+    assert finished.returncode == 0, finished.stderr
+    return result
