@@ -11,7 +11,7 @@
 #SBATCH --cpus-per-task=2             # a trainer computes on one core while its mover thread moves rows on another
 #SBATCH --mem-per-cpu=4G              # Criteo Kaggle at D = 48 needs 3.3 GB a server, as much for a trainer's cache
 #SBATCH --time=24:00:00               # an end that the scheduler knows lets smaller jobs pass before this one
-#SBATCH --signal=B:USR1@300           # so many seconds before the end: time for a window of steps and a checkpoint
+#SBATCH --signal=B:USR1@300           # so many seconds before the end: more than train.checkpoint_every_steps take
 #SBATCH --requeue                     # after a node's death or a preemption the job comes again
 #SBATCH --output=%x-%j.log            # one log for all ranks, named by job: a second run does not overwrite it
 #SBATCH --open-mode=append            # a requeued job goes on in the same log

@@ -18,8 +18,9 @@ def run_oracle(
 ) -> None:
     """Plan every batch of the run and send the plans, held back by the slowest trainer.
 
-    When the run is asked to stop, the segment is closed after the batches that have been read ahead, and is the last:
-    trainers see that from its closing plan, which comes before the segment's last batch.
+    When the run is asked to stop, the next segment is the last and has no batch: trainers see that from its closing
+    plan, which comes before the segment's last batch. It is not cut within a segment, since the cache was measured for
+    whole ones: a row that another trainer would have used after the cut would need a private slot now.
 
     Args:
         job: the run.
@@ -35,7 +36,7 @@ def run_oracle(
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
     for segment in job.schedule:
-        batches = stop.cut(job.batches(segment))
+        batches = iter(()) if stop.is_asked() else job.batches(segment)
         plans = plan_segment(planner, batches, training=segment.is_training, first_step=segment.first_step)
         planned = 0
         while True:

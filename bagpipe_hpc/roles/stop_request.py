@@ -10,12 +10,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-
-import numpy as np
-from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
@@ -28,7 +24,7 @@ _LISTEN_S = 0.2
 
 
 def request_stop(output: Path) -> None:
-    """Ask the run in an output folder to stop: it writes a checkpoint and ends, some steps later.
+    """Ask the run in an output folder to stop: it writes a checkpoint and ends where the next one, or an epoch, ends.
 
     Raises:
         ConfigError: no run is in the folder, or it cannot be written.
@@ -85,16 +81,8 @@ class StopRequest:
         if not self._asked_by and time.monotonic() - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = time.monotonic()
             if self._path.exists():
-                self._asked_by = str(self._path)
+                self._note(str(self._path))
         return bool(self._asked_by)
-
-    def cut(self, batches: Iterator[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
-        """Batches until the run is asked to stop."""
-        for batch in batches:
-            if self.is_asked():
-                log.info("asked to stop by %s: training up to a checkpoint", self._asked_by)
-                return
-            yield batch
 
     def answer(self) -> None:
         """The run has stopped: remove the request."""
@@ -107,7 +95,12 @@ class StopRequest:
                 self._receive(received.si_signo, None)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
-        self._asked_by = signal.Signals(number).name
+        self._note(signal.Signals(number).name)
+
+    def _note(self, who: str) -> None:
+        if not self._asked_by:
+            log.info("asked to stop by %s: training to the end of the segment", who)
+        self._asked_by = who
 
 
 def _signals() -> list[signal.Signals]:

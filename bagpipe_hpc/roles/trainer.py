@@ -169,11 +169,14 @@ class Trainer:
             self._record.resumed(self._job.steps_done, self._job.start.directory)
         with self._reader:
             self._mover.start()
+            saved = None
             for segment in self._job.schedule:
                 done = self._train(segment) if segment.is_training else self._evaluate(segment)
                 stopped = done < segment.batches
-                if segment.checkpoint or stopped:
-                    self._save(segment.first_step + (done if segment.is_training else 0), segment)
+                step = segment.first_step + (done if segment.is_training else 0)
+                if (segment.checkpoint or stopped) and step != saved:
+                    self._save(step, segment)
+                    saved = step
                 if stopped:
                     break
             self._mover.join()

@@ -8,6 +8,7 @@ from subprocess import CompletedProcess
 from tests.end_to_end.test_equality import train
 
 STEPS = 54
+SEGMENTS = 2
 PLANS = STEPS + 2 * (3 + 1) + 2  # evaluations of three batches, and a closing plan for each of four segments
 
 
@@ -28,7 +29,7 @@ def test_all_ranks_are_drawn(
     assert count("oracle 0", "send") == PLANS
     for trainer in ("trainer 0", "trainer 1"):
         assert count(trainer, "forward, backward") == STEPS
-        assert count(trainer, "wait for rows") == STEPS
+        assert count(trainer, "wait for rows") == STEPS + SEGMENTS  # and for the closing plan of each
         assert count(trainer, "barrier") > 0
     moved = {
         name: sum(event["args"]["rows"] for event in spans if event["name"] == name) for name in ("fetch", "write back")

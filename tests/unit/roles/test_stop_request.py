@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bagpipe_hpc.errors import ConfigError
@@ -28,11 +27,6 @@ def signals_are_as_before() -> Iterator[None]:
     assert signal.SIGUSR1 not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-def cut(stop: StopRequest, count: int = 3) -> list[int]:
-    """The first numbers of the batches that are left of `count`."""
-    return [int(batch[0]) for batch in stop.cut(iter(np.arange(count)[:, np.newaxis]))]
-
-
 def wait_until_asked(stop: StopRequest) -> bool:
     for _ in range(500):
         if stop.is_asked():
@@ -43,14 +37,14 @@ def wait_until_asked(stop: StopRequest) -> bool:
 
 def test_a_run_that_is_not_asked_goes_on(tmp_path: Path) -> None:
     with StopRequest(tmp_path, listens=True) as stop:
-        assert cut(stop) == [0, 1, 2]
+        assert not stop.is_asked()
 
 
 def test_a_file_stops_the_run_and_goes_when_that_has_stopped(tmp_path: Path) -> None:
     with StopRequest(tmp_path, listens=True) as stop:
         (tmp_path / LOCK_NAME).touch()
         request_stop(tmp_path)
-        assert cut(stop) == []
+        assert stop.is_asked()
         stop.answer()
         assert not (tmp_path / STOP_NAME).exists()
 
@@ -58,7 +52,7 @@ def test_a_file_stops_the_run_and_goes_when_that_has_stopped(tmp_path: Path) -> 
 def test_a_file_that_an_earlier_run_left_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / STOP_NAME).touch()
     with StopRequest(tmp_path, listens=True) as stop:
-        assert cut(stop) == [0, 1, 2]
+        assert not stop.is_asked()
 
 
 def test_signals_stop_the_run_however_often(tmp_path: Path) -> None:
@@ -66,7 +60,6 @@ def test_signals_stop_the_run_however_often(tmp_path: Path) -> None:
         for _ in range(3):
             os.kill(os.getpid(), signal.SIGUSR1)
         assert wait_until_asked(stop)
-        assert cut(stop) == []
 
 
 def test_other_ranks_ignore_signals(tmp_path: Path) -> None:
