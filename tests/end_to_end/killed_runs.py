@@ -79,9 +79,9 @@ def kill_one(
         if not _wait(when, running):
             return running.result()
         time.sleep(delay_s)
-        process = ranks_of(mark).get(rank)
-        if process is None:
-            return running.result()
+        while (process := ranks_of(mark).get(rank)) is None:  # not started yet
+            if running.done():
+                return running.result()
         os.kill(process, number)
         killed_s = time.monotonic()
         return Killed(running.result(), time.monotonic() - killed_s)

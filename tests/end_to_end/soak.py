@@ -36,7 +36,7 @@ def _run(folder: Path, kills: int, seed: int) -> int:
     prepare_clicks([str(folder / "clicks.tsv")], folder / "shards", PrepareSettings(rows_per_shard=700), lambda _: None)
     config = folder / "tiny.toml"
     config.write_text(CONFIG.format(shards=folder / "shards"), encoding="utf-8")
-    epochs = max(12, 12 * kills // 5)  # so long that most kills find it training
+    epochs = 12 * kills  # some 300 steps a kill: more than a killed job trains
     settings = [f"roles.servers={SERVERS}", "train.deterministic=true", f"train.epochs={epochs}"]
     settings += ["train.checkpoint_every_steps=20", "train.keep_checkpoints=2", "train.evaluate=false"]
 
