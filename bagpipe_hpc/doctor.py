@@ -21,7 +21,7 @@ from bagpipe_hpc.mpi.host_world import HostWorld
 EXIT_HEALTHY = 0
 EXIT_BROKEN = 1
 
-PACKAGES = ("torch", "numpy", "h5py", "mpi4py", "horovod")
+_PACKAGES = ("torch", "numpy", "h5py", "mpi4py", "horovod")
 _LIBRARIES = ("planner", "row_operations", "interaction", "output_gradient")
 _LAUNCHER_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _FEWEST_SHARED_BYTES = 1 << 30
@@ -137,13 +137,12 @@ class Diagnosis:
         return "\n".join(lines)
 
 
-def examine(output: Path, timeout_s: float, *, links: bool = True) -> Diagnosis | None:
+def examine(output: Path, timeout_s: float) -> Diagnosis | None:
     """Examine all hosts. Collective over: all ranks.
 
     Args:
         output: folder that all ranks have to share, made where it is not there.
         timeout_s: longest wait for another rank.
-        links: measure what lies between hosts.
 
     Returns:
         On rank 0 what was found, elsewhere None.
@@ -172,10 +171,10 @@ def examine(output: Path, timeout_s: float, *, links: bool = True) -> Diagnosis 
         )
         missing = world.gather_hosts((world.host, unseen))
         world.meet("the hosts to look into the output folder")
-        if world.is_first_of_host:
+        if world.is_first_of_host and not error:
             _test_file(output, world.host).unlink(missing_ok=True)
         found = []
-        if links and world.leaders is not None and world.leaders.Get_size() > 1:
+        if world.leaders is not None and world.leaders.Get_size() > 1:
             found = probe_links(world.leaders, world.host_names, timeout_s)
         if facts is None or missing is None:
             return None
@@ -245,7 +244,7 @@ def _link_findings(links: Sequence[LinkProbe]) -> Iterator[Finding]:
 
 def _versions(mpi: str) -> dict[str, str]:
     versions = {"Python": platform.python_version(), "MPI": mpi}
-    for package in PACKAGES:
+    for package in _PACKAGES:
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

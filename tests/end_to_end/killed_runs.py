@@ -82,6 +82,7 @@ def kill_one(
         while (process := ranks_of(mark).get(rank)) is None:  # not started yet
             if running.done():
                 return running.result()
+            time.sleep(0.01)
         os.kill(process, number)
         killed_s = time.monotonic()
         return Killed(running.result(), time.monotonic() - killed_s)
@@ -99,7 +100,14 @@ def _wait(when: Callable[[], bool], running: Running) -> bool:
 
 @dataclass
 class SoakResult:
-    """What a soak saw: kills by role, ends that were not noticed, and seconds from each kill to the end of its job."""
+    """What a soak saw.
+
+    Attributes:
+        kills: how many, by role.
+        ends_s: seconds from each kill to the end of its job.
+        before_training: kills at a random time after the job's start.
+        while_saving: kills while a checkpoint was written.
+    """
 
     kills: dict[str, int]
     ends_s: list[float]
