@@ -185,7 +185,7 @@ class Trainer:
         self._summarise(is_complete=not stopped)
 
     def _train(self, segment: Segment) -> int:
-        """Train on the batches of a segment; how many there were, since the oracle may close it before its end."""
+        """Train on the batches of a segment; how many there were: none, if the run is to stop."""
         stats = self._step.stats
         log_every = self._job.config.train.log_every_steps
         done = 0
@@ -205,8 +205,6 @@ class Trainer:
                 self._report(step, segment.epoch)
         with stats.timed("total_s"):
             self._close(batch, stats)
-        if done < segment.batches and self._step.stats.steps > self._reported.steps:
-            self._report(segment.first_step + done, segment.epoch)
         return done
 
     def _close(self, batch: ReadyBatch, stats: StepStats) -> None:
@@ -219,7 +217,7 @@ class Trainer:
         self._receiver.give_credit()
 
     def _evaluate(self, segment: Segment) -> int:
-        """Evaluate on the batches of a segment; how many there were. Fewer, if the run is to stop, tell nothing."""
+        """Evaluate on the batches of a segment; how many there were: none, if the run is to stop."""
         start = time.perf_counter()
         labels: list[NDArray[np.float32]] = []
         logits: list[NDArray[np.float32]] = []
