@@ -22,7 +22,7 @@ from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.inspection.text_table import aligned
 from bagpipe_hpc.row_partition import table_offsets
 from bagpipe_hpc.storage.checkpoint import Checkpoint, load_checkpoint
-from bagpipe_hpc.storage.row_file import stream_rows
+from bagpipe_hpc.storage.saved_rows import stream_rows
 
 MUST_AGREE = ("table_rows", "embedding_dim", "row_optimizer", "row_state_columns")
 """Fields of the manifest without which values have no counterpart."""

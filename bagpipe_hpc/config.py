@@ -194,8 +194,15 @@ class TrainConfig:
     else the checkpoint's folder, or a run's output folder for its newest. Empty starts anew."""
     checkpoint_every_steps: int = 0
     """Steps between checkpoints besides the one at the end; 0 writes only that one."""
+    full_checkpoint_every: int = 1
+    """Every so many checkpoints one holds all rows, the first of a start among them; those between hold the rows that
+    were updated since the one before, and need it. 1: each holds all rows, as the one-rank run's do."""
+    checkpoint_copy: bool = True
+    """Servers copy the rows of a checkpoint where memory is free for it, and write the copy while training goes on;
+    false: training stands still while they write."""
     keep_checkpoints: int = 0
-    """Complete checkpoints that are kept in `output`: older ones are removed after a new one; 0 keeps all."""
+    """Complete checkpoints that are kept in `output`, and those that they need: older ones are removed after a new one;
+    0 keeps all."""
     checkpoint_at_end: bool = True
     """Write a checkpoint when the last step is done; false is for measurements, which need no result."""
     evaluate: bool = True
@@ -219,6 +226,12 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "log_every_steps", "reference_slices"):
             _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "use 1 or more")
+        _require(
+            self.full_checkpoint_every >= 1,
+            "train.full_checkpoint_every",
+            self.full_checkpoint_every,
+            "use 1 for all rows in every checkpoint, or more",
+        )
         for name in ("max_steps", "seed", "checkpoint_every_steps", "keep_checkpoints", "threads"):
             _require(getattr(self, name) >= 0, f"train.{name}", getattr(self, name), "use 0 or more")
         _require(self.seed < 1 << 63, "train.seed", self.seed, "use a number below 2**63")

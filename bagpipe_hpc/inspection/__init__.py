@@ -5,8 +5,8 @@ from pathlib import Path
 from bagpipe_hpc.errors import BagpipeError
 from bagpipe_hpc.inspection.checkpoint_text import describe_checkpoint
 from bagpipe_hpc.inspection.shard_text import describe_shards
-from bagpipe_hpc.storage.checkpoint import find_checkpoints, is_checkpoint, load_checkpoint
-from bagpipe_hpc.storage.checkpoint_writer import CHECKPOINTS_FOLDER
+from bagpipe_hpc.storage.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoint_folder import CHECKPOINTS_FOLDER, find_checkpoints, is_checkpoint
 from bagpipe_hpc.storage.shard_manifest import MANIFEST_NAME, UNFINISHED_NAME, load_manifest
 
 

@@ -11,7 +11,7 @@ from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.inspection.text_table import aligned, flattened, size_text
 from bagpipe_hpc.row_partition import table_offsets
 from bagpipe_hpc.storage.checkpoint import Checkpoint
-from bagpipe_hpc.storage.row_file import RowFiles, stream_rows
+from bagpipe_hpc.storage.saved_rows import SavedRows, stream_rows
 
 
 def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> str:
@@ -30,6 +30,7 @@ def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> str:
         ),
         ("row optimizer", f"{manifest.row_optimizer}, {manifest.row_state_columns} state columns"),
         ("servers", str(manifest.servers)),
+        ("rows", _kept_rows(checkpoint)),
         ("size", size_text(manifest.total_bytes)),
         ("files", f"{faults or 'none'} of {len(checked)} damaged or absent ({what} checked)"),
     ]
@@ -39,16 +40,27 @@ def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> str:
     return "\n".join([*lines, *aligned([("setting", "value"), *flattened(manifest.config)])])
 
 
+def _kept_rows(checkpoint: Checkpoint) -> str:
+    """Whether the rows in the files are all of them."""
+    base = checkpoint.manifest.base
+    return f"those updated since step {base.step}; the others are in the checkpoints before" if base else "all"
+
+
 def _checked_files(checkpoint: Checkpoint, verify: bool) -> list[tuple[str, str, str]]:
-    """Name, size and state of each file."""
+    """Name, size and state of each file, those of the checkpoints included on which an increment builds."""
+    try:
+        files = checkpoint.files()
+    except CheckpointError as error:
+        return [("checkpoints before", "", str(error).removeprefix(f"{checkpoint.directory}: "))]
     rows = []
-    for info in sorted(checkpoint.manifest.files, key=lambda info: info.file):
+    for layer, info in files:
         try:
-            checkpoint.verify_file(info, quick=not verify)
+            layer.verify_file(info, quick=not verify)
             state = "as written" if verify else "size as written"
         except CheckpointError as error:
-            state = str(error).removeprefix(f"{checkpoint.directory / info.file}: ")
-        rows.append((info.file, str(info.bytes), state))
+            state = str(error).removeprefix(f"{layer.directory / info.file}: ")
+        name = info.file if layer is checkpoint else f"{layer.directory.name}/{info.file}"
+        rows.append((name, str(info.bytes), state))
     return rows
 
 
@@ -82,7 +94,7 @@ class _Weights:
         self.not_finite += weights.size - finite.size
 
 
-def _summary(files: RowFiles, checkpoint: Checkpoint, begin: int, end: int) -> tuple[str, str, str]:
+def _summary(files: SavedRows, checkpoint: Checkpoint, begin: int, end: int) -> tuple[str, str, str]:
     """Root mean square and largest absolute value of the finite weights of some rows, and the number of others."""
     step, weights = stream_rows(checkpoint.manifest.record_columns), _Weights()
     for first in range(begin, end, step):

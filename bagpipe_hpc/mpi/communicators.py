@@ -24,6 +24,7 @@ class Communicators:
         world: all ranks.
         planning: the oracle (rank 0) and the trainers (1 + trainer); null on servers.
         store: servers first, then trainers; null on the oracle.
+        saving: the same ranks, for the first trainer's second thread, which collects the files of a checkpoint.
         trainers: trainers only, for reductions in the compute thread; null elsewhere. So are the next three.
         gathering: the trainers again, for the second stage of a reduction.
         movers: the trainers' movers, used by their second threads.
@@ -37,6 +38,7 @@ class Communicators:
     world: MPI.Intracomm
     planning: MPI.Comm
     store: MPI.Comm
+    saving: MPI.Comm
     trainers: MPI.Comm
     gathering: MPI.Comm
     movers: MPI.Comm
@@ -69,6 +71,7 @@ class Communicators:
             world=world,
             planning=split(Role.ORACLE, Role.TRAINER),
             store=split(Role.SERVER, Role.TRAINER),
+            saving=split(Role.SERVER, Role.TRAINER),
             trainers=split(Role.TRAINER),
             gathering=split(Role.TRAINER),
             movers=split(Role.TRAINER),
@@ -106,6 +109,7 @@ class Communicators:
                 self.movers,
                 self.gathering,
                 self.trainers,
+                self.saving,
                 self.store,
                 self.planning,
                 self.world,

@@ -23,7 +23,7 @@ def require_memory(comm: MPI.Comm, tables_bytes: int, private_bytes: int) -> Non
     Raises:
         CapacityError: on every rank alike; names the host, what its ranks need and what it has.
     """
-    entry = (socket.gethostname(), tables_bytes, private_bytes, _available_bytes(), _available_shared_bytes())
+    entry = (socket.gethostname(), tables_bytes, private_bytes, available_bytes(), _available_shared_bytes())
     entries = comm.allgather(entry)
     for host in sorted({name for name, *_ in entries}):
         ranks = [sizes for name, *sizes in entries if name == host]
@@ -45,9 +45,10 @@ def require_memory(comm: MPI.Comm, tables_bytes: int, private_bytes: int) -> Non
             )
 
 
-def _available_bytes() -> int:
+def available_bytes() -> int:
+    """Main memory of this host that is free."""
     return int(psutil.virtual_memory().available)
 
 
 def _available_shared_bytes() -> int:
-    return int(psutil.disk_usage(str(_SHARED_MEMORY)).free) if _SHARED_MEMORY.is_dir() else _available_bytes()
+    return int(psutil.disk_usage(str(_SHARED_MEMORY)).free) if _SHARED_MEMORY.is_dir() else available_bytes()

@@ -1,103 +1,66 @@
-"""How servers and trainers write a checkpoint together: each its part, then one commits, then all go on.
+"""How servers and trainers agree on a checkpoint, and what it says of itself.
 
-Nothing is written back meanwhile: a checkpoint follows a segment, at whose end every row is on its server, and no
-trainer starts the next segment's first step before the commit.
+A checkpoint follows a segment, at whose end every row is on its server and every cache is empty:
+
+    trainers                                        servers
+    announce: a barrier, then step and kind   --->  serve until then: every write-back is in
+    send which rows were updated              --->  copy the rows that are to be written
+    wait until every server has its copy      <---  barrier
+    go on training                                  serve again, and write the copy meanwhile
+    the first one waits for all files         <---  report the file
+    and commits
+
+So what is written is the state between two steps, whatever the trainers do next. Where a server cannot hold a copy, it
+writes before the barrier, and the trainers stand still.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.schedule import Segment
-from bagpipe_hpc.storage.checkpoint import remove_older_checkpoints
-from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest, FileInfo
-from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
-
-_NO_STEP = -1
-
-DenseState = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
+from bagpipe_hpc.storage.checkpoint_manifest import Base, CheckpointManifest, FileInfo
 
 
-def save_part(comms: Communicators, info: FileInfo | None, timeout_s: float) -> list[FileInfo]:
-    """After writing this rank's file (None: it has none): wait for all others', then for the commit.
+@dataclass(frozen=True)
+class Due:
+    """A checkpoint that is to be written.
 
-    Returns:
-        On the first trainer, which has to commit and then call `wait_for_commit`, all files; elsewhere nothing.
-
-    Collective over: `comms.store`.
+    Attributes:
+        step: steps done.
+        holds_all: whether it holds all rows; else those that were updated since the one before.
     """
-    leader = comms.layout.servers
-    wait_for_barrier(comms.store, "every part of the checkpoint to be written", timeout_s)
-    infos = comms.store.gather(info, root=leader)
-    if infos is not None:
-        return [part for part in infos if part is not None]
-    wait_for_commit(comms, timeout_s)
-    return []
+
+    step: int
+    holds_all: bool
 
 
-def wait_for_commit(comms: Communicators, timeout_s: float) -> None:
-    """The last step of a checkpoint. Collective over: `comms.store`."""
-    wait_for_barrier(comms.store, "the checkpoint to be committed", timeout_s)
+def announce(comms: Communicators, due: Due | None, timeout_s: float) -> None:
+    """On every trainer: tell the servers of a checkpoint, or that no other comes. Collective over: `comms.store`."""
+    wait_for_barrier(comms.store, "every rank to reach the checkpoint", timeout_s)
+    comms.store.bcast(due if comms.role_rank == 0 else None, root=comms.layout.servers)
 
 
-def announce_end(comms: Communicators, timeout_s: float) -> None:
-    """On every trainer: tell the servers that no other checkpoint comes. Collective over: `comms.store`."""
-    _announce(comms, _NO_STEP, timeout_s)
-
-
-def next_checkpoint(comms: Communicators, answer: Callable[[], bool], poll_interval_s: float) -> int | None:
-    """On a server: serve until the trainers announce a checkpoint; its step, or None if no other comes.
+def next_checkpoint(comms: Communicators, answer: Callable[[], bool], poll_interval_s: float) -> Due | None:
+    """On a server: serve until the trainers announce a checkpoint; None if no other comes.
 
     Every write-back is in then. Collective over: `comms.store`.
     """
     serve_until_barrier(comms.store, answer, poll_interval_s)
-    step: int = comms.store.bcast(None, root=comms.layout.servers)
-    return None if step == _NO_STEP else step
+    due: Due | None = comms.store.bcast(None, root=comms.layout.servers)
+    return due
 
 
-def _announce(comms: Communicators, step: int, timeout_s: float) -> None:
-    """The trainers' end of `next_checkpoint`: a barrier, and the first trainer's word."""
-    wait_for_barrier(comms.store, "every rank to reach the checkpoint", timeout_s)
-    comms.store.bcast(step if comms.role_rank == 0 else None, root=comms.layout.servers)
-
-
-def write_dense_and_commit(
-    job: Job, step: int, segment: Segment, comms: Communicators, dense: DenseState, timeout_s: float
-) -> Path | None:
-    """A trainer's part of a checkpoint: the first trainer writes the dense half and commits.
-
-    Args:
-        job: the run.
-        step: steps done.
-        segment: the segment that has ended, perhaps early.
-        comms: this rank's communicators.
-        dense: gives the `state_dict()` of the model and of its optimizer.
-        timeout_s: longest wait for the other ranks.
-
-    Returns:
-        On the first trainer the checkpoint's directory.
-
-    Collective over: `comms.store`.
-    """
-    _announce(comms, step, timeout_s)
-    if comms.role_rank > 0:
-        save_part(comms, None, timeout_s)
-        return None
-    writer = CheckpointWriter(Path(job.config.train.output), step)
-    infos = save_part(comms, writer.write_dense(*dense()), timeout_s)
-    directory = writer.commit(checkpoint_manifest(job, step, segment, comms.layout.servers, infos))
-    remove_older_checkpoints(directory, job.config.train.keep_checkpoints)
-    wait_for_commit(comms, timeout_s)
-    return directory
+def wait_for_copies(comms: Communicators, timeout_s: float) -> None:
+    """The moment from which rows may change again. Collective over: `comms.store`."""
+    wait_for_barrier(comms.store, "the servers to copy the rows of the checkpoint", timeout_s)
 
 
 def checkpoint_manifest(
-    job: Job, step: int, segment: Segment, servers: int, infos: list[FileInfo]
+    job: Job, step: int, segment: Segment, servers: int, files: list[FileInfo], base: Base | None = None
 ) -> CheckpointManifest:
     """What the checkpoint of a step says of itself."""
     train_samples = job.manifest.rows("train")
@@ -114,6 +77,7 @@ def checkpoint_manifest(
         row_optimizer=job.config.optimizer.rows,
         row_state_columns=job.record.state_columns,
         servers=servers,
-        files=tuple(infos),
+        base=base,
+        files=tuple(files),
         config=asdict(job.config),
     )

@@ -1,15 +1,13 @@
 """The embedding server's main loop: fill the window, let MPI make progress, save."""
 
 import logging
-from pathlib import Path
 
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.row_window import RowWindow
-from bagpipe_hpc.roles.checkpointing import next_checkpoint, save_part
 from bagpipe_hpc.roles.first_records import fill_partition
 from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
+from bagpipe_hpc.roles.server_checkpoints import ServerCheckpoints
 from bagpipe_hpc.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -35,14 +33,7 @@ def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, time
     log.info("holds %d rows, %.1f MB", window.local_rows, window.local.nbytes / 1e6)
     poll_interval_s = longest_sleep_s(job, window)
     serve_until_barrier(comms.store, window.answer, poll_interval_s)  # the rows may be fetched from now on
-    embedding_dim = job.config.model.embedding_dim
-    saved = job.record.saved_width
-    while (step := next_checkpoint(comms, window.answer, poll_interval_s)) is not None:
-        window.synchronise()  # every write-back is in, and none comes before the commit
-        writer = CheckpointWriter(Path(job.config.train.output), step)
-        with trace.span("save", step=step):
-            info = writer.write_rows(server, partition, window.local[:, :saved], embedding_dim)
-        save_part(comms, info, timeout_s)
+    ServerCheckpoints(job, comms, window, partition, timeout_s, trace).serve(poll_interval_s)
 
 
 def longest_sleep_s(job: Job, window: RowWindow) -> float:

@@ -27,6 +27,7 @@ from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.ready_batch import NO_INPUTS, BatchInputs, ReadyBatch
 from bagpipe_hpc.roles.slice_reader import SliceReader
 from bagpipe_hpc.trace import Trace
+from bagpipe_hpc.updated_rows import UpdatedRows
 
 _SHORTEST_PAUSE_S = 20e-6
 _LONGEST_PAUSE_S = 500e-6
@@ -81,6 +82,7 @@ class Mover:
         reader: dense features and labels of this trainer's slices.
         group_batches: most batches whose rows are fetched in one call.
         trace: this rank's timeline.
+        updated: where rows are noted that were written back; None where nobody asks.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Mover:
         reader: SliceReader,
         group_batches: int,
         trace: Trace,
+        updated: UpdatedRows | None = None,
     ) -> None:
         self._job = job
         self._receiver = receiver
@@ -103,6 +106,7 @@ class Mover:
         self._reader = reader
         self._group_batches = group_batches
         self._trace = trace
+        self._updated = updated
         self._barrier_since_s = 0.0
         self._planned = iter(job.schedule)
         self._segments = iter(job.schedule)
@@ -226,6 +230,8 @@ class Mover:
             return False
         batch, updated = self._to_retire.get()
         self._device.follow(updated)  # also where nothing is written back: the slots get other rows
+        if self._updated:
+            self._updated.add(batch.own.write_back_rows)
         since_s = time.perf_counter()
         self._write_back = WriteBack(batch.shared, self.put(batch.own), since_s, batch.own.write_back_rows.size)
         return True

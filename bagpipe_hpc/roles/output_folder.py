@@ -10,8 +10,8 @@ from bagpipe_hpc.config_file import to_toml
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.roles.metrics_file import cut_metrics
 from bagpipe_hpc.storage.atomic_write import atomic_write
-from bagpipe_hpc.storage.checkpoint import Checkpoint, remove_partial_checkpoints
-from bagpipe_hpc.storage.checkpoint_writer import CHECKPOINTS_FOLDER
+from bagpipe_hpc.storage.checkpoint import Checkpoint
+from bagpipe_hpc.storage.checkpoint_folder import CHECKPOINTS_FOLDER, remove_partial_checkpoints
 from bagpipe_hpc.storage.run_lock import RunLock
 
 CONFIG_NAME = "config.toml"

@@ -36,7 +36,7 @@ from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.roles.slice_reader import SliceReader
 from bagpipe_hpc.roles.step_stats import StepStats
 from bagpipe_hpc.schedule import Segment
-from bagpipe_hpc.storage.checkpoint import remove_older_checkpoints
+from bagpipe_hpc.storage.checkpoint_folder import remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
 
 log = logging.getLogger(__name__)
@@ -172,6 +172,8 @@ class Reference:
             writer.write_rows(0, self._job.partition(1), records, self._width),
             writer.write_dense(self._model.state_dict(), self._dense_optimizer.state_dict()),
         ]
-        directory = writer.commit(checkpoint_manifest(self._job, segment.last_step, segment, 1, infos))
+        manifest = checkpoint_manifest(self._job, segment.last_step, segment, 1, infos)
+        directory = writer.commit(manifest)
         remove_older_checkpoints(directory, self._job.config.train.keep_checkpoints)
-        record.checkpoint(segment.last_step, directory, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        record.checkpoint(manifest, directory, seconds, seconds)

@@ -8,7 +8,8 @@ from pathlib import Path
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.row_record import RowRecord
-from bagpipe_hpc.storage.checkpoint import Checkpoint, find_checkpoints, load_checkpoint
+from bagpipe_hpc.storage.checkpoint import Checkpoint, load_checkpoint
+from bagpipe_hpc.storage.checkpoint_folder import find_checkpoints
 from bagpipe_hpc.storage.shard_manifest import ShardManifest
 
 log = logging.getLogger(__name__)
@@ -48,8 +49,8 @@ def verify_share(checkpoint: Checkpoint, part: int, parts: int) -> None:
         CheckpointError: a file is damaged.
     """
     with _offering(checkpoint.directory):
-        for info in sorted(checkpoint.manifest.files, key=lambda info: info.file)[part::parts]:
-            checkpoint.verify_file(info)
+        for layer, info in checkpoint.files()[part::parts]:
+            layer.verify_file(info)
 
 
 def _require_fit(checkpoint: Checkpoint, config: Config, shards: ShardManifest) -> None:

@@ -14,6 +14,7 @@ from bagpipe_hpc.roles.evaluation import Evaluation
 from bagpipe_hpc.roles.metrics_file import read_metrics
 from bagpipe_hpc.roles.output_folder import METRICS_NAME, SUMMARY_NAME
 from bagpipe_hpc.roles.step_stats import StepStats
+from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest
 
 log = logging.getLogger(__name__)
 
@@ -98,11 +99,35 @@ class RunRecord:
             seconds,
         )
 
-    def checkpoint(self, step: int, directory: Path, seconds: float) -> None:
-        """Report a checkpoint for which training stood still for `seconds`."""
+    def checkpoint(self, manifest: CheckpointManifest, directory: Path, stood_still_s: float, seconds: float) -> None:
+        """Report a checkpoint that is complete.
+
+        Args:
+            manifest: its manifest.
+            directory: where it is.
+            stood_still_s: how long training stood still for it.
+            seconds: from then to now.
+        """
         self._end_line()
-        self._write(event="checkpoint", step=step, directory=str(directory), seconds=seconds)
-        log.info("checkpoint %s (%.1f s)", directory, seconds)
+        base_step = manifest.base.step if manifest.base else None
+        self._write(
+            event="checkpoint",
+            step=manifest.step,
+            directory=str(directory),
+            seconds=stood_still_s,
+            complete_after_s=seconds,
+            bytes=manifest.total_bytes,
+            base_step=base_step,
+        )
+        what = "all rows" if base_step is None else f"rows updated since step {base_step}"
+        log.info(
+            "checkpoint %s, %s: %.1f MB in %.1f s, training stood still for %.2f s",
+            directory,
+            what,
+            manifest.total_bytes / 1e6,
+            seconds,
+            stood_still_s,
+        )
 
     def summary(self, trainers: list[dict[str, float]], stats: StepStats, details: dict[str, Any]) -> None:
         """Report the whole run.

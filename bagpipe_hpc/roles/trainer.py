@@ -21,7 +21,6 @@ from bagpipe_hpc.mpi.row_reduction import RowReducer
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
-from bagpipe_hpc.roles.checkpointing import announce_end, write_dense_and_commit
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.model_setup import (
@@ -41,8 +40,10 @@ from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.roles.slice_reader import SliceReader
 from bagpipe_hpc.roles.step_stats import StepStats
 from bagpipe_hpc.roles.train_step import TrainStep
+from bagpipe_hpc.roles.trainer_checkpoints import TrainerCheckpoints
 from bagpipe_hpc.schedule import Segment
 from bagpipe_hpc.trace import Trace
+from bagpipe_hpc.updated_rows import UpdatedRows
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ def check_trainer(job: Job, comms: Communicators, need: CacheNeed) -> int:
     """What can be known of a trainer before it does anything.
 
     Returns:
-        Bytes of main memory that its row cache will take.
+        Bytes of main memory that its row cache will take, and its notes of updated rows.
 
     Raises:
         ConfigError: it could not run.
@@ -66,10 +67,11 @@ def check_trainer(job: Job, comms: Communicators, need: CacheNeed) -> int:
     """
     device = trainer_device(job, comms)
     check_model_settings(job, device)
+    noted = job.total_rows // 8 if job.config.train.full_checkpoint_every > 1 else 0
     if device.type == "cpu":
-        return need.total_rows * job.record.bytes
+        return need.total_rows * job.record.bytes + noted
     check_gpu_memory(device, need.total_rows, job.record.bytes)
-    return 0
+    return noted
 
 
 def run_trainer(
@@ -127,6 +129,8 @@ class Trainer:
         timeout_s = config.train.timeout_s
         self._receiver = PlanReceiver(comms.planning)
         self._reader = SliceReader(job, comms.role_rank, comms.layout.trainers)
+        has_increments = config.train.full_checkpoint_every > 1
+        updated = UpdatedRows(job.partition(comms.layout.servers)) if has_increments else None
         self._mover = Mover(
             job,
             self._receiver,
@@ -136,6 +140,7 @@ class Trainer:
             self._reader,
             need.window.group,
             trace,
+            updated,
         )
         self._model = build_model(job, device)
         self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
@@ -160,6 +165,7 @@ class Trainer:
             verify=config.debug.verify_rows,
         )
         self._record = RunRecord(Path(config.train.output), job.total_steps) if comms.role_rank == 0 else None
+        self._checkpoints = TrainerCheckpoints(job, comms, updated, self._record, fill_timeout_s, watch)
         self._reported = StepStats()
 
     def run(self) -> None:
@@ -175,13 +181,14 @@ class Trainer:
                 stopped = done < segment.batches
                 step = segment.first_step + (done if segment.is_training else 0)
                 if (segment.checkpoint or stopped) and step != saved:
-                    self._save(step, segment)
+                    dense = self._model.state_dict(), self._dense_optimizer.state_dict()
+                    self._checkpoints.save(step, segment, dense)
                     saved = step
                 if stopped:
                     break
             self._mover.join()
             self._receiver.finish(self._job.config.train.timeout_s, self._mover.check)
-        announce_end(self._comms, self._fill_timeout_s)
+        self._checkpoints.finish()
         self._summarise(is_complete=not stopped)
 
     def _train(self, segment: Segment) -> int:
@@ -201,6 +208,7 @@ class Trainer:
                 if batch.shared.retire_group:
                     self._mover.retire(batch)
                 self._receiver.give_credit()
+                self._checkpoints.check()
             if step % log_every == 0 or done == segment.batches:
                 self._report(step, segment.epoch)
         with stats.timed("total_s"):
@@ -235,20 +243,6 @@ class Trainer:
             evaluation = evaluate([part[0] for part in parts], [part[1] for part in parts])
             self._record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
         return len(labels)
-
-    def _save(self, step: int, segment: Segment) -> None:
-        """Write the checkpoint of a step, the last that was done in a segment."""
-        start = time.perf_counter()
-        directory = write_dense_and_commit(
-            self._job,
-            step,
-            segment,
-            self._comms,
-            lambda: (self._model.state_dict(), self._dense_optimizer.state_dict()),
-            self._fill_timeout_s,
-        )
-        if self._record and directory:
-            self._record.checkpoint(step, directory, time.perf_counter() - start)
 
     def _report(self, step: int, epoch: int) -> None:
         """Add up the losses of all trainers since the last report, in rank order; the first trainer reports for all."""

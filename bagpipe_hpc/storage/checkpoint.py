@@ -1,7 +1,5 @@
-"""Finds, checks and reads complete checkpoints."""
+"""Opens, checks and reads a complete checkpoint."""
 
-import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.atomic_write import file_sha256
+from bagpipe_hpc.storage.checkpoint_folder import CHECKPOINTS_FOLDER, checkpoint_name, find_checkpoints
 from bagpipe_hpc.storage.checkpoint_manifest import (
     DENSE_FILE,
     MANIFEST_FILE,
@@ -20,10 +19,7 @@ from bagpipe_hpc.storage.checkpoint_manifest import (
     FileInfo,
     load_checkpoint_manifest,
 )
-from bagpipe_hpc.storage.checkpoint_writer import CHECKPOINTS_FOLDER
-from bagpipe_hpc.storage.row_file import RowFiles, open_row_files
-
-_NAME = re.compile(r"step-(\d{8,18})", re.ASCII)
+from bagpipe_hpc.storage.saved_rows import SavedRows, open_saved_rows
 
 
 @dataclass(frozen=True)
@@ -38,8 +34,45 @@ class Checkpoint:
     directory: Path
     manifest: CheckpointManifest
 
+    def layers(self) -> list["Checkpoint"]:
+        """What the rows lie in: a checkpoint with all of them, then the increments up to this one, itself included.
+
+        Raises:
+            CheckpointError: one is absent, incomplete or another than the one that was built on.
+        """
+        chain = [self]  # steps fall from one to the next, so this ends
+        while (base := chain[-1].manifest.base) is not None:
+            upper, directory = chain[-1], self.directory.with_name(checkpoint_name(base.step))
+            path = directory / MANIFEST_FILE
+            if not path.is_file():
+                raise CheckpointError(
+                    f"{upper.directory}: holds only the rows that were updated since {directory}, which is absent; "
+                    "restore that from a copy or use another checkpoint"
+                )
+            if file_sha256(path) != base.manifest_sha256:
+                raise CheckpointError(
+                    f"{upper.directory}: was built on another checkpoint than the one that is {directory} now; use "
+                    "that or an earlier one"
+                )
+            chain.append(Checkpoint(directory, load_checkpoint_manifest(path)))
+            _require_same_rows(upper, chain[-1])
+        return chain[::-1]
+
+    def files(self) -> list[tuple["Checkpoint", FileInfo]]:
+        """All files that the checkpoint consists of, each with the layer that it belongs to, in a fixed order.
+
+        Raises:
+            CheckpointError: a layer is missing.
+        """
+        return [
+            (layer, info)
+            for layer in self.layers()
+            for info in sorted(layer.manifest.files, key=lambda info: info.file)
+            if layer is self or info.file != DENSE_FILE
+        ]
+
     def verify(self, quick: bool = False) -> None:
-        """Check every file against the manifest; reads each of them once, in small blocks.
+        """Check every file against its manifest; reads each of them once, in small blocks.
 
         Args:
             quick: check presence and sizes only.
@@ -47,11 +80,11 @@ class Checkpoint:
         Raises:
             CheckpointError: a file is absent or has another size or digest; the message names it.
         """
-        for info in self.manifest.files:
-            self.verify_file(info, quick)
+        for layer, info in self.files():
+            layer.verify_file(info, quick)
 
     def verify_file(self, info: FileInfo, quick: bool = False) -> None:
-        """Check one file, so that many ranks can share the work of `verify`.
+        """Check one file of this very layer, so that many ranks can share the work of `verify`.
 
         Raises:
             CheckpointError: it is absent or has another size or digest.
@@ -76,13 +109,13 @@ class Checkpoint:
             )
 
     @contextmanager
-    def open_rows(self) -> Iterator[RowFiles]:
+    def open_rows(self) -> Iterator[SavedRows]:
         """Open all row files once for many reads, by global row or for the server of any world.
 
         Raises:
             CheckpointError: a file is absent, damaged or does not fit the manifest.
         """
-        with open_row_files(self.directory, self.manifest) as rows:
+        with open_saved_rows([(layer.directory, layer.manifest) for layer in self.layers()]) as rows:
             yield rows
 
     def read_rows(self, first: int, last: int) -> NDArray[np.float32]:
@@ -126,33 +159,13 @@ def load_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(directory, load_checkpoint_manifest(directory / MANIFEST_FILE))
 
 
-def is_checkpoint(path: Path) -> bool:
-    """Whether a folder is meant to be a checkpoint, be it complete or not: by its name, or by its dense file."""
-    return path.is_dir() and (path.name.startswith("step-") or (path / DENSE_FILE).exists())
-
-
-def find_checkpoints(output: Path) -> list[Path]:
-    """Directories of the complete checkpoints of a run's output folder, by step, the newest last."""
-    folder = output / CHECKPOINTS_FOLDER
-    if not folder.is_dir():
-        return []
-    names = {path: _NAME.fullmatch(path.name) for path in folder.iterdir() if (path / MANIFEST_FILE).is_file()}
-    return sorted((path for path, name in names.items() if name), key=lambda path: int(path.name.removeprefix("step-")))
-
-
-def remove_partial_checkpoints(output: Path) -> None:
-    """Remove what killed runs began to write; the caller alone may write to the folder."""
-    for directory in (output / CHECKPOINTS_FOLDER).glob("step-*.partial"):
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def remove_older_checkpoints(newest: Path, keep: int) -> None:
-    """Keep a new checkpoint and the complete ones before it, `keep` in all; 0 keeps every one.
-
-    A checkpoint loses its manifest first, so that one whose removal is cut short is none.
-    """
-    found = find_checkpoints(newest.parent.parent)
-    older = found[: found.index(newest)]
-    for directory in older[: len(older) - (keep - 1)] if keep else []:
-        (directory / MANIFEST_FILE).unlink()
-        shutil.rmtree(directory, ignore_errors=True)
+def _require_same_rows(upper: Checkpoint, lower: Checkpoint) -> None:
+    """See that a checkpoint and the one that it builds on speak of the same rows, and in which order they come."""
+    names = ("table_rows", "embedding_dim", "row_optimizer", "row_state_columns", "seed")
+    for name in names:
+        above, below = getattr(upper.manifest, name), getattr(lower.manifest, name)
+        if above != below:
+            raise CheckpointError(
+                f"{upper.directory}: {name} = {above!r:.100}, and {below!r:.100} in {lower.directory}, on which it is "
+                "built; use another checkpoint"
+            )

@@ -5,18 +5,20 @@ import re
 import reprlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bagpipe_hpc.errors import CheckpointError
 
 MANIFEST_FILE = "manifest.json"
 DENSE_FILE = "dense.h5"
 FORMAT = "bagpipe-checkpoint"
-VERSION = 2
+VERSION = 3
 PLACEMENT = "round_robin"
 
 _LARGEST_INT = 2**63 - 1
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+_Object = TypeVar("_Object", "FileInfo", "Base")
 
 
 def row_file_name(server: int, servers: int) -> str:
@@ -41,8 +43,24 @@ class FileInfo:
     def __post_init__(self) -> None:
         _require(isinstance(self.file, str), "files.file", self.file, "must be a file name")
         _require_integer("files.bytes", self.bytes, 1)
-        digest = isinstance(self.sha256, str) and _SHA256.fullmatch(self.sha256) is not None
-        _require(digest, "files.sha256", self.sha256, "must be 64 lower-case hex digits")
+        _require_digest("files.sha256", self.sha256)
+
+
+@dataclass(frozen=True)
+class Base:
+    """The checkpoint that an increment builds on; it lies in the same folder.
+
+    Attributes:
+        step: its step.
+        manifest_sha256: digest of its manifest, 64 hex digits: another of that step does not do.
+    """
+
+    step: int
+    manifest_sha256: str
+
+    def __post_init__(self) -> None:
+        _require_integer("base.step", self.step, 0)
+        _require_digest("base.manifest_sha256", self.manifest_sha256)
 
 
 @dataclass(frozen=True)
@@ -75,6 +93,8 @@ class CheckpointManifest:
     """Float32 values of optimizer state that follow the D weights of a row."""
     servers: int
     """Servers that wrote the rows: row k lies in file k mod S at position k div S."""
+    base: Base | None
+    """The checkpoint before, where the row files hold only rows that were updated since; None if they hold all rows."""
     files: tuple[FileInfo, ...]
     """One row file for each server and the dense file, in any order."""
     config: dict[str, Any]
@@ -93,6 +113,8 @@ class CheckpointManifest:
         named = isinstance(self.row_optimizer, str) and self.row_optimizer != ""
         _require(named, "row_optimizer", self.row_optimizer, "must name an optimizer")
         _require(isinstance(self.config, dict), "config", self.config, "must be an object of sections")
+        earlier = self.base is None or (isinstance(self.base, Base) and self.base.step < self.step)
+        _require(earlier, "base", self.base, f"must be null or a checkpoint before step {self.step}")
         self._check_files()
 
     def _check_files(self) -> None:
@@ -166,15 +188,17 @@ def _manifest_of(document: object) -> CheckpointManifest:
     for key in ("table_rows", "files"):
         _require(isinstance(values[key], list), key, values[key], "must be a list")
     values["table_rows"] = tuple(values["table_rows"])
-    values["files"] = tuple(_file_info_of(entry) for entry in values["files"])
+    values["files"] = tuple(_object_of(FileInfo, "files", entry) for entry in values["files"])
+    if values["base"] is not None:
+        values["base"] = _object_of(Base, "base", values["base"])
     return CheckpointManifest(**values)
 
 
-def _file_info_of(entry: object) -> FileInfo:
-    keys = {field.name for field in fields(FileInfo)}
+def _object_of(kind: type[_Object], name: str, entry: object) -> _Object:
+    keys = {field.name for field in fields(kind)}
     if not isinstance(entry, dict) or entry.keys() != keys:
-        raise CheckpointError(f"files holds {reprlib.repr(entry)}: must be an object of {', '.join(sorted(keys))}")
-    return FileInfo(**entry)
+        raise CheckpointError(f"{name} holds {reprlib.repr(entry)}: must be an object of {', '.join(sorted(keys))}")
+    return kind(**entry)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -191,6 +215,11 @@ def _refuse_constant(text: str) -> None:
 def _require_integer(name: str, value: object, least: int) -> None:
     fits = isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST_INT
     _require(fits, name, value, f"must be a whole number from {least} to 2**63 - 1")
+
+
+def _require_digest(name: str, value: object) -> None:
+    is_digest = isinstance(value, str) and _SHA256.fullmatch(value) is not None
+    _require(is_digest, name, value, "must be 64 lower-case hex digits")
 
 
 def _require(holds: bool, name: str, value: object, must: str) -> None:

@@ -17,21 +17,32 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.row_partition import RoundRobinPartition
 from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256, fsync
+from bagpipe_hpc.storage.checkpoint_folder import (
+    CHECKPOINTS_FOLDER,
+    REPLACED,
+    checkpoint_name,
+    remove_increments_of,
+)
 from bagpipe_hpc.storage.checkpoint_manifest import (
     DENSE_FILE,
     MANIFEST_FILE,
+    Base,
     CheckpointManifest,
     FileInfo,
+    load_checkpoint_manifest,
     row_file_name,
 )
-from bagpipe_hpc.storage.row_file import write_row_file
-
-CHECKPOINTS_FOLDER = "checkpoints"
+from bagpipe_hpc.storage.row_file import SelectedRows, write_row_file
 
 
-def checkpoint_name(step: int) -> str:
-    """Name of the directory of a step's checkpoint."""
-    return f"step-{step:08d}"
+def base_of(directory: Path) -> Base:
+    """What the manifest of an increment says of the complete checkpoint that it builds on.
+
+    Raises:
+        CheckpointError: its manifest is absent or malformed.
+    """
+    path = directory / MANIFEST_FILE
+    return Base(load_checkpoint_manifest(path).step, file_sha256(path))
 
 
 class CheckpointWriter:
@@ -52,7 +63,12 @@ class CheckpointWriter:
         self._step = step
 
     def write_rows(
-        self, server: int, partition: RoundRobinPartition, records: NDArray[np.float32], embedding_dim: int
+        self,
+        server: int,
+        partition: RoundRobinPartition,
+        records: NDArray[np.float32] | SelectedRows,
+        embedding_dim: int,
+        positions: NDArray[np.int64] | None = None,
     ) -> FileInfo:
         """Write the rows of one server.
 
@@ -61,16 +77,19 @@ class CheckpointWriter:
         Args:
             server: whose rows these are.
             partition: which rows lie on which server.
-            records: float32 `[rows on the server, D + state columns]` in window order, any strides: a view of the MPI
-                window.
+            records: float32 `[rows, D + state columns]` in window order, any strides: a view of the MPI window.
             embedding_dim: D, the first columns of a record, which are weights.
+            positions: of an increment, where in the server's window the records lie, int64 `[rows]`, ascending; None:
+                these are all rows of the server.
 
         Raises:
             CheckpointError: the file cannot be written, as on a full disk.
             ValueError: `records` has another shape or type.
         """
         name = row_file_name(server, partition.servers)
-        return self._write(name, lambda path: write_row_file(path, records, embedding_dim, partition, server))
+        return self._write(
+            name, lambda path: write_row_file(path, records, embedding_dim, partition, server, positions)
+        )
 
     def write_dense(self, model_state: dict[str, Any], optimizer_state: dict[str, Any]) -> FileInfo:
         """Write the `state_dict()` of the dense model and of its `torch.optim` optimizer, bit for bit, unpickled.
@@ -87,8 +106,8 @@ class CheckpointWriter:
     def commit(self, manifest: CheckpointManifest) -> Path:
         """Make what was written a checkpoint. One process calls it, after all others have written their files.
 
-        An earlier checkpoint of the same step, which a resumed run has reached again, is replaced. What a killed run
-        left in the partial directory is removed.
+        An earlier checkpoint of the same step, which a resumed run has reached again, is replaced, and those that
+        build on it are removed. What a killed run left in the partial directory is removed.
 
         Returns:
             The checkpoint's directory.
@@ -132,9 +151,10 @@ class CheckpointWriter:
                 path.unlink()
 
     def _rename(self) -> None:
-        replaced = self.directory.with_name(self.directory.name + ".replaced")
+        replaced = self.directory.with_name(self.directory.name + REPLACED)
         shutil.rmtree(replaced, ignore_errors=True)
         if self.directory.exists():
+            remove_increments_of(self.directory)
             self.directory.rename(replaced)
         self._partial.rename(self.directory)
         for folder in self.directory.parents[:2]:  # either may be new

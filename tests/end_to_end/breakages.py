@@ -20,7 +20,12 @@ from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.roles import embedding_server, oracle
 from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.row_sums import OwnRows
+from bagpipe_hpc.roles.server_checkpoints import ServerCheckpoints
 from bagpipe_hpc.roles.train_step import DelayedUpdate, TrainStep
+from bagpipe_hpc.storage.checkpoint_manifest import FileInfo
+from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
+from bagpipe_hpc.storage.row_file import SelectedRows
+from bagpipe_hpc.updated_rows import UpdatedRows
 from tests.unit.planning import mutants
 
 
@@ -135,6 +140,38 @@ def stop_the_last_trainer() -> None:
     RowReducer.start = sleeping  # type: ignore[method-assign]
 
 
+def write_slowly() -> None:
+    """A file of rows takes a while: training goes on meanwhile, if it may."""
+    write_rows = CheckpointWriter.write_rows
+
+    def slow(self: CheckpointWriter, *arguments: object) -> FileInfo:
+        time.sleep(0.5)
+        return write_rows(self, *arguments)  # type: ignore[arg-type]
+
+    CheckpointWriter.write_rows = slow  # type: ignore[method-assign,assignment]
+
+
+def write_rows_that_change() -> None:
+    """What the servers write is not a copy."""
+    write_slowly()
+
+    def live(_: ServerCheckpoints, records: np.ndarray, positions: np.ndarray | None) -> np.ndarray | SelectedRows:
+        return records if positions is None else SelectedRows(records, positions)
+
+    ServerCheckpoints._copy = live  # type: ignore[method-assign,assignment]
+
+
+def forget_updated_rows() -> None:
+    """The first trainer does not note what it writes back."""
+    add = UpdatedRows.add
+
+    def note(self: UpdatedRows, rows: np.ndarray) -> None:
+        if MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
+            add(self, rows)
+
+    UpdatedRows.add = note  # type: ignore[method-assign]
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     "retire one step early": use_planner(mutants.RetiresEarly),
     "drop the delayed reduction": drop_the_delayed_reduction,
@@ -145,6 +182,10 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "now computed from x + 2": use_planner(mutants.NowFromTheBatchAfterNext),
     "a row is not written back": lose_a_write_back,
 }
+CHECKPOINT_MUTANTS: dict[str, Callable[[], None]] = {
+    "rows are written while they change": write_rows_that_change,
+    "updated rows are forgotten": forget_updated_rows,
+}
 FAULTS: dict[str, Callable[[], None]] = {
     "trainer fails in a step": fail_in_last_rank(TrainStep, "train"),
     "mover fails in a fetch": fail_in_last_rank(RowWindow, "start_get"),
@@ -152,4 +193,4 @@ FAULTS: dict[str, Callable[[], None]] = {
     "oracle fails": fail_in_the_oracle,
     "trainer falls silent": stop_the_last_trainer,
 }
-BREAKAGES = MUTANTS | FAULTS
+BREAKAGES = MUTANTS | CHECKPOINT_MUTANTS | FAULTS | {"slow disk": write_slowly}

@@ -8,7 +8,8 @@ from subprocess import CompletedProcess
 import pytest
 
 from bagpipe_hpc.comparison import compare
-from bagpipe_hpc.storage.checkpoint import find_checkpoints, load_checkpoint
+from bagpipe_hpc.storage.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoint_folder import find_checkpoints
 from tests.end_to_end.killed_runs import Killed, kill_one, soak
 from tests.end_to_end.test_equality import RunRanks, overrides, train
 from tests.ranks import run_ranks as start_ranks

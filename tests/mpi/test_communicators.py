@@ -13,6 +13,7 @@ LAYOUTS = [RoleLayout(servers=1, trainers=2), RoleLayout(servers=2, trainers=1)]
 MEMBERS = {
     "planning": (Role.ORACLE, Role.TRAINER),
     "store": (Role.SERVER, Role.TRAINER),
+    "saving": (Role.SERVER, Role.TRAINER),
     "trainers": (Role.TRAINER,),
     "movers": (Role.TRAINER,),
     "horovod": (Role.TRAINER,),

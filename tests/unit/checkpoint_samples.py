@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.row_partition import RoundRobinPartition
 from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest
-from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
+from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter, base_of
 
 
 def sample_records(table_rows: tuple[int, ...], columns: int, seed: int = 0) -> NDArray[np.float32]:
@@ -39,15 +39,23 @@ def write_checkpoint(
     step: int = 100,
     row_optimizer: str = "rowwise_adagrad",
     dense: tuple[dict[str, Any], dict[str, Any]] | None = None,
+    base: Path | None = None,
+    updated: NDArray[np.int64] | None = None,
 ) -> Path:
-    """Write a checkpoint of these rows as so many servers would; gives its directory."""
+    """Write a checkpoint of these rows as so many servers would; gives its directory.
+
+    With `base` it is an increment on that checkpoint, and holds only the rows `updated`.
+    """
     partition = RoundRobinPartition(len(records), servers)
     embedding_dim = records.shape[1] - state_columns
     writer = CheckpointWriter(output, step)
-    files = [
-        writer.write_rows(server, partition, records[server::servers], embedding_dim)
-        for server in reversed(range(servers))
-    ]
+    files = []
+    for server in reversed(range(servers)):
+        rows, positions = records[server::servers], None
+        if updated is not None:
+            positions = np.unique(updated[updated % servers == server] // servers)
+            rows = rows[positions]
+        files.append(writer.write_rows(server, partition, rows, embedding_dim, positions))
     files.append(writer.write_dense(*(dense or trained_dense())))
     manifest = CheckpointManifest(
         step=step,
@@ -61,6 +69,7 @@ def write_checkpoint(
         row_optimizer=row_optimizer,
         row_state_columns=state_columns,
         servers=servers,
+        base=base_of(base) if base else None,
         files=tuple(files),
         config={"train": {"seed": 7}},
     )

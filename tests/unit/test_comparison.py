@@ -10,7 +10,7 @@ import torch
 
 from bagpipe_hpc.comparison import compare
 from bagpipe_hpc.errors import CheckpointError
-from bagpipe_hpc.storage import row_file
+from bagpipe_hpc.storage import saved_rows
 from tests.unit.checkpoint_samples import sample_records, trained_dense, write_checkpoint
 
 TABLES = (5, 1, 70)
@@ -19,7 +19,7 @@ ROWS = sum(TABLES)
 
 @pytest.fixture(params=[1, 8 << 20], ids=["row by row", "in one piece"])
 def _piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_file, "STREAM_BYTES", request.param)
+    monkeypatch.setattr(saved_rows, "STREAM_BYTES", request.param)
 
 
 @pytest.mark.usefixtures("_piece")

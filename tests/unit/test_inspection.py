@@ -1,5 +1,6 @@
 """Descriptions name what is there, say what is damaged, and refuse what is neither shards nor a checkpoint."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,6 +104,20 @@ def test_a_damaged_checkpoint_is_described_as_such(tmp_path: Path) -> None:
     assert facts(describe(path, verify=True))["files"].startswith("1 of 3 damaged")
     (path / "dense.h5").unlink()
     assert "is absent" in describe(path)
+
+
+def test_an_increment_is_described_with_what_it_builds_on(tmp_path: Path) -> None:
+    records = sample_records(TABLES, 5)
+    full = write_checkpoint(tmp_path, records, TABLES, step=10)
+    path = write_checkpoint(tmp_path, records, TABLES, step=20, base=full, updated=np.array([3]))
+    text = describe(path, verify=True)
+    assert "those updated since step 10; the others are in the checkpoints before" in text
+    assert "none of 3 damaged or absent (contents checked)" in text
+    assert "step-00000010/rows-00000-of-00001.h5" in text
+    shutil.rmtree(full)
+    text = describe(path, verify=True)
+    assert "1 of 1 damaged or absent" in text
+    assert "step-00000010, which is absent" in text
 
 
 def test_an_output_folder_shows_its_newest_checkpoint(tmp_path: Path) -> None:

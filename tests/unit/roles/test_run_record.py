@@ -13,6 +13,9 @@ from bagpipe_hpc.roles.evaluation import Evaluation
 from bagpipe_hpc.roles.output_folder import METRICS_NAME, SUMMARY_NAME
 from bagpipe_hpc.roles.run_record import RunRecord, summary_lines
 from bagpipe_hpc.roles.step_stats import StepStats
+from bagpipe_hpc.storage.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest
+from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 INTERVAL = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=0.5, unique_rows=200, fetched_rows=20)
 SLOWER = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=1.0, unique_rows=200, fetched_rows=20)
@@ -23,12 +26,18 @@ def events(output: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (output / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
 
 
+def checkpoint_of(output: Path, step: int) -> tuple[Path, CheckpointManifest]:
+    directory = write_checkpoint(output, sample_records((4,), 2), (4,), step=step)
+    return directory, load_checkpoint(directory).manifest
+
+
 def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
     """Each is there at once, for whoever watches the run."""
     with RunRecord(tmp_path, total_steps=20) as record:
         record.progress(5, 0, [INTERVAL, SLOWER], loss=0.5)
         record.evaluation(5, 0, Evaluation(samples=7, auc=0.75, log_loss=0.25), seconds=1.5)
-        record.checkpoint(5, tmp_path / "checkpoints" / "step-5", seconds=0.5)
+        directory, manifest = checkpoint_of(tmp_path, step=5)
+        record.checkpoint(manifest, directory, stood_still_s=0.5, seconds=2.5)
         progress, evaluation, checkpoint = events(tmp_path)
     times = [event.pop("time_s") for event in (progress, evaluation, checkpoint)]
     assert times == sorted(times)
@@ -44,8 +53,15 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
     }
     expected = {"event": "evaluation", "step": 5, "epoch": 0, "samples": 7, "auc": 0.75, "log_loss": 0.25}
     assert evaluation == expected | {"seconds": 1.5}
-    directory = str(tmp_path / "checkpoints" / "step-5")
-    assert checkpoint == {"event": "checkpoint", "step": 5, "directory": directory, "seconds": 0.5}
+    assert checkpoint == {
+        "event": "checkpoint",
+        "step": 5,
+        "directory": str(directory),
+        "seconds": 0.5,
+        "complete_after_s": 2.5,
+        "bytes": manifest.total_bytes,
+        "base_step": None,
+    }
 
 
 def test_the_summary_is_the_whole_run(tmp_path: Path) -> None:
@@ -86,7 +102,8 @@ def test_a_terminal_shows_progress_in_one_line(tmp_path: Path, monkeypatch: pyte
     with RunRecord(tmp_path, total_steps=10) as record:
         record.progress(5, 0, [INTERVAL], loss=0.5)
         record.progress(10, 0, [INTERVAL], loss=0.5)
-        record.checkpoint(10, tmp_path, seconds=0.5)
+        directory, manifest = checkpoint_of(tmp_path, step=10)
+        record.checkpoint(manifest, directory, stood_still_s=0.5, seconds=2.5)
     assert [line.split("  ")[0] for line in terminal.getvalue().split("\r\x1b[K")] == ["", "step 5/10", "step 10/10"]
     assert terminal.getvalue().endswith("\n")
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.row_partition import RoundRobinPartition
 from bagpipe_hpc.storage import row_file
-from bagpipe_hpc.storage.checkpoint import (
+from bagpipe_hpc.storage.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoint_folder import (
     find_checkpoints,
-    load_checkpoint,
     remove_older_checkpoints,
     remove_partial_checkpoints,
 )

@@ -30,6 +30,7 @@ def manifest_of_two_servers() -> CheckpointManifest:
         row_optimizer="rowwise_adagrad",
         row_state_columns=1,
         servers=2,
+        base=None,
         files=tuple(FileInfo(name, 2048, DIGEST) for name in (row_file_name(0, 2), row_file_name(1, 2), "dense.h5")),
         config={"train": {"seed": 7, "output": "output"}, "model": {"bottom_mlp": [512, 256]}},
     )
@@ -49,7 +50,12 @@ def test_round_trip_through_json(tmp_path: Path) -> None:
     ("field", "value"),
     [
         ("format", "bagpipe-shards"),
-        ("version", 1),
+        ("version", 2),
+        ("base", 90),
+        ("base", {"step": 90}),
+        ("base", {"step": 90, "manifest_sha256": "../../etc/passwd"}),
+        ("base", {"step": "90", "manifest_sha256": DIGEST}),
+        ("base", {"step": 100, "manifest_sha256": DIGEST}),
         ("version", True),
         ("placement", "hashed"),
         ("step", -1),

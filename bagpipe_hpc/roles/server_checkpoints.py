@@ -1,0 +1,139 @@
+"""A server's part of checkpoints: copy the rows while the trainers stand still, write the copy while they go on."""
+
+import logging
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.kernels.row_copies import row_copies
+from bagpipe_hpc.mpi.checkpoint_channel import receive_updated, report_written
+from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.memory_check import available_bytes
+from bagpipe_hpc.mpi.row_window import RowWindow
+from bagpipe_hpc.role_layout import Role
+from bagpipe_hpc.roles.checkpointing import Due, next_checkpoint, wait_for_copies
+from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.row_partition import RoundRobinPartition
+from bagpipe_hpc.storage.checkpoint_manifest import FileInfo
+from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
+from bagpipe_hpc.storage.row_file import SelectedRows
+from bagpipe_hpc.trace import Trace
+from bagpipe_hpc.updated_rows import flag_bytes, flagged
+
+log = logging.getLogger(__name__)
+
+_SHARE_OF_MEMORY = 0.8
+"""Of the memory that is free: so much may copies take; other programs want some."""
+
+
+class ServerCheckpoints:
+    """Saves the rows of one server whenever the trainers ask for it.
+
+    Args:
+        job: the run.
+        comms: this rank's communicators.
+        window: the rows.
+        partition: where each row lies.
+        timeout_s: longest wait for the other ranks to take part.
+        trace: this rank's timeline.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        comms: Communicators,
+        window: RowWindow,
+        partition: RoundRobinPartition,
+        timeout_s: float,
+        trace: Trace,
+    ) -> None:
+        self._job = job
+        self._comms = comms
+        self._window = window
+        self._partition = partition
+        self._timeout_s = timeout_s
+        self._trace = trace
+        self._copies = row_copies(job.config.kernels.backend)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: Future[FileInfo] | None = None
+
+    def serve(self, poll_interval_s: float) -> None:
+        """Answer trainers and save rows until no other checkpoint comes. Collective over: `comms.store`.
+
+        Raises:
+            CheckpointError: a file cannot be written.
+            WaitTimeoutError: a trainer did not take part in time.
+        """
+        while (due := next_checkpoint(self._comms, self._answer, poll_interval_s)) is not None:
+            self._window.synchronise()  # every write-back is in, and none comes before the copy is there
+            self._save(due)
+
+    def _answer(self) -> bool:
+        """Answer trainers, without waiting, and report a file that has been written."""
+        was_busy = self._window.answer()
+        if self._writing and self._writing.done():
+            report_written(self._comms.saving, self._comms.layout.servers, self._writing.result())
+            self._writing = None
+        return was_busy
+
+    def _save(self, due: Due) -> None:
+        positions = None if due.holds_all else self._updated()
+        records = self._window.local
+        rows = len(records) if positions is None else len(positions)
+        if has_copy := self._has_room(due.step, rows * records.shape[1] * records.itemsize):
+            with self._trace.span("copy rows", step=due.step, rows=rows):
+                kept: NDArray[np.float32] | SelectedRows = self._copy(records, positions)
+        else:
+            saved = records[:, : self._job.record.saved_width]
+            kept = saved if positions is None else SelectedRows(saved, positions)
+        self._writing = self._thread.submit(self._write, due.step, kept, positions)
+        del kept  # the thread has it, until the file is written
+        if not has_copy:
+            self._writing.result()
+        wait_for_copies(self._comms, self._timeout_s)
+
+    def _updated(self) -> NDArray[np.int64]:
+        """Positions of the rows that trainers have written back since the checkpoint before."""
+        trainers = range(self._comms.layout.servers, self._comms.layout.servers + self._comms.layout.trainers)
+        held = self._window.local_rows
+        return flagged(receive_updated(self._comms.store, trainers, flag_bytes(held), self._timeout_s), held)
+
+    def _has_room(self, step: int, size: int) -> bool:
+        """Whether the copy fits in memory beside those of this host's other servers."""
+        if not self._job.config.train.checkpoint_copy:
+            return False
+        layout, hosts = self._comms.layout, self._comms.hosts
+        own = hosts[self._comms.world.Get_rank()]
+        sharers = [s for s in range(layout.servers) if hosts[layout.world_rank(Role.SERVER, s)] == own]
+        room = int(_SHARE_OF_MEMORY * available_bytes() / len(sharers))
+        if size > room:
+            log.warning(
+                "checkpoint of step %d: a copy of the rows takes %.1f MB, and %.1f MB are free for it: "
+                "training stands still while they are written",
+                step,
+                size / 1e6,
+                room / 1e6,
+            )
+        return size <= room
+
+    def _copy(self, records: NDArray[np.float32], positions: NDArray[np.int64] | None) -> NDArray[np.float32]:
+        """The rows as they are now, float32 `[rows, saved columns]`."""
+        saved = self._job.record.saved_width
+        if positions is None:
+            return records[:, :saved].copy()
+        copy = np.empty((len(positions), records.shape[1]), dtype=np.float32)
+        self._copies.copy_out(records, positions, copy)
+        return copy[:, :saved]
+
+    def _write(
+        self, step: int, records: NDArray[np.float32] | SelectedRows, positions: NDArray[np.int64] | None
+    ) -> FileInfo:
+        since_s = time.perf_counter()
+        writer = CheckpointWriter(Path(self._job.config.train.output), step)
+        embedding_dim = self._job.config.model.embedding_dim
+        info = writer.write_rows(self._comms.role_rank, self._partition, records, embedding_dim, positions)
+        self._trace.add("save", since_s, time.perf_counter(), "checkpoint", step=step)
+        return info

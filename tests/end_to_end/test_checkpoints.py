@@ -1,0 +1,61 @@
+"""What is saved is the state between two steps, however long writing takes and whatever a checkpoint builds on."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from bagpipe_hpc.comparison import compare
+from bagpipe_hpc.storage.checkpoint import load_checkpoint
+from tests.end_to_end.breakages import CHECKPOINT_MUTANTS
+from tests.end_to_end.test_equality import train
+
+STEPS = (11, 22, 33)
+RUN = ["optimizer.rows=adagrad", "train.checkpoint_every_steps=11", "train.max_steps=33", "train.evaluate=false"]
+INCREMENTS = "train.full_checkpoint_every=3"
+
+RunRanks = Callable[..., CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def whole_checkpoints(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a run whose every checkpoint holds all rows, and which stands still meanwhile."""
+    from tests.ranks import run_ranks
+
+    folder = tmp_path_factory.mktemp("whole")
+    settings = [*RUN, "train.checkpoint_copy=false", f"train.output={folder / 'out'}"]
+    train(run_ranks, 5, config_path, [settings], folder)
+    return folder / "out" / "checkpoints"
+
+
+def differences(output: Path, whole_checkpoints: Path) -> list[float]:
+    """Of the checkpoints of a run from those of the run that writes all rows."""
+    names = [f"step-{step:08d}" for step in STEPS]
+    return [compare(whole_checkpoints / name, output / "checkpoints" / name).largest() for name in names]
+
+
+def test_increments_that_take_long_hold_the_same_bits(
+    config_path: Path, whole_checkpoints: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    train(run_ranks, 5, config_path, [[*RUN, INCREMENTS, f"train.output={output}"]], tmp_path, "--break", "slow disk")
+    assert differences(output, whole_checkpoints) == [0.0, 0.0, 0.0]
+    first, second, third = (load_checkpoint(output / "checkpoints" / f"step-{step:08d}") for step in STEPS)
+    assert [layer.manifest.step for layer in third.layers()] == list(STEPS)
+    assert second.manifest.total_bytes < first.manifest.total_bytes
+    events = [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    saved = [event for event in events if event["event"] == "checkpoint"]
+    assert [event["base_step"] for event in saved] == [None, *STEPS[:2]]
+    # Training did not stand still for the half second that each file takes.
+    assert all(event["complete_after_s"] > event["seconds"] + 0.4 for event in saved)
+
+
+@pytest.mark.parametrize("mutant", CHECKPOINT_MUTANTS)
+def test_mutant_is_killed(
+    mutant: str, config_path: Path, whole_checkpoints: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    output = tmp_path / "out"
+    train(run_ranks, 5, config_path, [[*RUN, INCREMENTS, f"train.output={output}"]], tmp_path, "--break", mutant)
+    assert max(differences(output, whole_checkpoints)) > 0.0
