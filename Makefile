@@ -16,8 +16,6 @@ CONFIG ?= configs/quickstart.toml
 SET ?=
 TESTS ?= tests
 
-BENCHMARKS_ON_2_RANKS := benchmarks/row_reduction.py
-
 # An environment for each MPI, so that two can be compared.
 VENV := .venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
@@ -78,11 +76,8 @@ lint: setup ## check style, types and shell scripts
 
 .PHONY: bench
 bench: setup ## run the benchmarks, one after another; each says on its last line what it measured
-	for script in $(filter-out $(BENCHMARKS_ON_2_RANKS),$(sort $(wildcard benchmarks/*.py))); do \
-	  echo "== $$script"; python "$$script"; \
-	done
 	bagpipe bench all
-	for script in $(BENCHMARKS_ON_2_RANKS); do echo "== $$script"; scripts/run_ranks.sh 2 python "$$script"; done
+	scripts/run_ranks.sh 2 python benchmarks/row_reduction.py
 
 .PHONY: clean
 clean: ## remove what runs and tools left, but not the environment

@@ -15,6 +15,7 @@ BENCHMARKS: dict[str, str] = {
     "prepare": "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser",
     "store": "rows/s that trainers get from servers and put to them, beside plain copies and messages",
     "peers": "whole training beside plain PyTorch and TorchRec: samples/s, memory, quality",
+    "checkpoint": "checkpoints: bytes, stand-still of training, GB/s beside plain HDF5",
     "memory": "peak memory of each role against its formula",
     "step": "whole training steps over links of several speeds, and where their time goes",
     "simulate": "what `bagpipe simulate` predicts, beside measured steps",
