@@ -24,8 +24,8 @@ class Job:
         self.bin = folder / "venv" / "bin"
         self.bin.mkdir(parents=True)
         self.stand_in("bagpipe", f'exec "{sys.executable}" -m bagpipe_hpc "$@"')
-        for name in ("launch", "scontrol"):
-            self.stand_in(name, f"printf '%s\\n' \"$@\" >'{folder / name}'")
+        self.stand_in("launch", f"printf '%s\\n' \"$@\" >'{folder / 'launch'}'")
+        self.stand_in("scontrol", f"echo JobState=RUNNING; printf '%s\\n' \"$@\" >'{folder / 'scontrol'}'")
         (folder / "site.env").write_text(
             f"MODULES=()\nVENV='{os.path.relpath(folder / 'venv', ROOT)}'\nLAUNCHER=(launch --mpi=pmix)\n"
             "SITE_VARIABLES=(SITE_SAYS=hello)\n"
@@ -100,3 +100,21 @@ def test_a_wrong_sweep_starts_nothing(job: Job, arguments: list[str], task: dict
     assert ended.returncode != 0
     assert message in ended.stderr
     assert not (job.folder / "launch").exists()
+
+
+def test_a_benchmark_on_one_node_starts_its_ranks_itself(job: Job) -> None:
+    job.stand_in("bagpipe", f'printf \'%s\\n\' "$HYDRA_LAUNCHER" "${{MPIRUN-}}" "$@" >\'{job.folder}/bagpipe\'')
+    assert job.run("bench.sh", "step", "--quick", SLURM_JOB_NUM_NODES="1").returncode == 0
+    assert job.given_to("bagpipe") == ["fork", "", "bench", "step", "--quick"]
+
+
+def test_a_benchmark_over_nodes_has_the_sites_launcher_start_its_ranks(job: Job) -> None:
+    job.stand_in("bagpipe", f'printf \'%s\\n\' "${{HYDRA_LAUNCHER-}}" "$MPIRUN" "$@" >\'{job.folder}/bagpipe\'')
+    assert job.run("bench.sh", "store", "--quick", SLURM_JOB_NUM_NODES="3").returncode == 0
+    assert job.given_to("bagpipe") == ["", "launch --mpi=pmix", "bench", "store", "--quick", "--link", "nodes"]
+
+
+def test_a_benchmark_of_one_node_refuses_several(job: Job) -> None:
+    ended = job.run("bench.sh", "step", SLURM_JOB_NUM_NODES="2")
+    assert ended.returncode == 2
+    assert "step measures one node, and this job has 2" in ended.stderr
