@@ -118,3 +118,11 @@ def test_a_benchmark_of_one_node_refuses_several(job: Job) -> None:
     ended = job.run("bench.sh", "step", SLURM_JOB_NUM_NODES="2")
     assert ended.returncode == 2
     assert "step measures one node, and this job has 2" in ended.stderr
+
+
+def test_the_containers_command_passes_everything_on(job: Job) -> None:
+    job.stand_in("apptainer", f"printf '%s\\n' \"$@\" >'{job.folder}/apptainer'")
+    path = f"{job.bin}{os.pathsep}{os.environ['PATH']}"
+    arguments = ["train", "run.toml", "model.top_mlp=[64, 16]"]
+    assert job.run("container/bin/bagpipe", *arguments, PATH=path, BAGPIPE_IMAGE="my image.sif").returncode == 0
+    assert job.given_to("apptainer") == ["exec", "my image.sif", "bagpipe", *arguments]
