@@ -72,7 +72,7 @@ lint: setup ## check style, types and shell scripts
 	ruff check .
 	ruff format --check .
 	mypy
-	git ls-files --cached --others --exclude-standard '*.sh' '*.env' .ci/run | xargs shellcheck -x
+	git ls-files --cached --others --exclude-standard '*.sh' '*.env' 'slurm/container/bin/*' .ci/run | xargs shellcheck -x
 
 .PHONY: bench
 bench: setup ## run the benchmarks, one after another; each says on its last line what it measured

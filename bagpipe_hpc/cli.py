@@ -5,6 +5,7 @@ What a command needs is imported when it runs, so that help and usage errors com
 
 import argparse
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -116,6 +117,23 @@ def _stop(arguments: argparse.Namespace) -> int:
     request_stop(output)
     print(f"{output}: asked to stop; it ends with a checkpoint")
     return 0
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.sweep import sweep_runs
+
+    runs = sweep_runs(arguments.config, arguments.settings)
+    last = len(runs) - 1
+    if arguments.task is None:
+        for number, run in enumerate(runs):
+            print(f"{number}  {shlex.join(run)}")
+        told = shlex.join([str(arguments.config), *arguments.settings])
+        print(f"{len(runs)} runs: sbatch --array=0-{last} slurm/sweep.sh {told}", file=sys.stderr)
+        return EXIT_OK
+    if arguments.task > last:
+        raise ConfigError(f"--task {arguments.task}: the sweep has {len(runs)} runs, 0 to {last}")
+    print(*runs[arguments.task], sep="\n")
+    return EXIT_OK
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
@@ -235,6 +253,15 @@ def _add_run_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     stop = _add(commands, "stop", _stop, "let a run end early with a checkpoint, from which train.resume=auto goes on")
     stop.add_argument("run_path", type=Path, metavar="OUTPUT|CONFIG.toml", help="folder of the run, or its settings")
     stop.add_argument("overrides", nargs="*", metavar="section.field=value", help="as the run was given them")
+
+    sweep = _add(
+        commands, "sweep", _sweep, "list the runs of a parameter sweep; slurm/sweep.sh trains them as an array"
+    )
+    sweep.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings that all runs share")
+    sweep.add_argument(
+        "settings", nargs="+", metavar="section.field=value,...", help="values to combine; a run for each combination"
+    )
+    sweep.add_argument("--task", type=count, metavar="N", help="print the overrides of run N alone, one a line")
 
     doctor = _add(commands, "doctor", _doctor, "check this set-up; start it with mpirun or srun to check several hosts")
     doctor.add_argument(

@@ -4,7 +4,7 @@
 #   run_ranks.sh N COMMAND...
 #
 # Environment:
-#   MPIRUN              the launcher (default: the mpirun on PATH)
+#   MPIRUN              the launcher, options included (default: the mpirun on PATH)
 #   RANKS_TIMEOUT_S     seconds until the ranks are ended (default 86400); the exit status is then 124 or 137
 #   RANKS_KILL_AFTER_S  seconds from there until they are killed (default 20)
 set -euo pipefail
@@ -17,9 +17,9 @@ if [ $# -lt 2 ]; then
 fi
 ranks=$1
 shift
-launcher=${MPIRUN:-mpirun}
-if ! command -v "$launcher" >/dev/null; then
-  echo "run_ranks: no $launcher on PATH; activate the environment that 'make setup' made: source .venv/bin/activate" >&2
+read -ra launcher <<<"${MPIRUN:-mpirun}"
+if ! command -v "${launcher[0]}" >/dev/null; then
+  echo "run_ranks: no ${launcher[0]} on PATH; activate the environment that 'make setup' made: source .venv/bin/activate" >&2
   exit 127
 fi
 
@@ -38,7 +38,7 @@ export OMPI_MCA_osc=${OMPI_MCA_osc:-^ucx}
 
 # `timeout` ends the whole process group, by force a little later: a launcher whose ranks hang can be deaf to SIGTERM. The
 # group is not the terminal's, so an interrupt is handed on.
-timeout -k "${RANKS_KILL_AFTER_S:-20}" "${RANKS_TIMEOUT_S:-86400}" "$launcher" -n "$ranks" "$@" </dev/null &
+timeout -k "${RANKS_KILL_AFTER_S:-20}" "${RANKS_TIMEOUT_S:-86400}" "${launcher[@]}" -n "$ranks" "$@" </dev/null &
 job=$!
 trap 'kill -TERM "$job" 2>/dev/null' INT TERM HUP
 status=0

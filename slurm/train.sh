@@ -45,7 +45,7 @@ ask_to_stop() {
   if $stop_asked; then return; fi
   stop_asked=true
   echo "job $SLURM_JOB_ID: the end is near, stopping with a checkpoint"
-  bagpipe stop "${settings[@]}" || kill "$launcher_pid"
+  bagpipe stop "${settings[@]}" || kill "$!" # set before launcher_pid is
 }
 trap ask_to_stop USR1 TERM
 
@@ -60,6 +60,7 @@ done
 
 if $stop_asked; then
   echo "job $SLURM_JOB_ID: requeued"
-  scontrol requeue "$SLURM_JOB_ID"
+  # The number of an array's last task is that of the whole array as well; NUMBER_TASK names the task alone.
+  scontrol requeue "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
 fi
 exit "$status"

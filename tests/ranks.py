@@ -28,7 +28,7 @@ def rank_environment(changes: Mapping[str, str] | None = None) -> dict[str, str]
 
 def require_launcher() -> None:
     """Skip the test where there is no mpirun; fail it where `CI=true`, so that CI never passes by skipping."""
-    launcher = os.environ.get("MPIRUN", "mpirun")
+    launcher = os.environ.get("MPIRUN", "mpirun").split()[0]
     if shutil.which(launcher, path=rank_environment()["PATH"]) is None:
         message = f"no {launcher} on PATH: run `make setup` and use its environment"
         if os.environ.get("CI") == "true":

@@ -40,8 +40,14 @@ def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _store_arguments(parser: argparse.ArgumentParser) -> None:
-    links, ways = ["native", "10gbit", "1gbit"], ["loads", "messages", "one_sided"]
-    parser.add_argument("--link", nargs="+", choices=links, metavar="NAME", help="(default: all; quick: native, 1gbit)")
+    links, ways = ["native", "10gbit", "1gbit", "nodes"], ["loads", "messages", "one_sided"]
+    parser.add_argument(
+        "--link",
+        nargs="+",
+        choices=links,
+        metavar="NAME",
+        help="native, 10gbit, 1gbit (default; quick: without 10gbit), or nodes: those of this job, started by MPIRUN",
+    )
     parser.add_argument("--servers", nargs="+", type=positive, metavar="S", help="(default: 1 2; over a link: 1)")
     parser.add_argument("--trainers", nargs="+", type=positive, metavar="T", help="(default: 1 2; quick, a link: 1)")
     parser.add_argument("--row-bytes", nargs="+", type=positive, metavar="N", help="(default: 64 to 1024)")

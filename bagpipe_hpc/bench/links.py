@@ -1,4 +1,4 @@
-"""The links that a benchmark compares, and ranks started over them: on one host or on emulated ones."""
+"""The links that a benchmark compares, and ranks started over them: on one host, emulated ones or a job's nodes."""
 
 import os
 import subprocess
@@ -46,6 +46,9 @@ class Link:
         return ["--bandwidth", f"{self.gbit_per_s:g}gbit", *latency]
 
 
+NODES = Link("nodes")
+"""What joins the nodes of the job that a benchmark runs in; their launcher is in the environment, `MPIRUN`."""
+
 LINKS = {link.name: link for link in (Link("native"), Link("10gbit", 10.0), Link("1gbit", 1.0, 500.0))}
 """The links of the targets, by name; `1gbit` has half a millisecond of latency as well."""
 
@@ -55,7 +58,9 @@ class RanksFailedError(BagpipeError):
 
 
 def refusal(link: Link) -> str | None:
-    """Why this machine cannot emulate a link, in the script's words; None where it can."""
+    """Why there is no such link here, where it cannot be emulated in the script's words; None where there is."""
+    if link == NODES and "MPIRUN" not in os.environ:
+        return "MPIRUN does not say how ranks are started on several nodes, such as MPIRUN='srun --mpi=pmix'"
     if not link.is_emulated:
         return None
     tried = subprocess.run(
@@ -70,7 +75,7 @@ def run_ranks(
     """Run a command on MPI ranks: on one host, or on as many emulated ones as `ranks_of_hosts` is long.
 
     Args:
-        ranks_of_hosts: ranks on each host, in rank order.
+        ranks_of_hosts: ranks on each host, in rank order; on the nodes of a job its launcher places them.
         link: what joins the hosts.
         command: program and arguments, the same on every rank.
         share: folder that all hosts see.

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bagpipe_hpc.bench.links import LINKS, Link, refusal, run_ranks
+from bagpipe_hpc.bench.links import LINKS, NODES, Link, refusal, run_ranks
 from bagpipe_hpc.bench.report import Report, median
 from bagpipe_hpc.bench.store_ranks import NEAR, Measurement, StoreSettings
 from bagpipe_hpc.config import TRANSFERS
@@ -29,12 +29,13 @@ def run(arguments: argparse.Namespace) -> Report:
     facts = {"rows_per_call": arguments.rows, "server_poll_us": arguments.poll_us, "backend": arguments.backend}
     report = Report("store", facts | {"measured": []})
     for name in arguments.link or (["native", "1gbit"] if arguments.quick else LINKS):
-        link = LINKS[name]
+        link = NODES if name == NODES.name else LINKS[name]
+        crosses_hosts = link == NODES or link.is_emulated
         if reason := refusal(link):
             report.lines.append(f"link {name} is left out: {reason}")
             continue
-        for servers in arguments.servers or ([1] if link.is_emulated else [1, 2]):
-            for trainers in arguments.trainers or ([1] if arguments.quick or link.is_emulated else [1, 2]):
+        for servers in arguments.servers or ([1] if crosses_hosts else [1, 2]):
+            for trainers in arguments.trainers or ([1] if arguments.quick or crosses_hosts else [1, 2]):
                 settings = _settings(arguments, link, servers, trainers)
                 _add_world(report, link, settings, _measure(settings, link))
     return report
@@ -45,7 +46,7 @@ def _settings(arguments: argparse.Namespace, link: Link, servers: int, trainers:
         servers=servers,
         trainers=trainers,
         row_bytes=arguments.row_bytes or ([64, 512] if arguments.quick else [64, 128, 256, 512, 1024]),
-        ways=[way for way in arguments.ways or (NEAR, "messages") if way != NEAR or not link.is_emulated],
+        ways=[way for way in arguments.ways or (NEAR, "messages") if way != NEAR or link == LINKS["native"]],
         rows=arguments.rows,
         calls=4,
         table_bytes=_QUICK_TABLE_BYTES if arguments.quick else _TABLE_BYTES,

@@ -255,3 +255,24 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert finished.stderr == ""
     assert finished.stdout.endswith("0\n")
+
+
+def test_sweep_lists_the_runs_and_how_to_submit_them(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", str(run_file), "train.seed=1,2", "model.top_mlp=[64, 16]"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == (
+        "0  train.seed=1 'model.top_mlp=[64, 16]' train.output=output/train.seed=1\n"
+        "1  train.seed=2 'model.top_mlp=[64, 16]' train.output=output/train.seed=2\n"
+    )
+    submit = f"2 runs: sbatch --array=0-1 slurm/sweep.sh {run_file} train.seed=1,2 'model.top_mlp=[64, 16]'\n"
+    assert printed.err == submit
+
+
+def test_sweep_prints_one_run_for_a_script(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", "--task", "1", str(run_file), "train.seed=1,2", "model.top_mlp=[64, 16]"]) == 0
+    assert capsys.readouterr().out == "train.seed=2\nmodel.top_mlp=[64, 16]\ntrain.output=output/train.seed=2\n"
+
+
+def test_sweep_refuses_a_task_that_is_none(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["sweep", "--task", "2", str(run_file), "train.seed=1,2"]) == 2
+    assert "--task 2: the sweep has 2 runs, 0 to 1" in capsys.readouterr().err

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.bench import links
-from bagpipe_hpc.bench.links import LINKS, Link, RanksFailedError, refusal, run_ranks
+from bagpipe_hpc.bench.links import LINKS, NODES, Link, RanksFailedError, refusal, run_ranks
 
 
 def script(folder: Path, text: str) -> Path:
@@ -30,6 +30,15 @@ def test_bandwidth_in_bytes() -> None:
 def test_one_host_needs_no_emulation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "_EMULATED_HOSTS", Path("/no/such/script"))
     assert refusal(LINKS["native"]) is None
+
+
+def test_the_nodes_of_a_job_need_its_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MPIRUN", raising=False)
+    assert "MPIRUN='srun" in str(refusal(NODES))
+    launcher = script(tmp_path, 'echo "$@"')
+    monkeypatch.setenv("MPIRUN", f"{launcher} --mpi=pmix")
+    assert refusal(NODES) is None
+    assert run_ranks([3], NODES, ["measure"], share=tmp_path) == "--mpi=pmix -n 3 measure\n"
 
 
 def test_the_refusal_is_the_scripts_own_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,14 @@ def test_all_worlds_of_one_host_and_a_pair_on_each_link(measured: list[tuple[str
     assert "link 10gbit is left out: no root" in report.lines
 
 
+def test_on_the_nodes_of_a_job_rows_travel_by_messages(measured: list[tuple[str, StoreSettings]]) -> None:
+    report = store.run(arguments(link=["nodes"], quick=False))
+    assert [(link, settings.servers, settings.trainers, settings.ways) for link, settings in measured] == [
+        ("nodes", 1, 1, ["messages"])
+    ]
+    assert {figure["link"] for figure in report.figures["measured"]} == {"nodes"}
+
+
 def test_figures_are_medians_and_fractions_within_a_run(measured: list[tuple[str, StoreSettings]]) -> None:
     report = store.run(arguments(link=["native"], servers=[2], row_bytes=[256], ways=["loads"]))
     assert report.figures["measured"] == [

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Train every combination of some settings' values, as a Slurm array: one task is one run on nodes of its own.
+#
+#   bagpipe sweep CONFIG.toml section.field=value,value ...        checks all runs, prints them and the line to submit
+#   sbatch --array=0-3 [sbatch options] slurm/sweep.sh CONFIG.toml section.field=value,value ...
+#
+# Each task runs slurm/train.sh with the overrides of its run, so a warning before the end, a preemption and a node's death
+# are treated as there; a requeued task keeps its number. Slurm reads these lines from the submitted script alone.
+#SBATCH --job-name=bagpipe-sweep
+#SBATCH --ntasks=5                    # of one run: the smallest with rows on two servers, gradients on two trainers
+#SBATCH --cpus-per-task=2             # a trainer computes on one core while its mover thread moves rows on another
+#SBATCH --mem-per-cpu=4G              # as in slurm/train.sh
+#SBATCH --time=24:00:00               # of one run; an end that the scheduler knows lets smaller jobs pass before it
+#SBATCH --signal=B:USR1@300           # so many seconds before the end: more than train.checkpoint_every_steps take
+#SBATCH --requeue                     # after a node's death or a preemption the task comes again
+#SBATCH --output=%x-%A_%a.log         # a log for each run, named by array and task
+#SBATCH --open-mode=append            # a requeued task goes on in the same log
+set -euo pipefail
+
+if [ $# -lt 2 ]; then
+  echo "usage: sbatch --array=0-N slurm/sweep.sh CONFIG.toml section.field=value,value ..." >&2
+  exit 2
+fi
+cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checkout}"
+task=${SLURM_ARRAY_TASK_ID:?give sbatch the runs of the sweep: --array=0-N, as bagpipe sweep prints it}
+# shellcheck source=slurm/site.env
+source "${SITE_ENV:-slurm/site.env}"
+if [ ${#MODULES[@]} -gt 0 ]; then module load "${MODULES[@]}"; fi
+if [ ${#SITE_VARIABLES[@]} -gt 0 ]; then export "${SITE_VARIABLES[@]}"; fi
+export PATH="$PWD/$VENV/bin:$PATH"
+
+overrides=$(bagpipe sweep --task "$task" "$@")
+mapfile -t overrides <<<"$overrides"
+echo "run $task of the sweep: ${overrides[*]}"
+exec slurm/train.sh "$1" "${overrides[@]}"
