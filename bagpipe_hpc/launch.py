@@ -24,9 +24,11 @@ from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.mpi.world import abort_job, world_rank, world_size
+from bagpipe_hpc.mpi.world_places import find_places
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.resource_use import ResourceUse
-from bagpipe_hpc.role_layout import Role, RoleLayout
+from bagpipe_hpc.role_layout import Role
+from bagpipe_hpc.role_placement import Placement
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.output_folder import LOGS_NAME, RESOURCES_NAME, check_output, hold_output, start_output
 from bagpipe_hpc.roles.preparation import choose_window, nothing_left, prepare_job
@@ -45,7 +47,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 """A rank failed; the job was aborted."""
 EXIT_REFUSED = 2
-"""The run cannot start; every rank knows, and the first one has said why."""
+"""The run cannot start; every rank knows why, and the launcher's first one has said it."""
 EXIT_INTERRUPTED = 130
 """As a shell reports Ctrl-C."""
 
@@ -110,13 +112,18 @@ def run_role(config: Config) -> None:
     """
     name = f"rank {world_rank()} of {world_size()}"
     try:
+        places, hosts = find_places(use_gpus=config.train.device != "cpu")
         try:
-            comms = Communicators.create(RoleLayout.for_world(world_size(), config.roles.servers))
+            placement = Placement.choose(places, config.roles.servers, config.roles.placement)
+            comms = Communicators.create(placement)
         except ConfigError as error:  # it depends on nothing but what every rank has
             raise RefusalError(str(error)) from error
         name = comms.name
         with comms, ExitStack() as held:
             log_to_terminal(name, everything=comms.role_rank == 0 and comms.role is not Role.SERVER)
+            if comms.role is Role.ORACLE:
+                for line in placement.describe(hosts):
+                    log.info(line)
             stop = held.enter_context(StopRequest(Path(config.train.output), listens=comms.role is Role.ORACLE))
             job, need = _prepare(config, comms, held)
             log_to_file(Path(config.train.output) / LOGS_NAME / f"{comms.role.value}-{comms.role_rank}.log")
