@@ -198,6 +198,8 @@ class TrainConfig:
     resume: str = ""
     """Go on from a checkpoint: `auto` from the newest complete one in `output`, or from the start where there is none;
     else the checkpoint's folder, or a run's output folder for its newest. Empty starts anew."""
+    preflight: bool = False
+    """Examine hosts, links and the output folder first, as `bagpipe doctor` does; a failed check refuses the run."""
     checkpoint_every_steps: int = 0
     """Steps between checkpoints besides the one at the end; 0 writes only that one."""
     keep_checkpoints: int = 0

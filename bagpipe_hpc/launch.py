@@ -112,7 +112,7 @@ def run_role(config: Config) -> None:
     """
     name = f"rank {world_rank()} of {world_size()}"
     try:
-        places, hosts = find_places(use_gpus=config.train.device != "cpu")
+        places, hosts = find_places(config.train.timeout_s, use_gpus=config.train.device != "cpu")
         try:
             placement = Placement.choose(places, config.roles.servers, config.roles.placement)
             comms = Communicators.create(placement)
@@ -124,6 +124,8 @@ def run_role(config: Config) -> None:
             if comms.role is Role.ORACLE:
                 for line in placement.describe(hosts):
                     log.info(line)
+            if config.train.preflight:
+                _preflight(config, comms)
             stop = held.enter_context(StopRequest(Path(config.train.output), listens=comms.role is Role.ORACLE))
             job, need = _prepare(config, comms, held)
             log_to_file(Path(config.train.output) / LOGS_NAME / f"{comms.role.value}-{comms.role_rank}.log")
@@ -137,6 +139,24 @@ def run_role(config: Config) -> None:
         if not isinstance(error, BagpipeError):
             message += "".join(traceback.format_exception(error))
         abort_job(message, EXIT_FAILED)
+
+
+def _preflight(config: Config, comms: Communicators) -> None:
+    """Examine the set-up, a line a check in the oracle's log. Collective over: all ranks.
+
+    Raises:
+        RefusalError: on every rank: a run would fail here.
+    """
+    from bagpipe_hpc.doctor import require_healthy
+
+    output, is_trainer = Path(config.train.output), comms.role is Role.TRAINER
+    try:
+        checks = require_healthy(output, config.train.timeout_s, look_for_gpus=is_trainer)
+    except ConfigError as error:
+        raise RefusalError(str(error)) from error
+    if comms.role is Role.ORACLE:
+        for line in checks:
+            log.info("preflight: %s", line)
 
 
 def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Job, CacheNeed]:

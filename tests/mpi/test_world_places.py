@@ -24,7 +24,7 @@ def slurm_task(monkeypatch):
 @pytest.mark.mpi(min_size=3)
 @pytest.mark.usefixtures("slurm_task")
 def test_places_are_the_same_on_every_rank():
-    places, hosts = find_places(use_gpus=True)
+    places, hosts = find_places(30.0, use_gpus=True)
     assert MPI.COMM_WORLD.allgather((places, hosts)) == [(places, hosts)] * 3
     assert hosts == [socket.gethostname()] * 3
     assert [(place.host, place.gpus, place.gpu_group) for place in places] == [(0, 3, 0), (0, 3, 1), (0, 3, 2)]
@@ -34,5 +34,5 @@ def test_places_are_the_same_on_every_rank():
 @pytest.mark.mpi(min_size=3)
 @pytest.mark.usefixtures("slurm_task")
 def test_gpus_are_left_out_where_none_is_wanted():
-    places, _ = find_places(use_gpus=False)
+    places, _ = find_places(30.0, use_gpus=False)
     assert [place.gpus for place in places] == [0, 0, 0]
