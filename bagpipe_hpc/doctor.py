@@ -186,7 +186,7 @@ def examine(output: Path, timeout_s: float, *, look_for_gpus: bool) -> Diagnosis
     with HostWorld(timeout_s) as world:
         speed, error = _try_to_write(output, world.host) if world.is_first_of_host else (0.0, "")
         world.meet("having written to the output folder")
-        unseen = _unseen(output, world) if world.is_first_of_host else []
+        unseen = _unseen(output, world) if world.is_first_of_host and not error else []
         versions = world.gather_here(_versions(world.library) | {"thread level": world.thread_level})
         gpus = [names for names in world.gather_here(_gpus() if look_for_gpus else None) if names is not None]
         facts = world.gather_hosts(
