@@ -19,6 +19,7 @@ PRECISIONS = ("float32", "bfloat16")
 VERIFY_LEVELS = ("full", "quick")
 SAME_HOST_WAYS = ("auto", "loads", "transfers")
 TRANSFERS = ("messages", "one_sided")
+PLACEMENTS = ("auto", "rank_order")
 
 
 class SettingError(ConfigError):
@@ -150,7 +151,11 @@ class RolesConfig:
     """How MPI ranks are split."""
 
     servers: int = 0
-    """Embedding servers; 0 chooses 2 of 5 or more ranks, else 1. One rank is the oracle, the rest train."""
+    """Embedding servers; one rank is the oracle, the rest train. 0 takes a trainer for each GPU, servers of the rest;
+    without GPUs, or by `rank_order`, 2 servers of 5 or more ranks, else 1."""
+    placement: str = "auto"
+    """Which rank takes which role: `auto` puts trainers where GPUs are, servers where memory is, the oracle apart from
+    servers; on a single host it is `rank_order`: the first rank is the oracle, servers and trainers follow."""
     server_poll_us: int = 200
     """Most microseconds that an idle server sleeps between polls of MPI while trainers may ask it for rows; 0 spins and
     wants a core of its own."""
@@ -169,6 +174,7 @@ class RolesConfig:
             self.same_host,
             f"use one of {', '.join(SAME_HOST_WAYS)}",
         )
+        _require(self.placement in PLACEMENTS, "roles.placement", self.placement, f"use one of {', '.join(PLACEMENTS)}")
         _require(self.servers >= 0, "roles.servers", self.servers, "use 1 or more servers, or 0 for the default")
         _require(self.server_poll_us >= 0, "roles.server_poll_us", self.server_poll_us, "use 0 or more microseconds")
 
@@ -192,6 +198,8 @@ class TrainConfig:
     resume: str = ""
     """Go on from a checkpoint: `auto` from the newest complete one in `output`, or from the start where there is none;
     else the checkpoint's folder, or a run's output folder for its newest. Empty starts anew."""
+    preflight: bool = False
+    """Examine hosts, links and the output folder first, as `bagpipe doctor` does; a failed check refuses the run."""
     checkpoint_every_steps: int = 0
     """Steps between checkpoints besides the one at the end; 0 writes only that one."""
     full_checkpoint_every: int = 1

@@ -1,7 +1,7 @@
 """`bagpipe doctor`: whether this set-up can train, host by host; what is wrong is named with its host and its cure.
 
 Start it as a run is started, with a rank or more on each host: `srun -N 4 --ntasks-per-node=1 bagpipe doctor`. Alone it
-checks what one host can know.
+checks what one host can know. A run with `train.preflight=true` does the same before anything else.
 """
 
 import importlib.metadata
@@ -12,11 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bagpipe_hpc.errors import BagpipeError
+from bagpipe_hpc.errors import BagpipeError, ConfigError
 from bagpipe_hpc.inspection.text_table import aligned, size_text
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.mpi.host_links import LinkProbe, probe_links
 from bagpipe_hpc.mpi.host_world import HostWorld
+from bagpipe_hpc.mpi.world import abort_job, world_rank, world_size
+from bagpipe_hpc.mpi.world_places import find_places
+from bagpipe_hpc.rank_facts import RankFacts
+from bagpipe_hpc.role_layout import SMALLEST_WORLD
+from bagpipe_hpc.role_placement import Placement
 
 EXIT_HEALTHY = 0
 EXIT_BROKEN = 1
@@ -60,12 +65,14 @@ class HostFacts:
         cores: cores that they may use, together.
         free_bytes: memory that is free.
         shared_bytes: free in /dev/shm.
-        gpus: names of GPUs that ranks see.
+        gpus: names of GPUs that a rank sees; None where none of them has looked.
         versions: of Python, MPI and packages; empty where one is absent.
         thread_level: that MPI gives.
         not_built: native libraries that are missing.
         write_bytes_per_s: to the output folder; 0 where that failed.
         write_error: why.
+        mixed: packages of which ranks of the host have different versions.
+        installed_gpus: GPUs that the driver has there.
     """
 
     host: str
@@ -73,17 +80,19 @@ class HostFacts:
     cores: int
     free_bytes: int
     shared_bytes: int
-    gpus: tuple[str, ...]
+    gpus: tuple[str, ...] | None
     versions: dict[str, str]
     thread_level: str
     not_built: tuple[str, ...]
     write_bytes_per_s: float
     write_error: str
+    mixed: tuple[str, ...] = ()
+    installed_gpus: int = 0
 
 
 @dataclass
 class Diagnosis:
-    """What the doctor found, on rank 0.
+    """What the doctor found.
 
     Attributes:
         hosts: facts of each host, in the order of their first ranks.
@@ -110,7 +119,7 @@ class Diagnosis:
                 str(host.cores),
                 size_text(host.free_bytes),
                 size_text(host.shared_bytes),
-                ", ".join(host.gpus) or "none",
+                ", ".join(host.gpus or ()) or "none",
                 f"{host.write_bytes_per_s / 1e6:.0f}",
             ]
             for host in self.hosts
@@ -136,24 +145,50 @@ class Diagnosis:
         lines.append("healthy" if self.is_healthy else "not healthy")
         return "\n".join(lines)
 
+    def summary(self) -> list[str]:
+        """A line for each check of a set-up that can train, and the warnings."""
+        versions = self.hosts[0].versions
+        gpus = [len(host.gpus) for host in self.hosts if host.gpus]
+        lines = [
+            f"{len(self.hosts)} hosts, {sum(host.ranks for host in self.hosts)} ranks: alike in "
+            + ", ".join(f"{name} {version}" for name, version in versions.items()),
+            f"MPI gives thread level {self.hosts[0].thread_level} everywhere",
+            f"memory: {size_text(min(host.free_bytes for host in self.hosts))} or more free, "
+            f"/dev/shm {size_text(min(host.shared_bytes for host in self.hosts))} or more",
+            f"GPUs: {f'{min(gpus)} or more on {len(gpus)} hosts' if gpus else 'none'}",
+            "output folder: shared, written with "
+            f"{min(host.write_bytes_per_s for host in self.hosts) / 1e6:.0f} MB/s or more",
+        ]
+        if self.links:
+            lines += [
+                f"links: {len(self.links)} between hosts, one-sided calls work, "
+                f"{max(link.latency_s for link in self.links) * 1e6:.0f} us or less, "
+                f"{min(link.bytes_per_s for link in self.links) / 1e6:.0f} MB/s or more",
+                f"clocks: {max(abs(link.clock_s) for link in self.links) * 1e3:.0f} ms apart at most",
+            ]
+        return lines + [str(finding) for finding in self.findings]
 
-def examine(output: Path, timeout_s: float) -> Diagnosis | None:
+
+def examine(output: Path, timeout_s: float, *, look_for_gpus: bool) -> Diagnosis:
     """Examine all hosts. Collective over: all ranks.
 
     Args:
         output: folder that all ranks have to share, made where it is not there.
         timeout_s: longest wait for another rank.
+        look_for_gpus: whether this rank asks torch, which takes a second and 200 MB.
 
     Returns:
-        On rank 0 what was found, elsewhere None.
+        On every rank what was found.
 
     Raises:
         WaitTimeoutError: a host did not answer.
     """
     with HostWorld(timeout_s) as world:
         speed, error = _try_to_write(output, world.host) if world.is_first_of_host else (0.0, "")
-        world.meet("the hosts to write to the output folder")
-        unseen = _unseen(output, world) if world.is_first_of_host else []
+        world.meet("having written to the output folder")
+        unseen = _unseen(output, world) if world.is_first_of_host and not error else []
+        versions = world.gather_here(_versions(world.library) | {"thread level": world.thread_level})
+        gpus = [names for names in world.gather_here(_gpus() if look_for_gpus else None) if names is not None]
         facts = world.gather_hosts(
             HostFacts(
                 world.host,
@@ -161,43 +196,49 @@ def examine(output: Path, timeout_s: float) -> Diagnosis | None:
                 world.cores,
                 world.free_bytes,
                 world.shared_bytes,
-                _gpus(),
-                _versions(world.library),
+                max(gpus, key=len, default=None),
+                {name: version for name, version in versions[0].items() if name != "thread level"},
                 world.thread_level,
                 tuple(name for name in _LIBRARIES if not shared_library.is_built(name)),
                 speed,
                 error,
+                tuple(name for name in versions[0] if len({own[name] for own in versions}) > 1),
+                RankFacts.here().installed_gpus,
             )
         )
         missing = world.gather_hosts((world.host, unseen))
-        world.meet("the hosts to look into the output folder")
+        world.meet("having looked into the output folder")
         if world.is_first_of_host and not error:
             _test_file(output, world.host).unlink(missing_ok=True)
         found = []
         if world.leaders is not None and world.leaders.Get_size() > 1:
             found = probe_links(world.leaders, world.host_names, timeout_s)
-        if facts is None or missing is None:
-            return None
-        findings = [*_host_findings(facts), *_launcher_findings(world.size), *_link_findings(found)]
+        findings = [*_host_findings(facts or []), *_launcher_findings(world.size), *_link_findings(found)]
         findings += [
             Finding(
                 host, f"does not see what {', '.join(others)} wrote to {output}", "Name a folder that all hosts share"
             )
-            for host, others in missing
+            for host, others in missing or []
             if others
         ]
-        return Diagnosis(facts, found, findings)
+        return world.share(Diagnosis(facts or [], found, findings))
 
 
 def _host_findings(facts: Sequence[HostFacts]) -> Iterator[Finding]:
-    first = facts[0]
     for host in facts:
+        first = facts[0]
         for name, version in host.versions.items():
             if not version:
                 yield Finding(host.host, f"{name} is not installed", "Run make setup there")
             elif version != first.versions[name]:
                 cure = "Give all hosts the same environment"
                 yield Finding(host.host, f"{name} is {version}, on {first.host} {first.versions[name]}", cure)
+        if host.mixed:
+            cure = "Give all ranks the same environment (PATH, modules)"
+            yield Finding(host.host, f"its ranks differ in {', '.join(host.mixed)}", cure)
+        if host.installed_gpus and host.gpus == ():
+            cure = "Use a torch that was built for CUDA, and let CUDA_VISIBLE_DEVICES name some"
+            yield Finding(host.host, f"the driver has {host.installed_gpus} GPUs, torch sees none", cure, False)
         if host.thread_level != "multiple":
             cure = "Use an MPI that was built with MPI_THREAD_MULTIPLE"
             yield Finding(host.host, f"MPI gives thread level {host.thread_level}", cure)
@@ -290,13 +331,43 @@ def _unseen(output: Path, world: HostWorld) -> list[str]:
 
 
 def diagnose(output: Path, timeout_s: float) -> int:
-    """The command: examine, print on rank 0, and say with the exit code whether a run can start."""
+    """The command: examine, print on rank 0, and say with the exit code whether a run can start.
+
+    Where a rank does not answer, the call does not return: the job is ended.
+    """
     try:
-        diagnosis = examine(output, timeout_s)
-    except BagpipeError as error:
-        print(f"FAILED  {error}", flush=True)
-        return EXIT_BROKEN
-    if diagnosis is None:
+        diagnosis = examine(output, timeout_s, look_for_gpus=True)
+    except BagpipeError as error:  # the others would wait at MPI's end for the rank that does not come
+        abort_job(f"FAILED  {error}", EXIT_BROKEN)
+    roles = _roles(timeout_s)
+    if world_rank() > 0:
         return EXIT_HEALTHY
+    if roles:
+        print("\n".join(["roles of a run with these ranks:", *(f"  {line}" for line in roles)]), end="\n\n")
     print(diagnosis.report(), flush=True)
     return EXIT_HEALTHY if diagnosis.is_healthy else EXIT_BROKEN
+
+
+def _roles(timeout_s: float) -> list[str]:
+    """How a run would place its roles here with default settings. Collective over: all ranks."""
+    if world_size() < SMALLEST_WORLD:
+        return []
+    places, hosts = find_places(timeout_s, use_gpus=True)
+    return Placement.choose(places, 0, "auto").describe(hosts)
+
+
+def require_healthy(output: Path, timeout_s: float, *, look_for_gpus: bool) -> list[str]:
+    """Examine before a run starts; arguments as for `examine`. Collective over: all ranks.
+
+    Returns:
+        A line for each check.
+
+    Raises:
+        ConfigError: the run would fail; on every rank alike, with host and cure.
+        WaitTimeoutError: a host did not answer.
+    """
+    diagnosis = examine(output, timeout_s, look_for_gpus=look_for_gpus)
+    fatal = [f"{finding.where}: {finding.what}. {finding.cure}" for finding in diagnosis.findings if finding.is_fatal]
+    if fatal:
+        raise ConfigError("train.preflight: " + "; ".join(fatal))
+    return diagnosis.summary()

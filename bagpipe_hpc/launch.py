@@ -24,9 +24,11 @@ from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.mpi.world import abort_job, world_rank, world_size
+from bagpipe_hpc.mpi.world_places import find_places
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.resource_use import ResourceUse
-from bagpipe_hpc.role_layout import Role, RoleLayout
+from bagpipe_hpc.role_layout import Role
+from bagpipe_hpc.role_placement import Placement
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.output_folder import LOGS_NAME, RESOURCES_NAME, check_output, hold_output, start_output
 from bagpipe_hpc.roles.preparation import choose_window, nothing_left, prepare_job
@@ -45,7 +47,7 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 """A rank failed; the job was aborted."""
 EXIT_REFUSED = 2
-"""The run cannot start; every rank knows, and the first one has said why."""
+"""The run cannot start; every rank knows why, and the launcher's first one has said it."""
 EXIT_INTERRUPTED = 130
 """As a shell reports Ctrl-C."""
 
@@ -110,13 +112,20 @@ def run_role(config: Config) -> None:
     """
     name = f"rank {world_rank()} of {world_size()}"
     try:
+        places, hosts = find_places(config.train.timeout_s, use_gpus=config.train.device != "cpu")
         try:
-            comms = Communicators.create(RoleLayout.for_world(world_size(), config.roles.servers))
+            placement = Placement.choose(places, config.roles.servers, config.roles.placement)
+            comms = Communicators.create(placement)
         except ConfigError as error:  # it depends on nothing but what every rank has
             raise RefusalError(str(error)) from error
         name = comms.name
         with comms, ExitStack() as held:
             log_to_terminal(name, everything=comms.role_rank == 0 and comms.role is not Role.SERVER)
+            if comms.role is Role.ORACLE:
+                for line in placement.describe(hosts):
+                    log.info(line)
+            if config.train.preflight:
+                _preflight(config, comms)
             stop = held.enter_context(StopRequest(Path(config.train.output), listens=comms.role is Role.ORACLE))
             job, need = _prepare(config, comms, held)
             log_to_file(Path(config.train.output) / LOGS_NAME / f"{comms.role.value}-{comms.role_rank}.log")
@@ -130,6 +139,24 @@ def run_role(config: Config) -> None:
         if not isinstance(error, BagpipeError):
             message += "".join(traceback.format_exception(error))
         abort_job(message, EXIT_FAILED)
+
+
+def _preflight(config: Config, comms: Communicators) -> None:
+    """Examine the set-up, a line a check in the oracle's log. Collective over: all ranks.
+
+    Raises:
+        RefusalError: on every rank: a run would fail here.
+    """
+    from bagpipe_hpc.doctor import require_healthy
+
+    output, is_trainer = Path(config.train.output), comms.role is Role.TRAINER
+    try:
+        checks = require_healthy(output, config.train.timeout_s, look_for_gpus=is_trainer)
+    except ConfigError as error:
+        raise RefusalError(str(error)) from error
+    if comms.role is Role.ORACLE:
+        for line in checks:
+            log.info("preflight: %s", line)
 
 
 def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Job, CacheNeed]:

@@ -30,8 +30,14 @@ class RoleLayout:
     trainers: int
 
     @classmethod
-    def for_world(cls, world_size: int, servers: int = 0) -> "RoleLayout":
-        """Split `world_size` ranks; `servers` = 0 takes 2 where at least 2 trainers remain, else 1.
+    def for_world(cls, world_size: int, servers: int = 0, gpus: int = 0) -> "RoleLayout":
+        """Split the ranks of a job.
+
+        Args:
+            world_size: their number.
+            servers: how many of them are servers. 0 makes a trainer for each GPU and servers of the rest, or without
+                GPUs 2 servers where at least 2 trainers remain, else 1.
+            gpus: how many ranks can have a GPU to themselves.
 
         Raises:
             ConfigError: the ranks do not suffice for the roles.
@@ -41,7 +47,8 @@ class RoleLayout:
                 f"{world_size} MPI ranks are too few: start at least {SMALLEST_WORLD} "
                 "(one oracle, one server, one trainer), or a single one for the reference run"
             )
-        chosen = servers or (2 if world_size >= 5 else 1)
+        default = max(1, world_size - 1 - gpus) if gpus else 2 if world_size >= 5 else 1
+        chosen = servers or default
         trainers = world_size - 1 - chosen
         if trainers < 1:
             raise ConfigError(

@@ -1,12 +1,15 @@
-"""Print how many trainers a run has: count_trainers.py CONFIG.toml RANKS [section.field=value ...]."""
+"""Print how many trainers a run on this host has: count_trainers.py CONFIG.toml RANKS [section.field=value ...]."""
 
 import sys
 from pathlib import Path
 
 from bagpipe_hpc.config_file import load_config
-from bagpipe_hpc.role_layout import RoleLayout
+from bagpipe_hpc.rank_facts import RankFacts, rank_places
+from bagpipe_hpc.role_placement import Placement
 
 if __name__ == "__main__":
     config_path, ranks, *overrides = sys.argv[1:]
-    servers = load_config(Path(config_path), overrides).roles.servers
-    print(RoleLayout.for_world(int(ranks), servers).trainers)
+    config = load_config(Path(config_path), overrides)
+    facts = [RankFacts.here()] * int(ranks)
+    places = rank_places(facts, [0] * int(ranks), use_gpus=config.train.device != "cpu")
+    print(Placement.choose(places, config.roles.servers, config.roles.placement).layout.trainers)

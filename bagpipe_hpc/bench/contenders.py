@@ -198,7 +198,8 @@ def _train_bagpipe(contender: Contender, workload: PeerWorkload, overrides: list
         output = Path(folder, "run")
         launcher = [str(SCRIPTS / "run_ranks.sh"), str(1 + config.roles.servers + contender.trainers)]
         program = [sys.executable, "-m", "bagpipe_hpc", "train", str(workload.config_file), *overrides]
-        command = [*_on_hosts(contender, workload), *launcher, *program, f"train.output={output}"]
+        settings = [f"train.output={output}", "roles.placement=rank_order"]  # ranks are put on hosts for their roles
+        command = [*_on_hosts(contender, workload), *launcher, *program, *settings]
         watched = run_watched(command, _environment(), _TIMEOUT_S)
         metrics = [json.loads(line) for line in (output / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
         evaluations = json.loads((output / SUMMARY_NAME).read_text(encoding="utf-8"))["evaluations"]

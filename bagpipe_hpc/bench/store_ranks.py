@@ -23,6 +23,7 @@ from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.role_layout import Role, RoleLayout
+from bagpipe_hpc.role_placement import Placement
 from bagpipe_hpc.row_partition import RoundRobinPartition
 from bagpipe_hpc.row_routes import RowRoutes
 
@@ -222,7 +223,8 @@ def main() -> None:
     """Measure everything that the settings name."""
     settings = StoreSettings(**json.loads(sys.argv[1]))
     found: list[Measurement] = []
-    with Communicators.create(RoleLayout(settings.servers, settings.trainers)) as comms:
+    placement = Placement.in_rank_order(RoleLayout(settings.servers, settings.trainers))
+    with Communicators.create(placement) as comms:
         for row_bytes in settings.row_bytes:
             for way in settings.ways:
                 rank = StoreRank(comms, settings, row_bytes, way)

@@ -76,6 +76,7 @@ def run_job(job: Job, shards: Path, servers: int, measured_steps: int, overrides
             f"lookahead.batches={job.lookahead}",
             "lookahead.group=0",
             f"roles.servers={servers}",
+            "roles.placement=rank_order",
             f"train.max_steps={steps.total}",
             "train.epochs=1",
             "train.evaluate=false",

@@ -25,7 +25,7 @@ _Outcome = TypeVar("_Outcome")
 
 
 class PreparationError(BagpipeError):
-    """The oracle's preparations failed; the oracle itself tells the user why."""
+    """The oracle's preparations failed; the message is that of the oracle's error."""
 
 
 def announce(comm: MPI.Comm, prepare: Callable[[], _Outcome]) -> _Outcome:
@@ -39,8 +39,8 @@ def announce(comm: MPI.Comm, prepare: Callable[[], _Outcome]) -> _Outcome:
     try:
         with _signs_of_life(comm, others, signs):
             outcome = prepare()
-    except BagpipeError:
-        _send_all(comm, others, None, _TAG_FAILED)
+    except BagpipeError as error:
+        _send_all(comm, others, str(error), _TAG_FAILED)
         raise
     _send_all(comm, others, outcome, _TAG_READY)
     MPI.Request.Waitall(signs)  # taken by now: they were sent before the outcome
@@ -88,6 +88,6 @@ def await_announcement(comm: MPI.Comm, timeout_s: float) -> Any:
         wait_until(arrived, "the oracle to prepare the run", timeout_s)
         outcome = comm.recv(source=ORACLE_RANK, tag=status.Get_tag())
         if status.Get_tag() == _TAG_FAILED:
-            raise PreparationError("the oracle could not prepare the run")
+            raise PreparationError(outcome)
         if status.Get_tag() == _TAG_READY:
             return outcome

@@ -1,4 +1,4 @@
-"""The communicators of a job: the world is duplicated and split once; everybody else gets them as arguments."""
+"""The communicators of a job: the world is put in order and split once; everybody else gets them as arguments."""
 
 import socket
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from mpi4py import MPI
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.role_layout import Role, RoleLayout
+from bagpipe_hpc.role_placement import Placement
 
 ORACLE_RANK = 0
 """Rank of the oracle in `world` and in `planning`."""
@@ -21,7 +22,8 @@ class Communicators:
         layout: who is who.
         role: what this rank does.
         role_rank: its number among its role's ranks.
-        world: all ranks.
+        launch_rank: its number for the launcher, which differs from its world rank where roles are placed.
+        world: all ranks: the oracle, the servers, the trainers.
         planning: the oracle (rank 0) and the trainers (1 + trainer); null on servers.
         store: servers first, then trainers; null on the oracle.
         saving: the same ranks, for the first trainer's second thread, which collects the files of a checkpoint.
@@ -30,11 +32,13 @@ class Communicators:
         movers: the trainers' movers, used by their second threads.
         horovod: the trainers again, for Horovod's background thread.
         hosts: of each world rank the lowest world rank that shares memory with it: equal numbers are one host.
+        gpu_groups: of each world rank a number; ranks of one host with equal numbers see the same GPUs.
     """
 
     layout: RoleLayout
     role: Role
     role_rank: int
+    launch_rank: int
     world: MPI.Intracomm
     planning: MPI.Comm
     store: MPI.Comm
@@ -44,10 +48,14 @@ class Communicators:
     movers: MPI.Comm
     horovod: MPI.Comm
     hosts: tuple[int, ...]
+    gpu_groups: tuple[int, ...]
 
     @classmethod
-    def create(cls, layout: RoleLayout) -> "Communicators":
-        """Split the world by role. Collective over: all ranks.
+    def create(cls, placement: Placement) -> "Communicators":
+        """Put the world in the order of a placement, and split it by role. Collective over: all ranks.
+
+        Args:
+            placement: who is who; the same on every rank.
 
         Raises:
             ConfigError: MPI was initialised without support for several threads.
@@ -57,8 +65,10 @@ class Communicators:
                 f"MPI gives thread level {MPI.Query_thread()}, below MPI_THREAD_MULTIPLE ({MPI.THREAD_MULTIPLE}): "
                 "use an MPI built with full thread support"
             )
-        world = MPI.COMM_WORLD.Dup()
-        rank = world.Get_rank()
+        launch_rank = MPI.COMM_WORLD.Get_rank()
+        rank = placement.order.index(launch_rank)
+        world = MPI.Intracomm(MPI.COMM_WORLD.Split(0, rank))
+        layout = placement.layout
         role = layout.role(rank)
 
         def split(*roles: Role) -> MPI.Comm:
@@ -68,6 +78,7 @@ class Communicators:
             layout=layout,
             role=role,
             role_rank=layout.role_rank(rank),
+            launch_rank=launch_rank,
             world=world,
             planning=split(Role.ORACLE, Role.TRAINER),
             store=split(Role.SERVER, Role.TRAINER),
@@ -77,19 +88,28 @@ class Communicators:
             movers=split(Role.TRAINER),
             horovod=split(Role.TRAINER),
             hosts=_hosts(world),
+            gpu_groups=placement.gpu_groups or (0,) * layout.world_size,
         )
 
     @property
-    def host_rank(self) -> int:
-        """This rank's number among the ranks of its role on its host."""
+    def gpu_number(self) -> int:
+        """This rank's number among the ranks of its role on its host that see the same GPUs."""
         rank = self.world.Get_rank()
         earlier = range(rank - self.role_rank, rank)  # those of its role; they have successive world ranks
-        return sum(self.hosts[other] == self.hosts[rank] for other in earlier)
+        return sum(self._gpus_of(other) == self._gpus_of(rank) for other in earlier)
+
+    def _gpus_of(self, world_rank: int) -> tuple[int, int]:
+        return self.hosts[world_rank], self.gpu_groups[world_rank]
 
     @property
     def name(self) -> str:
-        """This rank as messages call it, such as `trainer 1 (world rank 4) on node7`."""
-        return f"{self.role.value} {self.role_rank} (world rank {self.world.Get_rank()}) on {self.host}"
+        """This rank as messages call it, such as `trainer 1 (world rank 4) on node7`.
+
+        Where the launcher has another number for it, that follows: the launcher's messages say it.
+        """
+        rank = self.world.Get_rank()
+        launched = "" if self.launch_rank == rank else f", launched as {self.launch_rank}"
+        return f"{self.role.value} {self.role_rank} (world rank {rank}{launched}) on {self.host}"
 
     @property
     def host(self) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi.time_limit import NETWORK_CURE, TimeLimit
 
 _PINGS = 100
 _LONG_BYTES = 4 << 20
@@ -51,12 +52,13 @@ def probe_links(comm: MPI.Intracomm, names: list[str], timeout_s: float) -> list
         On rank 0 all pairs, elsewhere those that the rank was the first of.
 
     Raises:
-        WaitTimeoutError: a host did not answer; the message names both.
+        WaitTimeoutError: a host did not answer; the message names both. Where a call blocks, the job is ended instead.
     """
     rank, found = comm.Get_rank(), []
     memory = np.zeros(_WINDOW_NUMBERS, dtype=np.float32)
-    window = MPI.Win.Create(memory, memory.itemsize, comm=comm)
-    window.Lock_all()
+    with TimeLimit("the hosts to open a window", timeout_s):
+        window = MPI.Win.Create(memory, memory.itemsize, comm=comm)
+        window.Lock_all()
     for first in range(comm.Get_size()):
         for second in range(first + 1, comm.Get_size()):
             pair = _Pair(comm, window, names, first, second, timeout_s)
@@ -65,9 +67,10 @@ def probe_links(comm: MPI.Intracomm, names: list[str], timeout_s: float) -> list
             elif rank == second:
                 pair.answer()
             _wait(comm.Ibarrier(), f"{names[first]} and {names[second]} to measure the link", 4 * timeout_s, idle=True)
-    window.Unlock_all()
-    window.Free()
-    gathered = comm.gather(found, root=0)
+    with TimeLimit("the hosts to close the window", timeout_s):
+        window.Unlock_all()
+        window.Free()
+        gathered = comm.gather(found, root=0)
     return [probe for part in gathered for probe in part] if gathered is not None else found
 
 
@@ -118,7 +121,8 @@ class _Pair:
         places.Commit()
         target = (0, 1, places)
         self._until(self._window.Rput([numbers, MPI.FLOAT], self._second, target), self._second)
-        self._window.Flush(self._second)
+        with TimeLimit(self._answer_of(self._second), self._timeout_s):
+            self._window.Flush(self._second)
         self._until(self._window.Rget([back, MPI.FLOAT], self._second, target), self._second)
         places.Free()
         return bool(np.array_equal(numbers, back))
@@ -138,8 +142,11 @@ class _Pair:
         self._until(self._comm.Irecv(ping, self._first, _TAG_DONE), self._first)
 
     def _until(self, request: MPI.Request, other: int) -> None:
+        _wait(request, self._answer_of(other), self._timeout_s)
+
+    def _answer_of(self, other: int) -> str:
         own = self._second if other == self._first else self._first
-        _wait(request, f"{self._names[other]} to answer {self._names[own]}", self._timeout_s)
+        return f"{self._names[other]} to answer {self._names[own]}"
 
 
 def _wait(request: MPI.Request, what: str, timeout_s: float, *, idle: bool = False) -> None:
@@ -151,9 +158,6 @@ def _wait(request: MPI.Request, what: str, timeout_s: float, *, idle: bool = Fal
     deadline = time.monotonic() + timeout_s
     while not request.Test():
         if time.monotonic() > deadline:
-            raise WaitTimeoutError(
-                f"waited {timeout_s:.0f} s for {what}: the link is cut, a firewall is in the way, or MPI uses another "
-                "network interface there (MPICH: HYDRA_IFACE; Open MPI: OMPI_MCA_btl_tcp_if_include)"
-            )
+            raise WaitTimeoutError(f"waited {timeout_s:.0f} s for {what}: {NETWORK_CURE}")
         if idle:
             time.sleep(1e-3)

@@ -9,7 +9,9 @@ from typing import TypeVar
 import psutil
 from mpi4py import MPI
 
-from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.host_memory import free_bytes
+from bagpipe_hpc.mpi.roll_call import call_roll
+from bagpipe_hpc.mpi.time_limit import TimeLimit
 
 _SHARED_MEMORY = Path("/dev/shm")
 _THREAD_LEVELS = {
@@ -25,6 +27,12 @@ _Value = TypeVar("_Value")
 class HostWorld:
     """This rank's place among hosts; a context manager. Collective over: all ranks, as are its methods.
 
+    Before each call that blocks, all ranks report to rank 0, so that one that does not is named. The calls themselves
+    end the job where they take too long.
+
+    Raises:
+        WaitTimeoutError: a rank did not come, here or in a method.
+
     Attributes:
         size: ranks of the job.
         host: name of this host; hosts of the same name are told apart by a number.
@@ -35,29 +43,33 @@ class HostWorld:
     """
 
     def __init__(self, timeout_s: float) -> None:
-        self._world = MPI.COMM_WORLD.Dup()
+        self._world = MPI.COMM_WORLD
         self._timeout_s = timeout_s
         self.size: int = self._world.Get_size()
-        self._host = self._world.Split_type(MPI.COMM_TYPE_SHARED, self._world.Get_rank())
-        self.ranks_on_host: int = self._host.Get_size()
-        self.is_first_of_host: bool = self._host.Get_rank() == 0
-        comm = self._world.Split(0 if self.is_first_of_host else MPI.UNDEFINED, self._world.Get_rank())
-        self.leaders: MPI.Intracomm | None = MPI.Intracomm(comm) if self.is_first_of_host else None
-        names = self.leaders.allgather(socket.gethostname()) if self.leaders else []
-        names = [f"{name}#{number}" if names.count(name) > 1 else name for number, name in enumerate(names)]
-        self.host_names: list[str] = self._host.bcast(names, root=0)
-        number = self._host.bcast(self.leaders.Get_rank() if self.leaders else None, root=0)
-        self.host: str = self.host_names[number]
+        self._host_of_rank: list[str] = []
+        self.meet("having started")
+        with self._limit("the hosts to form groups"):
+            self._host = self._world.Split_type(MPI.COMM_TYPE_SHARED, self._world.Get_rank())
+            self.ranks_on_host: int = self._host.Get_size()
+            self.is_first_of_host: bool = self._host.Get_rank() == 0
+            comm = self._world.Split(0 if self.is_first_of_host else MPI.UNDEFINED, self._world.Get_rank())
+            self.leaders: MPI.Intracomm | None = MPI.Intracomm(comm) if self.is_first_of_host else None
+            names = self.leaders.allgather(socket.gethostname()) if self.leaders else []
+            names = [f"{name}#{number}" if names.count(name) > 1 else name for number, name in enumerate(names)]
+            self.host_names: list[str] = self._host.bcast(names, root=0)
+            number = self._host.bcast(self.leaders.Get_rank() if self.leaders else None, root=0)
+            self.host: str = self.host_names[number]
+            self._host_of_rank = self._world.allgather(self.host)
 
     @property
     def cores(self) -> int:
         """Cores that the ranks of this host may use, together."""
-        return len(set().union(*self._host.allgather(os.sched_getaffinity(0))))
+        return len(set().union(*self.gather_here(os.sched_getaffinity(0))))
 
     @property
     def free_bytes(self) -> int:
-        """Memory that is free here."""
-        return int(psutil.virtual_memory().available)
+        """Memory that this rank may still use."""
+        return free_bytes()
 
     @property
     def shared_bytes(self) -> int:
@@ -75,24 +87,36 @@ class HostWorld:
         return _THREAD_LEVELS[MPI.Query_thread()]
 
     def meet(self, what: str) -> None:
-        """A barrier of all ranks.
+        """A barrier of all ranks; see `call_roll`."""
+        call_roll(self._world, what, self._timeout_s, self._host_of_rank)
 
-        Raises:
-            WaitTimeoutError: a rank did not come.
-        """
-        wait_for_barrier(self._world, what, self._timeout_s)
+    def _limit(self, what: str) -> TimeLimit:
+        return TimeLimit(what, self._timeout_s)
+
+    def gather_here(self, value: _Value) -> list[_Value]:
+        """The values of all ranks of this host."""
+        with self._limit(f"the ranks on {self.host}"):
+            return self._host.allgather(value)
 
     def gather_hosts(self, value: _Value) -> list[_Value] | None:
         """The values of the first ranks of all hosts, on rank 0."""
-        self.meet("all hosts to say what they are")
-        return self.leaders.gather(value, root=0) if self.leaders else None
+        self.meet("having looked around")
+        with self._limit("all hosts to say what they are"):
+            return self.leaders.gather(value, root=0) if self.leaders else None
+
+    def share(self, value: _Value) -> _Value:
+        """The value of rank 0, on every rank."""
+        self.meet("having measured the links")
+        with self._limit("rank 0 to say what it found"):
+            shared: _Value = self._world.bcast(value, root=0)
+        return shared
 
     def close(self) -> None:
         """Free the communicators."""
-        if self.leaders:
-            self.leaders.Free()
-        self._host.Free()
-        self._world.Free()
+        with self._limit("the hosts to end"):
+            if self.leaders:
+                self.leaders.Free()
+            self._host.Free()
 
     def __enter__(self) -> "HostWorld":
         return self

@@ -7,6 +7,8 @@ import psutil
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.host_memory import free_bytes
+from bagpipe_hpc.server_memory import HostNeed, memory_problem
 
 _SHARED_MEMORY = Path("/dev/shm")
 """Where MPI libraries place windows that the ranks of a host share; a rank that outgrows it dies of SIGBUS."""
@@ -21,34 +23,27 @@ def require_memory(comm: MPI.Comm, tables_bytes: int, private_bytes: int) -> Non
         private_bytes: what else it is about to allocate: row cache, planner.
 
     Raises:
-        CapacityError: on every rank alike; names the host, what its ranks need and what it has.
+        CapacityError: on every rank alike; names the host, what its ranks need and what it has, and what would do.
     """
-    entry = (socket.gethostname(), tables_bytes, private_bytes, available_bytes(), _available_shared_bytes())
+    entry = (socket.gethostname(), tables_bytes, private_bytes, free_bytes(), _available_shared_bytes())
     entries = comm.allgather(entry)
+    needs = []
     for host in sorted({name for name, *_ in entries}):
         ranks = [sizes for name, *sizes in entries if name == host]
-        tables = sum(size for size, *_ in ranks)
-        needed = tables + sum(size for _, size, *_ in ranks)
-        free, shared_free = min(rank[2] for rank in ranks), min(rank[3] for rank in ranks)
-        if needed > free:
-            holders = sum(rank[0] + rank[1] > 0 for rank in ranks)
-            raise CapacityError(
-                f"tables, row caches and planner need {needed / 1e9:.1f} GB on {host} ({holders} ranks), which has "
-                f"{free / 1e9:.1f} GB free: use more hosts, a smaller model.embedding_dim, a shorter lookahead.batches "
-                "or fewer rows (bagpipe prepare --min-count or --max-rows-per-table)"
+        needs.append(
+            HostNeed(
+                name=host,
+                servers=sum(rank[0] > 0 for rank in ranks),
+                ranks=sum(rank[0] + rank[1] > 0 for rank in ranks),
+                tables_bytes=sum(rank[0] for rank in ranks),
+                private_bytes=sum(rank[1] for rank in ranks),
+                free_bytes=min(rank[2] for rank in ranks),
+                shared_bytes=min(rank[3] for rank in ranks),
             )
-        if tables > shared_free:
-            raise CapacityError(
-                f"tables need {tables / 1e9:.1f} GB of shared memory on {host}, where {_SHARED_MEMORY} has "
-                f"{shared_free / 1e9:.1f} GB free: enlarge it (mount -o remount,size=...; of a container: --shm-size), "
-                "remove what others left there, or place servers on more hosts"
-            )
-
-
-def available_bytes() -> int:
-    """Main memory of this host that is free."""
-    return int(psutil.virtual_memory().available)
+        )
+    if problem := memory_problem(needs):
+        raise CapacityError(problem)
 
 
 def _available_shared_bytes() -> int:
-    return int(psutil.disk_usage(str(_SHARED_MEMORY)).free) if _SHARED_MEMORY.is_dir() else available_bytes()
+    return int(psutil.disk_usage(str(_SHARED_MEMORY)).free) if _SHARED_MEMORY.is_dir() else free_bytes()

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from typing import NoReturn
 
 from mpi4py import MPI
 
@@ -19,7 +20,7 @@ def world_rank() -> int:
     return MPI.COMM_WORLD.Get_rank()
 
 
-def abort_job(message: str, exit_code: int) -> None:
+def abort_job(message: str, exit_code: int) -> NoReturn:
     """Write a message to stderr, in one piece, and end all ranks; does not return."""
     sys.stderr.write(message.rstrip("\n") + "\n")
     sys.stderr.flush()

@@ -28,12 +28,12 @@ from bagpipe_hpc.roles.job import Job
 log = logging.getLogger(__name__)
 
 
-def choose_device(name: str, host_rank: int = 0) -> torch.device:
+def choose_device(name: str, number: int = 0) -> torch.device:
     """The device that `train.device` means on this rank.
 
     Args:
         name: `cpu`, `cuda`, or `auto` for a GPU where there is one.
-        host_rank: number of this trainer among those of its host; each takes a GPU of its own.
+        number: of this trainer among those that see the same GPUs; each takes one of its own.
 
     Raises:
         ConfigError: a GPU is asked for and there is none.
@@ -41,13 +41,13 @@ def choose_device(name: str, host_rank: int = 0) -> torch.device:
     if name == "cpu":
         return torch.device("cpu")
     gpus = torch.cuda.device_count()
-    if host_rank < gpus:
-        return torch.device("cuda", host_rank)
+    if number < gpus:
+        return torch.device("cuda", number)
     if name == "auto":
         return torch.device("cpu")
     raise ConfigError(
-        f"train.device = 'cuda': torch sees {gpus} GPUs here, and this is trainer {host_rank} of the host; use cpu or "
-        "auto, or start where each trainer has a GPU"
+        f"train.device = 'cuda': torch sees {gpus} GPUs here, and this is trainer {number} of those that see them; use "
+        "cpu or auto, or start where each trainer has a GPU"
     )
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.host_memory import free_bytes
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.checkpoint_channel import receive_updated, report_written
 from bagpipe_hpc.mpi.communicators import Communicators
-from bagpipe_hpc.mpi.memory_check import available_bytes
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.role_layout import Role
 from bagpipe_hpc.roles.checkpointing import Due, next_checkpoint, wait_for_copies
@@ -108,7 +108,7 @@ class ServerCheckpoints:
         layout, hosts = self._comms.layout, self._comms.hosts
         own = hosts[self._comms.world.Get_rank()]
         sharers = [s for s in range(layout.servers) if hosts[layout.world_rank(Role.SERVER, s)] == own]
-        room = int(_SHARE_OF_MEMORY * available_bytes() / len(sharers))
+        room = int(_SHARE_OF_MEMORY * free_bytes() / len(sharers))
         if size > room:
             log.warning(
                 "checkpoint of step %d: a copy of the rows takes %.1f MB, and %.1f MB are free for it: "

@@ -52,7 +52,7 @@ _Value = TypeVar("_Value")
 
 def trainer_device(job: Job, comms: Communicators) -> torch.device:
     """Where this trainer computes; see `choose_device`."""
-    return choose_device(job.config.train.device, comms.host_rank)
+    return choose_device(job.config.train.device, comms.gpu_number)
 
 
 def check_trainer(job: Job, comms: Communicators, need: CacheNeed) -> int:

@@ -23,7 +23,12 @@ def require_emulation(*options: str) -> None:
 
 
 def run_on_hosts(
-    ranks: str, *command: str | Path, links: tuple[str, ...] = (), share: Path, timeout_s: float = 60
+    ranks: str,
+    *command: str | Path,
+    links: tuple[str, ...] = (),
+    share: Path,
+    timeout_s: float = 60,
+    meanwhile: str = "",
 ) -> subprocess.CompletedProcess[str]:
     """Run `command` on one rank for each unit of `ranks` (`3,2`: three on the first host, two on the second).
 
@@ -33,12 +38,16 @@ def run_on_hosts(
         links: options of the links.
         share: a folder that all hosts see.
         timeout_s: seconds after which the ranks are ended.
+        meanwhile: shell commands that run beside the ranks where the hosts' cables end: `ip link set host2 down` cuts
+            one.
 
     Returns:
         The finished process; the caller judges its return code.
     """
     count = sum(int(part) for part in ranks.split(","))
     launch = [str(ROOT / "scripts" / "run_ranks.sh"), str(count), *map(str, command)]
+    if meanwhile:
+        launch = ["bash", "-c", f'({meanwhile}) & exec "$0" "$@"', *launch]
     return subprocess.run(
         [str(EMULATED_HOSTS), "--ranks", ranks, *links, "--share", str(share), *launch],
         capture_output=True,

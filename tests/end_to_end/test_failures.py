@@ -10,6 +10,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from bagpipe_hpc.host_memory import free_bytes
+from bagpipe_hpc.storage.shard_manifest import load_manifest
 from tests.end_to_end.test_equality import DRIVER
 
 RunRanks = Callable[..., CompletedProcess[str]]
@@ -107,3 +109,23 @@ def test_a_refused_run_leaves_the_earlier_one(
     assert finished.returncode == 2, finished.stderr
     assert finished.stderr.count(cause) == 1
     assert (tmp_path / "metrics.jsonl").read_text() == "precious\n"
+
+
+def test_tables_that_do_not_fit_are_refused(
+    shards: Path, config_path: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    """Before anything of their size is allocated; four times as much as is free would not get far."""
+    rows = sum(load_manifest(shards).table_rows)
+    free = free_bytes()
+    width = 4 * free // rows // 4
+    tiny_cache = ("train.batch_size=2", "train.max_steps=3", "lookahead.batches=1", "train.evaluate=false")
+    command = ("python", "-m", "bagpipe_hpc", "train", config_path, f"model.embedding_dim={width}", *tiny_cache)
+    finished = run_ranks(4, *command, f"train.output={tmp_path / 'out'}", "roles.servers=2", timeout_s=90)
+    assert finished.returncode == 2, finished.stderr
+    needed = re.search(r"the tables take ([0-9.]+) GB, ([0-9.]+) GB on each of 2 servers", finished.stderr)
+    assert needed, finished.stderr
+    assert float(needed[1]) * 1e9 == pytest.approx(4 * free, rel=0.05)
+    assert float(needed[2]) == pytest.approx(float(needed[1]) / 2, abs=0.1)
+    assert re.search(r"[3-9] more like \S+ would do, with [4-9] servers", finished.stderr)
+    assert finished.stderr.count("bagpipe: error: ") == 1
+    assert not (tmp_path / "out").exists()

@@ -8,8 +8,10 @@ from mpi4py import MPI
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.role_layout import Role, RoleLayout
+from bagpipe_hpc.role_placement import Placement
 
 LAYOUTS = [RoleLayout(servers=1, trainers=2), RoleLayout(servers=2, trainers=1)]
+IN_ORDER = [Placement.in_rank_order(layout) for layout in LAYOUTS]
 MEMBERS = {
     "planning": (Role.ORACLE, Role.TRAINER),
     "store": (Role.SERVER, Role.TRAINER),
@@ -24,7 +26,7 @@ MEMBERS = {
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_members_are_the_ranks_of_the_roles_in_order(layout):
     world_rank = MPI.COMM_WORLD.Get_rank()
-    with Communicators.create(layout) as comms:
+    with Communicators.create(Placement.in_rank_order(layout)) as comms:
         assert comms.world.Get_size() == 4
         assert comms.world.Get_rank() == world_rank
         assert (comms.role, comms.role_rank) == (layout.role(world_rank), layout.role_rank(world_rank))
@@ -40,7 +42,7 @@ def test_members_are_the_ranks_of_the_roles_in_order(layout):
 @pytest.mark.mpi(min_size=4)
 def test_messages_of_one_are_not_seen_on_another():
     """The compute thread, the mover and Horovod use the same ranks at the same time."""
-    with Communicators.create(LAYOUTS[0]) as comms:
+    with Communicators.create(IN_ORDER[0]) as comms:
         assert MPI.Comm.Compare(comms.world, MPI.COMM_WORLD) == MPI.CONGRUENT
         if comms.role is Role.TRAINER:
             own = [comms.trainers, comms.movers, comms.horovod]
@@ -50,7 +52,7 @@ def test_messages_of_one_are_not_seen_on_another():
 
 @pytest.mark.mpi(min_size=4)
 def test_a_rank_is_called_by_its_role():
-    with Communicators.create(LAYOUTS[1]) as comms:
+    with Communicators.create(IN_ORDER[1]) as comms:
         names = ["oracle 0", "server 0", "server 1", "trainer 0"]
         rank = comms.world.Get_rank()
         assert comms.name == f"{names[rank]} (world rank {rank}) on {socket.gethostname()}"
@@ -60,20 +62,41 @@ def test_a_rank_is_called_by_its_role():
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_a_host_is_called_by_its_first_rank(layout):
     """All ranks of this machine share memory; on a host, the trainers are numbered."""
-    with Communicators.create(layout) as comms:
+    with Communicators.create(Placement.in_rank_order(layout)) as comms:
         assert comms.hosts == (0, 0, 0, 0)
-        assert comms.host_rank == comms.role_rank
+        assert comms.gpu_number == comms.role_rank
         comms.hosts = (0, 0, 0, 3)  # the last rank elsewhere
-        assert comms.host_rank == (0 if comms.world.Get_rank() == 3 else comms.role_rank)
+        assert comms.gpu_number == (0 if comms.world.Get_rank() == 3 else comms.role_rank)
+
+
+@pytest.mark.mpi(min_size=4)
+def test_trainers_that_see_other_gpus_each_take_their_first():
+    with Communicators.create(Placement(LAYOUTS[0], (0, 1, 2, 3), gpu_groups=(0, 1, 2, 3))) as comms:
+        assert comms.gpu_number == 0
+
+
+@pytest.mark.mpi(min_size=4)
+def test_ranks_take_the_places_that_they_are_given():
+    """Oracle, servers and trainers come first in the world whatever numbers the launcher gave them."""
+    order = (2, 3, 0, 1)
+    launch_rank = MPI.COMM_WORLD.Get_rank()
+    with Communicators.create(Placement(LAYOUTS[1], order)) as comms:
+        rank = comms.world.Get_rank()
+        assert order[rank] == comms.launch_rank == launch_rank
+        assert comms.role is LAYOUTS[1].role(rank)
+        assert comms.world.allgather(launch_rank) == list(order)
+        if comms.store != MPI.COMM_NULL:
+            assert comms.store.allgather(launch_rank) == [3, 0, 1]
+        assert f"(world rank {rank}, launched as {launch_rank}) on " in comms.name
 
 
 @pytest.mark.mpi(min_size=4)
 def test_all_are_freed_at_the_end_but_not_after_an_error():
     """After an error the others do not come to a collective call."""
-    with Communicators.create(LAYOUTS[0]) as comms:
+    with Communicators.create(IN_ORDER[0]) as comms:
         pass
     assert all(getattr(comms, name) == MPI.COMM_NULL for name in ("world", *MEMBERS))
-    with pytest.raises(ZeroDivisionError), Communicators.create(LAYOUTS[0]) as comms:
+    with pytest.raises(ZeroDivisionError), Communicators.create(IN_ORDER[0]) as comms:
         raise ZeroDivisionError
     assert comms.world != MPI.COMM_NULL
     comms.__exit__(None, None, None)
@@ -83,4 +106,4 @@ def test_all_are_freed_at_the_end_but_not_after_an_error():
 def test_an_mpi_without_threads_is_refused(monkeypatch):
     monkeypatch.setattr(MPI, "Query_thread", lambda: MPI.THREAD_SERIALIZED)
     with pytest.raises(ConfigError, match="below MPI_THREAD_MULTIPLE"):
-        Communicators.create(LAYOUTS[0])
+        Communicators.create(IN_ORDER[0])

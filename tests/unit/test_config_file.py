@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.config import (
     DEVICES,
+    PLACEMENTS,
     ROW_OPTIMIZERS,
     VERIFY_LEVELS,
     CacheConfig,
@@ -233,7 +234,7 @@ configs = st.builds(
     ),
     lookahead=lookaheads(),
     cache=st.builds(CacheConfig, counts),
-    roles=st.builds(RolesConfig, counts, counts),
+    roles=st.builds(RolesConfig, servers=counts, placement=st.sampled_from(PLACEMENTS), server_poll_us=counts),
     train=st.builds(
         TrainConfig,
         batch_size=positives,

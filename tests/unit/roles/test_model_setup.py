@@ -28,7 +28,9 @@ def test_every_trainer_of_a_host_takes_a_gpu_of_its_own() -> None:
 
 @pytest.mark.usefixtures("two_gpus")
 def test_a_trainer_without_a_gpu_is_refused_where_one_is_asked_for() -> None:
-    with pytest.raises(ConfigError, match=r"train\.device = 'cuda': torch sees 2 GPUs here, and this is trainer 2 "):
+    with pytest.raises(
+        ConfigError, match=r"train\.device = 'cuda': torch sees 2 GPUs here, and this is trainer 2 of those"
+    ):
         choose_device("cuda", 2)
 
 

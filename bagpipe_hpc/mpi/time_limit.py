@@ -1,0 +1,36 @@
+"""A limit for calls of MPI that block: they have none of their own, and wait for a rank that is cut off for good."""
+
+import threading
+from types import TracebackType
+
+from bagpipe_hpc.mpi.world import abort_job
+
+NETWORK_CURE = (
+    "the link is cut, a firewall is in the way, or MPI uses another network interface there (MPICH: HYDRA_IFACE; "
+    "Open MPI: OMPI_MCA_btl_tcp_if_include)"
+)
+
+
+_EXIT_CODE = 1
+
+
+class TimeLimit:
+    """Ends the whole job, from a thread of its own, where the body takes too long; a context manager.
+
+    Args:
+        what: what the body waits for, as the message says it.
+        limit_s: seconds that it may take.
+    """
+
+    def __init__(self, what: str, limit_s: float) -> None:
+        message = f"bagpipe: waited {limit_s:.0f} s for {what}: a rank is stopped, {NETWORK_CURE}"
+        self._timer = threading.Timer(limit_s, abort_job, (message, _EXIT_CODE))
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()

@@ -1,0 +1,35 @@
+"""What blocks for too long ends the job; what does not is left alone."""
+
+import time
+
+import pytest
+
+from bagpipe_hpc.mpi import time_limit
+from bagpipe_hpc.mpi.time_limit import TimeLimit
+
+
+@pytest.fixture
+def aborts(monkeypatch):
+    """Messages and exit codes with which the job would have been ended."""
+    calls = []
+    monkeypatch.setattr(time_limit, "abort_job", lambda *arguments: calls.append(arguments))
+    return calls
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_body_in_time_does_nothing(aborts):
+    with TimeLimit("the other ranks", 0.2):
+        pass
+    time.sleep(0.4)
+    assert aborts == []
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_body_that_is_late_ends_the_job(aborts):
+    with TimeLimit("the other ranks", 0.1):
+        deadline = time.monotonic() + 20
+        while not aborts and time.monotonic() < deadline:
+            time.sleep(0.01)
+    ((message, exit_code),) = aborts
+    assert message.startswith("bagpipe: waited 0 s for the other ranks: a rank is stopped, the link is cut")
+    assert exit_code == 1
