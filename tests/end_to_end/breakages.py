@@ -23,7 +23,6 @@ from bagpipe_hpc.roles.row_sums import OwnRows
 from bagpipe_hpc.roles.server_checkpoints import ServerCheckpoints
 from bagpipe_hpc.roles.train_step import DelayedUpdate, TrainStep
 from bagpipe_hpc.storage.checkpoint_manifest import FileInfo
-from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
 from bagpipe_hpc.storage.row_file import SelectedRows
 from bagpipe_hpc.updated_rows import UpdatedRows
 from tests.unit.planning import mutants
@@ -141,14 +140,16 @@ def stop_the_last_trainer() -> None:
 
 
 def write_slowly() -> None:
-    """A file of rows takes a while: training goes on meanwhile, if it may."""
-    write_rows = CheckpointWriter.write_rows
+    """A file of rows is begun when training has changed some of them, or after two seconds."""
+    write = ServerCheckpoints._write
 
-    def slow(self: CheckpointWriter, *arguments: object) -> FileInfo:
-        time.sleep(0.5)
-        return write_rows(self, *arguments)  # type: ignore[arg-type]
+    def slow(self: ServerCheckpoints, *arguments: object) -> FileInfo:
+        before, deadline = self._window.local.copy(), time.monotonic() + 2
+        while np.array_equal(before, self._window.local) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return write(self, *arguments)  # type: ignore[arg-type]
 
-    CheckpointWriter.write_rows = slow  # type: ignore[method-assign,assignment]
+    ServerCheckpoints._write = slow  # type: ignore[method-assign,assignment]
 
 
 def write_rows_that_change() -> None:
