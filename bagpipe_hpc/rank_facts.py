@@ -24,7 +24,8 @@ class RankFacts:
 
     Attributes:
         visible_gpus: entries of CUDA_VISIBLE_DEVICES; None where it is not set, so that no GPU is hidden.
-        allotted_gpus: GPUs of this host that Slurm gave the job; 0 where it does not say.
+        allotted_gpus: GPUs of this host that Slurm gave the job; 0 where it does not say. SLURM_JOB_GPUS is not asked:
+            srun hands on that of the node where the job's script runs.
         installed_gpus: GPUs that the driver has on this host.
         memory_bytes: memory of this host that the job may use.
     """
@@ -50,10 +51,12 @@ class RankFacts:
             free_bytes: memory that is free here; the job's share is not more, whatever Slurm says.
         """
         visible = environment.get("CUDA_VISIBLE_DEVICES")
-        lists = (environment.get(name, "") for name in ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS"))
-        listed = next((len(gpus.split(",")) for gpus in lists if gpus), 0)
+        step_gpus = environment.get("SLURM_STEP_GPUS", "")
+        listed = len(step_gpus.split(",")) if step_gpus else 0
         per_core = _number(environment, "SLURM_MEM_PER_CPU") * _number(environment, "SLURM_CPUS_ON_NODE")
         allotted_bytes = (_number(environment, "SLURM_MEM_PER_NODE") or per_core) * _MEGABYTE
+        if "SLURM_HET_SIZE" in environment:  # all components have the variables of the first one
+            allotted_bytes = 0
         return cls(
             visible_gpus=None if visible is None else _usable(visible),
             allotted_gpus=_number(environment, "SLURM_GPUS_ON_NODE") or listed,
@@ -76,20 +79,21 @@ def _usable(visible: str) -> tuple[str, ...]:
 def rank_places(facts: Sequence[RankFacts], hosts: Sequence[int], *, use_gpus: bool = True) -> list[RankPlace]:
     """The places that the ranks have, from what all of them know; pure.
 
-    A launcher hands the environment of its own host to all others: where some hosts have an NVIDIA driver, those
-    without it have no GPU, whatever their environment says.
+    A launcher hands the environment of its own host to all others, so CUDA_VISIBLE_DEVICES may speak of that one. Where
+    Slurm says of some hosts that they have GPUs, or where some have NVIDIA's driver, the others have none.
 
     Args:
         facts: of each rank.
         hosts: number of each rank's host.
         use_gpus: whether the run wants any.
     """
-    has_drivers = any(fact.installed_gpus for fact in facts)
+    some_have_driver, some_were_allotted = any(f.installed_gpus for f in facts), any(f.allotted_gpus for f in facts)
     gpus, memory_bytes, have_their_own = {}, {}, {}
     for host in set(hosts):
         here = [fact for fact, where in zip(facts, hosts, strict=True) if where == host]
-        is_without = not use_gpus or (has_drivers and not any(fact.installed_gpus for fact in here))
-        gpus[host] = 0 if is_without else _gpus(here)
+        has_driver = any(fact.installed_gpus for fact in here) or not some_have_driver
+        was_allotted = any(fact.allotted_gpus for fact in here) or not some_were_allotted
+        gpus[host] = _gpus(here) if use_gpus and has_driver and was_allotted else 0
         have_their_own[host] = _have_their_own(here)
         memory_bytes[host] = min(fact.memory_bytes for fact in here)
     groups: dict[object, int] = {}

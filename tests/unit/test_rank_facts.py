@@ -20,6 +20,7 @@ def facts(environment: dict[str, str], installed_gpus: int = 0) -> RankFacts:
         ({"SLURM_MEM_PER_CPU": "2048", "SLURM_CPUS_ON_NODE": "8"}, 16 << 30),
         ({"SLURM_MEM_PER_CPU": "2048"}, FREE),  # of how many cores is not known
         ({"SLURM_MEM_PER_NODE": "0"}, FREE),  # all of the node
+        ({"SLURM_MEM_PER_NODE": "4096", "SLURM_HET_SIZE": "2"}, FREE),  # of the first component
         ({"SLURM_MEM_PER_NODE": "999999999"}, FREE),  # of another node: the launcher hands on its own environment
     ],
 )
@@ -38,7 +39,7 @@ def test_memory(environment: dict[str, str], memory_bytes: int) -> None:
         ({"CUDA_VISIBLE_DEVICES": "GPU-8f, GPU-03"}, ("GPU-8f", "GPU-03"), 0),
         ({"SLURM_GPUS_ON_NODE": "4", "SLURM_STEP_GPUS": "0,1"}, None, 4),
         ({"SLURM_STEP_GPUS": "4,5", "SLURM_JOB_GPUS": "4,5,6"}, None, 2),
-        ({"SLURM_JOB_GPUS": "4,5,6"}, None, 3),
+        ({"SLURM_JOB_GPUS": "4,5,6"}, None, 0),  # of the node where the job's script runs
     ],
 )
 def test_gpus(environment: dict[str, str], visible: tuple[str, ...] | None, allotted: int) -> None:
@@ -87,6 +88,19 @@ def test_an_environment_of_another_host_is_not_believed() -> None:
     environment = {"CUDA_VISIBLE_DEVICES": "0,1", "SLURM_GPUS_ON_NODE": "2"}
     ranks = [facts(environment, 2), facts(environment, 0)]
     assert [place.gpus for place in rank_places(ranks, [0, 1])] == [2, 0]
+
+
+def test_srun_hands_on_what_the_first_node_of_a_heterogeneous_job_sees() -> None:
+    """As Slurm 22.05 sets them: two nodes with two GPUs, then one without any."""
+    handed_on = {
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "SLURM_JOB_GPUS": "0,1",
+        "SLURM_MEM_PER_NODE": "3072",
+        "SLURM_HET_SIZE": "2",
+    }
+    with_gpus = facts(handed_on | {"SLURM_GPUS_ON_NODE": "2", "SLURM_STEP_GPUS": "0,1"})
+    places = rank_places([with_gpus, with_gpus, facts(handed_on)], [0, 1, 2])
+    assert [place.gpus for place in places] == [2, 2, 0]
 
 
 def test_a_run_on_cpus_ignores_gpus() -> None:
