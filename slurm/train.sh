@@ -2,8 +2,10 @@
 # Train on the nodes of a Slurm job: one oracle, then the servers, then the trainers, one rank each.
 #
 #   sbatch [sbatch options] slurm/train.sh CONFIG.toml [section.field=value ...]
+#   sbatch [options of CPU nodes] : [options of GPU nodes] slurm/train.sh CONFIG.toml [section.field=value ...]
 #
-# sbatch options replace the lines below; --ntasks is the number of ranks of all roles. A job whose time runs out, or that
+# sbatch options replace the lines below, which in the second form, a heterogeneous job, are those of the first component
+# alone; --ntasks is the number of ranks, in all components together those of all roles. A job whose time runs out, or that
 # is preempted, writes a checkpoint, requeues itself and goes on from there; so does one whose node has died, from the
 # last checkpoint that was due (train.checkpoint_every_steps).
 #SBATCH --job-name=bagpipe-train
@@ -16,6 +18,21 @@
 #SBATCH --output=%x-%j.log            # one log for all ranks, named by job: a second run does not overwrite it
 #SBATCH --open-mode=append            # a requeued job goes on in the same log
 set -euo pipefail
+
+# The warning that the time runs out; of preemption too, at sites with PreemptParameters=send_user_signal. It is caught from
+# here on: it must not end this script before the launcher runs.
+stop_asked=false
+stop_run() {
+  stop_asked=true
+  # Once, and when there is somebody to ask. A run that has not begun to train has nothing to save.
+  if [ -z "${launcher_pid:-}" ] || ${run_told:-false}; then return; fi
+  run_told=true
+  echo "job $SLURM_JOB_ID: the end is near, stopping with a checkpoint"
+  bagpipe stop "${settings[@]}" || kill "$launcher_pid" || true
+}
+trap stop_run USR1
+# Comes with scancel, and where the time is up: the ranks get it as well, and this script waits for them.
+trap : TERM
 
 if [ $# -lt 1 ]; then
   echo "usage: sbatch slurm/train.sh CONFIG.toml [section.field=value ...]" >&2
@@ -32,33 +49,45 @@ if [ ${#MODULES[@]} -gt 0 ]; then module load "${MODULES[@]}"; fi
 if [ ${#SITE_VARIABLES[@]} -gt 0 ]; then export "${SITE_VARIABLES[@]}"; fi
 export PATH="$PWD/$VENV/bin:$PATH"
 
-# srun does not hand on sbatch's --cpus-per-task by itself.
-export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
 settings=("$@")
 if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && [[ " $* " != *" train.resume="* ]]; then settings+=(train.resume=auto); fi
-echo "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)): $SLURM_NTASKS ranks on $SLURM_JOB_NODELIST"
+training=(bagpipe train "${settings[@]}")
 
-# The warning before the end, and preemption. A run that has not begun to train has nothing to save.
-stop_asked=false
-# shellcheck disable=SC2317,SC2329 # called by the trap
-ask_to_stop() {
-  if $stop_asked; then return; fi
-  stop_asked=true
-  echo "job $SLURM_JOB_ID: the end is near, stopping with a checkpoint"
-  bagpipe stop "${settings[@]}" || kill "$launcher_pid"
-}
-trap ask_to_stop USR1 TERM
+if [ -z "${SLURM_HET_SIZE:-}" ]; then
+  launch=("${LAUNCHER[@]}" -n "$SLURM_NTASKS" "${training[@]}")
+  placed="$SLURM_NTASKS ranks on $SLURM_JOB_NODELIST"
+  # srun does not hand on sbatch's --cpus-per-task by itself.
+  export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
+else
+  # srun alone joins the components to one world, whose ranks are in the order of the components.
+  if [ "${LAUNCHER[0]}" != srun ]; then
+    echo "slurm/train.sh: a heterogeneous job needs srun as LAUNCHER in ${SITE_ENV:-slurm/site.env}, not ${LAUNCHER[0]}" >&2
+    exit 2
+  fi
+  launch=(srun) placed=''
+  for ((group = 0; group < SLURM_HET_SIZE; group++)); do
+    tasks=SLURM_NTASKS_HET_GROUP_$group cpus=SLURM_CPUS_PER_TASK_HET_GROUP_$group nodes=SLURM_JOB_NODELIST_HET_GROUP_$group
+    if [ "$group" -gt 0 ]; then launch+=(:) placed+=", "; fi
+    launch+=("${LAUNCHER[@]:1}" --het-group="$group" -n "${!tasks}" -c "${!cpus:-1}" "${training[@]}")
+    placed+="${!tasks} ranks on ${!nodes}"
+  done
+fi
+echo "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)): $placed"
 
 # A run whose network is cut can hang in the launcher, deaf to signals; Slurm's own limit ends it at --time.
-"${LAUNCHER[@]}" -n "$SLURM_NTASKS" bagpipe train "${settings[@]}" &
+"${launch[@]}" &
 launcher_pid=$!
+if $stop_asked; then stop_run; fi
 status=0
 while true; do
   wait "$launcher_pid" && status=0 || status=$?
   kill -0 "$launcher_pid" 2>/dev/null || break # a signal ends `wait` as well
 done
 
-if $stop_asked; then
+# Preemption comes as SIGTERM to the ranks alone: the oracle has stopped the run, and nothing but Slurm knows why. A job that
+# was cancelled or whose time is up is no longer running, and stays away.
+job=$(scontrol show job "$SLURM_JOB_ID") || job=''
+if [[ $job == *JobState=RUNNING* ]] && { $stop_asked || [[ $job == *PreemptTime=[0-9]* ]]; }; then
   echo "job $SLURM_JOB_ID: requeued"
   scontrol requeue "$SLURM_JOB_ID"
 fi

@@ -67,7 +67,7 @@ PreemptMode=REQUEUE
 
 GresTypes=gpu
 NodeName=host[1-$cpu_nodes] CPUs=$CPUS RealMemory=64000
-$([ "$gpu_nodes" = 0 ] || echo "NodeName=host[$((cpu_nodes + 1))-${#hosts[@]}] CPUs=$CPUS RealMemory=64000 Gres=gpu:2")
+$([ "$gpu_nodes" = 0 ] || echo "NodeName=host[$((cpu_nodes + 1))-${#hosts[@]}] CPUs=$CPUS RealMemory=64000 Gres=gpu:2 Weight=2")
 PartitionName=main Nodes=ALL Default=YES PriorityTier=1 GraceTime=60
 PartitionName=urgent Nodes=ALL PriorityTier=2 PreemptMode=OFF
 CONF
