@@ -24,11 +24,13 @@ set -euo pipefail
 stop_asked=false
 stop_run() {
   stop_asked=true
-  # Once, and when there is somebody to ask. A run that has not begun to train has nothing to save.
+  # Once, and when there is somebody to ask.
   if [ -z "${launcher_pid:-}" ] || ${run_told:-false}; then return; fi
   run_told=true
   echo "job $SLURM_JOB_ID: the end is near, stopping with a checkpoint"
-  bagpipe stop "${settings[@]}" || kill "$launcher_pid" || true
+  if bagpipe stop "${settings[@]}"; then return; fi
+  echo "job $SLURM_JOB_ID: nothing to save yet, ending the ranks"
+  kill "$launcher_pid" || true
 }
 trap stop_run USR1
 # Comes with scancel, and where the time is up: the ranks get it as well, and this script waits for them.
@@ -45,7 +47,11 @@ source "${SITE_ENV:-slurm/site.env}"
 # shellcheck source=scripts/rank_environment.sh
 source scripts/rank_environment.sh
 
-if [ ${#MODULES[@]} -gt 0 ]; then module load "${MODULES[@]}"; fi
+if [ ${#MODULES[@]} -gt 0 ]; then
+  set +u # some sites' `module` uses variables that are not set
+  module load "${MODULES[@]}"
+  set -u
+fi
 if [ ${#SITE_VARIABLES[@]} -gt 0 ]; then export "${SITE_VARIABLES[@]}"; fi
 export PATH="$PWD/$VENV/bin:$PATH"
 

@@ -17,14 +17,14 @@ LIMIT_S = 240.0
 
 
 def run(*command: str | Path, env: Mapping[str, str] | None = None) -> str:
-    """What a command prints; fails with its errors where it fails."""
+    """What a command prints, in this environment or another; fails with its errors where it fails."""
     ended = subprocess.run(
         list(map(str, command)),
         capture_output=True,
         text=True,
         check=False,
         cwd=ROOT,
-        env=os.environ | dict(env or {}),
+        env=dict(env or os.environ),
         timeout=LIMIT_S,
     )
     assert ended.returncode == 0, f"{command}: {ended.stdout}{ended.stderr}"
@@ -95,7 +95,7 @@ _ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL
 
 def submit(log: Path, *arguments: str | Path, env: Mapping[str, str] | None = None) -> Job:
     """Submit a job: options of sbatch, the script, its arguments. `env` adds to its environment."""
-    number = run("sbatch", "--parsable", f"--output={log}", *arguments, env=env)
+    number = run("sbatch", "--parsable", f"--output={log}", *arguments, env=os.environ | dict(env or {}))
     return Job(number.strip(), log)
 
 

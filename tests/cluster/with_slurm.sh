@@ -21,6 +21,7 @@ fail() {
 [ $# -gt 0 ] || fail "no command given"
 [ -n "${EMULATED_HOSTS:-}" ] || fail "start it through scripts/emulated_hosts.sh"
 
+export PATH=$PATH:/usr/sbin:/sbin # where daemons lie
 readonly CPUS=8 # of a node, by name only: all nodes share the machine's
 readonly START_LIMIT_S=60
 mapfile -t hosts < <(cut -d: -f1 "$EMULATED_HOSTS/hydra_hosts")
