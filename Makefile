@@ -71,7 +71,7 @@ test: setup ## run all tests: unit, under mpirun on 2, 3 ... ranks, and whole ru
 
 .PHONY: test-cluster slurm
 test-cluster: slurm setup ## test the job scripts under a real Slurm on emulated hosts (root; installs Slurm if it is missing)
-	scripts/emulated_hosts.sh --ranks 1,1,1,1,1 tests/cluster/with_slurm.sh \
+	scripts/emulated_hosts.sh --ranks 1,1,1,1,1,1 tests/cluster/with_slurm.sh \
 	  python -m pytest --basetemp=build/cluster tests/cluster/test_slurm.py
 
 slurm:

@@ -20,17 +20,19 @@
 set -euo pipefail
 
 # The warning that the time runs out; of preemption too, at sites with PreemptParameters=send_user_signal. It is caught from
-# here on: it must not end this script before the launcher runs.
+# here on: it must not end this script before the launcher runs. No `return` here: in a trap it would hand on the status of
+# whatever the signal interrupted.
 stop_asked=false
 stop_run() {
   stop_asked=true
-  # Once, and when there is somebody to ask.
-  if [ -z "${launcher_pid:-}" ] || ${run_told:-false}; then return; fi
-  run_told=true
-  echo "job $SLURM_JOB_ID: the end is near, stopping with a checkpoint"
-  if bagpipe stop "${settings[@]}"; then return; fi
-  echo "job $SLURM_JOB_ID: nothing to save yet, ending the ranks"
-  kill "$launcher_pid" || true
+  if [ -n "${launcher_pid:-}" ] && ! ${run_told:-false}; then # once, and when there is somebody to tell
+    run_told=true
+    echo "job $SLURM_JOB_ID: the end is near, stopping with a checkpoint"
+    if ! bagpipe stop "${settings[@]}"; then
+      echo "job $SLURM_JOB_ID: nothing to save yet, ending the ranks"
+      kill "$launcher_pid" || true
+    fi
+  fi
 }
 trap stop_run USR1
 # Comes with scancel, and where the time is up: the ranks get it as well, and this script waits for them.
@@ -89,6 +91,13 @@ while true; do
   wait "$launcher_pid" && status=0 || status=$?
   kill -0 "$launcher_pid" 2>/dev/null || break # a signal ends `wait` as well
 done
+
+# A node's death ends mpirun at once. Slurm notices later and requeues the job, unless it has ended; srun waits for that.
+if [ "$status" -ne 0 ] && ! $stop_asked && [ "${LAUNCHER[0]}" != srun ] \
+  && ! srun --overlap --mem=0 --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" true; then
+  echo "job $SLURM_JOB_ID: a node does not answer, waiting for Slurm to requeue the job"
+  sleep 600 # twice the default of SlurmdTimeout
+fi
 
 # Preemption comes as SIGTERM to the ranks alone: the oracle has stopped the run, and nothing but Slurm knows why. A job that
 # was cancelled or whose time is up is no longer running, and stays away.

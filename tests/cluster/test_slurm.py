@@ -1,7 +1,7 @@
 """The job scripts under a real Slurm: every job that was interrupted ends with the bits of one that was left alone.
 
-They run under `make test-cluster`, beside the controller of a Slurm with five nodes, of which the last two have GPUs by
-name; the last test switches one off.
+They run under `make test-cluster`, beside the controller of a Slurm with six nodes, of which the last two have GPUs by
+name; the last tests switch two off.
 """
 
 import os
@@ -97,13 +97,13 @@ def test_mpirun_knows_the_nodes_of_the_job(train: Train, whole: Path) -> None:
 
 
 def test_a_job_whose_time_runs_out(train: Train, whole: Path) -> None:
-    """Before it trains, and again, twice, while it does."""
+    """Before it trains, and again, several times, while it does."""
     job, output = train(*FIVE_RANKS)
     job.await_line(", start 1:")
     job.signal(signal.SIGUSR1)
     job.await_line(TRAINING)
-    job.signal(signal.SIGUSR1)
-    job.signal(signal.SIGUSR1)
+    for _ in range(4):
+        job.signal(signal.SIGUSR1)
     job.await_success()
     prefix = f"job {job.number}"
     placed = "5 ranks on host[1-4]"
@@ -128,11 +128,11 @@ def test_a_preempted_job(train: Train, whole: Path, tmp_path: Path) -> None:
     job, output = train(*FIVE_RANKS)
     job.await_line(TRAINING)
     urgent = submit(
-        tmp_path / "log", "--partition=urgent", "--nodes=5", "--exclusive", "--wrap", "echo $SLURM_JOB_NODELIST"
+        tmp_path / "log", "--partition=urgent", "--nodes=6", "--exclusive", "--wrap", "echo $SLURM_JOB_NODELIST"
     )
     urgent.await_success()
     job.await_success()
-    assert urgent.output() == "host[1-5]\n"
+    assert urgent.output() == "host[1-6]\n"
     assert len(job.lines("^asked to stop by SIGTERM")) == 1
     assert job.field("Restarts") == "1"
     assert len(job.lines(GOING_ON)) == 1
@@ -154,23 +154,28 @@ def test_cpu_nodes_and_gpu_nodes(train: Train, whole: Path) -> None:
     job.await_line(TRAINING)
     job.signal(signal.SIGUSR1)
     job.await_success()
-    assert len(job.lines("^job .*: 3 ranks on host.1-2., 2 ranks on host.4-5.$")) == 2
+    assert len(job.lines("^job .*: 3 ranks on host.1-2., 2 ranks on host.5-6.$")) == 2
     assert len(job.lines(GOING_ON)) == 1
     nodes = nodes_of_ranks(output)
     assert {node for role, node in nodes if role != "trainer"} == {"host1", "host2"}
-    assert [node for role, node in nodes if role == "trainer"] == ["host4", "host5"]
+    assert [node for role, node in nodes if role == "trainer"] == ["host5", "host6"]
     assert compare(whole, output).largest() == 0.0
 
 
-def test_a_node_dies(train: Train, whole: Path) -> None:
+@pytest.mark.parametrize(
+    ("launcher", "before", "node", "after"),
+    [("", "host[1-4]", "host2", "host[1,3-5]"), ("mpirun", "host[1,3-5]", "host3", "host[1,4-6]")],
+    ids=["srun", "mpirun"],
+)
+def test_a_node_dies(launcher: str, before: str, node: str, after: str, train: Train, whole: Path) -> None:
     """The job comes again on the nodes that are left, and goes on from the last checkpoint that was due."""
-    job, output = train(*FIVE_RANKS)
+    job, output = train(*FIVE_RANKS, launcher=launcher)
     job.await_line(TRAINING)
-    switch_off("host2")
+    switch_off(node)
     job.await_success()
     assert job.lines("^job .*, start") == [
-        f"job {job.number}, start 1: 5 ranks on host[1-4]",
-        f"job {job.number}, start 2: 5 ranks on host[1,3-5]",
+        f"job {job.number}, start 1: 5 ranks on {before}",
+        f"job {job.number}, start 2: 5 ranks on {after}",
     ]
     assert len(job.lines(GOING_ON)) == 1
     assert compare(whole, output).largest() == 0.0
