@@ -19,9 +19,8 @@
 #SBATCH --open-mode=append            # a requeued job goes on in the same log
 set -euo pipefail
 
-# The warning that the time runs out; of preemption too, at sites with PreemptParameters=send_user_signal. It is caught from
-# here on: it must not end this script before the launcher runs. No `return` here: in a trap it would hand on the status of
-# whatever the signal interrupted.
+# The warning that the time runs out. It is caught from here on: it must not end this script before the launcher runs. No
+# `return` in the function: in a trap it would hand on the status of whatever the signal interrupted.
 stop_asked=false
 stop_run() {
   stop_asked=true
