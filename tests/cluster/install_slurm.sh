@@ -13,8 +13,8 @@ missing=()
 for tool in munged:munge slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client ip:iproute2 unshare:util-linux; do
   command -v "${tool%:*}" >/dev/null || missing+=("${tool#*:}")
 done
-# What srun --mpi=pmix loads, the PMI of Open MPI.
-[[ $(ldconfig -p) == *"libpmix.so.2 "* ]] || missing+=(libpmix2)
+# What srun --mpi=pmix loads, the PMI of Open MPI; the name without a version is in the package for developers alone.
+compgen -G '/usr/lib/*/pmix2/lib/libpmix.so' >/dev/null || missing+=(libpmix-dev)
 if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
 
 command -v apt-get >/dev/null || fail "missing: ${missing[*]}, as Debian names its packages; install them by hand"
