@@ -205,6 +205,7 @@ AGENT
     echo "host$((number + 1)):${host_ranks[number]}" >>"$state/hydra_hosts"
     echo "host$((number + 1)) slots=${host_ranks[number]}" >>"$state/prte_hosts"
   done
+  export EMULATED_HOSTS=$state # the agent, the list of hosts, and the number of each host's first process
   # MPICH (Hydra)
   export HYDRA_LAUNCHER=ssh HYDRA_LAUNCHER_EXEC=$state/agent HYDRA_HOST_FILE=$state/hydra_hosts
   # Open MPI 5 (PRRTE); `slot` fills one host after the other

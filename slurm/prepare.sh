@@ -10,13 +10,19 @@
 #SBATCH --cpus-per-task=4             # parsing and compression run on several threads
 #SBATCH --mem=16G                     # the vocabularies of all columns are held until the last row is read
 #SBATCH --time=12:00:00               # an end that the scheduler knows lets smaller jobs pass before this one
+#SBATCH --requeue                     # after a node's death the job comes again, and goes on after what is finished
 #SBATCH --output=%x-%j.log            # named by job: a second run does not overwrite it
+#SBATCH --open-mode=append            # a requeued job goes on in the same log
 set -euo pipefail
 
 cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checkout}"
 # shellcheck source=slurm/site.env
 source "${SITE_ENV:-slurm/site.env}"
-if [ ${#MODULES[@]} -gt 0 ]; then module load "${MODULES[@]}"; fi
+if [ ${#MODULES[@]} -gt 0 ]; then
+  set +u # some sites' `module` uses variables that are not set
+  module load "${MODULES[@]}"
+  set -u
+fi
 if [ ${#SITE_VARIABLES[@]} -gt 0 ]; then export "${SITE_VARIABLES[@]}"; fi
 export PATH="$PWD/$VENV/bin:$PATH"
 

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Train on the nodes of a Slurm job: one oracle, then the servers, then the trainers, one rank each.
+# Train on the nodes of a Slurm job: a rank each for the oracle, the servers and the trainers, which go where GPUs are.
 #
 #   sbatch [sbatch options] slurm/train.sh CONFIG.toml [section.field=value ...]
+#   sbatch [options of CPU nodes] : [options of GPU nodes] slurm/train.sh CONFIG.toml [section.field=value ...]
 #
-# sbatch options replace the lines below; --ntasks is the number of ranks of all roles. A job whose time runs out, or that
+# sbatch options replace the lines below, which in the second form, a heterogeneous job, are those of the first component
+# alone; --ntasks is the number of ranks, in all components together those of all roles. A job whose time runs out, or that
 # is preempted, writes a checkpoint, requeues itself and goes on from there; so does one whose node has died, from the
 # last checkpoint that was due (train.checkpoint_every_steps).
 #SBATCH --job-name=bagpipe-train
@@ -17,6 +19,24 @@
 #SBATCH --open-mode=append            # a requeued job goes on in the same log
 set -euo pipefail
 
+# The warning that the time runs out. It is caught from here on: it must not end this script before the launcher runs. No
+# `return` in the function: in a trap it would hand on the status of whatever the signal interrupted.
+stop_asked=false
+stop_run() {
+  stop_asked=true
+  if [ -n "${launcher_pid:-}" ] && ! ${run_told:-false}; then # once, and when there is somebody to tell
+    run_told=true
+    echo "job $SLURM_JOB_ID: the end is near, stopping with a checkpoint"
+    if ! bagpipe stop "${settings[@]}"; then
+      echo "job $SLURM_JOB_ID: nothing to save yet, ending the ranks"
+      kill "$launcher_pid" || true
+    fi
+  fi
+}
+trap stop_run USR1
+# Comes with scancel, and where the time is up: the ranks get it as well, and this script waits for them.
+trap : TERM
+
 if [ $# -lt 1 ]; then
   echo "usage: sbatch slurm/train.sh CONFIG.toml [section.field=value ...]" >&2
   exit 2
@@ -28,39 +48,61 @@ source "${SITE_ENV:-slurm/site.env}"
 # shellcheck source=scripts/rank_environment.sh
 source scripts/rank_environment.sh
 
-if [ ${#MODULES[@]} -gt 0 ]; then module load "${MODULES[@]}"; fi
+if [ ${#MODULES[@]} -gt 0 ]; then
+  set +u # some sites' `module` uses variables that are not set
+  module load "${MODULES[@]}"
+  set -u
+fi
 if [ ${#SITE_VARIABLES[@]} -gt 0 ]; then export "${SITE_VARIABLES[@]}"; fi
 export PATH="$PWD/$VENV/bin:$PATH"
 
-# srun does not hand on sbatch's --cpus-per-task by itself.
-export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
 settings=("$@")
 if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && [[ " $* " != *" train.resume="* ]]; then settings+=(train.resume=auto); fi
-echo "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)): $SLURM_NTASKS ranks on $SLURM_JOB_NODELIST"
+training=(bagpipe train "${settings[@]}")
 
-# The warning before the end, and preemption. A run that has not begun to train has nothing to save.
-stop_asked=false
-# shellcheck disable=SC2317,SC2329 # called by the trap
-ask_to_stop() {
-  if $stop_asked; then return; fi
-  stop_asked=true
-  echo "job $SLURM_JOB_ID: the end is near, stopping with a checkpoint"
-  bagpipe stop "${settings[@]}" || kill "$!" # set before launcher_pid is
-}
-trap ask_to_stop USR1 TERM
+if [ -z "${SLURM_HET_SIZE:-}" ]; then
+  launch=("${LAUNCHER[@]}" -n "$SLURM_NTASKS" "${training[@]}")
+  placed="$SLURM_NTASKS ranks on $SLURM_JOB_NODELIST"
+  # srun does not hand on sbatch's --cpus-per-task by itself.
+  export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
+else
+  # srun alone joins the components to one world, whose ranks are in the order of the components.
+  if [ "${LAUNCHER[0]}" != srun ]; then
+    echo "slurm/train.sh: a heterogeneous job needs srun as LAUNCHER in ${SITE_ENV:-slurm/site.env}, not ${LAUNCHER[0]}" >&2
+    exit 2
+  fi
+  launch=(srun) placed=''
+  for ((group = 0; group < SLURM_HET_SIZE; group++)); do
+    tasks=SLURM_NTASKS_HET_GROUP_$group cpus=SLURM_CPUS_PER_TASK_HET_GROUP_$group nodes=SLURM_JOB_NODELIST_HET_GROUP_$group
+    if [ "$group" -gt 0 ]; then launch+=(:) placed+=", "; fi
+    launch+=("${LAUNCHER[@]:1}" --het-group="$group" -n "${!tasks}" -c "${!cpus:-1}" "${training[@]}")
+    placed+="${!tasks} ranks on ${!nodes}"
+  done
+fi
+echo "job $SLURM_JOB_ID, start $((${SLURM_RESTART_COUNT:-0} + 1)): $placed"
 
 # A run whose network is cut can hang in the launcher, deaf to signals; Slurm's own limit ends it at --time.
-"${LAUNCHER[@]}" -n "$SLURM_NTASKS" bagpipe train "${settings[@]}" &
+"${launch[@]}" &
 launcher_pid=$!
+if $stop_asked; then stop_run; fi
+while kill -0 "$launcher_pid" 2>/dev/null; do wait "$launcher_pid" || true; done # a signal ends `wait` as well
 status=0
-while true; do
-  wait "$launcher_pid" && status=0 || status=$?
-  kill -0 "$launcher_pid" 2>/dev/null || break # a signal ends `wait` as well
-done
+wait "$launcher_pid" || status=$? # its own: the shell keeps it
 
-if $stop_asked; then
+# A node's death ends mpirun at once. Slurm notices later and requeues the job, unless it has ended; srun waits for that.
+if [ "$status" -ne 0 ] && ! $stop_asked && [ "${LAUNCHER[0]}" != srun ] \
+  && ! srun --overlap --mem=0 --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" true; then
+  echo "job $SLURM_JOB_ID: a node does not answer, waiting for Slurm to requeue the job"
+  sleep 600 # twice the default of SlurmdTimeout
+fi
+
+# Preemption comes as SIGTERM to the ranks alone: the oracle has stopped the run, and nothing but Slurm knows why. A job that
+# was cancelled or whose time is up is no longer running, and stays away.
+# The number of an array's last task is that of the whole array as well; NUMBER_TASK names the task alone.
+own=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
+job=$(scontrol show job "$own") || job=''
+if [[ $job == *JobState=RUNNING* ]] && { $stop_asked || [[ $job == *PreemptTime=[0-9]* ]]; }; then
   echo "job $SLURM_JOB_ID: requeued"
-  # The number of an array's last task is that of the whole array as well; NUMBER_TASK names the task alone.
-  scontrol requeue "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
+  scontrol requeue "$own"
 fi
 exit "$status"

@@ -1,0 +1,209 @@
+"""The job scripts under a real Slurm: every job that was interrupted ends with the bits of one that was left alone.
+
+They run under `make test-cluster`, beside the controller of a Slurm with six nodes, of which the last two have GPUs by
+name; the last tests switch two off.
+"""
+
+import filecmp
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.comparison import compare
+from data_prep.generate import generate_clicks
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
+from tests.cluster.slurm_jobs import Job, nodes_of_ranks, run, submit, switch_off
+from tests.end_to_end.conftest import CONFIG
+from tests.ranks import ROOT, rank_environment
+
+pytestmark = [
+    pytest.mark.skipif("EMULATED_SLURM" not in os.environ, reason="needs a Slurm: make test-cluster"),
+    pytest.mark.timeout(900),  # each wait has a limit of its own
+]
+
+SETTINGS = (
+    "train.epochs=8",
+    "train.checkpoint_every_steps=11",
+    "train.deterministic=true",
+    "train.timeout_s=120",
+    "roles.servers=2",
+)
+FIVE_RANKS = ("--nodes=4", "--ntasks=5")
+GOING_ON = "^going on after step "
+TRAINING = "^step 28/"
+
+Train = Callable[..., tuple[Job, Path]]
+
+
+def srun() -> str:
+    """srun with the PMI that the MPI of this environment speaks."""
+    version = run("mpirun", "--version", env=rank_environment())
+    return f"srun --mpi={'pmix' if 'Open MPI' in version else 'pmi2'} --kill-on-bad-exit=1"
+
+
+def site(folder: Path, launcher: str) -> dict[str, str]:
+    """The variable that names a `site.env` with this environment and launcher."""
+    path = folder / "site.env"
+    venv = Path(sys.prefix).relative_to(ROOT)
+    variables = "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1"
+    path.write_text(f"MODULES=()\nVENV={venv}\nLAUNCHER=({launcher})\nSITE_VARIABLES=({variables})\n")
+    return {"SITE_ENV": str(path)}
+
+
+def prepare(folder: Path, rows: int, rows_per_shard: int) -> Job:
+    """Submit `slurm/prepare.sh`: `clicks.tsv` to `shards`, both in a folder."""
+    generate_clicks(rows, folder / "clicks.tsv", seed=3)
+    arguments = (
+        "--input",
+        folder / "clicks.tsv",
+        "--output",
+        folder / "shards",
+        "--rows-per-shard",
+        str(rows_per_shard),
+    )
+    return submit(folder / "prepare.log", "slurm/prepare.sh", *arguments, env=site(folder, "unused"))
+
+
+@pytest.fixture(scope="module")
+def config_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny configuration, over shards that a job has prepared."""
+    folder = tmp_path_factory.mktemp("clicks")
+    job = prepare(folder, 2023, 700)
+    job.await_success()
+    assert job.lines("^wrote test-00000.h5: 202 rows$")
+    path = folder / "tiny.toml"
+    path.write_text(CONFIG.format(shards=folder / "shards"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def train(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Train:
+    """`train(*options, launcher=...)`: submit `slurm/train.sh`; the job and its output folder."""
+
+    def start(*options: str, launcher: str = "") -> tuple[Job, Path]:
+        folder = tmp_path_factory.mktemp("train")
+        arguments = ("slurm/train.sh", config_path, f"train.output={folder / 'run'}", *SETTINGS)
+        return submit(folder / "log", *options, *arguments, env=site(folder, launcher or srun())), folder / "run"
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def whole(train: Train) -> Path:
+    """The output of a job that is left alone: five ranks on four nodes."""
+    job, output = train(*FIVE_RANKS)
+    job.await_success()
+    assert job.lines("^job ") == [f"job {job.number}, start 1: 5 ranks on host[1-4]"]
+    assert {node for _, node in nodes_of_ranks(output)} == {"host1", "host2", "host3", "host4"}
+    return output
+
+
+def test_a_requeued_preparation_goes_on(tmp_path: Path) -> None:
+    """It ends with the files of one that was left alone."""
+    job = prepare(tmp_path, 30_000, 1000)
+    job.await_line("^wrote train-00002.h5")
+    run("scontrol", "requeue", job.number)
+    job.await_success()
+    assert len(job.lines("^going on after ")) == 1
+    prepare_clicks(
+        [str(tmp_path / "clicks.tsv")], tmp_path / "whole", PrepareSettings(rows_per_shard=1000), lambda _: None
+    )
+    names = sorted(path.name for path in (tmp_path / "whole").glob("*.h5"))
+    assert {"train-00026.h5", "test-00002.h5"} <= set(names)
+    assert filecmp.cmpfiles(tmp_path / "whole", tmp_path / "shards", names, shallow=False) == (names, [], [])
+
+
+def test_mpirun_knows_the_nodes_of_the_job(train: Train, whole: Path) -> None:
+    """`whole` was started with srun."""
+    job, output = train(*FIVE_RANKS, launcher="mpirun")
+    job.await_success()
+    assert {node for _, node in nodes_of_ranks(output)} == {"host1", "host2", "host3", "host4"}
+    assert compare(whole, output).largest() == 0.0
+
+
+def test_a_job_whose_time_runs_out(train: Train, whole: Path) -> None:
+    """Before it trains, and again, several times, while it does."""
+    job, output = train(*FIVE_RANKS)
+    job.await_line(", start 1:")
+    job.signal(signal.SIGUSR1)
+    job.await_line(TRAINING)
+    for _ in range(4):
+        job.signal(signal.SIGUSR1)
+    job.await_success()
+    prefix = f"job {job.number}"
+    placed = "5 ranks on host[1-4]"
+    warned = f"{prefix}: the end is near, stopping with a checkpoint"
+    assert job.lines("^job ") == [
+        f"{prefix}, start 1: {placed}",
+        warned,
+        f"{prefix}: nothing to save yet, ending the ranks",
+        f"{prefix}: requeued",
+        f"{prefix}, start 2: {placed}",
+        warned,
+        f"{prefix}: requeued",
+        f"{prefix}, start 3: {placed}",
+    ]
+    assert len(job.lines("^stopped as asked, with a checkpoint")) == 1
+    assert len(job.lines(GOING_ON)) == 1
+    assert compare(whole, output).largest() == 0.0
+
+
+def test_a_preempted_job(train: Train, whole: Path, tmp_path: Path) -> None:
+    """A more urgent one takes its nodes; Slurm tells the ranks, not the script."""
+    job, output = train(*FIVE_RANKS)
+    job.await_line(TRAINING)
+    urgent = submit(
+        tmp_path / "log", "--partition=urgent", "--nodes=6", "--exclusive", "--wrap", "echo $SLURM_JOB_NODELIST"
+    )
+    urgent.await_success()
+    job.await_success()
+    assert urgent.output() == "host[1-6]\n"
+    assert len(job.lines("^asked to stop by SIGTERM")) == 1
+    assert job.field("Restarts") == "1"
+    assert len(job.lines(GOING_ON)) == 1
+    assert compare(whole, output).largest() == 0.0
+
+
+def test_a_cancelled_job_stays_away(train: Train) -> None:
+    job, _ = train(*FIVE_RANKS)
+    job.await_line(TRAINING)
+    run("scancel", job.number)
+    assert job.await_end() == "CANCELLED"
+    assert job.lines("^job ") == [f"job {job.number}, start 1: 5 ranks on host[1-4]"]
+    assert job.field("Restarts") == "0"
+
+
+def test_cpu_nodes_and_gpu_nodes(train: Train, whole: Path) -> None:
+    """A heterogeneous job is one world; it stops, comes again and goes on like another."""
+    job, output = train("--nodes=2", "--ntasks=3", ":", "--nodes=2", "--ntasks=2", "--gpus-per-node=1")
+    job.await_line(TRAINING)
+    job.signal(signal.SIGUSR1)
+    job.await_success()
+    assert len(job.lines("^job .*: 3 ranks on host.1-2., 2 ranks on host.5-6.$")) == 2
+    assert len(job.lines(GOING_ON)) == 1
+    nodes = nodes_of_ranks(output)
+    assert {node for role, node in nodes if role != "trainer"} == {"host1", "host2"}
+    assert [node for role, node in nodes if role == "trainer"] == ["host5", "host6"]
+    assert compare(whole, output).largest() == 0.0
+
+
+@pytest.mark.parametrize(("launcher", "node"), [("", "host2"), ("mpirun", "host3")], ids=["srun", "mpirun"])
+def test_a_node_dies(launcher: str, node: str, train: Train, whole: Path) -> None:
+    """The job comes again on the nodes that are left, and goes on from the last checkpoint that was due."""
+    job, output = train(*FIVE_RANKS, launcher=launcher)
+    job.await_line(TRAINING)
+    switch_off(node)
+    job.await_success()
+    first, second = job.lines("^job .*, start")
+    assert first.startswith(f"job {job.number}, start 1: 5 ranks on host[")
+    assert second.startswith(f"job {job.number}, start 2: 5 ranks on host[")
+    nodes = {name for _, name in nodes_of_ranks(output)}
+    assert len(nodes) == 4
+    assert node not in nodes
+    assert len(job.lines(GOING_ON)) == 1
+    assert compare(whole, output).largest() == 0.0
