@@ -180,9 +180,9 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Job
     return job, need
 
 
-def _lose_output() -> None:
-    """Another run has taken the output folder: end this one before both write to it."""
-    abort_job("bagpipe: another run has taken over the output folder, since this one stood still for long", EXIT_FAILED)
+def _lose_output(why: str) -> None:
+    """Another run has the output folder or may take it: end this one before both write to it."""
+    abort_job(f"bagpipe: {why}: ending, so that no two runs write to one folder", EXIT_FAILED)
 
 
 def _from_oracle(comms: Communicators, prepare: Callable[[], _Outcome], timeout_s: float) -> _Outcome:
