@@ -16,10 +16,8 @@ from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from tests.end_to_end.conftest import CONFIG
-from tests.end_to_end.killed_runs import soak
+from tests.end_to_end.killed_runs import SERVERS, TRAINERS, soak
 from tests.ranks import run_ranks
-
-SERVERS, TRAINERS = 2, 2
 
 
 def main() -> int:

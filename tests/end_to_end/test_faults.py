@@ -1,6 +1,5 @@
 """A rank that is killed ends the job soon; the run goes on from its last checkpoint and ends as if nothing had been."""
 
-import json
 import time
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -9,46 +8,22 @@ import pytest
 
 from bagpipe_hpc.comparison import compare
 from bagpipe_hpc.storage.checkpoint import find_checkpoints, load_checkpoint
-from tests.end_to_end.killed_runs import Killed, kill_one, soak
-from tests.end_to_end.test_equality import RunRanks, overrides, train
-from tests.ranks import run_ranks as start_ranks
+from tests.end_to_end.killed_runs import (
+    ORACLE,
+    RANKS,
+    SERVER,
+    SERVERS,
+    TRAINER,
+    TRAINERS,
+    Killed,
+    command,
+    has_trained,
+    kill_one,
+    soak,
+)
+from tests.end_to_end.test_equality import RunRanks
 
-SERVERS, TRAINERS = 2, 2
-RANKS = 1 + SERVERS + TRAINERS
-ORACLE, SERVER, TRAINER = 0, 2, 4
 END_S = 10.0
-
-
-def settings(output: Path) -> list[str]:
-    return overrides(
-        "adam",
-        output,
-        f"roles.servers={SERVERS}",
-        "train.deterministic=true",
-        "train.epochs=12",
-        "train.checkpoint_every_steps=20",
-        "train.resume=auto",
-    )
-
-
-def command(config_path: Path, output: Path) -> list[str | Path]:
-    return ["bagpipe", "train", config_path, *settings(output)]
-
-
-@pytest.fixture(scope="module")
-def whole_run(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    train(start_ranks, RANKS, config_path, [settings(folder / "run")], folder)
-    return folder / "run"
-
-
-def has_trained(output: Path, steps: int) -> bool:
-    """Whether the metrics tell of so many steps."""
-    try:
-        lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return bool(lines) and max(json.loads(line)["step"] for line in lines) >= steps
-    except (OSError, ValueError):
-        return False
 
 
 def check_goes_on(config_path: Path, output: Path, whole_run: Path, run_ranks: RunRanks) -> None:
