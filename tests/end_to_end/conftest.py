@@ -29,14 +29,18 @@ timeout_s = 60.0
 """
 
 
-@pytest.fixture(scope="session")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """1,821 training and 202 test rows in several shards."""
-    folder = tmp_path_factory.mktemp("clicks")
+def prepare_tiny_clicks(folder: Path) -> Path:
+    """1,821 training and 202 test rows in several shards, in `folder/shards`."""
     generate_clicks(2023, folder / "clicks.tsv", seed=3)
     settings = PrepareSettings(rows_per_shard=700)
     prepare_clicks([str(folder / "clicks.tsv")], folder / "shards", settings, lambda _: None)
     return folder / "shards"
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """See `prepare_tiny_clicks`."""
+    return prepare_tiny_clicks(tmp_path_factory.mktemp("clicks"))
 
 
 @pytest.fixture(scope="session")

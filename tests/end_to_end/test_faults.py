@@ -1,6 +1,10 @@
 """A rank that is killed ends the job soon; the run goes on from its last checkpoint and ends as if nothing had been."""
 
+import os
+import re
+import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -90,6 +94,35 @@ def test_an_unwritable_checkpoint_is_named_and_earlier_ones_stay(
     for path in (output / "checkpoints").glob("*.partial"):
         path.unlink()
     check_goes_on(config_path, output, whole_run, run_ranks)
+
+
+def cut_in_half(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("befalls", [Path.unlink, cut_in_half])
+def test_a_shard_that_is_lost_while_the_run_trains_is_named(
+    befalls: Callable[[Path], None], config_path: Path, shards: Path, tmp_path: Path
+) -> None:
+    """Files that are open stay readable when they are removed; each epoch opens them again."""
+    copy, output = tmp_path / "shards", tmp_path / "run"
+    shutil.copytree(shards, copy)
+    lost = copy / "train-00001.h5"
+
+    def lose() -> bool:
+        if not has_trained(output, 40):
+            return False
+        befalls(lost)
+        return True
+
+    ended = kill_one(RANKS, [*command(config_path, output), f"data.path={copy}"], rank=RANKS, when=lose)
+    assert isinstance(ended, CompletedProcess)  # nobody was killed
+    assert ended.returncode not in (0, 124, 137), ended.stderr
+    who = r"bagpipe: (oracle|trainer) \d \(world rank \d\) on \S+"
+    what = rf"{re.escape(str(lost))}: (the shard is missing|cannot be read)"
+    assert re.search(f"{who} failed: {what}", ended.stderr), ended.stderr
+    assert "Traceback" not in ended.stderr
+    load_checkpoint(find_checkpoints(output)[-1]).verify()
 
 
 def test_a_vanished_shard_is_named(config_path: Path, shards: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
