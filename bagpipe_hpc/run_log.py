@@ -2,6 +2,8 @@
 
 import contextlib
 import logging
+import os
+import socket
 import sys
 from pathlib import Path
 
@@ -48,6 +50,8 @@ def log_to_file(path: Path) -> None:
         ) from error
     handler.setFormatter(logging.Formatter(_FILE_FORMAT))
     logging.getLogger(_PACKAGE).addHandler(handler)
+    # Launchers name a rank that was killed by its process number only.
+    log.info("process %d on %s", os.getpid(), socket.gethostname(), extra={_IN_FILE_ONLY: True})
 
 
 def note_failure(message: str) -> None:

@@ -39,12 +39,14 @@ class Killed:
     Attributes:
         finished: exit status and output.
         end_s: from the kill to the end of the launcher.
+        process: number of the process that was killed.
         left: ranks that outlived the launcher by more than a second; they have been killed.
     """
 
     finished: CompletedProcess[str]
     end_s: float
-    left: tuple[int, ...] = ()
+    process: int
+    left: tuple[int, ...]
 
 
 def settings(output: Path) -> list[str]:
@@ -126,7 +128,7 @@ def kill_one(
         os.kill(process, number)
         killed_s = time.monotonic()
         finished = running.result()
-        return Killed(finished, time.monotonic() - killed_s, tuple(_end_all(mark)))
+        return Killed(finished, time.monotonic() - killed_s, process, tuple(_end_all(mark)))
 
 
 def _end_all(mark: str) -> list[int]:

@@ -45,6 +45,10 @@ def test_a_killed_rank_ends_the_job_and_the_run_goes_on(
     assert isinstance(killed, Killed), "the run was over before it could be killed"
     assert killed.finished.returncode != 0, killed.finished.stderr
     assert killed.end_s < END_S
+    assert killed.left == ()
+    # A launcher knows the process number at most; the logs say whose it was.
+    (log,) = (path for path in (output / "logs").iterdir() if f"process {killed.process} on " in path.read_text())
+    assert log.name == {ORACLE: "oracle-0.log", SERVER: "server-1.log", TRAINER: "trainer-1.log"}[rank]
     assert not (output / "summary.json").exists()
     check_goes_on(config_path, output, whole_run, run_ranks)
 

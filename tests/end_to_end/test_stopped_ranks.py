@@ -16,7 +16,7 @@ WAITED_FOR = {
     ORACLE: ("trainer [01]", "the next plan of the oracle"),
     SERVER: (
         "trainer [01]|oracle 0",
-        r"(sending )?\d+ embedding rows (from|to) the servers|trainer [01] to finish plan",
+        r"\d+ embedding rows from the servers|the servers to take \d+ embedding rows|trainer [01] to finish plan",
     ),
     TRAINER: ("trainer 0|oracle 0", "trainer 1 to finish plan|the (delayed )?rows|the dense gradients of the other"),
 }

@@ -1,6 +1,8 @@
 """Log lines go to the terminal and to a rank's file; the file's disk may be full."""
 
 import logging
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,7 +32,8 @@ def test_a_failure_is_noted_in_the_file_alone(
     log.warning("slow")
     note_failure("bagpipe: server 1 failed: no memory\n")
     assert capsys.readouterr().err == "[server 1] slow\n"
-    slow, failed = (tmp_path / "server-1.log").read_text(encoding="utf-8").splitlines()
+    process, slow, failed = (tmp_path / "server-1.log").read_text(encoding="utf-8").splitlines()
+    assert re.search(rf" INFO bagpipe_hpc\.run_log: process {os.getpid()} on \S+$", process)
     assert slow.endswith(" WARNING bagpipe_hpc: slow")
     assert failed.endswith(" ERROR bagpipe_hpc.run_log: bagpipe: server 1 failed: no memory")
 
