@@ -105,7 +105,8 @@ def _settings_of_file(path: Path, types: dict[str, object]) -> dict[str, object]
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); configs/ holds examples") from None
-    except ValueError as error:  # TOMLDecodeError, UnicodeDecodeError, or an integer of thousands of digits
+    except (ValueError, RecursionError) as error:
+        # TOMLDecodeError, UnicodeDecodeError, an integer of thousands of digits, or as many brackets
         raise ConfigError(f"{path}: is not TOML: {error}; strings need quotes, sections are written [train]") from None
     settings: dict[str, object] = {}
     sections = {key.partition(".")[0] for key in types}
@@ -133,7 +134,7 @@ def _split_override(text: str, types: dict[str, object]) -> tuple[str, object]:
         return key, written  # a folder named 2024 or true is a folder
     try:
         document = tomllib.loads(f"value = {written}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         if quoted or written.startswith(("[", "{")):
             raise ConfigError(f"{source}: {key} = {written}: is not TOML: {error}; close what was opened") from None
         return key, written

@@ -31,3 +31,15 @@ class ConsistencyError(BagpipeError):
 
 class WaitTimeoutError(BagpipeError):
     """A wait on another rank or thread outlasted its limit; the message names what was waited for."""
+
+    @classmethod
+    def after(cls, timeout_s: float, what: str) -> "WaitTimeoutError":
+        """The error of a wait for `what` that is over after `timeout_s`."""
+        return cls(
+            f"waited {timeout_s:.0f} s for {what}: a rank is stopped, or the network is down or far too slow "
+            "(train.timeout_s sets the limit)"
+        )
+
+
+class OutputError(BagpipeError):
+    """A file of the output folder cannot be written: a disk that is full or read-only, missing permissions."""

@@ -35,7 +35,8 @@ from bagpipe_hpc.roles.preparation import choose_window, nothing_left, prepare_j
 from bagpipe_hpc.roles.resume import verify_share
 from bagpipe_hpc.roles.stop_request import StopRequest
 from bagpipe_hpc.row_routes import RowRoutes
-from bagpipe_hpc.run_log import log_to_file, log_to_terminal
+from bagpipe_hpc.run_log import log_to_file, log_to_terminal, note_failure
+from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.storage.trace_file import write_trace
 from bagpipe_hpc.trace import Trace
 
@@ -50,6 +51,9 @@ EXIT_REFUSED = 2
 """The run cannot start; every rank knows why, and the launcher's first one has said it."""
 EXIT_INTERRUPTED = 130
 """As a shell reports Ctrl-C."""
+
+_IMPORT_S = 120.0
+"""What importing torch may take trainers on a busy host or from a cold file system, beyond the limit of other waits."""
 
 
 class RefusalError(Exception):
@@ -138,6 +142,7 @@ def run_role(config: Config) -> None:
         message = f"bagpipe: {name} failed: {error if isinstance(error, BagpipeError) else repr(error)}\n"
         if not isinstance(error, BagpipeError):
             message += "".join(traceback.format_exception(error))
+        note_failure(message)
         abort_job(message, EXIT_FAILED)
 
 
@@ -195,7 +200,8 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Job
         tables_bytes, private_bytes = _check_rank(job, need, comms)
     except BagpipeError as error:
         problem = str(error)
-    wait_for_barrier(comms.world, "all ranks to check their part", job.fill_timeout_s(comms.layout.servers))
+    check_timeout_s = job.fill_timeout_s(comms.layout.servers) + _IMPORT_S
+    wait_for_barrier(comms.world, "all ranks to check their part", check_timeout_s)
     problems = [found for found in comms.world.allgather(problem) if found]
     if problems:
         raise RefusalError(problems[0])
@@ -207,9 +213,11 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Job
     return job, need
 
 
-def _lose_output() -> None:
-    """Another run has taken the output folder: end this one before both write to it."""
-    abort_job("bagpipe: another run has taken over the output folder, since this one stood still for long", EXIT_FAILED)
+def _lose_output(why: str) -> None:
+    """Another run has the output folder or may take it: end this one before both write to it."""
+    message = f"bagpipe: {why}: ending, so that no two runs write to one folder"
+    note_failure(message)
+    abort_job(message, EXIT_FAILED)
 
 
 def _from_oracle(comms: Communicators, prepare: Callable[[], _Outcome], timeout_s: float) -> _Outcome:
@@ -299,7 +307,8 @@ def _save_resources(path: Path, comms: Communicators) -> None:
     own = {"role": comms.role.value, "role_rank": comms.role_rank, "host": comms.host} | asdict(ResourceUse.now())
     ranks = comms.world.gather(own, root=0)
     if ranks is not None:
-        path.write_text(json.dumps({"ranks": ranks}, indent=1) + "\n", encoding="utf-8")
+        with writing(path):
+            path.write_text(json.dumps({"ranks": ranks}, indent=1) + "\n", encoding="utf-8")
 
 
 def _save_trace(path: Path, comms: Communicators, trace: Trace) -> None:

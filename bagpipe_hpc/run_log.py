@@ -1,6 +1,9 @@
 """Where log lines go: a file a rank; those of oracle and first trainer, and all warnings, also to the terminal."""
 
+import contextlib
 import logging
+import os
+import socket
 import sys
 from pathlib import Path
 
@@ -8,6 +11,9 @@ from bagpipe_hpc.errors import ConfigError
 
 _PACKAGE = "bagpipe_hpc"
 _FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_IN_FILE_ONLY = "in_file_only"
+
+log = logging.getLogger(__name__)
 
 
 def log_to_terminal(name: str, *, everything: bool) -> None:
@@ -21,6 +27,7 @@ def log_to_terminal(name: str, *, everything: bool) -> None:
     logger.setLevel(logging.INFO)
     logger.propagate = False
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(lambda record: not hasattr(record, _IN_FILE_ONLY))
     if everything:
         handler.setFormatter(logging.Formatter("%(message)s"))
     else:
@@ -36,10 +43,31 @@ def log_to_file(path: Path) -> None:
         ConfigError: the file cannot be written.
     """
     try:
-        handler = logging.FileHandler(path, encoding="utf-8")
+        handler = _RankLog(path, encoding="utf-8")
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be written ({error}); put train.output on a file system that all ranks share"
         ) from error
     handler.setFormatter(logging.Formatter(_FILE_FORMAT))
     logging.getLogger(_PACKAGE).addHandler(handler)
+    # Launchers name a rank that was killed by its process number only.
+    log.info("process %d on %s", os.getpid(), socket.gethostname(), extra={_IN_FILE_ONLY: True})
+
+
+def note_failure(message: str) -> None:
+    """Write why this rank ends the job to its log file; a launcher that the network is cut from shows it nowhere."""
+    log.error(message.rstrip(), extra={_IN_FILE_ONLY: True})
+
+
+class _RankLog(logging.FileHandler):
+    """A log file whose disk may be full: it says so once, and training goes on without it."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's own name
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            super().handleError(record)
+            return
+        logging.getLogger(_PACKAGE).removeHandler(self)
+        with contextlib.suppress(OSError):  # the line is still in its buffer
+            self.close()
+        log.warning("%s: cannot be written (%s): the rest of this log is lost", self.baseFilename, error.strerror)

@@ -68,7 +68,7 @@ class DenseReducer:
         while not group.is_summed():
             self._watch()
             if time.monotonic() > deadline:
-                raise WaitTimeoutError(f"waited {self._timeout_s:.0f} s for the dense gradients of the other trainers")
+                raise WaitTimeoutError.after(self._timeout_s, "the dense gradients of the other trainers")
             time.sleep(_POLL_S)
 
 

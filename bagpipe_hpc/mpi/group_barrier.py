@@ -45,5 +45,5 @@ class GroupBarrier:
             self._request = None
             return True
         if time.monotonic() > self._deadline:
-            raise WaitTimeoutError(f"waited {self._timeout_s:.0f} s for the other trainers to write back {self._what}")
+            raise WaitTimeoutError.after(self._timeout_s, f"the other trainers to write back {self._what}")
         return False

@@ -9,7 +9,8 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.mpi.waiting import timed_out, wait_until
+from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi.waiting import wait_until
 
 LONGEST_SLEEP_S = 100e-6
 """Between tests of rows that are on their way."""
@@ -83,7 +84,7 @@ class PendingRows:
         while self._pending:
             if not MPI.Request.Testall(self._requests[-1]):
                 if time.monotonic() > self._deadline:
-                    raise timed_out(self._what, self._timeout_s)
+                    raise WaitTimeoutError.after(self._timeout_s, self._what)
                 return False
             self._requests.pop()
             self._pending.pop().finish()

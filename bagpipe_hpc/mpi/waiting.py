@@ -49,17 +49,9 @@ def wait_until(
     while not done():
         watch()
         if time.monotonic() > deadline:
-            raise timed_out(what, timeout_s)
+            raise WaitTimeoutError.after(timeout_s, what)
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, longest_sleep_s)
-
-
-def timed_out(what: str, timeout_s: float) -> WaitTimeoutError:
-    """The error of a wait that is over after `timeout_s`."""
-    return WaitTimeoutError(
-        f"waited {timeout_s:.0f} s for {what}: a rank is stopped, or the network is down or far too slow "
-        "(train.timeout_s sets the limit)"
-    )
 
 
 def wait_for_all(

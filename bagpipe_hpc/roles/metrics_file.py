@@ -17,7 +17,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     for line in lines:
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("step"), int):
             events.append(event)

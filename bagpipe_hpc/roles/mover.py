@@ -140,7 +140,8 @@ class Mover:
         Raises:
             WaitTimeoutError: they did not come in time.
         """
-        deadline = time.monotonic() + self._job.config.train.timeout_s
+        timeout_s = self._job.config.train.timeout_s
+        deadline = time.monotonic() + timeout_s
         while True:
             try:
                 batch = self._ready.get(timeout=_WATCH_EVERY_S)
@@ -149,10 +150,13 @@ class Mover:
             except queue.Empty:
                 self.check()
                 if time.monotonic() > deadline:
-                    raise WaitTimeoutError(
-                        f"waited {self._job.config.train.timeout_s:.0f} s for the rows of the next batch: "
-                        f"{len(self._incoming)} plans are here, group {self._retired} is retired"
-                    ) from None
+                    raise WaitTimeoutError.after(timeout_s, self._missing()) from None
+
+    def _missing(self) -> str:
+        """What keeps the next batch."""
+        if self._fetch is None and not self._incoming:
+            return "the next plan of the oracle"
+        return f"the rows of the next batch ({len(self._incoming)} plans are here, group {self._retired} is retired)"
 
     def retire(self, batch: ReadyBatch) -> None:
         """Start the write-backs in a batch's plan, after all updates that the device has been given so far."""
@@ -164,11 +168,12 @@ class Mover:
         Raises:
             WaitTimeoutError: they were not in time.
         """
-        deadline = time.monotonic() + 2 * self._job.config.train.timeout_s  # one for the puts, one for the barrier
+        timeout_s = 2 * self._job.config.train.timeout_s  # one for the puts, one for the barrier
+        deadline = time.monotonic() + timeout_s
         while not self._drained.wait(_WATCH_EVERY_S):
             self.check()
             if time.monotonic() > deadline:
-                raise WaitTimeoutError(f"waited for the servers to take the rows of group {self._retired} and later")
+                raise WaitTimeoutError.after(timeout_s, f"the rows of groups after {self._retired} to be written back")
         self._drained.clear()
 
     def check(self) -> None:

@@ -50,12 +50,13 @@ def is_own_checkpoint(config: Config, start: Checkpoint | None) -> bool:
 
 
 @contextmanager
-def hold_output(config: Config, lost: Callable[[], None]) -> Iterator[None]:
+def hold_output(config: Config, lost: Callable[[str], None]) -> Iterator[None]:
     """Make the output folder and keep other runs out of it during the body.
 
     Args:
         config: of the run.
-        lost: called, in another thread, if another run has taken the folder, because this one stood still for a minute.
+        lost: called with the reason, in another thread, if another run has taken the folder, because this one stood
+            still for a minute, or may take it soon.
 
     Raises:
         ConfigError: another run uses it, or it cannot be written.

@@ -14,7 +14,9 @@ from bagpipe_hpc.roles.evaluation import Evaluation
 from bagpipe_hpc.roles.metrics_file import read_metrics
 from bagpipe_hpc.roles.output_folder import METRICS_NAME, SUMMARY_NAME
 from bagpipe_hpc.roles.step_stats import StepStats
+from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest
+from bagpipe_hpc.storage.output_errors import writing
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +28,19 @@ class RunRecord:
         output: the run's output folder.
         total_steps: steps of the whole run, for the time that is left.
         has_cache: whether rows come through a cache, so that there are hits and waits to report.
+
+    Raises:
+        OutputError: by every method that writes, if it cannot.
     """
 
     def __init__(self, output: Path, total_steps: int, *, has_cache: bool = True) -> None:
         self._has_cache = has_cache
         self._output = output
+        self._path = output / METRICS_NAME
         self._total_steps = total_steps
-        earlier = read_metrics(output / METRICS_NAME)  # of the run that this one goes on with
-        self._file = (output / METRICS_NAME).open("a", encoding="utf-8")
+        earlier = read_metrics(self._path)  # of the run that this one goes on with
+        with writing(self._path):
+            self._file = self._path.open("a", encoding="utf-8")
         self._start_s = time.monotonic()
         self._evaluations = [
             {key: value for key, value in event.items() if key not in ("event", "seconds", "time_s")}
@@ -46,7 +53,8 @@ class RunRecord:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        with writing(self._path):
+            self._file.close()
 
     def resumed(self, step: int, directory: Path) -> None:
         """Report the checkpoint that the run goes on from."""
@@ -148,7 +156,9 @@ class RunRecord:
             "seconds": time.monotonic() - self._start_s,
             **details,
         }
-        (self._output / SUMMARY_NAME).write_text(_strict_json(summary, indent=1) + "\n", encoding="utf-8")
+        path = self._output / SUMMARY_NAME
+        with writing(path), atomic_write(path) as partial:  # its presence says that the run has finished
+            partial.write_text(_strict_json(summary, indent=1) + "\n", encoding="utf-8")
         if self._has_cache:
             for line in summary_lines(trainers):
                 log.info(line)
@@ -166,8 +176,9 @@ class RunRecord:
 
     def _write(self, **fields: Any) -> None:
         fields["time_s"] = round(time.monotonic() - self._start_s, 3)
-        self._file.write(_strict_json(fields) + "\n")
-        self._file.flush()
+        with writing(self._path):
+            self._file.write(_strict_json(fields) + "\n")
+            self._file.flush()
 
     def _end_line(self) -> None:
         if self._on_terminal:

@@ -32,6 +32,7 @@ from bagpipe_hpc.storage.checkpoint_manifest import (
     load_checkpoint_manifest,
     row_file_name,
 )
+from bagpipe_hpc.storage.output_errors import reason
 from bagpipe_hpc.storage.row_file import SelectedRows, write_row_file
 
 
@@ -163,6 +164,6 @@ class CheckpointWriter:
 
     def _failure(self, path: Path, error: OSError | RuntimeError) -> CheckpointError:
         return CheckpointError(
-            f"{path}: cannot be written ({error}); check the free space and the permissions, or choose another "
+            f"{path}: cannot be written ({reason(error)}); check the free space and the permissions, or choose another "
             "train.output. Earlier checkpoints are unharmed"
         )

@@ -5,6 +5,7 @@ A shard holds `dense` float32 `[n, dense features]`, `sparse` int32 or int64 `[n
 Shapes: `n` rows of a range or shard, `F` tables. The ids in `sparse` are local to their table.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -141,10 +142,12 @@ class ClickShards:
         """Dense features of rows `first` up to `last`, float32 `[last - first, dense features]`.
 
         Raises:
-            DataError: a shard is missing or damaged.
+            DataError: a shard is missing or damaged, or a feature is no finite number.
         """
         dense = np.empty((self._checked_length(first, last), self._manifest.dense_features), dtype=np.float32)
-        for _, at, part in self._parts("dense", first, last):
+        for shard, at, part in self._parts("dense", first, last):
+            if not np.isfinite(part).all():
+                raise self._unfit(shard, f"a dense feature is {part[~np.isfinite(part)][0]}, no finite number")
             dense[at : at + len(part)] = part
         return dense
 
@@ -152,10 +155,12 @@ class ClickShards:
         """Labels of rows `first` up to `last`, float32 `[last - first]`, each 0 or 1.
 
         Raises:
-            DataError: a shard is missing or damaged.
+            DataError: a shard is missing or damaged, or a label is neither 0 nor 1.
         """
         labels = np.empty(self._checked_length(first, last), dtype=np.float32)
-        for _, at, part in self._parts("label", first, last):
+        for shard, at, part in self._parts("label", first, last):
+            if len(part) and part.max() > 1:
+                raise self._unfit(shard, f"a label is {part.max()} instead of 0 or 1")
             labels[at : at + len(part)] = part
         return labels
 
@@ -196,11 +201,11 @@ class ClickShards:
     def _outside_table(self, shard: int, ids: NDArray[Any]) -> DataError:
         row, table = np.argwhere((ids < 0) | (ids >= self._table_rows))[0]
         info = self._manifest.tables[table]
+        return self._unfit(shard, f"an id of table {info.name} is {ids[row, table]}, outside 0 .. {info.rows - 1}")
+
+    def _unfit(self, shard: int, problem: str) -> DataError:
         path = self._directory / self._shards[shard].file
-        return DataError(
-            f"{path}: an id of table {info.name} is {ids[row, table]}, outside 0 .. {info.rows - 1}; the shard is "
-            f"damaged or is not the one of the manifest: {PREPARE_AGAIN}"
-        )
+        return DataError(f"{path}: {problem}; the shard is damaged or is not the one of the manifest: {PREPARE_AGAIN}")
 
 
 def open_shard(path: Path) -> h5py.File:
@@ -209,18 +214,20 @@ def open_shard(path: Path) -> h5py.File:
     Raises:
         DataError: it is missing or is no HDF5 file.
     """
-    if not path.is_file():
-        raise DataError(f"{path}: the shard is missing; copy it here again, or {PREPARE_AGAIN}")
     with errors_name(path):
+        if not path.is_file():
+            raise DataError(f"{path}: the shard is missing; copy it here again, or {PREPARE_AGAIN}")
         # Finished shards never change, and parallel file systems often have no working locks.
         return h5py.File(path, "r", locking=False)
 
 
 def check_datasets(path: Path, file: h5py.File, manifest: ShardManifest, shard: ShardInfo) -> None:
-    """Check the shapes and types of a shard's datasets against the manifest.
+    """Check the shapes and types of a shard's datasets against the manifest, and that the file itself holds them.
+
+    HDF5 can point a name at another file or promise samples that were never written.
 
     Raises:
-        DataError: one is missing, or differs.
+        DataError: one is missing, differs, or is not stored in the file.
     """
     expected = {
         "dense": ((shard.rows, manifest.dense_features), "float32"),
@@ -229,22 +236,38 @@ def check_datasets(path: Path, file: h5py.File, manifest: ShardManifest, shard: 
     }
     for name, (shape, dtype) in expected.items():
         with errors_name(path):
-            dataset = file.get(name)
+            is_own = isinstance(file.get(name, getlink=True), h5py.HardLink)
+            dataset = file[name] if is_own else None
         if not isinstance(dataset, h5py.Dataset):
             raise DataError(f"{path}: it has no dataset {name}; {PREPARE_AGAIN}")
         if dataset.shape != shape or dataset.dtype != np.dtype(dtype):
+            found = list(dataset.shape or ())  # an empty dataspace has no shape
             raise DataError(
-                f"{path}: {name} is {dataset.dtype} {list(dataset.shape)} instead of {dtype} {list(shape)} as the "
-                f"manifest says; the two do not belong together: {PREPARE_AGAIN}"
+                f"{path}: {name} is {dataset.dtype} {found} instead of {dtype} {list(shape)} as the manifest says; "
+                f"the two do not belong together: {PREPARE_AGAIN}"
             )
+        with errors_name(path):
+            is_stored = _is_stored(dataset)
+        if not is_stored:
+            raise DataError(f"{path}: {name} is not stored in full inside this file; {PREPARE_AGAIN}")
+
+
+def _is_stored(dataset: h5py.Dataset) -> bool:
+    """Whether all samples of a dataset, which has some, were written to its own file."""
+    if dataset.is_virtual or dataset.external:
+        return False
+    if dataset.chunks is None:
+        return bool(dataset.id.get_storage_size() == dataset.size * dataset.dtype.itemsize)
+    pieces = (-(-size // piece) for size, piece in zip(dataset.shape, dataset.chunks, strict=True))
+    return bool(dataset.id.get_num_chunks() == math.prod(pieces))
 
 
 @contextmanager
 def errors_name(path: Path) -> Iterator[None]:
-    """Turn HDF5's errors into one that names the file."""
+    """Turn what HDF5 and the system say about a file that cannot be read into an error that names it."""
     try:
         yield
     except (OSError, RuntimeError, KeyError) as error:
         raise DataError(
-            f"{path}: HDF5 cannot read it ({error}); it is damaged: copy it here again, or {PREPARE_AGAIN}"
+            f"{path}: cannot be read ({error}); it is damaged, or out of reach: copy it here again, or {PREPARE_AGAIN}"
         ) from error

@@ -1,8 +1,9 @@
 """One run at a time in an output folder. Standard library only.
 
 A lock is a file that says who holds it, created where there is none (`O_EXCL`, which network file systems keep too),
-and touched every few seconds while its holder lives. It is taken over from a holder that is dead: one of the same Slurm
-job, which has been requeued, one of this host whose process is gone, or one that has not touched it for a minute.
+and touched every few seconds while its holder lives. It is taken over from a holder that is dead: one of an earlier
+start of the same Slurm job, which has been requeued, one of this host whose process is gone, or one that has not
+touched it for a minute.
 """
 
 import contextlib
@@ -32,22 +33,31 @@ class Owner:
         process: its number there.
         started: when it was started, in the host's clock ticks: process numbers are given again.
         job: number of its Slurm job; empty outside of one.
+        restarts: how often that job had been requeued by then.
     """
 
     host: str
     process: int
     started: int
     job: str
+    restarts: int
 
     @classmethod
     def this_process(cls) -> "Owner":
         """The calling process."""
-        return cls(_host(), os.getpid(), _start_of(os.getpid()), os.environ.get("SLURM_JOB_ID", ""))
+        restarts = os.environ.get("SLURM_RESTART_COUNT", "")  # Slurm sets it from the second start on
+        return cls(
+            host=_host(),
+            process=os.getpid(),
+            started=_start_of(os.getpid()),
+            job=os.environ.get("SLURM_JOB_ID", ""),
+            restarts=int(restarts) if restarts.isdecimal() else 0,
+        )
 
     def is_dead(self, now: "Owner") -> bool:
         """Whether `now`, another process, can tell that this one has ended."""
-        if self.job and self.job == now.job:
-            return True  # a job runs once at a time
+        if self.job and self.job == now.job and self.restarts < now.restarts:
+            return True  # a job runs once at a time, though one start of it may hold several runs
         return self.host == now.host and _start_of(self.process) != self.started
 
     def __str__(self) -> str:
@@ -60,12 +70,12 @@ class RunLock:
 
     Args:
         output: the folder; it must exist.
-        lost: called, in another thread, if the lock is no longer this process's.
+        lost: called with the reason, in another thread, if another run has the lock or may take it soon.
     """
 
-    def __init__(self, output: Path, lost: Callable[[], None]) -> None:
+    def __init__(self, output: Path, lost: Callable[[str], None]) -> None:
         self._path = output / LOCK_NAME
-        self._text = json.dumps(asdict(Owner.this_process())) + "\n"
+        self._content = (json.dumps(asdict(Owner.this_process())) + "\n").encode()
         self._lost = lost
         self._released = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="run lock", daemon=True)
@@ -86,16 +96,21 @@ class RunLock:
         self._released.set()
         if self._thread.is_alive():
             self._thread.join()
-        if self._is_own():
-            self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a lock that stays counts no more once this process is gone
+            if self._path.read_bytes() == self._content:
+                self._path.unlink()
 
     def _create(self) -> bool:
         try:
             descriptor = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
         except FileExistsError:
             return False
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(self._text)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self._content)
+        except OSError:  # a full disk: a lock without a name would keep others out
+            self._path.unlink(missing_ok=True)
+            raise
         return True
 
     def _take_over(self) -> None:
@@ -137,25 +152,26 @@ class RunLock:
         finally:
             probe.unlink(missing_ok=True)
 
-    def _is_own(self) -> bool:
-        try:
-            return self._path.read_text(encoding="utf-8") == self._text
-        except (OSError, ValueError):
-            return False
-
     def _keep(self) -> None:
-        failing_since_s: float | None = None
+        """Touch the lock until it is given back or lost.
+
+        A network file system that does not answer for a moment is no loss. But who cannot touch the lock must leave
+        before another run takes it for dead.
+        """
+        kept_s = time.monotonic()
         while not self._released.wait(_TOUCH_EVERY_S):
-            if self._is_own():
-                failing_since_s = None
-                with contextlib.suppress(OSError):
-                    os.utime(self._path)
-                continue
-            # A file system that does not answer for a moment is no loss.
-            failing_since_s = failing_since_s or time.monotonic()
-            if self._path.exists() or time.monotonic() - failing_since_s > DEAD_AFTER_S:
-                self._lost()
-                return
+            try:
+                found = self._path.read_bytes()
+                if found != self._content:
+                    self._lost(f"{self._path}: is the lock of another run now ({_owner_of(found) or 'without a name'})")
+                    return
+                os.utime(self._path)
+                kept_s = time.monotonic()
+            except OSError as error:
+                silent_s = time.monotonic() - kept_s
+                if silent_s > DEAD_AFTER_S - _TOUCH_EVERY_S:
+                    self._lost(f"{self._path}: could not be read and touched for {silent_s:.0f} s ({error})")
+                    return
 
 
 def _host() -> str:
@@ -170,10 +186,11 @@ def _owner_of(text: bytes) -> Owner | None:
     """What a lock says; None if it says nothing that a lock says."""
     try:
         owner = Owner(**json.loads(text))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
-    is_plain = isinstance(owner.host, str) and isinstance(owner.job, str)
-    return owner if is_plain and type(owner.process) is int and type(owner.started) is int else None
+    has_texts = isinstance(owner.host, str) and isinstance(owner.job, str)
+    has_numbers = all(type(number) is int for number in (owner.process, owner.started, owner.restarts))
+    return owner if has_texts and has_numbers else None
 
 
 def _start_of(process: int) -> int:

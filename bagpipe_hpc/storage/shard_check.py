@@ -4,7 +4,7 @@ from pathlib import Path
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import file_sha256
-from bagpipe_hpc.storage.click_shards import check_datasets, open_shard
+from bagpipe_hpc.storage.click_shards import check_datasets, errors_name, open_shard
 from bagpipe_hpc.storage.shard_manifest import PREPARE_AGAIN, SPLITS, FileInfo, ShardInfo, ShardManifest
 
 LEVELS = ("full", "quick")
@@ -35,15 +35,17 @@ def verify_shards(directory: Path, manifest: ShardManifest, level: str) -> None:
 
 
 def _check_contents(path: Path, what: str, info: ShardInfo | FileInfo, level: str) -> None:
-    if not path.is_file():
-        raise DataError(f"{path}: the {what} is missing; copy it here again, or {PREPARE_AGAIN}")
-    found = path.stat().st_size
+    with errors_name(path):
+        if not path.is_file():
+            raise DataError(f"{path}: the {what} is missing; copy it here again, or {PREPARE_AGAIN}")
+        found = path.stat().st_size
+        sha256 = file_sha256(path) if level == "full" and found == info.bytes else info.sha256
     if found != info.bytes:
         raise DataError(
             f"{path}: it has {found} bytes instead of {info.bytes}; it was cut off or replaced: copy it here again, or "
             f"{PREPARE_AGAIN}"
         )
-    if level == "full" and file_sha256(path) != info.sha256:
+    if sha256 != info.sha256:
         raise DataError(
             f"{path}: its SHA-256 is not the manifest's; it is damaged: copy it here again, or {PREPARE_AGAIN}"
         )

@@ -190,6 +190,9 @@ class ShardManifest:
                 split_rows.refuse(split, f"is not the sum of its shards' rows, {manifest.rows(split)}")
         if top.value("label_rate", float) != manifest.label_rate:
             top.refuse("label_rate", f"is not that of the shards, {manifest.label_rate}")
+        for name, numbers in (("tables", manifest.table_rows), ("rows", tuple(map(manifest.rows, SPLITS)))):
+            if sum(numbers) >= 1 << 63:
+                top.refuse(name, f"adds up to {sum(numbers)} rows, which is no 64-bit number")
         files = [shard.file for shard in manifest.train + manifest.test]
         files += [manifest.vocabularies.file] if manifest.vocabularies else []
         if len(set(files)) != len(files):
@@ -243,12 +246,16 @@ def load_manifest(directory: Path) -> ShardManifest:
         DataError: there is none, the preparation is not finished, or the manifest is malformed.
     """
     path = directory / MANIFEST_NAME
-    if not path.is_file():
-        if (directory / UNFINISHED_NAME).is_file():
-            raise DataError(f"{directory}: the preparation is not finished; run bagpipe prepare again to resume")
-        raise DataError(f"{directory}: no {MANIFEST_NAME} here; name a folder that bagpipe prepare has written")
     try:
+        if not path.is_file():
+            if (directory / UNFINISHED_NAME).is_file():
+                raise DataError(f"{directory}: the preparation is not finished; run bagpipe prepare again to resume")
+            raise DataError(f"{directory}: no {MANIFEST_NAME} here; name a folder that bagpipe prepare has written")
         text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be read ({error.strerror}); check the permissions of it and its folder"
+        ) from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is no UTF-8 text ({error}); {PREPARE_AGAIN}") from error
     return ShardManifest.from_json(text, path)

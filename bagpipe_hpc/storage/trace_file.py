@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.output_errors import writing
 
 
 def write_trace(path: Path, ranks: Iterable[list[dict[str, Any]]]) -> None:
@@ -14,8 +15,12 @@ def write_trace(path: Path, ranks: Iterable[list[dict[str, Any]]]) -> None:
     Args:
         path: the file; folders above it are made, an earlier file is replaced.
         ranks: the events of each rank, as `Trace.events` gives them.
+
+    Raises:
+        OutputError: it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     content = {"displayTimeUnit": "ms", "traceEvents": [event for events in ranks for event in events]}
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(content), encoding="utf-8")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as partial:
+            partial.write_text(json.dumps(content), encoding="utf-8")

@@ -1,5 +1,6 @@
 """Start commands on emulated hosts through `scripts/emulated_hosts.sh`, or skip a test where there can be none."""
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def run_on_hosts(
     links: tuple[str, ...] = (),
     share: Path,
     timeout_s: float = 60,
-    meanwhile: str = "",
+    beside: str = "",
+    environment: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run `command` on one rank for each unit of `ranks` (`3,2`: three on the first host, two on the second).
 
@@ -38,16 +40,19 @@ def run_on_hosts(
         links: options of the links.
         share: a folder that all hosts see.
         timeout_s: seconds after which the ranks are ended.
-        meanwhile: shell commands that run beside the ranks where the hosts' cables end: `ip link set host2 down` cuts
-            one.
+        beside: commands for a shell on the router meanwhile, where the cable of `host2` is the device `host2`.
+        environment: a virtual environment with another MPI than this process's.
 
     Returns:
         The finished process; the caller judges its return code.
     """
     count = sum(int(part) for part in ranks.split(","))
     launch = [str(ROOT / "scripts" / "run_ranks.sh"), str(count), *map(str, command)]
-    if meanwhile:
-        launch = ["bash", "-c", f'({meanwhile}) & exec "$0" "$@"', *launch]
+    if beside:
+        launch = ["bash", "-c", f'( {beside} ) & "$@"', "bash", *launch]
+    variables = rank_environment({"RANKS_TIMEOUT_S": str(timeout_s)})
+    if environment:
+        variables["PATH"] = f"{environment / 'bin'}{os.pathsep}{variables['PATH']}"
     return subprocess.run(
         [str(EMULATED_HOSTS), "--ranks", ranks, *links, "--share", str(share), *launch],
         capture_output=True,
@@ -55,6 +60,6 @@ def run_on_hosts(
         errors="replace",
         check=False,
         cwd=ROOT,
-        env=rank_environment({"RANKS_TIMEOUT_S": str(timeout_s)}),
+        env=variables,
         timeout=timeout_s + GRACE_S,
     )

@@ -40,7 +40,7 @@ def test_a_host_that_is_cut_off_is_named_and_the_job_ends(tmp_path: Path) -> Non
         *("bagpipe", "doctor", "--output", tmp_path, "--timeout-s", "8"),
         share=tmp_path,
         timeout_s=90,
-        meanwhile=f"until [ -e {written} ]; do sleep 0.01; done; ip link set host2 down",
+        beside=f"until [ -e {written} ]; do sleep 0.01; done; ip link set host2 down",
     )
     assert ended.returncode not in (0, 124, 137), ended.stdout + ended.stderr
     found = re.search(r"FAILED  (.+): no word of .+ within 8 s: a rank is stopped, the link is cut", ended.stderr)

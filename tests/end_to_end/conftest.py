@@ -7,6 +7,8 @@ import pytest
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
+from tests.end_to_end.killed_runs import RANKS, command
+from tests.ranks import run_ranks
 
 CONFIG = """
 [data]
@@ -27,14 +29,18 @@ timeout_s = 60.0
 """
 
 
-@pytest.fixture(scope="session")
-def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """1,821 training and 202 test rows in several shards."""
-    folder = tmp_path_factory.mktemp("clicks")
+def prepare_tiny_clicks(folder: Path) -> Path:
+    """1,821 training and 202 test rows in several shards, in `folder/shards`."""
     generate_clicks(2023, folder / "clicks.tsv", seed=3)
     settings = PrepareSettings(rows_per_shard=700)
     prepare_clicks([str(folder / "clicks.tsv")], folder / "shards", settings, lambda _: None)
     return folder / "shards"
+
+
+@pytest.fixture(scope="session")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """See `prepare_tiny_clicks`."""
+    return prepare_tiny_clicks(tmp_path_factory.mktemp("clicks"))
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +49,12 @@ def config_path(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("config") / "tiny.toml"
     path.write_text(CONFIG.format(shards=shards))
     return path
+
+
+@pytest.fixture(scope="session")
+def whole_run(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output of the run of `killed_runs.command` when nothing befalls it."""
+    output = tmp_path_factory.mktemp("whole") / "run"
+    finished = run_ranks(RANKS, *command(config_path, output))
+    assert finished.returncode == 0, finished.stderr
+    return output

@@ -1,5 +1,10 @@
-"""Runs that are killed: one rank of a job is sent SIGKILL, as a host's memory killer or a broken machine would."""
+"""Runs that are killed: one rank of a job is sent SIGKILL, as a host's memory killer or a broken machine would.
 
+Another signal may take its place: SIGSTOP, of a rank that stands still without being gone.
+"""
+
+import contextlib
+import json
 import os
 import random
 import signal
@@ -11,7 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
 
+from tests.end_to_end.test_equality import overrides
 from tests.ranks import run_ranks
+
+SERVERS, TRAINERS = 2, 2
+RANKS = 1 + SERVERS + TRAINERS
+ORACLE, SERVER, TRAINER = 0, 2, 4
+"""World ranks of the oracle, of the second server and of the second trainer."""
 
 _MARK = "BAGPIPE_TEST_MARK"
 _RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
@@ -28,10 +39,41 @@ class Killed:
     Attributes:
         finished: exit status and output.
         end_s: from the kill to the end of the launcher.
+        process: number of the process that was killed.
+        left: ranks that outlived the launcher by more than a second; they have been killed.
     """
 
     finished: CompletedProcess[str]
     end_s: float
+    process: int
+    left: tuple[int, ...]
+
+
+def settings(output: Path) -> list[str]:
+    """Of a run with many checkpoints, which goes on from them by itself."""
+    return overrides(
+        "adam",
+        output,
+        f"roles.servers={SERVERS}",
+        "train.deterministic=true",
+        "train.epochs=12",
+        "train.checkpoint_every_steps=20",
+        "train.resume=auto",
+    )
+
+
+def command(config_path: Path, output: Path) -> list[str | Path]:
+    """What each rank of that run starts."""
+    return ["bagpipe", "train", config_path, *settings(output)]
+
+
+def has_trained(output: Path, steps: int) -> bool:
+    """Whether the metrics tell of so many steps."""
+    try:
+        lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return bool(lines) and max(json.loads(line)["step"] for line in lines) >= steps
+    except (OSError, ValueError):
+        return False
 
 
 def ranks_of(mark: str) -> dict[int, int]:
@@ -85,7 +127,19 @@ def kill_one(
             time.sleep(0.01)
         os.kill(process, number)
         killed_s = time.monotonic()
-        return Killed(running.result(), time.monotonic() - killed_s)
+        finished = running.result()
+        return Killed(finished, time.monotonic() - killed_s, process, tuple(_end_all(mark)))
+
+
+def _end_all(mark: str) -> list[int]:
+    """Kill the ranks of a run that are still there a second from now, and name them."""
+    deadline = time.monotonic() + 1.0
+    while (left := ranks_of(mark)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    for process in left.values():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    return sorted(left)
 
 
 def _wait(when: Callable[[], bool], running: Running) -> bool:

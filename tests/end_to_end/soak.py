@@ -12,14 +12,9 @@ import time
 from pathlib import Path
 
 from bagpipe_hpc.comparison import compare
-from data_prep.generate import generate_clicks
-from data_prep.prepare import prepare_clicks
-from data_prep.prepare_settings import PrepareSettings
-from tests.end_to_end.conftest import CONFIG
-from tests.end_to_end.killed_runs import soak
+from tests.end_to_end.conftest import CONFIG, prepare_tiny_clicks
+from tests.end_to_end.killed_runs import SERVERS, TRAINERS, soak
 from tests.ranks import run_ranks
-
-SERVERS, TRAINERS = 2, 2
 
 
 def main() -> int:
@@ -32,8 +27,7 @@ def main() -> int:
 
 
 def _run(folder: Path, kills: int, seed: int) -> int:
-    generate_clicks(2023, folder / "clicks.tsv", seed=3)
-    prepare_clicks([str(folder / "clicks.tsv")], folder / "shards", PrepareSettings(rows_per_shard=700), lambda _: None)
+    prepare_tiny_clicks(folder)
     config = folder / "tiny.toml"
     config.write_text(CONFIG.format(shards=folder / "shards"), encoding="utf-8")
     epochs = 12 * kills  # some 300 steps a kill: more than a killed job trains

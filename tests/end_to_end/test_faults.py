@@ -1,7 +1,10 @@
 """A rank that is killed ends the job soon; the run goes on from its last checkpoint and ends as if nothing had been."""
 
-import json
+import os
+import re
+import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -10,46 +13,22 @@ import pytest
 from bagpipe_hpc.comparison import compare
 from bagpipe_hpc.storage.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoint_folder import find_checkpoints
-from tests.end_to_end.killed_runs import Killed, kill_one, soak
-from tests.end_to_end.test_equality import RunRanks, overrides, train
-from tests.ranks import run_ranks as start_ranks
+from tests.end_to_end.killed_runs import (
+    ORACLE,
+    RANKS,
+    SERVER,
+    SERVERS,
+    TRAINER,
+    TRAINERS,
+    Killed,
+    command,
+    has_trained,
+    kill_one,
+    soak,
+)
+from tests.end_to_end.test_equality import RunRanks
 
-SERVERS, TRAINERS = 2, 2
-RANKS = 1 + SERVERS + TRAINERS
-ORACLE, SERVER, TRAINER = 0, 2, 4
 END_S = 10.0
-
-
-def settings(output: Path) -> list[str]:
-    return overrides(
-        "adam",
-        output,
-        f"roles.servers={SERVERS}",
-        "train.deterministic=true",
-        "train.epochs=12",
-        "train.checkpoint_every_steps=20",
-        "train.resume=auto",
-    )
-
-
-def command(config_path: Path, output: Path) -> list[str | Path]:
-    return ["bagpipe", "train", config_path, *settings(output)]
-
-
-@pytest.fixture(scope="module")
-def whole_run(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    train(start_ranks, RANKS, config_path, [settings(folder / "run")], folder)
-    return folder / "run"
-
-
-def has_trained(output: Path, steps: int) -> bool:
-    """Whether the metrics tell of so many steps."""
-    try:
-        lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        return bool(lines) and max(json.loads(line)["step"] for line in lines) >= steps
-    except (OSError, ValueError):
-        return False
 
 
 def check_goes_on(config_path: Path, output: Path, whole_run: Path, run_ranks: RunRanks) -> None:
@@ -67,6 +46,10 @@ def test_a_killed_rank_ends_the_job_and_the_run_goes_on(
     assert isinstance(killed, Killed), "the run was over before it could be killed"
     assert killed.finished.returncode != 0, killed.finished.stderr
     assert killed.end_s < END_S
+    assert killed.left == ()
+    # A launcher knows the process number at most; the logs say whose it was.
+    (log,) = (path for path in (output / "logs").iterdir() if f"process {killed.process} on " in path.read_text())
+    assert log.name == {ORACLE: "oracle-0.log", SERVER: "server-1.log", TRAINER: "trainer-1.log"}[rank]
     assert not (output / "summary.json").exists()
     check_goes_on(config_path, output, whole_run, run_ranks)
 
@@ -116,6 +99,35 @@ def test_an_unwritable_checkpoint_is_named_and_earlier_ones_stay(
     for path in (output / "checkpoints").glob("*.partial"):
         path.unlink()
     check_goes_on(config_path, output, whole_run, run_ranks)
+
+
+def cut_in_half(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+@pytest.mark.parametrize("befalls", [Path.unlink, cut_in_half])
+def test_a_shard_that_is_lost_while_the_run_trains_is_named(
+    befalls: Callable[[Path], None], config_path: Path, shards: Path, tmp_path: Path
+) -> None:
+    """Files that are open stay readable when they are removed; each epoch opens them again."""
+    copy, output = tmp_path / "shards", tmp_path / "run"
+    shutil.copytree(shards, copy)
+    lost = copy / "train-00001.h5"
+
+    def lose() -> bool:
+        if not has_trained(output, 40):
+            return False
+        befalls(lost)
+        return True
+
+    ended = kill_one(RANKS, [*command(config_path, output), f"data.path={copy}"], rank=RANKS, when=lose)
+    assert isinstance(ended, CompletedProcess)  # nobody was killed
+    assert ended.returncode not in (0, 124, 137), ended.stderr
+    who = r"bagpipe: (oracle|trainer) \d \(world rank \d\) on \S+"
+    what = rf"{re.escape(str(lost))}: (the shard is missing|cannot be read)"
+    assert re.search(f"{who} failed: {what}", ended.stderr), ended.stderr
+    assert "Traceback" not in ended.stderr
+    load_checkpoint(find_checkpoints(output)[-1]).verify()
 
 
 def test_a_vanished_shard_is_named(config_path: Path, shards: Path, run_ranks: RunRanks, tmp_path: Path) -> None:

@@ -140,6 +140,8 @@ def test_a_table_is_overridden_as_a_whole(tmp_path: Path) -> None:
         ("[train]\nseed = \n", ["is not TOML", "line 2", "strings need quotes"]),
         ("[train]\noutput = runs", ["is not TOML", "line 2", "strings need quotes"]),
         ("[train]\nseed = 1\nseed = 2\n", ["is not TOML", "line 3"]),
+        ("[train]\nseed = " + "[" * 100_000, ["is not TOML", "recursion"]),
+        ("[train]\nseed = " + "9" * 100_000, ["is not TOML", "digits"]),
     ],
 )
 def test_a_mistake_in_the_file_names_file_key_value_and_cure(tmp_path: Path, text: str, parts: list[str]) -> None:
@@ -162,6 +164,7 @@ def test_a_mistake_in_the_file_names_file_key_value_and_cure(tmp_path: Path, tex
         ('data.path="shards', ['data.path = "shards: is not TOML', "close what was opened"]),
         ("data.path=\udcff", ["data.path = '\\udcff'", "use a string"]),
         ("train.epochs=0", ["train.epochs = 0", "use 1 or more"]),
+        ("model.top_mlp=" + "[" * 10_000, ["is not TOML", "recursion"]),
     ],
 )
 def test_a_mistake_in_an_override_names_it(empty: Path, override: str, parts: list[str]) -> None:

@@ -1,5 +1,7 @@
 """Samples come back as they were written, for any range; damage of any kind is named."""
 
+import errno
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -155,7 +157,7 @@ DAMAGE: dict[Callable[[Path], object], str] = {
     change_shape: r"sparse is int32 \[7, 3\] instead of int32 \[7, 2\]",
     change_type: r"dense is float64 \[7, 4\] instead of float32 \[7, 4\]",
     remove_dataset: "it has no dataset label",
-    become_text: "HDF5 cannot read it",
+    become_text: "cannot be read",
 }
 
 
@@ -189,8 +191,74 @@ def test_a_chunk_checksum_finds_a_flipped_bit_on_reading(tmp_path: Path) -> None
     manifest = ShardManifest(1, "criteo", 4, TABLES, (shard,), ())
     with ClickShards(tmp_path, manifest, "train") as shards:
         assert shards.read_sparse(0, 50).shape == (50, 2)
-        with pytest.raises(DataError, match=r"a\.h5: HDF5 cannot read it"):
+        with pytest.raises(DataError, match=r"a\.h5: cannot be read"):
             shards.read_dense(0, 50)
+
+
+HOSTILE: dict[str, Callable[[h5py.File, h5py.Dataset, Path], object]] = {
+    "external link": lambda file, _, other: file.__setitem__("label", h5py.ExternalLink(other, "label")),
+    "soft link": lambda file, _, __: file.__setitem__("label", h5py.SoftLink("/copy")),
+    "external storage": lambda file, label, other: file.create_dataset(
+        "label", label.shape, label.dtype, external=[(other, 0, label.size)]
+    ),
+    "virtual": lambda file, label, other: file.create_virtual_dataset("label", virtual(label, other)),
+    "never written": lambda file, label, _: file.create_dataset("label", label.shape, label.dtype),
+    "chunks never written": lambda file, label, _: file.create_dataset("label", label.shape, label.dtype, chunks=(3,)),
+    "group": lambda file, _, __: file.create_group("label"),
+    "no data at all": lambda file, _, __: file.create_dataset("label", data=h5py.Empty("u1")),
+    "another shape": lambda file, label, _: file.create_dataset("label", data=label[:][:, None]),
+    "dangling link": lambda file, _, __: file.__setitem__("label", h5py.SoftLink("/nowhere")),
+}
+
+
+def virtual(label: h5py.Dataset, other: Path) -> h5py.VirtualLayout:
+    layout = h5py.VirtualLayout(label.shape, label.dtype)
+    layout[:] = h5py.VirtualSource(other, "label", label.shape)
+    return layout
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_datasets_that_the_shard_does_not_hold_are_refused(tmp_path: Path, kind: str) -> None:
+    """Though what the name leads to has the right shape and type."""
+    manifest, _ = write_directory(tmp_path)
+    path = tmp_path / "train-00002.h5"
+    other = tmp_path / "other.h5"
+    other.write_bytes(path.read_bytes())
+    with h5py.File(path, "r+") as file:
+        file.move("label", "copy")
+        HOSTILE[kind](file, file["copy"], other)
+    said = r"train-00002\.h5: (it has no dataset label|label is )"
+    with ClickShards(tmp_path, manifest, "train") as shards, pytest.raises(DataError, match=said):
+        shards.read_labels(0, ROWS)
+
+
+@pytest.mark.parametrize(("dataset", "value"), [("dense", np.nan), ("dense", -np.inf), ("label", 2), ("label", 255)])
+def test_values_that_nothing_can_be_trained_on_are_named(tmp_path: Path, dataset: str, value: float) -> None:
+    manifest, _ = write_directory(tmp_path)
+    with h5py.File(tmp_path / "train-00002.h5", "r+") as file:
+        file[dataset][-1] = value
+    with ClickShards(tmp_path, manifest, "train") as shards:
+        read = shards.read_dense if dataset == "dense" else shards.read_labels
+        rows = sum(shard.rows for shard in manifest.train[:3])
+        assert len(read(0, rows - 1)) == rows - 1
+        with pytest.raises(DataError, match=rf"train-00002\.h5: a (dense feature|label) is {value}[ ,]"):
+            read(0, ROWS)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_shard_that_the_system_does_not_give_is_named(
+    tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Missing permissions, or a disk with errors."""
+    manifest, _ = write_directory(tmp_path)
+
+    def fail(*_: object, **__: object) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr("bagpipe_hpc.storage.shard_check.file_sha256", fail)
+    monkeypatch.setattr(h5py, "File", fail)
+    with pytest.raises(DataError, match=r"train-00000\.h5: cannot be read .*Input/output error.*copy it here again"):
+        verify_shards(tmp_path, manifest, level)
 
 
 def test_an_unknown_level_is_a_defect(tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
 """One run at a time in an output folder; the lock of a dead run is taken over, that of a living one never."""
 
+import errno
 import json
 import os
 import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from bagpipe_hpc.storage.run_lock import DEAD_AFTER_S, LOCK_NAME, Owner, RunLock
 
 
 def lock_of(folder: Path) -> RunLock:
-    return RunLock(folder, lambda: None)
+    return RunLock(folder, lambda _: None)
 
 
 def leave_lock(folder: Path, owner: Owner, *, touched_s_ago: float = 0.0) -> Path:
@@ -31,7 +33,8 @@ def leave_lock(folder: Path, owner: Owner, *, touched_s_ago: float = 0.0) -> Pat
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> Owner:
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    for name in ("SLURM_JOB_ID", "SLURM_RESTART_COUNT"):
+        monkeypatch.delenv(name, raising=False)
     return Owner.this_process()
 
 
@@ -50,7 +53,7 @@ def test_the_lock_names_its_owner_and_goes_with_it(tmp_path: Path, here: Owner) 
 
 
 def test_a_living_owner_is_named_and_left_alone(tmp_path: Path, here: Owner, living_process: int) -> None:
-    owner = Owner(here.host, living_process, run_lock._start_of(living_process), "")
+    owner = Owner(here.host, living_process, run_lock._start_of(living_process), "", 0)
     path = leave_lock(tmp_path, owner)
     before = path.read_bytes()
     host = re.escape(here.host.partition(" ")[0])
@@ -82,6 +85,7 @@ def test_a_dead_process_of_this_host_has_no_lock(tmp_path: Path, here: Owner) ->
 
 def test_a_requeued_job_takes_over_from_itself(tmp_path: Path, here: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     leave_lock(tmp_path, replace(here, host="node1", job="17"))
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     monkeypatch.setenv("SLURM_JOB_ID", "18")
     with pytest.raises(ConfigError, match="on node1, Slurm job 17"):
         lock_of(tmp_path).take()
@@ -89,7 +93,31 @@ def test_a_requeued_job_takes_over_from_itself(tmp_path: Path, here: Owner, monk
     lock_of(tmp_path).take()
 
 
-@pytest.mark.parametrize("text", ["", "[1]", '{"host": 1, "process": "x", "started": 0, "job": ""}', "nonsense"])
+def test_two_runs_of_one_slurm_job_keep_apart(tmp_path: Path, here: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two steps of a job, or two mpiruns in its script: the job's number tells nothing, host and process do."""
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    for restarts in (0, 3):
+        monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
+        leave_lock(tmp_path, replace(here, host="node1", job="17", restarts=restarts))
+        with pytest.raises(ConfigError, match="on node1, Slurm job 17"):
+            lock_of(tmp_path).take()
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    leave_lock(tmp_path, replace(here, process=gone.pid, job="17", restarts=3))
+    lock_of(tmp_path).take()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[1]",
+        "[" * 100_000,
+        "nonsense",
+        '{"host": 1, "process": "x", "started": 0, "job": "", "restarts": 0}',
+        '{"host": "a", "process": 1, "started": 0, "job": "17"}',
+    ],
+)
 def test_a_lock_without_a_name_is_believed_too(tmp_path: Path, text: str) -> None:
     (tmp_path / LOCK_NAME).write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match="another run uses this output folder"):
@@ -116,21 +144,87 @@ def test_whoever_is_faster_keeps_a_dead_owners_lock(
     assert path.read_text(encoding="utf-8") == faster
 
 
+@pytest.fixture
+def losses(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Why locks were lost; they are looked at all the time, and a lock that cannot be kept is lost after 0.4 s."""
+    monkeypatch.setattr(run_lock, "_TOUCH_EVERY_S", 0.01)
+    monkeypatch.setattr(run_lock, "DEAD_AFTER_S", 0.4)
+    return []
+
+
+def wait_for(happened: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not happened() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
 def test_a_lock_that_another_run_took_is_told_and_not_given_back(
-    tmp_path: Path, here: Owner, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, here: Owner, losses: list[str]
 ) -> None:
     """As after a minute's standstill."""
-    monkeypatch.setattr(run_lock, "_TOUCH_EVERY_S", 0.01)
-    told: list[bool] = []
-    lock = RunLock(tmp_path, lambda: told.append(True))
+    lock = RunLock(tmp_path, losses.append)
     lock.take()
     time.sleep(0.05)
-    assert not told
+    assert not losses
     other = leave_lock(tmp_path, replace(here, host="other"))
-    for _ in range(200):
-        if told:
-            break
-        time.sleep(0.01)
-    assert told == [True]
+    wait_for(lambda: losses)
+    assert losses == [f"{other}: is the lock of another run now (process {here.process} on other)"]
     lock.release()
     assert other.exists()
+
+
+def test_a_file_system_that_does_not_answer_for_a_moment_is_no_loss(
+    tmp_path: Path, losses: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither where the lock cannot be read nor where it cannot be touched; after long it is."""
+    failures = {"read": 0, "touch": 0}
+
+    def failing(what: str) -> Callable[..., bytes]:
+        def fail(*_: object) -> bytes:
+            failures[what] += 1
+            raise OSError(errno.ESTALE, "Stale file handle")
+
+        return fail
+
+    lock = RunLock(tmp_path, losses.append)
+    lock.take()
+    for what, owner, name in (("read", Path, "read_bytes"), ("touch", os, "utime")):
+        with monkeypatch.context() as trouble:
+            trouble.setattr(owner, name, failing(what))
+            wait_for(lambda what=what: failures[what] >= 3)
+        assert failures[what] >= 3
+        assert losses == []
+    monkeypatch.setattr(Path, "read_bytes", failing("read"))
+    wait_for(lambda: losses)
+    assert re.fullmatch(r".*run\.lock: could not be read and touched for 0 s \(.*Stale file handle\)", losses[0])
+    monkeypatch.undo()
+    lock.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_that_was_removed_is_lost_after_a_while(tmp_path: Path, losses: list[str]) -> None:
+    """Another run may have the folder any moment."""
+    lock = RunLock(tmp_path, losses.append)
+    lock.take()
+    (tmp_path / LOCK_NAME).unlink()
+    time.sleep(0.05)
+    assert losses == []
+    wait_for(lambda: losses)
+    assert "No such file" in losses[0]
+    lock.release()
+
+
+def test_a_full_disk_leaves_no_lock_without_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would keep others out for a minute."""
+    open_file = os.open
+
+    def open_on_a_full_disk(path: Path, flags: int, mode: int) -> int:
+        os.close(open_file(path, flags, mode))  # a name needs no space
+        return open_file("/dev/full", os.O_WRONLY)
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "open", open_on_a_full_disk)
+        with pytest.raises(OSError, match="No space left"):
+            lock_of(tmp_path).take()
+    assert list(tmp_path.iterdir()) == []
+    lock_of(tmp_path).take()

@@ -1,6 +1,8 @@
 """A manifest survives the way to JSON and back, and a hostile one is refused with file and field."""
 
+import errno
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -88,6 +90,8 @@ HOSTILE: dict[str, Change] = {
     r"skipped_rows\[0\] is 3 instead of a string": lambda m: m.update(skipped_rows=[3]),
     "settings is null|settings is None": lambda m: m.update(settings=None),
     "surprise is unknown": lambda m: m.update(surprise=1),
+    "tables adds up to 18446744073709551614 rows": lambda m: [t.update(rows=(1 << 63) - 1) for t in m["tables"]],
+    r"shards.train\[0\].file is 'C:x' instead": lambda m: m["shards"]["train"][0].update(file="C:x"),
 }
 
 
@@ -114,4 +118,14 @@ def test_a_missing_manifest_says_what_to_do(tmp_path: Path) -> None:
         load_manifest(tmp_path)
     (tmp_path / "preparation.json").touch()
     with pytest.raises(DataError, match="preparation is not finished; run bagpipe prepare again to resume"):
+        load_manifest(tmp_path)
+
+
+def test_a_manifest_that_the_system_does_not_give_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (tmp_path / "manifest.json").touch()
+    monkeypatch.setattr(Path, "read_text", fail)
+    with pytest.raises(DataError, match=r"manifest\.json: cannot be read \(Input/output error\); check the"):
         load_manifest(tmp_path)

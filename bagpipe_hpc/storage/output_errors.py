@@ -1,0 +1,30 @@
+"""What a write to the output folder that fails says: the file, the system's reason, the cure. Standard library only."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bagpipe_hpc.errors import OutputError
+
+
+def reason(error: Exception) -> str:
+    """What the system says in a line; HDF5 adds several of its own."""
+    number = getattr(error, "errno", None)
+    return os.strerror(number) if number else str(error).partition("\n")[0]
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the system says about a file that cannot be written into an error that names it.
+
+    Raises:
+        OutputError: the body could not write; put nothing else inside.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"{path}: cannot be written ({reason(error)}); check the free space and the permissions. "
+            "Checkpoints are unharmed: train.resume=auto goes on from the newest"
+        ) from error
