@@ -1,10 +1,12 @@
 """A request to end a run early: with a checkpoint, from which it can go on.
 
 It comes as a signal to the oracle (SIGUSR1, within a Slurm job also SIGTERM) or as a file in the output folder, for
-which `bagpipe stop` is the command: not every launcher hands signals on to its ranks. Other ranks ignore these signals,
+which `bagpipe stop` is the command: not every launcher hands signals on to its ranks. The file repeats the lock of the
+run that is meant, so a request that came too late for one run does not end the next. Other ranks ignore these signals,
 so that they live until the checkpoint is written; so does the oracle when they come a second time.
 """
 
+import contextlib
 import logging
 import os
 import signal
@@ -14,7 +16,8 @@ from pathlib import Path
 from types import FrameType
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.storage.run_lock import LOCK_NAME
+from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.run_lock import LOCK_NAME, living_lock
 
 log = logging.getLogger(__name__)
 
@@ -29,10 +32,12 @@ def request_stop(output: Path) -> None:
     Raises:
         ConfigError: no run is in the folder, or it cannot be written.
     """
-    if not (output / LOCK_NAME).exists():
-        raise ConfigError(f"{output}: no run is in this folder; name train.output of one that trains")
     try:
-        (output / STOP_NAME).touch()
+        lock = living_lock(output)
+        if lock is None:
+            raise ConfigError(f"{output}: no run is in this folder; name train.output of one that trains")
+        with atomic_write(output / STOP_NAME) as path:
+            path.write_bytes(lock)
     except OSError as error:
         raise ConfigError(
             f"{output / STOP_NAME}: cannot be written ({error.strerror}); check its permissions"
@@ -47,12 +52,12 @@ class StopRequest:
 
     Args:
         output: the run's output folder.
-        listens: whether this rank is the one that stops the others, the oracle; it removes a request that an earlier
-            run left. Other ranks ignore the signals.
+        listens: whether this rank is the one that stops the others, the oracle. Other ranks ignore the signals.
     """
 
     def __init__(self, output: Path, *, listens: bool) -> None:
         self._path = output / STOP_NAME
+        self._lock_path = output / LOCK_NAME
         self._asked_by = ""
         self._looked_s = 0.0
         self._listens = listens
@@ -63,7 +68,6 @@ class StopRequest:
         handler = self._receive if self._listens else signal.SIG_IGN
         self._before = {number: signal.signal(number, handler) for number in _signals()}
         if self._listens:
-            self._path.unlink(missing_ok=True)
             signal.pthread_sigmask(signal.SIG_BLOCK, _signals())
             self._thread.start()
         return self
@@ -80,8 +84,9 @@ class StopRequest:
         """Whether to stop; looks for the file once a second at most."""
         if not self._asked_by and time.monotonic() - self._looked_s >= _LOOK_EVERY_S:
             self._looked_s = time.monotonic()
-            if self._path.exists():
-                self._note(str(self._path))
+            with contextlib.suppress(OSError):  # nearly always there is no such file
+                if self._path.read_bytes() == self._lock_path.read_bytes():
+                    self._note(str(self._path))
         return bool(self._asked_by)
 
     def answer(self) -> None:

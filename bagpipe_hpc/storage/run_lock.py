@@ -174,6 +174,20 @@ class RunLock:
                     return
 
 
+def living_lock(output: Path) -> bytes | None:
+    """What the lock of the run in an output folder says, unless there is none or its owner is known to be dead.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        content = (output / LOCK_NAME).read_bytes()
+    except FileNotFoundError:
+        return None
+    owner = _owner_of(content)
+    return None if owner is not None and owner.is_dead(Owner.this_process()) else content
+
+
 def _host() -> str:
     try:
         namespace = str(Path("/proc/self/ns/pid").readlink())
