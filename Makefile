@@ -67,13 +67,13 @@ $(RUN)/prepared: $(CLICKS) | setup
 test: setup ## run all tests: unit, under mpirun on 2, 3 ... ranks, and whole runs
 	python -m pytest $(TESTS)
 
-.PHONY: test-cluster slurm
-test-cluster: slurm setup ## test the job scripts under a real Slurm on emulated hosts (root; installs Slurm if it is missing)
+.PHONY: test-cluster cluster-packages
+test-cluster: cluster-packages setup ## test the job scripts under a real Slurm on emulated hosts (root; installs Slurm if it is missing)
 	scripts/emulated_hosts.sh --ranks 1,1,1,1,1,1 tests/cluster/with_slurm.sh \
 	  python -m pytest --basetemp=build/cluster tests/cluster/test_slurm.py
 
-slurm:
-	tests/cluster/install_slurm.sh
+cluster-packages: # without them `make test` skips the tests on emulated hosts
+	tests/cluster/install_packages.sh
 
 .PHONY: lint
 lint: setup ## check style, types and shell scripts

@@ -10,7 +10,7 @@
 #   SLURM_CONF           the configuration, which all of Slurm's commands read
 #   EMULATED_SLURM       this folder, with the logs of the daemons in log/
 #
-# The last GPU_NODES nodes (default 2) have two GPUs each, by name only. The machine needs tests/cluster/install_slurm.sh.
+# The last GPU_NODES nodes (default 2) have two GPUs each, by name only. The machine needs tests/cluster/install_packages.sh.
 set -euo pipefail
 
 fail() {

@@ -27,8 +27,12 @@ from bagpipe_hpc.storage.row_file import SelectedRows
 from bagpipe_hpc.updated_rows import UpdatedRows
 from tests.unit.planning import mutants
 
+Patch = Callable[[object, str, object], None]
+"""Puts a value in the place of an object's attribute."""
+Breakage = Callable[[Patch], None]
 
-def use_planner(mutant: type[LookaheadPlanner]) -> Callable[[], None]:
+
+def use_planner(mutant: type[LookaheadPlanner]) -> Breakage:
     """Let the oracle plan with a broken rule; the cache's need is still measured with the sound one."""
     build_sound = PlannerRecipe.build
 
@@ -40,27 +44,27 @@ def use_planner(mutant: type[LookaheadPlanner]) -> Callable[[], None]:
         total_rows = int(recipe.table_offsets[-1])
         return mutant(total_rows, recipe.trainers, window, shared_capacity, private_capacity, verify=recipe.verify)
 
-    def install() -> None:
-        PlannerRecipe.build = build  # type: ignore[method-assign]
+    def install(patch: Patch) -> None:
+        patch(PlannerRecipe, "build", build)
 
     return install
 
 
-def drop_the_delayed_reduction() -> None:
+def drop_the_delayed_reduction(patch: Patch) -> None:
     """later(x) is applied with this trainer's own gradients only."""
 
     def start_delayed(_: TrainStep, slots: torch.Tensor, sums: torch.Tensor, step: int) -> DelayedUpdate:
         return DelayedUpdate(slots, OwnRows(sums), step)
 
-    TrainStep.start_delayed = start_delayed  # type: ignore[method-assign]
+    patch(TrainStep, "start_delayed", start_delayed)
 
 
-def prefetch_before_the_barrier() -> None:
+def prefetch_before_the_barrier(patch: Patch) -> None:
     """Rows are fetched as soon as their plan is there, written back or not."""
-    Mover.is_admissible = lambda self, plan: not plan.is_closing  # type: ignore[method-assign] # noqa: ARG005
+    patch(Mover, "is_admissible", lambda _, plan: not plan.is_closing)
 
 
-def forget_optimizer_state() -> None:
+def forget_optimizer_state(patch: Patch) -> None:
     """Write-backs carry weights only: the state goes back to zero."""
     start_put = RowWindow.start_put
 
@@ -68,10 +72,10 @@ def forget_optimizer_state() -> None:
         records[:, -1] = 0.0
         return start_put(self, rows, records)
 
-    RowWindow.start_put = put_weights  # type: ignore[method-assign]
+    patch(RowWindow, "start_put", put_weights)
 
 
-def lose_a_write_back() -> None:
+def lose_a_write_back(patch: Patch) -> None:
     """The first trainer never writes back one row of each group: the next reader gets a stale one."""
     put = Mover.put
 
@@ -81,13 +85,13 @@ def lose_a_write_back() -> None:
         return put(self, plan)
 
     if MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
-        Mover.put = put_less  # type: ignore[method-assign]
+        patch(Mover, "put", put_less)
 
 
-def fail_in_last_rank(target: type, method: str) -> Callable[[], None]:
+def fail_in_last_rank(target: type, method: str) -> Breakage:
     """The last trainer raises in its fifth call of a method."""
 
-    def install() -> None:
+    def install(patch: Patch) -> None:
         original = getattr(target, method)
         calls = 0
 
@@ -98,12 +102,12 @@ def fail_in_last_rank(target: type, method: str) -> Callable[[], None]:
                 raise RuntimeError("planted failure")
             return original(self, *arguments, **keywords)
 
-        setattr(target, method, failing)
+        patch(target, method, failing)
 
     return install
 
 
-def run_out_of_memory_in_a_server() -> None:
+def run_out_of_memory_in_a_server(patch: Patch) -> None:
     """The second server fails while it fills its tables."""
     fill = embedding_server.fill_partition
 
@@ -112,19 +116,19 @@ def run_out_of_memory_in_a_server() -> None:
             raise MemoryError("planted failure")
         fill(*arguments)  # type: ignore[arg-type]
 
-    embedding_server.fill_partition = failing
+    patch(embedding_server, "fill_partition", failing)
 
 
-def fail_in_the_oracle() -> None:
+def fail_in_the_oracle(patch: Patch) -> None:
     """The oracle fails while it plans."""
 
     def failing(*_: object, **__: object) -> None:
         raise OSError("planted failure")
 
-    oracle.plan_segment = failing  # type: ignore[attr-defined]
+    patch(oracle, "plan_segment", failing)
 
 
-def stop_the_last_trainer() -> None:
+def stop_the_last_trainer(patch: Patch) -> None:
     """The last trainer falls silent in its fifth step, as if it had been stopped."""
     start = RowReducer.start
     calls = 0
@@ -136,10 +140,10 @@ def stop_the_last_trainer() -> None:
             time.sleep(float(os.environ["TEST_SILENCE_S"]))
         return start(self, gradients)
 
-    RowReducer.start = sleeping  # type: ignore[method-assign]
+    patch(RowReducer, "start", sleeping)
 
 
-def write_slowly() -> None:
+def write_slowly(patch: Patch) -> None:
     """A file of rows is begun when training has changed some of them, or after two seconds."""
     write = ServerCheckpoints._write
 
@@ -149,20 +153,20 @@ def write_slowly() -> None:
             time.sleep(0.01)
         return write(self, *arguments)  # type: ignore[arg-type]
 
-    ServerCheckpoints._write = slow  # type: ignore[method-assign,assignment]
+    patch(ServerCheckpoints, "_write", slow)
 
 
-def write_rows_that_change() -> None:
+def write_rows_that_change(patch: Patch) -> None:
     """What the servers write is not a copy."""
-    write_slowly()
+    write_slowly(patch)
 
     def live(_: ServerCheckpoints, records: np.ndarray, positions: np.ndarray | None) -> np.ndarray | SelectedRows:
         return records if positions is None else SelectedRows(records, positions)
 
-    ServerCheckpoints._copy = live  # type: ignore[method-assign,assignment]
+    patch(ServerCheckpoints, "_copy", live)
 
 
-def forget_updated_rows() -> None:
+def forget_updated_rows(patch: Patch) -> None:
     """The first trainer does not note what it writes back."""
     add = UpdatedRows.add
 
@@ -170,10 +174,10 @@ def forget_updated_rows() -> None:
         if MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
             add(self, rows)
 
-    UpdatedRows.add = note  # type: ignore[method-assign]
+    patch(UpdatedRows, "add", note)
 
 
-MUTANTS: dict[str, Callable[[], None]] = {
+MUTANTS: dict[str, Breakage] = {
     "retire one step early": use_planner(mutants.RetiresEarly),
     "drop the delayed reduction": drop_the_delayed_reduction,
     "prefetch before the write-back barrier": prefetch_before_the_barrier,
@@ -183,11 +187,11 @@ MUTANTS: dict[str, Callable[[], None]] = {
     "now computed from x + 2": use_planner(mutants.NowFromTheBatchAfterNext),
     "a row is not written back": lose_a_write_back,
 }
-CHECKPOINT_MUTANTS: dict[str, Callable[[], None]] = {
+CHECKPOINT_MUTANTS: dict[str, Breakage] = {
     "rows are written while they change": write_rows_that_change,
     "updated rows are forgotten": forget_updated_rows,
 }
-FAULTS: dict[str, Callable[[], None]] = {
+FAULTS: dict[str, Breakage] = {
     "trainer fails in a step": fail_in_last_rank(TrainStep, "train"),
     "mover fails in a fetch": fail_in_last_rank(RowWindow, "start_get"),
     "server runs out of memory": run_out_of_memory_in_a_server,

@@ -1,9 +1,7 @@
 """What is saved is the state between two steps, however long writing takes and whatever a checkpoint builds on."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
@@ -17,8 +15,6 @@ RUN = ["optimizer.rows=adagrad", "train.checkpoint_every_steps=11", "train.max_s
 RUN += ["lookahead.batches=3", "lookahead.group=1"]  # rows are written back all the time
 INCREMENTS = "train.full_checkpoint_every=3"
 
-RunRanks = Callable[..., CompletedProcess[str]]
-
 
 @pytest.fixture(scope="module")
 def whole_checkpoints(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -31,30 +27,34 @@ def whole_checkpoints(config_path: Path, tmp_path_factory: pytest.TempPathFactor
     return folder / "out" / "checkpoints"
 
 
+@pytest.fixture(scope="module")
+def outputs(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Of runs with increments: on a slow disk, and of the mutants."""
+    from tests.ranks import run_ranks
+
+    folder = tmp_path_factory.mktemp("increments")
+    outputs = {name: folder / f"out-{number}" for number, name in enumerate(["slow disk", *CHECKPOINT_MUTANTS])}
+    runs = [[*RUN, INCREMENTS, f"train.output={output}"] for output in outputs.values()]
+    train(run_ranks, 5, config_path, runs, folder, "--break", *outputs)
+    return outputs
+
+
 def differences(output: Path, whole_checkpoints: Path) -> list[float]:
     """Of the checkpoints of a run from those of the run that writes all rows."""
     names = [f"step-{step:08d}" for step in STEPS]
     return [compare(whole_checkpoints / name, output / "checkpoints" / name).largest() for name in names]
 
 
-def test_increments_that_take_long_hold_the_same_bits(
-    config_path: Path, whole_checkpoints: Path, run_ranks: RunRanks, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    train(run_ranks, 5, config_path, [[*RUN, INCREMENTS, f"train.output={output}"]], tmp_path, "--break", "slow disk")
+def test_increments_that_take_long_hold_the_same_bits(outputs: dict[str, Path], whole_checkpoints: Path) -> None:
+    output = outputs["slow disk"]
     assert differences(output, whole_checkpoints) == [0.0, 0.0, 0.0]
     first, second, third = (load_checkpoint(output / "checkpoints" / f"step-{step:08d}") for step in STEPS)
     assert [layer.manifest.step for layer in third.layers()] == list(STEPS)
     assert second.manifest.total_bytes < first.manifest.total_bytes
     events = [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    saved = [event for event in events if event["event"] == "checkpoint"]
-    assert [event["base_step"] for event in saved] == [None, *STEPS[:2]]
+    assert [event["base_step"] for event in events if event["event"] == "checkpoint"] == [None, *STEPS[:2]]
 
 
 @pytest.mark.parametrize("mutant", CHECKPOINT_MUTANTS)
-def test_mutant_is_killed(
-    mutant: str, config_path: Path, whole_checkpoints: Path, run_ranks: RunRanks, tmp_path: Path
-) -> None:
-    output = tmp_path / "out"
-    train(run_ranks, 5, config_path, [[*RUN, INCREMENTS, f"train.output={output}"]], tmp_path, "--break", mutant)
-    assert max(differences(output, whole_checkpoints)) > 0.0
+def test_mutant_is_killed(mutant: str, outputs: dict[str, Path], whole_checkpoints: Path) -> None:
+    assert max(differences(outputs[mutant], whole_checkpoints)) > 0.0

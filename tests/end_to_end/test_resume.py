@@ -17,7 +17,7 @@ from bagpipe_hpc.comparison import compare
 from bagpipe_hpc.storage.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoint_folder import find_checkpoints
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
-from tests.end_to_end.test_equality import RunRanks, overrides, train
+from tests.end_to_end.test_equality import RunRanks, overrides, story, train
 from tests.ranks import run_ranks as start_ranks
 
 EVERY, STEPS, PER_EPOCH = 11, 54, 27
@@ -31,13 +31,6 @@ CASES = {
     ),
     "adam": ("lookahead.batches=40", "train.full_checkpoint_every=3"),
 }
-
-
-def story(output: Path) -> list[tuple[object, ...]]:
-    """What a run tells, but for times and for its interruptions; when a checkpoint becomes complete is chance."""
-    records = [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    told = [(r["event"], r["step"], r.get("loss"), r.get("auc")) for r in records if r["event"] != "resumed"]
-    return sorted(told, key=lambda event: (event[1], event[0] != "checkpoint"))
 
 
 def interrupted(whole: Path, output: Path, step: int) -> Path:

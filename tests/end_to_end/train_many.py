@@ -1,8 +1,8 @@
 """Trains several configurations one after the other in the same ranks: starting ranks takes longer than a tiny run.
 
-Usage: train_many.py CONFIG.toml RUNS.json [--break NAME] [--hosts N...]
+Usage: train_many.py CONFIG.toml RUNS.json [--break NAME...] [--hosts N...]
 
-RUNS.json holds a list of override lists. `--break` breaks one thing first, see `breakages.py`; `--hosts` deals the
+RUNS.json holds a list of override lists. `--break` breaks one thing in each run (`breakages.py`); `--hosts` deals the
 ranks out to hosts that do not exist: rows travel between different numbers as between different hosts.
 """
 
@@ -10,6 +10,8 @@ import argparse
 import json
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bagpipe_hpc import launch
@@ -22,19 +24,33 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("config", type=Path)
     parser.add_argument("runs", type=Path)
-    parser.add_argument("--break", dest="breakage", choices=BREAKAGES)
+    parser.add_argument("--break", dest="breakages", choices=BREAKAGES, nargs="+", help="one for each run")
     parser.add_argument("--hosts", type=int, nargs="+", help="host number of each rank")
     arguments = parser.parse_args()
     if arguments.hosts:
         communicators._hosts = lambda _: tuple(arguments.hosts)
-    if arguments.breakage:
-        BREAKAGES[arguments.breakage]()
-    for overrides in json.loads(arguments.runs.read_text()):
-        code = launch.train(load_config(arguments.config, overrides))
+    runs = json.loads(arguments.runs.read_text())
+    for overrides, breakage in zip(runs, arguments.breakages or [None] * len(runs), strict=True):
+        with _broken(breakage):
+            code = launch.train(load_config(arguments.config, overrides))
         if code:
             return code
         logging.getLogger("bagpipe_hpc").handlers.clear()
     return 0
+
+
+@contextmanager
+def _broken(name: str | None) -> Iterator[None]:
+    """Something is broken during the body, and whole again afterwards."""
+    with ExitStack() as stack:
+
+        def patch(target: object, attribute: str, value: object) -> None:
+            stack.callback(setattr, target, attribute, getattr(target, attribute))
+            setattr(target, attribute, value)
+
+        if name:
+            BREAKAGES[name](patch)
+        yield
 
 
 if __name__ == "__main__":
