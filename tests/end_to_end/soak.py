@@ -30,9 +30,10 @@ def _run(folder: Path, kills: int, seed: int) -> int:
     prepare_tiny_clicks(folder)
     config = folder / "tiny.toml"
     config.write_text(CONFIG.format(shards=folder / "shards"), encoding="utf-8")
-    epochs = 12 * kills  # some 300 steps a kill: more than a killed job trains
+    epochs = 6 * kills  # some 160 steps a kill: more than a killed job trains
     settings = [f"roles.servers={SERVERS}", "train.deterministic=true", f"train.epochs={epochs}"]
     settings += ["train.checkpoint_every_steps=20", "train.keep_checkpoints=2", "train.evaluate=false"]
+    settings += ["train.full_checkpoint_every=3"]
 
     def command(output: Path) -> list[str | Path]:
         return ["bagpipe", "train", config, *settings, f"train.output={output}", "train.resume=auto"]

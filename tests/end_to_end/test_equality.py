@@ -69,8 +69,9 @@ def test_distributed_equals_reference(
     run_ranks: RunRanks,
     tmp_path: Path,
 ) -> None:
-    """Bit for bit; with three trainers in deterministic mode."""
-    cases = {(optimizer, name): tmp_path / f"{optimizer}-{name.replace(' ', '-')}" for optimizer, name in CASES}
+    """Bit for bit; with three trainers in deterministic mode, and in half of the cases."""
+    chosen = CASES if trainers < 3 else CASES[::2]
+    cases = {(optimizer, name): tmp_path / f"{optimizer}-{name.replace(' ', '-')}" for optimizer, name in chosen}
     runs = [
         overrides(
             optimizer,

@@ -45,12 +45,12 @@ def test_a_failing_rank_ends_the_job(
 def test_a_silent_trainer_is_noticed(config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
     """Every wait ends by timeout and names what it waited for."""
     runs = tmp_path / "runs.json"
-    runs.write_text(json.dumps([[f"train.output={tmp_path / 'out'}", "train.timeout_s=15.0"]]))
+    runs.write_text(json.dumps([[f"train.output={tmp_path / 'out'}", "train.timeout_s=8.0"]]))
     silence = {"TEST_SILENCE_S": "120"}
     finished = run_ranks(5, *DRIVER, config_path, runs, "--break", "trainer falls silent", timeout_s=100, env=silence)
     assert finished.returncode not in (0, 124, 137), finished.stderr
     waits = "trainer 1 to finish plan [1-9]|the rows that|the delayed rows|the dense gradients"
-    assert re.search(f"failed: waited 15 s for ({waits})", finished.stderr), finished.stderr
+    assert re.search(f"failed: waited 8 s for ({waits})", finished.stderr), finished.stderr
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from tests.end_to_end.killed_runs import ORACLE, RANKS, SERVER, SERVERS, TRAINER, Killed, has_trained, kill_one
 
-LIMIT_S = 12.0
+LIMIT_S = 8.0
 END_S = LIMIT_S + 20
 WAITED_FOR = {
     ORACLE: ("trainer [01]", "the next plan of the oracle"),
@@ -56,5 +56,5 @@ def test_a_stopped_rank_ends_the_job(rank: int, stopped: dict[int, Killed]) -> N
     assert ended.end_s < END_S
     assert ended.left == ()
     who, what = WAITED_FOR[rank]
-    said = rf"bagpipe: ({who}) \(world rank \d\) on \S+ failed: waited 12 s for ({what}).*a rank is stopped"
+    said = rf"bagpipe: ({who}) \(world rank \d\) on \S+ failed: waited 8 s for ({what}).*a rank is stopped"
     assert re.search(said, ended.finished.stderr), ended.finished.stderr
