@@ -14,7 +14,7 @@ ROWS ?= 200000
 CRITEO ?=
 CONFIG ?= configs/quickstart.toml
 SET ?=
-TESTS ?= tests
+TESTS ?= tests/unit tests/mpi tests/end_to_end tests/gpu
 
 # An environment for each MPI, so that two can be compared.
 VENV := .venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
@@ -65,14 +65,15 @@ $(RUN)/prepared: $(CLICKS) | setup
 
 .PHONY: test
 test: setup ## run all tests: unit, under mpirun on 2, 3 ... ranks, and whole runs
-	python -m pytest $(TESTS)
+	python -m pytest -n 2 --dist loadfile $(TESTS)
 
 .PHONY: test-cluster cluster-packages
-test-cluster: cluster-packages setup ## test the job scripts under a real Slurm on emulated hosts (root; installs Slurm if it is missing)
+test-cluster: cluster-packages setup ## test on emulated hosts, and the job scripts under a real Slurm there (root; installs Slurm if it is missing)
+	python -m pytest --ignore=tests/cluster/test_slurm.py tests/cluster
 	scripts/emulated_hosts.sh --ranks 1,1,1,1,1,1 tests/cluster/with_slurm.sh \
 	  python -m pytest --basetemp=build/cluster tests/cluster/test_slurm.py
 
-cluster-packages: # without them `make test` skips the tests on emulated hosts
+cluster-packages:
 	tests/cluster/install_packages.sh
 
 .PHONY: lint

@@ -105,16 +105,16 @@ def whole(train: Train) -> Path:
 
 def test_a_requeued_preparation_goes_on(tmp_path: Path) -> None:
     """It ends with the files of one that was left alone."""
-    job = prepare(tmp_path, 30_000, 1000)
+    job = prepare(tmp_path, 60_000, 50)  # so many shards take some seconds
     job.await_line("^wrote train-00002.h5")
     run("scontrol", "requeue", job.number)
     job.await_success()
     assert len(job.lines("^going on after ")) == 1
     prepare_clicks(
-        [str(tmp_path / "clicks.tsv")], tmp_path / "whole", PrepareSettings(rows_per_shard=1000), lambda _: None
+        [str(tmp_path / "clicks.tsv")], tmp_path / "whole", PrepareSettings(rows_per_shard=50), lambda _: None
     )
     names = sorted(path.name for path in (tmp_path / "whole").glob("*.h5"))
-    assert {"train-00026.h5", "test-00002.h5"} <= set(names)
+    assert {"train-01079.h5", "test-00119.h5"} <= set(names)
     assert filecmp.cmpfiles(tmp_path / "whole", tmp_path / "shards", names, shallow=False) == (names, [], [])
 
 

@@ -21,23 +21,23 @@ exec "$0" "$@"
 """No GPU is there, so the trainers compute on CPUs; the environment of a rank is all that placement goes by."""
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory, config_path: Path) -> Path:
-    """A folder of all hosts with the configuration, the shards, and room for outputs."""
-    folder = tmp_path_factory.getbasetemp()
-    assert folder in config_path.parents
-    return folder
-
-
 def test_trainers_go_to_the_gpus(
-    config_path: Path, shared: Path, run_ranks: RunRanks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared: Path, run_ranks: RunRanks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are on the second host; the launcher's first rank is a server, its last one next to the oracle."""
     require_emulation()
     for name in [name for name in os.environ if name.startswith("SLURM_")]:
         monkeypatch.delenv(name)
-    command = (sys.executable, "-m", "bagpipe_hpc", "train", config_path, "train.max_steps=6", "train.evaluate=false")
-    placed, reference = tmp_path / "placed", tmp_path / "reference"
+    command = (
+        sys.executable,
+        "-m",
+        "bagpipe_hpc",
+        "train",
+        shared / "tiny.toml",
+        "train.max_steps=6",
+        "train.evaluate=false",
+    )
+    placed, reference = shared / "placed", tmp_path / "reference"
     wrapped = ("bash", "-c", GPUS_ON_HOST2, *command)
     ended = run_on_hosts("1,2,2", *wrapped, f"train.output={placed}", share=shared, timeout_s=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -55,11 +55,13 @@ def test_trainers_go_to_the_gpus(
     assert compare(reference, placed).largest() == 0.0
 
 
-def test_a_refusal_is_printed_once_wherever_the_oracle_is(config_path: Path, shared: Path, tmp_path: Path) -> None:
+def test_a_refusal_is_printed_once_wherever_the_oracle_is(shared: Path) -> None:
     """The oracle finds the fault; it is not the launcher's first rank."""
     require_emulation()
-    (tmp_path / "metrics.jsonl").write_text("precious\n")
-    command = (sys.executable, "-m", "bagpipe_hpc", "train", config_path, f"train.output={tmp_path}")
+    output = shared / "earlier"
+    output.mkdir()
+    (output / "metrics.jsonl").write_text("precious\n")
+    command = (sys.executable, "-m", "bagpipe_hpc", "train", shared / "tiny.toml", f"train.output={output}")
     ended = run_on_hosts("2,1", *command, share=shared, timeout_s=60)
     assert ended.returncode == 2, ended.stderr
     assert "host1: server 0, trainer 0\nhost2: oracle\n" in ended.stderr
