@@ -67,12 +67,16 @@ $(RUN)/prepared: $(CLICKS) | setup
 test: setup ## run all tests: unit, under mpirun on 2, 3 ... ranks, and whole runs
 	python -m pytest -n 2 --dist loadfile $(TESTS)
 
-.PHONY: test-cluster cluster-packages
-test-cluster: cluster-packages setup ## test on emulated hosts, and the job scripts under a real Slurm there (root; installs Slurm if it is missing)
+.PHONY: test-hosts
+test-hosts: cluster-packages setup ## test whole runs and the doctor on emulated hosts (root; installs what is missing)
 	python -m pytest --ignore=tests/cluster/test_slurm.py tests/cluster
+
+.PHONY: test-cluster
+test-cluster: cluster-packages setup ## test the job scripts under a real Slurm on emulated hosts (root; installs Slurm if it is missing)
 	scripts/emulated_hosts.sh --ranks 1,1,1,1,1,1 tests/cluster/with_slurm.sh \
 	  python -m pytest --basetemp=build/cluster tests/cluster/test_slurm.py
 
+.PHONY: cluster-packages
 cluster-packages:
 	tests/cluster/install_packages.sh
 
