@@ -118,26 +118,31 @@ class _WholeFile:
     """A row file that holds all rows of its server: `weights [n, D]` and `optimizer_state [n, k]`."""
 
     def __init__(self, weights: h5py.Dataset, state: h5py.Dataset) -> None:
-        self._weights = weights
-        self._state = state
+        self._datasets = weights, state
+        self._columns = slice(0, weights.shape[1]), slice(weights.shape[1], weights.shape[1] + state.shape[1])
+        rows = copy_rows(self._columns[1].stop)
+        # Of one piece, used again for the next: fresh memory would cost as much as reading.
+        self._pieces = [np.empty((rows, dataset.shape[1]), np.float32) for dataset in self._datasets]
 
     def read(self, first: int, stride: int, target: NDArray[np.float32]) -> None:
         """Copy the rows at positions `first`, `first + stride`, ... to `target [N, D + k]`, piece by piece."""
         step = max(1, copy_rows(target.shape[1]) // stride)
         for begin in range(0, len(target), step):
             end = min(begin + step, len(target))
-            piece = self.records(first + begin * stride, first + (end - 1) * stride + 1)
-            target[begin:end] = piece[::stride]
+            for columns, piece in self.pieces(first + begin * stride, first + (end - 1) * stride + 1):
+                target[begin:end, columns] = piece[::stride]
 
-    def records(self, first: int, last: int) -> NDArray[np.float32]:
-        """The records `first` up to `last` of the file, float32 `[last - first, D + k]`."""
-        embedding_dim = self._weights.shape[1]
-        records = np.empty((last - first, embedding_dim + self._state.shape[1]), np.float32)
-        with errors_name(self._weights.file.filename):
-            records[:, :embedding_dim] = self._weights[first:last]
-            if self._state.shape[1]:
-                records[:, embedding_dim:] = self._state[first:last]
-        return records
+    def pieces(self, first: int, last: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
+        """The records `first` up to `last` of the file in two parts: their columns, and float32 `[last - first, ...]`.
+
+        At most `copy_rows` of them; each part is there until the next call.
+        """
+        for number, (dataset, columns) in enumerate(zip(self._datasets, self._columns, strict=True)):
+            if dataset.shape[1]:
+                piece = self._pieces[number][: last - first]
+                with errors_name(dataset.file.filename):
+                    dataset.read_direct(piece, np.s_[first:last])
+                yield columns, piece
 
 
 class _PartFile:
@@ -159,8 +164,8 @@ class _PartFile:
         for place in range(int(begin), int(end), step):
             past = min(place + step, int(end))
             ahead, rest = np.divmod(self._positions[place:past] - first, stride)
-            records = self._records.records(place, past)
-            target[ahead[rest == 0]] = records[rest == 0]
+            for columns, piece in self._records.pieces(place, past):
+                target[ahead[rest == 0], columns] = piece[rest == 0]
 
     def _check_positions(self) -> None:
         """Go once through the positions: those of a damaged file would lose rows, or reach others."""
