@@ -48,8 +48,8 @@ def verify_share(checkpoint: Checkpoint, part: int, parts: int) -> None:
     Raises:
         CheckpointError: a file is damaged.
     """
-    with _offering(checkpoint.directory):
-        for layer, info in checkpoint.files()[part::parts]:
+    for layer, info in checkpoint.files()[part::parts]:
+        with _offering(checkpoint.directory, layer.directory):
             layer.verify_file(info)
 
 
@@ -74,13 +74,29 @@ def _require_fit(checkpoint: Checkpoint, config: Config, shards: ShardManifest) 
 
 
 @contextmanager
-def _offering(directory: Path) -> Iterator[None]:
-    """Name the checkpoint before `directory` in the error of one that is damaged."""
+def _offering(directory: Path, damaged: Path | None = None) -> Iterator[None]:
+    """Name a checkpoint before `directory` in the error of one that is damaged.
+
+    Args:
+        directory: the checkpoint.
+        damaged: where the damaged file lies, if that is known: what builds on it is no cure.
+    """
     try:
         yield
     except CheckpointError as error:
         found = find_checkpoints(directory.parent.parent)
         earlier = found[: found.index(directory)] if directory in found else []
-        if not earlier:
+        cure = next((path for path in reversed(earlier) if _seems_whole(path, damaged)), None)
+        if cure is None:
             raise
-        raise CheckpointError(f"{error}. The checkpoint before it: train.resume={earlier[-1]}") from error
+        raise CheckpointError(f"{error}. A checkpoint before it: train.resume={cure}") from error
+
+
+def _seems_whole(directory: Path, damaged: Path | None) -> bool:
+    """Whether a checkpoint has all its files with their sizes, none of them in the folder `damaged`."""
+    try:
+        checkpoint = load_checkpoint(directory)
+        checkpoint.verify(quick=True)
+        return damaged not in [layer.directory for layer in checkpoint.layers()]
+    except CheckpointError:
+        return False

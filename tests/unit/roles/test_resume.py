@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bagpipe_hpc.config import Config, ModelConfig, OptimizerConfig, TrainConfig
@@ -77,8 +78,28 @@ def test_damage_is_found_by_whoever_has_the_file_in_its_share(output: Path) -> N
     start = find_start(settings(output), SHARDS)
     assert start is not None
     verify_share(start, 1, 2)
-    with pytest.raises(CheckpointError, match=r"dense\.h5: its SHA-256 is .*The checkpoint before it: .*step-00000100"):
+    with pytest.raises(CheckpointError, match=r"dense\.h5: its SHA-256 is .*A checkpoint before it: .*step-00000100"):
         verify_share(start, 0, 2)
+
+
+@pytest.mark.parametrize("size", ["same size", "cut off"])
+def test_no_increment_on_a_damaged_checkpoint_is_offered(output: Path, size: str) -> None:
+    """Steps 300 and 400 hold what was updated since 200."""
+    path = output / "checkpoints" / "step-00000200"
+    for step, base in ((300, path), (400, path.with_name("step-00000300"))):
+        records = sample_records(TABLES, 5)
+        write_checkpoint(output, records, TABLES, servers=2, step=step, base=base, updated=np.array([step % 7]))
+    start = find_start(settings(output), SHARDS)
+    assert start is not None
+    assert start.manifest.step == 400
+    damaged = path / "rows-00000-of-00002.h5"
+    contents = damaged.read_bytes()
+    damaged.write_bytes(contents[:-1] + (b"" if size == "cut off" else bytes([contents[-1] ^ 1])))
+    with pytest.raises(CheckpointError, match=r"step-00000200/rows-00000.*before it: train\.resume=.*step-00000100$"):
+        verify_share(start, 0, 1)
+    if size == "cut off":
+        with pytest.raises(CheckpointError, match=r"rows-00000-of-00002\.h5: has .*step-00000100$"):
+            find_start(settings(output), SHARDS)
 
 
 def test_a_damaged_manifest_offers_the_checkpoint_before_it(output: Path) -> None:
