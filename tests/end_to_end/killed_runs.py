@@ -28,6 +28,8 @@ _MARK = "BAGPIPE_TEST_MARK"
 _RANK_VARIABLES = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK")
 _START_LIMIT_S = 90.0
 TIMEOUT_S = 240.0
+LAST_TIMEOUT_S = 3600.0
+"""Of the run that is left to finish after a soak: it has most of the steps before it."""
 
 Running = Future[CompletedProcess[str]]
 
@@ -213,6 +215,6 @@ def soak(command: Sequence[str | Path], output: Path, servers: int, trainers: in
         result.ends_s.append(killed.end_s)
         result.before_training += target == "start"
         result.while_saving += target == "saving"
-    finished = run_ranks(ranks, *command, timeout_s=TIMEOUT_S)
+    finished = run_ranks(ranks, *command, timeout_s=LAST_TIMEOUT_S)
     assert finished.returncode == 0, finished.stderr
     return result
