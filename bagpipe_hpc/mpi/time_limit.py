@@ -10,7 +10,6 @@ NETWORK_CURE = (
     "Open MPI: OMPI_MCA_btl_tcp_if_include)"
 )
 
-
 _EXIT_CODE = 1
 
 
