@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.host_memory import free_bytes, free_shared_bytes
 from bagpipe_hpc.inspection.text_table import aligned, size_text
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.mpi.host_links import LinkProbe, probe_links
@@ -194,8 +195,8 @@ def examine(output: Path, timeout_s: float, *, look_for_gpus: bool) -> Diagnosis
                 world.host,
                 world.ranks_on_host,
                 world.cores,
-                world.free_bytes,
-                world.shared_bytes,
+                free_bytes(),
+                free_shared_bytes(),
                 max(gpus, key=len, default=None),
                 {name: version for name, version in versions[0].items() if name != "thread level"},
                 world.thread_level,

@@ -4,10 +4,12 @@ A batch system or a container runtime limits memory by control groups, which `/p
 that outgrows one is killed while the host has plenty.
 """
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT = Path("/")
+_SHARED_MEMORY = Path("/dev/shm")
 _UNLIMITED_BYTES = 1 << 62
 """Version 1 writes the largest number of whole pages where there is no limit."""
 _VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
@@ -21,6 +23,11 @@ def free_bytes(root: Path = _ROOT) -> int:
         root: where `proc` and `sys` are.
     """
     return max(0, min([_available_bytes(root), *_left_by_groups(root)]))
+
+
+def free_shared_bytes() -> int:
+    """What is free where MPI libraries place windows that ranks share; a rank that outgrows it dies of SIGBUS."""
+    return shutil.disk_usage(_SHARED_MEMORY).free if _SHARED_MEMORY.is_dir() else free_bytes()
 
 
 def _available_bytes(root: Path) -> int:

@@ -20,11 +20,8 @@ if [ $# -lt 1 ]; then
   exit 2
 fi
 cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checkout}"
-# shellcheck source=slurm/site.env
-source "${SITE_ENV:-slurm/site.env}"
-if [ ${#MODULES[@]} -gt 0 ]; then module load "${MODULES[@]}"; fi
-if [ ${#SITE_VARIABLES[@]} -gt 0 ]; then export "${SITE_VARIABLES[@]}"; fi
-export PATH="$PWD/$VENV/bin:$PATH"
+# shellcheck source=slurm/site_environment.sh
+source slurm/site_environment.sh
 
 if [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ]; then
   if [ "$1" != store ]; then

@@ -16,14 +16,7 @@
 set -euo pipefail
 
 cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checkout}"
-# shellcheck source=slurm/site.env
-source "${SITE_ENV:-slurm/site.env}"
-if [ ${#MODULES[@]} -gt 0 ]; then
-  set +u # some sites' `module` uses variables that are not set
-  module load "${MODULES[@]}"
-  set -u
-fi
-if [ ${#SITE_VARIABLES[@]} -gt 0 ]; then export "${SITE_VARIABLES[@]}"; fi
-export PATH="$PWD/$VENV/bin:$PATH"
+# shellcheck source=slurm/site_environment.sh
+source slurm/site_environment.sh
 
 exec bagpipe prepare "$@"

@@ -23,11 +23,8 @@ if [ $# -lt 2 ]; then
 fi
 cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checkout}"
 task=${SLURM_ARRAY_TASK_ID:?give sbatch the runs of the sweep: --array=0-N, as bagpipe sweep prints it}
-# shellcheck source=slurm/site.env
-source "${SITE_ENV:-slurm/site.env}"
-if [ ${#MODULES[@]} -gt 0 ]; then module load "${MODULES[@]}"; fi
-if [ ${#SITE_VARIABLES[@]} -gt 0 ]; then export "${SITE_VARIABLES[@]}"; fi
-export PATH="$PWD/$VENV/bin:$PATH"
+# shellcheck source=slurm/site_environment.sh
+source slurm/site_environment.sh
 
 overrides=$(bagpipe sweep --task "$task" "$@")
 mapfile -t overrides <<<"$overrides"

@@ -43,18 +43,10 @@ if [ $# -lt 1 ]; then
 fi
 # Slurm runs a copy of this script from its own folder, so the checkout is where sbatch was called.
 cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checkout}"
-# shellcheck source=slurm/site.env
-source "${SITE_ENV:-slurm/site.env}"
+# shellcheck source=slurm/site_environment.sh
+source slurm/site_environment.sh
 # shellcheck source=scripts/rank_environment.sh
 source scripts/rank_environment.sh
-
-if [ ${#MODULES[@]} -gt 0 ]; then
-  set +u # some sites' `module` uses variables that are not set
-  module load "${MODULES[@]}"
-  set -u
-fi
-if [ ${#SITE_VARIABLES[@]} -gt 0 ]; then export "${SITE_VARIABLES[@]}"; fi
-export PATH="$PWD/$VENV/bin:$PATH"
 
 settings=("$@")
 if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && [[ " $* " != *" train.resume="* ]]; then settings+=(train.resume=auto); fi

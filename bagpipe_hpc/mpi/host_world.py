@@ -2,18 +2,14 @@
 
 import os
 import socket
-from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
-import psutil
 from mpi4py import MPI
 
-from bagpipe_hpc.host_memory import free_bytes
 from bagpipe_hpc.mpi.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 
-_SHARED_MEMORY = Path("/dev/shm")
 _THREAD_LEVELS = {
     MPI.THREAD_SINGLE: "single",
     MPI.THREAD_FUNNELED: "funneled",
@@ -65,16 +61,6 @@ class HostWorld:
     def cores(self) -> int:
         """Cores that the ranks of this host may use, together."""
         return len(set().union(*self.gather_here(os.sched_getaffinity(0))))
-
-    @property
-    def free_bytes(self) -> int:
-        """Memory that this rank may still use."""
-        return free_bytes()
-
-    @property
-    def shared_bytes(self) -> int:
-        """What is free where MPI keeps windows that ranks share."""
-        return int(psutil.disk_usage(str(_SHARED_MEMORY)).free) if _SHARED_MEMORY.is_dir() else self.free_bytes
 
     @property
     def library(self) -> str:

@@ -1,17 +1,12 @@
 """Refuses to allocate what a host cannot hold, before the system has to kill a rank for it."""
 
 import socket
-from pathlib import Path
 
-import psutil
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import CapacityError
-from bagpipe_hpc.host_memory import free_bytes
+from bagpipe_hpc.host_memory import free_bytes, free_shared_bytes
 from bagpipe_hpc.server_memory import HostNeed, memory_problem
-
-_SHARED_MEMORY = Path("/dev/shm")
-"""Where MPI libraries place windows that the ranks of a host share; a rank that outgrows it dies of SIGBUS."""
 
 
 def require_memory(comm: MPI.Comm, tables_bytes: int, private_bytes: int) -> None:
@@ -25,7 +20,7 @@ def require_memory(comm: MPI.Comm, tables_bytes: int, private_bytes: int) -> Non
     Raises:
         CapacityError: on every rank alike; names the host, what its ranks need and what it has, and what would do.
     """
-    entry = (socket.gethostname(), tables_bytes, private_bytes, free_bytes(), _available_shared_bytes())
+    entry = (socket.gethostname(), tables_bytes, private_bytes, free_bytes(), free_shared_bytes())
     entries = comm.allgather(entry)
     needs = []
     for host in sorted({name for name, *_ in entries}):
@@ -43,7 +38,3 @@ def require_memory(comm: MPI.Comm, tables_bytes: int, private_bytes: int) -> Non
         )
     if problem := memory_problem(needs):
         raise CapacityError(problem)
-
-
-def _available_shared_bytes() -> int:
-    return int(psutil.disk_usage(str(_SHARED_MEMORY)).free) if _SHARED_MEMORY.is_dir() else free_bytes()

@@ -57,11 +57,6 @@ class Job:
         """Training steps of the checkpoint that the run goes on from."""
         return self.start.manifest.step if self.start else 0
 
-    @property
-    def total_plans(self) -> int:
-        """Plans of the whole run: one a batch and a closing one a segment."""
-        return sum(segment.batches + 1 for segment in self.schedule)
-
     def planner_recipe(self, trainers: int) -> PlannerRecipe:
         """How the run's planners are made.
 

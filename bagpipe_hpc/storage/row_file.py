@@ -19,13 +19,14 @@ from bagpipe_hpc.row_partition import RoundRobinPartition
 COPY_BYTES = 1 << 20
 """Records go to and from one file in pieces of about this size, which stay in a core's cache meanwhile."""
 
-_FLOAT32 = np.dtype("<f4")
-_INT64 = np.dtype("<i8")
+FLOAT32 = np.dtype("<f4")
+INT64 = np.dtype("<i8")
+"""What the file holds, whatever the machine's byte order."""
 
 
 def copy_rows(record_columns: int) -> int:
     """Rows of a piece of `COPY_BYTES`, at least one."""
-    return max(1, COPY_BYTES // (_FLOAT32.itemsize * record_columns))
+    return max(1, COPY_BYTES // (FLOAT32.itemsize * record_columns))
 
 
 class SelectedRows:
@@ -69,7 +70,7 @@ def write_row_file(
         ValueError: `records` has another shape or type than the partition, the positions and D call for.
     """
     rows = partition.rows_on(server) if positions is None else len(positions)
-    if records.ndim != 2 or records.shape[0] != rows or records.shape[1] < embedding_dim or records.dtype != _FLOAT32:
+    if records.ndim != 2 or records.shape[0] != rows or records.shape[1] < embedding_dim or records.dtype != FLOAT32:
         raise ValueError(
             f"records of server {server} are {records.dtype} {records.shape}: "
             f"must be float32 [{rows}, {embedding_dim} or more]"
@@ -78,9 +79,9 @@ def write_row_file(
     with h5py.File(path, "w", locking=False) as file:
         file.attrs.update(server=server, servers=partition.servers, total_rows=partition.total_rows)
         if positions is not None:
-            file.create_dataset("positions", data=positions, dtype=_INT64)
-        weights = file.create_dataset("weights", (rows, embedding_dim), _FLOAT32)
-        state = file.create_dataset("optimizer_state", (rows, columns - embedding_dim), _FLOAT32)
+            file.create_dataset("positions", data=positions, dtype=INT64)
+        weights = file.create_dataset("weights", (rows, embedding_dim), FLOAT32)
+        state = file.create_dataset("optimizer_state", (rows, columns - embedding_dim), FLOAT32)
         for first in range(0, rows, copy_rows(columns)):
             piece = slice(first, min(first + copy_rows(columns), rows))
             records_of_piece = records[piece]

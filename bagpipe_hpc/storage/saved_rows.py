@@ -16,20 +16,17 @@ from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.row_partition import RoundRobinPartition
 from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest, row_file_name
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset, require_attributes
-from bagpipe_hpc.storage.row_file import copy_rows
+from bagpipe_hpc.storage.row_file import FLOAT32, INT64, copy_rows
 
 STREAM_BYTES = 8 << 20
 """Ranges of global rows in which to read a whole checkpoint; each is spread over the files of all servers."""
 
 _CHECKED_AT_ONCE = 1 << 20
 
-_FLOAT32 = np.dtype("<f4")
-_INT64 = np.dtype("<i8")
-
 
 def stream_rows(record_columns: int) -> int:
     """Rows of a range of `STREAM_BYTES`, at least one."""
-    return max(1, STREAM_BYTES // (_FLOAT32.itemsize * record_columns))
+    return max(1, STREAM_BYTES // (FLOAT32.itemsize * record_columns))
 
 
 class SavedRows:
@@ -205,8 +202,8 @@ def _open_layer(directory: Path, manifest: CheckpointManifest, stack: ExitStack)
         rows = partition.rows_on(server)
         positions = _positions(file, rows) if manifest.base else None
         held = rows if positions is None else len(positions)
-        weights = _dataset(file, "weights", (held, manifest.embedding_dim), _FLOAT32)
-        state = _dataset(file, "optimizer_state", (held, manifest.row_state_columns), _FLOAT32)
+        weights = _dataset(file, "weights", (held, manifest.embedding_dim), FLOAT32)
+        state = _dataset(file, "optimizer_state", (held, manifest.row_state_columns), FLOAT32)
         records = _WholeFile(weights, state)
         files.append(records if positions is None else _PartFile(records, positions, rows, file.filename))
     return _Layer(manifest, files)
@@ -216,11 +213,11 @@ def _positions(file: h5py.File, rows: int) -> NDArray[np.int64]:
     """The positions of an increment's rows, of which there are `rows` at most; left in the file."""
     dataset = plain_dataset(file, "positions")
     held = min(dataset.size, rows)
-    _dataset(file, "positions", (held,), _INT64)
+    _dataset(file, "positions", (held,), INT64)
     if held == 0:
         return np.empty(0, np.int64)
     with errors_name(file.filename):
-        return np.memmap(file.filename, _INT64, "r", dataset.id.get_offset(), (held,))
+        return np.memmap(file.filename, INT64, "r", dataset.id.get_offset(), (held,))
 
 
 def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> h5py.Dataset:

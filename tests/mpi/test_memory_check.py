@@ -15,7 +15,7 @@ def small_host(monkeypatch):
     """A host with 10 GB free, half of it in /dev/shm, as rank 0 sees it, and a little more as the others do."""
     free = FREE_BYTES + MPI.COMM_WORLD.Get_rank()
     monkeypatch.setattr(memory_check, "free_bytes", lambda: free)
-    monkeypatch.setattr(memory_check, "_available_shared_bytes", lambda: free // 2)
+    monkeypatch.setattr(memory_check, "free_shared_bytes", lambda: free // 2)
     monkeypatch.setattr(memory_check.socket, "gethostname", lambda: "node7")
 
 

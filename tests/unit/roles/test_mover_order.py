@@ -119,9 +119,7 @@ def test_each_thread_follows_the_other(written_back: list[int]) -> None:
     device = RecordingDevice()
     segment = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False)
     train = SimpleNamespace(timeout_s=10.0)
-    job = SimpleNamespace(
-        schedule=[segment], total_plans=2, record=SimpleNamespace(width=WIDTH), config=SimpleNamespace(train=train)
-    )
+    job = SimpleNamespace(schedule=[segment], record=SimpleNamespace(width=WIDTH), config=SimpleNamespace(train=train))
     window = Rows(device)
     inputs = np.zeros((2, 1), np.float32), np.zeros(2, np.float32)
     reader = SimpleNamespace(start_segment=lambda _: None, read=lambda _: inputs)

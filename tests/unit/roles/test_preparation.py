@@ -42,7 +42,7 @@ def test_a_job_knows_the_whole_run(tmp_path: Path) -> None:
     assert job.table_offsets.tolist() == [0, 9, 39]
     first_rows = np.asarray([0, 9])
     assert job.record.width == 4 + 1  # the row optimizer's accumulator
-    assert (job.total_steps, job.total_plans) == (5, 5 + 1 + 1 + 1)
+    assert job.total_steps == 5
     training, evaluation = job.schedule
     with job.shards(training) as train, job.shards(evaluation) as test:
         ids, test_ids = train.read_sparse(0, TRAIN_ROWS), test.read_sparse(0, TEST_ROWS)

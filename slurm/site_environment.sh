@@ -1,0 +1,13 @@
+# shellcheck shell=bash
+# Takes on what the site's env file says: modules, variables, and the environment with `bagpipe` on PATH. Sourced by the job
+# scripts in the root of the checkout.
+
+# shellcheck source=slurm/site.env
+source "${SITE_ENV:-slurm/site.env}"
+if [ ${#MODULES[@]} -gt 0 ]; then
+  set +u # some sites' `module` uses variables that are not set
+  module load "${MODULES[@]}"
+  set -u
+fi
+if [ ${#SITE_VARIABLES[@]} -gt 0 ]; then export "${SITE_VARIABLES[@]}"; fi
+export PATH="$PWD/$VENV/bin:$PATH"
