@@ -18,10 +18,11 @@ from bagpipe_hpc.config import Config
 from bagpipe_hpc.errors import BagpipeError, ConfigError
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.announcement import PreparationError, announce, await_announcement
-from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.communicators import ORACLE_RANK, Communicators
 from bagpipe_hpc.mpi.memory_check import require_memory
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.row_window import RowWindow
+from bagpipe_hpc.mpi.signs_of_life import LifeWatch, SignsOfLife
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.mpi.world import abort_job, world_rank, world_size
 from bagpipe_hpc.mpi.world_places import find_places
@@ -224,7 +225,7 @@ def _from_oracle(comms: Communicators, prepare: Callable[[], _Outcome], timeout_
     """What `prepare` returns on the oracle, on every rank; its errors refuse the run. Collective over: all ranks."""
     if comms.role is Role.ORACLE:
         try:
-            return announce(comms.world, prepare)
+            return announce(comms.world, prepare, timeout_s)
         except BagpipeError as error:
             raise RefusalError(str(error)) from error
     try:
@@ -282,24 +283,52 @@ def _run_prepared(job: Job, need: CacheNeed, comms: Communicators, stop: StopReq
         if trace.enabled:
             comms.world.Barrier()  # all ranks have just opened the window, so nobody waits long
             trace.start()
-        if comms.role is Role.SERVER:
-            from bagpipe_hpc.roles.embedding_server import longest_sleep_s, run_embedding_server
-
-            run_embedding_server(job, comms, window, fill_timeout_s, trace)
-            serve_until_barrier(comms.world, window.answer, longest_sleep_s(job, window))
+        if comms.role is Role.ORACLE:
+            _run_oracle(job, need, comms, fill_timeout_s, trace, stop)
+        elif comms.role is Role.SERVER:
+            _run_server(job, comms, window, fill_timeout_s, trace)
         else:
-            if comms.role is Role.ORACLE:
-                from bagpipe_hpc.roles.oracle import run_oracle
-
-                run_oracle(job, need, comms, fill_timeout_s, trace, stop)
-            else:
-                from bagpipe_hpc.roles.trainer import run_trainer
-
-                run_trainer(job, need, comms, window, fill_timeout_s, trace)
-            wait_for_barrier(comms.world, "all ranks to finish", fill_timeout_s)
+            _run_trainer(job, need, comms, window, fill_timeout_s, trace)
         _save_resources(Path(job.config.train.output) / RESOURCES_NAME, comms)
         if trace.enabled:
             _save_trace(Path(job.config.train.trace), comms, trace)
+
+
+def _run_oracle(
+    job: Job, need: CacheNeed, comms: Communicators, fill_timeout_s: float, trace: Trace, stop: StopRequest
+) -> None:
+    """Plan, and show the servers meanwhile that the run goes on: nobody may ask them for hours."""
+    from bagpipe_hpc.roles.oracle import run_oracle
+
+    servers = [comms.layout.world_rank(Role.SERVER, server) for server in range(comms.layout.servers)]
+    with SignsOfLife(comms.world, servers, job.config.train.timeout_s) as signs:
+        run_oracle(job, need, comms, fill_timeout_s, trace, stop)
+        _wait_for_all(comms, fill_timeout_s)
+    signs.say_last()
+
+
+def _run_server(job: Job, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace) -> None:
+    """Serve until all ranks have finished."""
+    from bagpipe_hpc.roles.embedding_server import longest_sleep_s, run_embedding_server
+
+    oracle = LifeWatch(comms.world, ORACLE_RANK, "the oracle", job.config.train.timeout_s)
+    run_embedding_server(job, comms, window, fill_timeout_s, trace, oracle.check)
+    serve_until_barrier(comms.world, window.answer, longest_sleep_s(job, window), oracle.check)
+    oracle.finish()
+
+
+def _run_trainer(
+    job: Job, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace
+) -> None:
+    """Train; torch is imported here, on the trainers' ranks only."""
+    from bagpipe_hpc.roles.trainer import run_trainer
+
+    run_trainer(job, need, comms, window, fill_timeout_s, trace)
+    _wait_for_all(comms, fill_timeout_s)
+
+
+def _wait_for_all(comms: Communicators, timeout_s: float) -> None:
+    wait_for_barrier(comms.world, "all ranks to finish", timeout_s)
 
 
 def _save_resources(path: Path, comms: Communicators) -> None:

@@ -4,9 +4,7 @@ The oracle sends a sign of life every few seconds, then the outcome; so a wait w
 oracle.
 """
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
@@ -14,12 +12,11 @@ from mpi4py import MPI
 
 from bagpipe_hpc.errors import BagpipeError
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK
+from bagpipe_hpc.mpi.signs_of_life import SignsOfLife
 from bagpipe_hpc.mpi.waiting import wait_until
 
-_TAG_ALIVE = 11
 _TAG_READY = 12
 _TAG_FAILED = 13
-_ALIVE_EVERY_S = 2.0
 
 _Outcome = TypeVar("_Outcome")
 
@@ -28,47 +25,32 @@ class PreparationError(BagpipeError):
     """The oracle's preparations failed; the message is that of the oracle's error."""
 
 
-def announce(comm: MPI.Comm, prepare: Callable[[], _Outcome]) -> _Outcome:
+def announce(comm: MPI.Comm, prepare: Callable[[], _Outcome], timeout_s: float) -> _Outcome:
     """On the oracle: run `prepare` and send its outcome (picklable) to all ranks.
+
+    Args:
+        comm: all ranks.
+        prepare: may take as long as it likes.
+        timeout_s: longest time without a sign of life, as the others bear it.
 
     Raises:
         BagpipeError: whatever `prepare` raises; the other ranks are told.
     """
     others = [rank for rank in range(comm.Get_size()) if rank != ORACLE_RANK]
-    signs: list[MPI.Request] = []
     try:
-        with _signs_of_life(comm, others, signs):
+        with SignsOfLife(comm, others, timeout_s) as signs:
             outcome = prepare()
     except BagpipeError as error:
         _send_all(comm, others, str(error), _TAG_FAILED)
         raise
     _send_all(comm, others, outcome, _TAG_READY)
-    MPI.Request.Waitall(signs)  # taken by now: they were sent before the outcome
+    signs.wait_taken()
     return outcome
 
 
 def _send_all(comm: MPI.Comm, others: list[int], message: object, tag: int) -> None:
     for rank in others:
         comm.send(message, dest=rank, tag=tag)
-
-
-@contextmanager
-def _signs_of_life(comm: MPI.Comm, others: list[int], sent: list[MPI.Request]) -> Iterator[None]:
-    """Send one every few seconds while the body runs; leaves the last ones in `sent`, which the caller waits for."""
-    finished = threading.Event()
-
-    def show_life() -> None:
-        while not finished.wait(_ALIVE_EVERY_S):
-            if MPI.Request.Testall(sent):  # a stopped rank takes none: do not wait for it, nor pile them up
-                sent[:] = [comm.isend(None, dest=rank, tag=_TAG_ALIVE) for rank in others]
-
-    thread = threading.Thread(target=show_life, name="signs of life", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        finished.set()
-        thread.join()
 
 
 def await_announcement(comm: MPI.Comm, timeout_s: float) -> Any:

@@ -16,15 +16,15 @@ _SHORTEST_SLEEP_S = 20e-6
 _LONGEST_SLEEP_S = 500e-6
 
 
-def _nothing_to_watch() -> None:
-    pass
+def nothing_to_watch() -> None:
+    """The `watch` of a wait that nothing makes pointless."""
 
 
 def wait_until(
     done: Callable[[], bool],
     what: str,
     timeout_s: float,
-    watch: Callable[[], None] = _nothing_to_watch,
+    watch: Callable[[], None] = nothing_to_watch,
     longest_sleep_s: float = _LONGEST_SLEEP_S,
 ) -> None:
     """Call `done` until it returns true.
@@ -55,7 +55,7 @@ def wait_until(
 
 
 def wait_for_all(
-    requests: Sequence[MPI.Request], what: str, timeout_s: float, watch: Callable[[], None] = _nothing_to_watch
+    requests: Sequence[MPI.Request], what: str, timeout_s: float, watch: Callable[[], None] = nothing_to_watch
 ) -> None:
     """Wait for non-blocking operations; arguments and errors as for `wait_until`."""
     pending = list(requests)
@@ -63,7 +63,7 @@ def wait_for_all(
 
 
 def wait_for_barrier(
-    comm: MPI.Comm, what: str, timeout_s: float, watch: Callable[[], None] = _nothing_to_watch
+    comm: MPI.Comm, what: str, timeout_s: float, watch: Callable[[], None] = nothing_to_watch
 ) -> None:
     """A barrier that leaves the core to others. Collective over: `comm`."""
     wait_for_all([comm.Ibarrier()], what, timeout_s, watch)

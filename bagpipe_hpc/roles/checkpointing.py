@@ -44,12 +44,14 @@ def announce(comms: Communicators, due: Due | None, timeout_s: float) -> None:
     comms.store.bcast(due if comms.role_rank == 0 else None, root=comms.layout.servers)
 
 
-def next_checkpoint(comms: Communicators, answer: Callable[[], bool], poll_interval_s: float) -> Due | None:
+def next_checkpoint(
+    comms: Communicators, answer: Callable[[], bool], poll_interval_s: float, watch: Callable[[], None]
+) -> Due | None:
     """On a server: serve until the trainers announce a checkpoint; None if no other comes.
 
-    Every write-back is in then. Collective over: `comms.store`.
+    Every write-back is in then. Arguments as for `serve_until_barrier`. Collective over: `comms.store`.
     """
-    serve_until_barrier(comms.store, answer, poll_interval_s)
+    serve_until_barrier(comms.store, answer, poll_interval_s, watch)
     due: Due | None = comms.store.bcast(None, root=comms.layout.servers)
     return due
 

@@ -1,6 +1,7 @@
 """The embedding server's main loop: fill the window, let MPI make progress, save."""
 
 import logging
+from collections.abc import Callable
 
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.progress import serve_until_barrier
@@ -15,7 +16,9 @@ log = logging.getLogger(__name__)
 _UNASKED_SLEEP_S = 2e-3
 
 
-def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, timeout_s: float, trace: Trace) -> None:
+def run_embedding_server(
+    job: Job, comms: Communicators, window: RowWindow, timeout_s: float, trace: Trace, watch: Callable[[], None]
+) -> None:
     """Fill this server's partition, then serve it until the run ends, saving it at every checkpoint.
 
     Args:
@@ -24,6 +27,7 @@ def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, time
         window: the rows.
         timeout_s: longest wait for the other ranks to take part in a checkpoint.
         trace: this rank's timeline.
+        watch: raises if the run has come to its end without this server.
     """
     server = comms.role_rank
     partition = job.partition(comms.layout.servers)
@@ -32,8 +36,8 @@ def run_embedding_server(job: Job, comms: Communicators, window: RowWindow, time
     window.synchronise()
     log.info("holds %d rows, %.1f MB", window.local_rows, window.local.nbytes / 1e6)
     poll_interval_s = longest_sleep_s(job, window)
-    serve_until_barrier(comms.store, window.answer, poll_interval_s)  # the rows may be fetched from now on
-    ServerCheckpoints(job, comms, window, partition, timeout_s, trace).serve(poll_interval_s)
+    serve_until_barrier(comms.store, window.answer, poll_interval_s, watch)  # the rows may be fetched from now on
+    ServerCheckpoints(job, comms, window, partition, timeout_s, trace).serve(poll_interval_s, watch)
 
 
 def longest_sleep_s(job: Job, window: RowWindow) -> float:

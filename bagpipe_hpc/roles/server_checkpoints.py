@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -60,14 +61,18 @@ class ServerCheckpoints:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: Future[FileInfo] | None = None
 
-    def serve(self, poll_interval_s: float) -> None:
+    def serve(self, poll_interval_s: float, watch: Callable[[], None]) -> None:
         """Answer trainers and save rows until no other checkpoint comes. Collective over: `comms.store`.
+
+        Args:
+            poll_interval_s: longest sleep between polls while nobody asks.
+            watch: raises if nobody ever will.
 
         Raises:
             CheckpointError: a file cannot be written.
             WaitTimeoutError: a trainer did not take part in time.
         """
-        while (due := next_checkpoint(self._comms, self._answer, poll_interval_s)) is not None:
+        while (due := next_checkpoint(self._comms, self._answer, poll_interval_s, watch)) is not None:
             self._window.synchronise()  # every write-back is in, and none comes before the copy is there
             self._save(due)
 

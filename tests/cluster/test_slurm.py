@@ -5,6 +5,7 @@ name; the last tests switch two off.
 """
 
 import filecmp
+import json
 import os
 import signal
 import sys
@@ -176,6 +177,33 @@ def test_a_cancelled_job_stays_away(train: Train) -> None:
     assert job.await_end() == "CANCELLED"
     assert job.lines("^job ") == [f"job {job.number}, start 1: 5 ranks on host[1-4]"]
     assert job.field("Restarts") == "0"
+
+
+def test_a_sweep_is_an_array(config_path: Path, whole: Path, tmp_path: Path) -> None:
+    """Each task is a run with a folder of its own. One that is warned comes again alone, and as the same run."""
+    swept = "optimizer.rows_lr=0.05,0.01"
+    arguments = ("slurm/sweep.sh", config_path, f"train.output={tmp_path}", *SETTINGS, swept)
+    env = site(tmp_path, srun())
+    array = submit(tmp_path / "%a.log", "--array=0-1", "--nodes=2", "--ntasks=5", *arguments, env=env)
+    tasks = [Job(f"{array.number}_{number}", tmp_path / f"{number}.log") for number in range(2)]
+    tasks[0].await_line(TRAINING)
+    tasks[0].signal(signal.SIGUSR1)
+    for task in tasks:
+        task.await_success()
+    assert [len(task.lines("^job .*, start ")) for task in tasks] == [2, 1]
+    assert len(tasks[0].lines(GOING_ON)) == 1
+    assert compare(whole, tmp_path / "optimizer.rows_lr=0.05").largest() == 0.0
+    assert compare(whole, tmp_path / "optimizer.rows_lr=0.01").largest() > 0.0
+
+
+@pytest.mark.parametrize(("nodes", "links"), [(1, ("--link", "native")), (3, ())])
+def test_a_benchmark_is_a_job(nodes: int, links: tuple[str, ...], tmp_path: Path) -> None:
+    """On one node it starts its ranks itself; over several, Slurm does."""
+    arguments = ("slurm/bench.sh", "store", "--runs=1", "--servers=1", "--trainers=1", "--row-bytes=64", *links)
+    job = submit(tmp_path / "log", f"--nodes={nodes}", *arguments, env=site(tmp_path, srun()))
+    job.await_success()
+    result = json.loads(job.output().splitlines()[-1])
+    assert result["benchmark"] == "store"
 
 
 def test_cpu_nodes_and_gpu_nodes(train: Train, whole: Path) -> None:

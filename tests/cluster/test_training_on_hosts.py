@@ -53,21 +53,29 @@ def test_hosts_give_the_references_bits(
     assert compare(reference, output).largest() == 0.0
 
 
-def test_a_cut_link_ends_the_run(shared: Path) -> None:
+@pytest.mark.parametrize(
+    ("ranks", "behind", "others"),
+    [
+        ("3,2", ("trainer-0", "trainer-1"), ()),
+        ("1,1,2", ("server-0",), ("roles.placement=rank_order",)),  # nobody whom this server serves is on its side
+    ],
+)
+def test_a_cut_link_ends_the_run(ranks: str, behind: tuple[str, ...], others: tuple[str, ...], shared: Path) -> None:
     """Each rank that waits says for what, on the terminal or, behind the cut, in its log."""
     require_emulation()
-    output = shared / "cut"
+    output = shared / f"cut-{ranks}"
     cut = f"""
         until grep -qs '"step": [2-9][0-9]' {output}/metrics.jsonl; do sleep 0.05; done
-        ip link set host2 down; date +%s.%N >{shared}/cut-at
+        ip link set host2 down; date +%s.%N >{output}-at
     """
-    limits = (f"train.timeout_s={WAIT_S}", "train.epochs=100", "roles.servers=2", "train.evaluate=false")
-    command = ("bagpipe", "train", shared / "tiny.toml", f"train.output={output}", *limits)
-    finished = run_on_hosts("3,2", *command, share=shared, timeout_s=200, beside=cut)
-    seconds = time.time() - float((shared / "cut-at").read_text())
+    servers = sum(map(int, ranks.split(","))) - 3
+    limits = (f"train.timeout_s={WAIT_S}", "train.epochs=100", f"roles.servers={servers}", "train.evaluate=false")
+    command = ("bagpipe", "train", shared / "tiny.toml", f"train.output={output}", *limits, *others)
+    finished = run_on_hosts(ranks, *command, share=shared, timeout_s=200, beside=cut)
+    seconds = time.time() - float(Path(f"{output}-at").read_text())
     assert finished.returncode != 0, finished.stderr
     assert seconds < WAIT_S + 30
     waited = rf"(oracle|server|trainer) \d .* on host\d failed: waited {WAIT_S:.0f} s for .*network is down"
     assert re.search(f"bagpipe: {waited}", finished.stderr), finished.stderr
-    logs = [path.read_text() for path in (output / "logs").iterdir()]
+    logs = [(output / "logs" / f"{rank}.log").read_text() for rank in behind]
     assert any(re.search(waited, text) for text in logs), logs

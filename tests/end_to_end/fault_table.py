@@ -102,16 +102,15 @@ def faults(folder: Path) -> Iterator[tuple[str, Callable[[], Ended]]]:
         assert isinstance(ended, CompletedProcess)
         return end_s, ended
 
-    def cut_link() -> Ended:
+    def cut_link(ranks: str, *more: str) -> Ended:
         number = next(runs)
         output, cut = folder / f"run-{number}", folder / f"cut-{number}"
         beside = (
             f"until grep -qs '\"step\": [3-9][0-9]' {output}/metrics.jsonl; do sleep 0.01; done; "
             f"ip link set host2 down; date +%s.%N >{cut}"
         )
-        finished = run_on_hosts(
-            "3,2", *command(output, f"train.timeout_s={LIMIT_S}"), share=folder, timeout_s=120, beside=beside
-        )
+        train = command(output, f"train.timeout_s={LIMIT_S}", *more)
+        finished = run_on_hosts(ranks, *train, share=folder, timeout_s=120, beside=beside)
         return time.time() - float(cut.read_text()), finished
 
     for rank, name in NAMES.items():
@@ -123,7 +122,9 @@ def faults(folder: Path) -> Iterator[tuple[str, Callable[[], Ended]]]:
         yield stopped, lambda rank=rank: signalled(rank, signal.SIGSTOP, *limit)
     yield "a shard is removed", lost_shard
     if subprocess.run([EMULATED_HOSTS, "--ranks", "1", "true"], capture_output=True, check=False).returncode == 0:
-        yield f"the link between two hosts is cut, train.timeout_s={LIMIT_S:.0f}", cut_link
+        limit_text = f"train.timeout_s={LIMIT_S:.0f}"
+        yield f"the link between two hosts is cut, {limit_text}", lambda: cut_link("3,2")
+        yield f"the servers' host is cut off, {limit_text}", lambda: cut_link("1,2,2", "roles.placement=rank_order")
 
 
 if __name__ == "__main__":

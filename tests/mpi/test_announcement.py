@@ -7,7 +7,6 @@ import pytest
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import DataError, WaitTimeoutError
-from bagpipe_hpc.mpi import announcement
 from bagpipe_hpc.mpi.announcement import PreparationError, announce, await_announcement
 
 
@@ -26,7 +25,7 @@ def is_oracle(comm: MPI.Comm) -> bool:
 def test_all_ranks_get_the_outcome(comm):
     for number in range(3):
         outcome = {"number": number, "offsets": np.arange(number)}
-        got = announce(comm, lambda outcome=outcome: outcome) if is_oracle(comm) else await_announcement(comm, 30.0)
+        got = announce(comm, lambda outcome=outcome: outcome, 30.0) if is_oracle(comm) else await_announcement(comm, 30.0)
         assert got["number"] == number
         np.testing.assert_array_equal(got["offsets"], np.arange(number))
 
@@ -40,8 +39,8 @@ def test_a_failure_reaches_all_ranks(comm):
 
     if is_oracle(comm):
         with pytest.raises(DataError, match=r"train-00003\.h5 is damaged"):
-            announce(comm, fail)
-        announce(comm, lambda: "better data")
+            announce(comm, fail, 30.0)
+        announce(comm, lambda: "better data", 30.0)
     else:
         with pytest.raises(PreparationError, match=r"train-00003\.h5 is damaged"):
             await_announcement(comm, 30.0)
@@ -49,11 +48,10 @@ def test_a_failure_reaches_all_ranks(comm):
 
 
 @pytest.mark.mpi(min_size=3)
-def test_signs_of_life_keep_the_others_waiting(comm, monkeypatch):
+def test_signs_of_life_keep_the_others_waiting(comm):
     """Preparations may take longer than the limit, which is one of silence; here twice as long."""
-    monkeypatch.setattr(announcement, "_ALIVE_EVERY_S", 0.05)
     if is_oracle(comm):
-        announce(comm, lambda: time.sleep(2.0))
+        announce(comm, lambda: time.sleep(2.0), 1.0)
     else:
         start = time.monotonic()
         assert await_announcement(comm, 1.0) is None
