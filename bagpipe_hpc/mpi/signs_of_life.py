@@ -81,7 +81,8 @@ class LifeWatch:
         self._sender = sender
         self._what = f"a sign of life from {name}"
         self._timeout_s = timeout_s
-        self._heard_s = self._looked_s = time.monotonic()
+        self._looked_s = time.monotonic()
+        self._silent_s = 0.0
         self._has_ended = False
 
     def check(self) -> None:
@@ -93,8 +94,10 @@ class LifeWatch:
         now = time.monotonic()
         if now - self._looked_s < _LOOK_EVERY_S:
             return
+        # Silence while this rank did not look, for it wrote a file or was stopped itself, is its own.
+        self._silent_s += min(now - self._looked_s, 2 * _LOOK_EVERY_S)
         self._looked_s = now
-        if not self._hear() and now - self._heard_s > self._timeout_s:
+        if not self._hear() and self._silent_s > self._timeout_s:
             raise WaitTimeoutError.after(self._timeout_s, self._what)
 
     def finish(self) -> None:
@@ -109,5 +112,5 @@ class LifeWatch:
         """Take what has come; whether the last one was among it, or before."""
         while not self._has_ended and self._comm.Iprobe(self._sender, TAG_ALIVE):
             self._has_ended = self._comm.recv(source=self._sender, tag=TAG_ALIVE)
-            self._heard_s = time.monotonic()
+            self._silent_s = 0.0
         return self._has_ended

@@ -62,8 +62,6 @@ def wait_for_all(
     wait_until(lambda: MPI.Request.Testall(pending), what, timeout_s, watch)
 
 
-def wait_for_barrier(
-    comm: MPI.Comm, what: str, timeout_s: float, watch: Callable[[], None] = nothing_to_watch
-) -> None:
+def wait_for_barrier(comm: MPI.Comm, what: str, timeout_s: float, watch: Callable[[], None] = nothing_to_watch) -> None:
     """A barrier that leaves the core to others. Collective over: `comm`."""
     wait_for_all([comm.Ibarrier()], what, timeout_s, watch)

@@ -25,7 +25,10 @@ def is_oracle(comm: MPI.Comm) -> bool:
 def test_all_ranks_get_the_outcome(comm):
     for number in range(3):
         outcome = {"number": number, "offsets": np.arange(number)}
-        got = announce(comm, lambda outcome=outcome: outcome, 30.0) if is_oracle(comm) else await_announcement(comm, 30.0)
+        if is_oracle(comm):
+            got = announce(comm, lambda outcome=outcome: outcome, 30.0)
+        else:
+            got = await_announcement(comm, 30.0)
         assert got["number"] == number
         np.testing.assert_array_equal(got["offsets"], np.arange(number))
 
