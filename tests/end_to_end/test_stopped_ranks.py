@@ -13,7 +13,7 @@ from tests.end_to_end.killed_runs import ORACLE, RANKS, SERVER, SERVERS, TRAINER
 LIMIT_S = 8.0
 END_S = LIMIT_S + 20
 WAITED_FOR = {
-    ORACLE: ("trainer [01]", "the next plan of the oracle"),
+    ORACLE: ("trainer [01]|server [01]", "the next plan of the oracle|a sign of life from the oracle"),
     SERVER: (
         "trainer [01]|oracle 0",
         r"\d+ embedding rows from the servers|the servers to take \d+ embedding rows|trainer [01] to finish plan",
