@@ -57,9 +57,8 @@ SelectTypeParameters=CR_CPU_Memory
 
 # Decisions within a second, where a cluster takes up to a minute.
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0
-SlurmdTimeout=20
+SlurmdTimeout=10
 KillWait=5
-UnkillableStepTimeout=5
 ReturnToService=2
 
 # A job in \`urgent\` takes the nodes of one in \`main\`, which is warned with SIGTERM and requeued.
