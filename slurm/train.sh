@@ -52,6 +52,7 @@ settings=("$@")
 if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ] && [[ " $* " != *" train.resume="* ]]; then settings+=(train.resume=auto); fi
 training=(bagpipe train "${settings[@]}")
 
+look=(srun --overlap --mem=0 --mpi=none --cpus-per-task=1 --ntasks-per-node=1) # on every node, beside what runs there
 if [ -z "${SLURM_HET_SIZE:-}" ]; then
   launch=("${LAUNCHER[@]}" -n "$SLURM_NTASKS" "${training[@]}")
   placed="$SLURM_NTASKS ranks on $SLURM_JOB_NODELIST"
@@ -64,6 +65,7 @@ else
     exit 2
   fi
   launch=(srun) placed=''
+  look+=(--het-group="0-$((SLURM_HET_SIZE - 1))")
   for ((group = 0; group < SLURM_HET_SIZE; group++)); do
     tasks=SLURM_NTASKS_HET_GROUP_$group cpus=SLURM_CPUS_PER_TASK_HET_GROUP_$group nodes=SLURM_JOB_NODELIST_HET_GROUP_$group
     if [ "$group" -gt 0 ]; then launch+=(:) placed+=", "; fi
@@ -81,19 +83,20 @@ while kill -0 "$launcher_pid" 2>/dev/null; do wait "$launcher_pid" || true; done
 status=0
 wait "$launcher_pid" || status=$? # its own: the shell keeps it
 
-# A node's death ends mpirun at once. Slurm notices later and requeues the job, unless it has ended; srun waits for that.
-if [ "$status" -ne 0 ] && ! $stop_asked && [ "${LAUNCHER[0]}" != srun ] \
-  && ! srun --overlap --mem=0 --mpi=none --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" true; then
+# The number of an array's last task is that of the whole array as well; NUMBER_TASK names the task alone.
+own=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
+job=$(scontrol show job "$own") || job=''
+is_running=false # a job that was cancelled or whose time is up is not, and stays away
+if [[ $job == *JobState=RUNNING* ]]; then is_running=true; fi
+
+# A node's death can end the ranks at once. Slurm notices later and requeues the job, unless it has ended.
+if [ "$status" -ne 0 ] && $is_running && ! $stop_asked && ! "${look[@]}" true; then
   echo "job $SLURM_JOB_ID: a node does not answer, waiting for Slurm to requeue the job"
   sleep 600 # twice the default of SlurmdTimeout
 fi
 
-# Preemption comes as SIGTERM to the ranks alone: the oracle has stopped the run, and nothing but Slurm knows why. A job that
-# was cancelled or whose time is up is no longer running, and stays away.
-# The number of an array's last task is that of the whole array as well; NUMBER_TASK names the task alone.
-own=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}
-job=$(scontrol show job "$own") || job=''
-if [[ $job == *JobState=RUNNING* ]] && { $stop_asked || [[ $job == *PreemptTime=[0-9]* ]]; }; then
+# Preemption comes as SIGTERM to the ranks alone: the oracle has stopped the run, and nothing but Slurm knows why.
+if $is_running && { $stop_asked || [[ $job == *PreemptTime=[0-9]* ]]; }; then
   echo "job $SLURM_JOB_ID: requeued"
   scontrol requeue "$own"
 fi

@@ -87,6 +87,28 @@ def test_a_warned_job_requeues_itself_alone(job: Job, task: dict[str, str], numb
 
 
 @pytest.mark.parametrize(
+    ("status", "state", "answer", "waits"),
+    [
+        (14, "RUNNING", 1, True),  # the ranks of a node that is gone have taken the others with them
+        (14, "RUNNING", 0, False),  # the run has failed by itself
+        (14, "CANCELLED", 1, False),
+        (0, "RUNNING", 1, False),
+    ],
+)
+def test_a_job_that_lost_a_node_waits_to_be_requeued(
+    job: Job, status: int, state: str, answer: int, waits: bool
+) -> None:
+    job.stand_in("launch", f"exit {status}")
+    job.stand_in("scontrol", f"echo JobState={state}")
+    job.stand_in("srun", f"exit {answer}")
+    job.stand_in("sleep", f"echo \"$1\" >'{job.folder}/sleep'")
+    ended = job.run("train.sh", f"{job.folder}/run.toml")
+    assert ended.returncode == status, ended.stderr
+    assert ("job 36: a node does not answer, waiting for Slurm to requeue the job" in ended.stdout) == waits
+    assert (job.folder / "sleep").exists() == waits
+
+
+@pytest.mark.parametrize(
     ("arguments", "task", "message"),
     [
         (["run.toml"], {}, "usage: sbatch --array=0-N"),
