@@ -89,10 +89,14 @@ job=$(scontrol show job "$own") || job=''
 is_running=false # a job that was cancelled or whose time is up is not, and stays away
 if [[ $job == *JobState=RUNNING* ]]; then is_running=true; fi
 
-# A node's death can end the ranks at once. Slurm notices later and requeues the job, unless it has ended.
-if [ "$status" -ne 0 ] && $is_running && ! $stop_asked && ! "${look[@]}" true; then
+# A node's death can end the ranks at once. Slurm notices later and requeues the job, unless it has ended. No status of Open
+# MPI's mpirun says that all is well: where it has lost a node, it is 0.
+is_doubtful=false
+if [ "$status" -ne 0 ] || [ "${LAUNCHER[0]}" != srun ]; then is_doubtful=true; fi
+if $is_doubtful && $is_running && ! $stop_asked && ! "${look[@]}" true; then
   echo "job $SLURM_JOB_ID: a node does not answer, waiting for Slurm to requeue the job"
   sleep 600 # twice the default of SlurmdTimeout
+  if [ "$status" -eq 0 ]; then status=1; fi # still here: the run has not come to its end, and Slurm does not know
 fi
 
 # Preemption comes as SIGTERM to the ranks alone: the oracle has stopped the run, and nothing but Slurm knows why.

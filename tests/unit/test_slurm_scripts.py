@@ -25,6 +25,7 @@ class Job:
         self.bin.mkdir(parents=True)
         self.stand_in("bagpipe", f'exec "{sys.executable}" -m bagpipe_hpc "$@"')
         self.stand_in("launch", f"printf '%s\\n' \"$@\" >'{folder / 'launch'}'")
+        self.stand_in("srun", "exit 0")
         self.stand_in("scontrol", f"echo JobState=RUNNING; printf '%s\\n' \"$@\" >'{folder / 'scontrol'}'")
         (folder / "site.env").write_text(
             f"MODULES=()\nVENV='{os.path.relpath(folder / 'venv', ROOT)}'\nLAUNCHER=(launch --mpi=pmix)\n"
@@ -87,23 +88,29 @@ def test_a_warned_job_requeues_itself_alone(job: Job, task: dict[str, str], numb
 
 
 @pytest.mark.parametrize(
-    ("status", "state", "answer", "waits"),
+    ("launcher", "status", "state", "answer", "waits"),
     [
-        (14, "RUNNING", 1, True),  # the ranks of a node that is gone have taken the others with them
-        (14, "RUNNING", 0, False),  # the run has failed by itself
-        (14, "CANCELLED", 1, False),
-        (0, "RUNNING", 1, False),
+        ("srun", 14, "RUNNING", 1, True),  # the ranks of a node that is gone have taken the others with them
+        ("srun", 14, "RUNNING", 0, False),  # the run has failed by itself
+        ("srun", 14, "CANCELLED", 1, False),
+        ("srun", 0, "RUNNING", 1, False),
+        ("launch", 0, "RUNNING", 1, True),  # as Open MPI's mpirun ends where it has lost a node
+        ("launch", 0, "RUNNING", 0, False),
     ],
 )
 def test_a_job_that_lost_a_node_waits_to_be_requeued(
-    job: Job, status: int, state: str, answer: int, waits: bool
+    job: Job, launcher: str, status: int, state: str, answer: int, waits: bool
 ) -> None:
+    """`launcher` starts the ranks and ends with `status`; then srun looks whether nodes answer."""
+    (job.folder / "site.env").write_text(
+        (job.folder / "site.env").read_text().replace("launch --mpi=pmix", f"{launcher} --mpi=pmix")
+    )
     job.stand_in("launch", f"exit {status}")
     job.stand_in("scontrol", f"echo JobState={state}")
-    job.stand_in("srun", f"exit {answer}")
+    job.stand_in("srun", f'[ "$1" = --mpi=pmix ] && exit {status}; exit {answer}')
     job.stand_in("sleep", f"echo \"$1\" >'{job.folder}/sleep'")
     ended = job.run("train.sh", f"{job.folder}/run.toml")
-    assert ended.returncode == status, ended.stderr
+    assert ended.returncode == (status or int(waits)), ended.stderr
     assert ("job 36: a node does not answer, waiting for Slurm to requeue the job" in ended.stdout) == waits
     assert (job.folder / "sleep").exists() == waits
 
