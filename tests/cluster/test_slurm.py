@@ -232,9 +232,9 @@ def whole_long(config_path: Path) -> Path:
 
 
 def test_nodes_die(train: Train, whole_long: Path) -> None:
-    """First one of two jobs, then that of other jobs' scripts. They come again on the nodes that are left, and go on.
+    """First a node of two jobs, then, of two others, the one on which their scripts run.
 
-    From the last checkpoint that was due, that is.
+    The jobs come again on the nodes that are left, and go on from the last checkpoint that was due.
     """
     for dying, before, after in (("host4", "1-4", "1-3,5"), ("host1", "1-3,5", "2-3,5-6")):
         jobs = [train(*FIVE_RANKS, launcher=srun(), settings=LONG)]

@@ -11,11 +11,16 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.ranks import GRACE_S, rank_environment, require_launcher, run_ranks
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 FOLDER = Path(__file__).parent
 TEST_TIMEOUT_S = 120
@@ -26,6 +31,16 @@ SHOWN_LINES = 80
 
 OUTCOMES = {"passed": 0, "skipped": 1, "failed": 2}
 SUMMARIES = pytest.StashKey[list[str]]()
+
+
+@pytest.fixture
+def comm() -> Iterator["MPI.Intracomm"]:
+    """All ranks, with no messages but those of the test."""
+    from mpi4py import MPI
+
+    own = MPI.Intracomm(MPI.COMM_WORLD.Dup())
+    yield own
+    own.Free()
 
 
 def rank_count(item: pytest.Item) -> int:

@@ -10,13 +10,6 @@ from bagpipe_hpc.errors import DataError, WaitTimeoutError
 from bagpipe_hpc.mpi.announcement import PreparationError, announce, await_announcement
 
 
-@pytest.fixture
-def comm():
-    world = MPI.COMM_WORLD.Dup()
-    yield world
-    world.Free()
-
-
 def is_oracle(comm: MPI.Comm) -> bool:
     return comm.Get_rank() == 0
 

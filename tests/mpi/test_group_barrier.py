@@ -1,18 +1,10 @@
 """The movers' barrier opens when all have come, once, and says who waits for what."""
 
 import pytest
-from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.waiting import wait_until
-
-
-@pytest.fixture
-def comm():
-    movers = MPI.COMM_WORLD.Dup()
-    yield movers
-    movers.Free()
 
 
 @pytest.mark.mpi(min_size=3)

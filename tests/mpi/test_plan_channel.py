@@ -1,6 +1,5 @@
 """Plans reach every trainer whole, in order, with its own part, and never run ahead of the slowest one's credits."""
 
-from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -51,13 +50,6 @@ def next_plan(receiver: PlanReceiver) -> tuple[SharedPlan, TrainerPlan]:
 
 def nothing_to_watch() -> None:
     pass
-
-
-@pytest.fixture
-def comm() -> Iterator[MPI.Intracomm]:
-    planning = MPI.COMM_WORLD.Dup()
-    yield planning
-    planning.Free()
 
 
 @pytest.mark.mpi(min_size=3)

@@ -31,13 +31,6 @@ def left_to_right(parts: list[np.ndarray]) -> np.ndarray:
     return total
 
 
-@pytest.fixture
-def comm():
-    trainers = MPI.COMM_WORLD.Dup()
-    yield trainers
-    trainers.Free()
-
-
 @pytest.mark.mpi(min_size=3)
 def test_sums_under_way_do_not_meet(comm):
     """Several at once, waited for in another order, some without rows."""

@@ -14,13 +14,6 @@ LIMIT_S = 1.0
 TIMEOUT_S = 30.0
 
 
-@pytest.fixture
-def comm():
-    world = MPI.COMM_WORLD.Dup()
-    yield world
-    world.Free()
-
-
 def is_sender(comm: MPI.Comm) -> bool:
     return comm.Get_rank() == 0
 
