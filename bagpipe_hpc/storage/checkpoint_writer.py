@@ -142,7 +142,7 @@ class CheckpointWriter:
             with atomic_write(path) as partial:
                 write(partial)
             return FileInfo(name, path.stat().st_size, file_sha256(path))
-        except (OSError, RuntimeError) as error:  # HDF5 raises either where a disk is full
+        except OSError as error:
             raise self._failure(path, error) from error
 
     def _remove_strays(self, files: set[str]) -> None:
@@ -162,7 +162,7 @@ class CheckpointWriter:
             fsync(folder)
         shutil.rmtree(replaced, ignore_errors=True)
 
-    def _failure(self, path: Path, error: OSError | RuntimeError) -> CheckpointError:
+    def _failure(self, path: Path, error: OSError) -> CheckpointError:
         return CheckpointError(
             f"{path}: cannot be written ({reason(error)}); check the free space and the permissions, or choose another "
             "train.output. Earlier checkpoints are unharmed"

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256
+from bagpipe_hpc.storage.hdf5_output import create_hdf5
 from bagpipe_hpc.storage.shard_manifest import PREPARE_AGAIN, ShardInfo, ShardManifest
 
 CHUNK_ROWS = 8192
@@ -56,7 +57,7 @@ def write_shard(
     """
     positives = 0
     with atomic_write(path) as partial:
-        with h5py.File(partial, "w") as file:
+        with create_hdf5(partial) as file:
             first = 0
             for dense, sparse, label in sample_blocks:
                 if "label" not in file:

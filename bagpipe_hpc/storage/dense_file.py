@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.storage.hdf5_output import create_hdf5
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset
 
 _STORED_AS: dict[torch.dtype, str] = {
@@ -46,7 +47,7 @@ def write_dense_file(path: Path, model_state: dict[str, Any], optimizer_state: d
     Raises:
         TypeError: a state holds something else; the message says where.
     """
-    with h5py.File(path, "w", locking=False) as file:
+    with create_hdf5(path) as file:
         tree = {
             "model": _encode(file, "model", model_state),
             "optimizer": _encode(file, "optimizer", optimizer_state),

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256
 from bagpipe_hpc.storage.click_shards import CHUNK_ROWS, DATASETS, SHUFFLED, Samples, create_datasets
+from bagpipe_hpc.storage.hdf5_output import create_hdf5
 from bagpipe_hpc.storage.shard_manifest import ShardInfo
 
 Encoded = NDArray[Any] | bytes
@@ -91,7 +91,7 @@ def write_encoded_shard(path: Path, rows: int, blocks: Iterable[EncodedSamples],
     """
     positives = 0
     with atomic_write(path) as partial:
-        with h5py.File(partial, "w") as file:
+        with create_hdf5(partial) as file:
             first = 0
             for block in blocks:
                 if first == 0:

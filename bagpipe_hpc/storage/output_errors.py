@@ -8,10 +8,9 @@ from pathlib import Path
 from bagpipe_hpc.errors import OutputError
 
 
-def reason(error: Exception) -> str:
+def reason(error: OSError) -> str:
     """What the system says in a line; HDF5 adds several of its own."""
-    number = getattr(error, "errno", None)
-    return os.strerror(number) if number else str(error).partition("\n")[0]
+    return os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
 
 
 @contextmanager

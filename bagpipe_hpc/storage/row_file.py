@@ -10,11 +10,11 @@ Shapes: n rows in the file, D embedding width, k optimizer state columns, S serv
 
 from pathlib import Path
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.row_partition import RoundRobinPartition
+from bagpipe_hpc.storage.hdf5_output import create_hdf5
 
 COPY_BYTES = 1 << 20
 """Records go to and from one file in pieces of about this size, which stay in a core's cache meanwhile."""
@@ -76,7 +76,7 @@ def write_row_file(
             f"must be float32 [{rows}, {embedding_dim} or more]"
         )
     columns = records.shape[1]
-    with h5py.File(path, "w", locking=False) as file:
+    with create_hdf5(path) as file:
         file.attrs.update(server=server, servers=partition.servers, total_rows=partition.total_rows)
         if positions is not None:
             file.create_dataset("positions", data=positions, dtype=INT64)

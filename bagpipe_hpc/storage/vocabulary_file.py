@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256
 from bagpipe_hpc.storage.click_shards import errors_name, open_shard
+from bagpipe_hpc.storage.hdf5_output import create_hdf5
 from bagpipe_hpc.storage.shard_manifest import PREPARE_AGAIN, FileInfo, ShardManifest
 
 VOCABULARIES_NAME = "vocabularies.h5"
@@ -27,7 +28,7 @@ def write_vocabularies(directory: Path, vocabularies: Mapping[str, NDArray[np.ui
     """
     path = directory / VOCABULARIES_NAME
     with atomic_write(path) as partial:
-        with h5py.File(partial, "w") as file:
+        with create_hdf5(partial) as file:
             for table, values in vocabularies.items():
                 file.create_dataset(table, data=values, dtype=np.uint32, track_times=False)
         return FileInfo(path.name, partial.stat().st_size, file_sha256(partial))
