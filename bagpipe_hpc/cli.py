@@ -10,9 +10,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from bagpipe_hpc import __version__
+from bagpipe_hpc.argument_order import positionals_first
 from bagpipe_hpc.argument_types import count, fraction, positive, positive_number, tolerance
 from bagpipe_hpc.bench.command import add_benchmarks
 from bagpipe_hpc.config_file import load_config
@@ -178,6 +179,19 @@ def _bench(arguments: argparse.Namespace) -> int:
 class _Parser(argparse.ArgumentParser):
     """Prints a usage error on the first rank only: a launcher gives all ranks the same arguments."""
 
+    _takes_overrides = False
+
+    def add_overrides(self, name: str, nargs: str, metavar: str, meaning: str) -> None:
+        """Let overrides stand anywhere among the arguments."""
+        self._takes_overrides = True
+        self.add_argument(name, nargs=nargs, metavar=metavar, help=meaning)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's; it parses the arguments of a command with this, too."""
+        if self._takes_overrides:
+            args = positionals_first(self._actions, args)
+        return super().parse_known_args(args, namespace)
+
     def error(self, message: str) -> NoReturn:
         if _is_first_rank():
             super().error(message)
@@ -248,19 +262,17 @@ def _add_run_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
         commands, "train", _train, "train; start it with mpirun or srun, or as one process for the reference run"
     )
     train.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings; `bagpipe keys` lists them")
-    train.add_argument("overrides", nargs="*", metavar="section.field=value", help="replace single settings")
+    train.add_overrides("overrides", "*", "section.field=value", "replace single settings")
 
     stop = _add(commands, "stop", _stop, "let a run end early with a checkpoint, from which train.resume=auto goes on")
     stop.add_argument("run_path", type=Path, metavar="OUTPUT|CONFIG.toml", help="folder of the run, or its settings")
-    stop.add_argument("overrides", nargs="*", metavar="section.field=value", help="as the run was given them")
+    stop.add_overrides("overrides", "*", "section.field=value", "as the run was given them")
 
     sweep = _add(
         commands, "sweep", _sweep, "list the runs of a parameter sweep; slurm/sweep.sh trains them as an array"
     )
     sweep.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings that all runs share")
-    sweep.add_argument(
-        "settings", nargs="+", metavar="section.field=value,...", help="values to combine; a run for each combination"
-    )
+    sweep.add_overrides("settings", "+", "section.field=value,...", "values to combine; a run for each combination")
     sweep.add_argument("--task", type=count, metavar="N", help="print the overrides of run N alone, one a line")
 
     doctor = _add(commands, "doctor", _doctor, "check this set-up; start it with mpirun or srun to check several hosts")
@@ -296,7 +308,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
 def _add_simulate(commands: "argparse._SubParsersAction[_Parser]") -> None:
     simulate = _add(commands, "simulate", _simulate, "predict the steps of a run on a cluster that is not at hand")
     simulate.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
-    simulate.add_argument("overrides", nargs="*", metavar="section.field=value", help="replace single settings")
+    simulate.add_overrides("overrides", "*", "section.field=value", "replace single settings")
     simulate.add_argument(
         "--rows", type=positive, metavar="N", help="draw ids of tables with N rows in all (default: those of data.path)"
     )

@@ -257,6 +257,41 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert finished.stdout.endswith("0\n")
 
 
+@pytest.mark.parametrize(
+    "order",
+    [
+        "CONFIG train.seed=9 --rows 50 --trainers 1 2",
+        "CONFIG --rows 50 --trainers 1 2 train.seed=9",
+        "CONFIG --rows 50 train.seed=9 --trainers 1 2",
+        "train.seed=9 --trainers 1 2 --rows 50 CONFIG",
+    ],
+)
+def test_overrides_stand_anywhere(order: str, recorder: Recorder, run_file: Path) -> None:
+    finished = SimpleNamespace(finish=lambda _: None)
+    recorder.replace("bagpipe_hpc.simulate", simulate=recorder.record(finished))
+    command = ["simulate", "--compute-us-per-sample", "3", *order.replace("CONFIG", str(run_file)).split()]
+    assert cli.main(command) == 0
+    [(arguments, _)] = recorder.calls
+    assert (arguments.config, arguments.overrides) == (run_file, ["train.seed=9"])
+    assert (arguments.rows, arguments.trainers) == (50, [1, 2])
+
+
+def test_train_takes_overrides_before_its_file(recorder: Recorder, run_file: Path) -> None:
+    recorder.replace("bagpipe_hpc.launch", train=recorder.record(0))
+    assert cli.main(["train", "train.seed=9", str(run_file)]) == 0
+    assert recorder.calls == [(Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), {})]
+
+
+def test_stop_takes_a_folder_that_is_called_like_an_override(
+    recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.seed=1").mkdir()
+    monkeypatch.chdir(tmp_path)
+    recorder.replace("bagpipe_hpc.roles.stop_request", request_stop=recorder.record())
+    assert cli.main(["stop", "train.seed=1"]) == 0
+    assert recorder.calls == [(Path("train.seed=1"), {})]
+
+
 def test_sweep_lists_the_runs_and_how_to_submit_them(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["sweep", str(run_file), "train.seed=1,2", "model.top_mlp=[64, 16]"]) == 0
     printed = capsys.readouterr()
@@ -268,8 +303,10 @@ def test_sweep_lists_the_runs_and_how_to_submit_them(run_file: Path, capsys: pyt
     assert printed.err == submit
 
 
-def test_sweep_prints_one_run_for_a_script(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["sweep", "--task", "1", str(run_file), "train.seed=1,2", "model.top_mlp=[64, 16]"]) == 0
+@pytest.mark.parametrize("place", range(4))
+def test_sweep_prints_one_run_for_a_script(place: int, run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [str(run_file), "train.seed=1,2", "model.top_mlp=[64, 16]"]
+    assert cli.main(["sweep", *arguments[:place], "--task", "1", *arguments[place:]]) == 0
     assert capsys.readouterr().out == "train.seed=2\nmodel.top_mlp=[64, 16]\ntrain.output=output/train.seed=2\n"
 
 

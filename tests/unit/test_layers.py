@@ -28,7 +28,8 @@ LAYERS: dict[str, int] = {
     # 4: the main loops
     "roles": 4, "simulation": 4,
     # 5: what a user starts
-    "launch": 5, "cli": 5, "__main__": 5, "argument_types": 5, "comparison": 5, "inspection": 5, "run_log": 5,
+    "launch": 5, "cli": 5, "__main__": 5, "argument_types": 5, "argument_order": 5,
+    "comparison": 5, "inspection": 5, "run_log": 5,
     "bench": 5, "simulate": 5, "doctor": 5,
 }  # fmt: skip
 """The layer of each module and package directly below bagpipe_hpc. A new one gets its place here first."""
