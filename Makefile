@@ -73,6 +73,7 @@ test-hosts: cluster-packages setup ## test whole runs and the doctor on emulated
 
 .PHONY: test-cluster
 test-cluster: cluster-packages setup ## test the job scripts under a real Slurm on emulated hosts (root; installs Slurm if it is missing)
+	@mkdir -p build
 	scripts/emulated_hosts.sh --ranks 1,1,1,1,1,1 tests/cluster/with_slurm.sh \
 	  python -m pytest --basetemp=build/cluster tests/cluster/test_slurm.py
 

@@ -13,6 +13,7 @@
 # Everything lives in namespaces below one process: nothing is left when it ends, however it ends, and several clusters
 # can be up at a time. docs/emulated-hosts.md says how it works and what it does not emulate.
 set -euo pipefail
+cd -P . # hosts see this folder by its real path: a link below /tmp is not theirs
 
 readonly SUBNET=198.18.0  # set aside for benchmarks (RFC 2544); these namespaces alone use it
 readonly LAUNCHER_NUMBER=254

@@ -92,6 +92,21 @@ until [ "$(ready)" = ${#hosts[@]} ]; do
   fi
   sleep 0.1
 done
+
+# A first job, on all nodes: where it fails, so would every test, each after minutes and without a reason.
+tried=$(sbatch --parsable --nodes=${#hosts[@]} --output="$EMULATED_SLURM/log/first_job.log" \
+  --wrap "srun --ntasks-per-node=1 test -e tests/cluster/with_slurm.sh")
+state=PENDING
+until [[ $state != @(PENDING|CONFIGURING|RUNNING|COMPLETING) ]]; do
+  if [ "$SECONDS" -gt "$START_LIMIT_S" ]; then break; fi
+  sleep 0.1
+  state=$(scontrol --oneliner show job "$tried" | grep -o 'JobState=[A-Z_]*' | cut -d= -f2)
+done
+if [ "$state" != COMPLETED ]; then
+  scontrol show job "$tried" >&2
+  tail -n 20 "$EMULATED_SLURM"/log/* >&2
+  fail "a first job in $PWD is $state; above is what Slurm says. All nodes must see this folder: /dev/shm is each node's own"
+fi
 echo "Slurm is up: ${#hosts[@]} nodes after $SECONDS s"
 
 "$@"
