@@ -51,6 +51,30 @@ def test_an_example_loads_and_names_its_folders_after_itself(path: Path) -> None
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_replaces_no_earlier_run(path: Path) -> None:
+    assert not load_config(path).train.overwrite
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/training.md"])
+def test_what_a_command_reads_was_made_by_one_before_it(document: str) -> None:
+    made: set[str] = set()
+    read: list[str] = []
+    text = (ROOT / document).read_text(encoding="utf-8")
+    for block in re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for command in block.splitlines():
+            words = command.partition(" #")[0].split()
+            settings = dict(word.split("=", 1) for word in words if re.match(r"[a-z]+\.[a-z_]+=", word))
+            needed = [settings.get("data.path", "")]
+            if words[:2] in (["bagpipe", "inspect"], ["bagpipe", "compare"]):
+                needed += words[2:]
+            read += [path for path in needed if path.startswith(("data/", "output/"))]
+            assert set(read) <= made, command
+            made.add(settings.get("train.output", ""))
+            made.update(words[at + 1] for at, word in enumerate(words) if word == "--output")
+    assert read
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_fits_the_ranks_it_names(path: Path) -> None:
     ranks = re.search(r"(?:mpirun|srun) -n (\d+) bagpipe train configs/", path.read_text(encoding="utf-8"))
     assert ranks
