@@ -31,6 +31,8 @@ EXIT_INTERRUPTED = 130
 _DEFAULT_MIN_COUNT = 2
 """Not argparse's default: argparse overlooks a clash of exclusive options where one is given its default."""
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+_COLD_START_S = 120.0
+"""Beyond the limit of other waits until a rank starts MPI: interpreters come from a cold file system."""
 _FIRST_RANK_HEAD_START_S = 1.0
 """Launchers kill all ranks when one exits with an error: the rank that prints it must come first."""
 
@@ -101,9 +103,12 @@ def _train(arguments: argparse.Namespace) -> int:
             _print_error(error)
         return EXIT_ERROR
 
-    from bagpipe_hpc.launch import train
+    from bagpipe_hpc.mpi.running import mpi_running
 
-    return train(config)
+    with mpi_running(config.train.timeout_s + _COLD_START_S, config.train.timeout_s):
+        from bagpipe_hpc.launch import train
+
+        return train(config)
 
 
 def _stop(arguments: argparse.Namespace) -> int:
@@ -138,9 +143,12 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from bagpipe_hpc.doctor import diagnose
+    from bagpipe_hpc.mpi.running import mpi_running
 
-    return diagnose(arguments.output, arguments.timeout_s)
+    with mpi_running(arguments.timeout_s, arguments.timeout_s):
+        from bagpipe_hpc.doctor import diagnose
+
+        return diagnose(arguments.output, arguments.timeout_s)
 
 
 def _inspect(arguments: argparse.Namespace) -> int:

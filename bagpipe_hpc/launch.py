@@ -22,7 +22,8 @@ from bagpipe_hpc.mpi.communicators import ORACLE_RANK, Communicators
 from bagpipe_hpc.mpi.memory_check import require_memory
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.row_window import RowWindow
-from bagpipe_hpc.mpi.signs_of_life import LifeWatch, SignsOfLife
+from bagpipe_hpc.mpi.signs_of_life import LifeWatch, Pulse, SignsOfLife
+from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.mpi.world import abort_job, world_rank, world_size
 from bagpipe_hpc.mpi.world_places import find_places
@@ -120,7 +121,7 @@ def run_role(config: Config) -> None:
         places, hosts = find_places(config.train.timeout_s, use_gpus=config.train.device != "cpu")
         try:
             placement = Placement.choose(places, config.roles.servers, config.roles.placement)
-            comms = Communicators.create(placement)
+            comms = Communicators.create(placement, config.train.timeout_s)
         except ConfigError as error:  # it depends on nothing but what every rank has
             raise RefusalError(str(error)) from error
         name = comms.name
@@ -202,12 +203,14 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Job
     except BagpipeError as error:
         problem = str(error)
     check_timeout_s = job.fill_timeout_s(comms.layout.servers) + _IMPORT_S
-    wait_for_barrier(comms.world, "all ranks to check their part", check_timeout_s)
-    problems = [found for found in comms.world.allgather(problem) if found]
+    comms.meet("having checked its part", check_timeout_s)
+    with TimeLimit("all ranks to say whether they can run", config.train.timeout_s):
+        problems = [found for found in comms.world.allgather(problem) if found]
     if problems:
         raise RefusalError(problems[0])
     try:
-        require_memory(comms.world, tables_bytes, private_bytes)
+        with TimeLimit("all ranks to say what memory they need", config.train.timeout_s):
+            require_memory(comms.world, tables_bytes, private_bytes)
     except BagpipeError as error:  # on every rank alike
         raise RefusalError(str(error)) from error
     _from_oracle(comms, start, config.train.timeout_s)
@@ -279,39 +282,50 @@ def _run_prepared(job: Job, need: CacheNeed, comms: Communicators, stop: StopReq
     """Open the window on the rows and run the role. Collective over: all ranks."""
     trace = Trace(enabled=bool(job.config.train.trace))
     fill_timeout_s = job.fill_timeout_s(comms.layout.servers)
-    with _open_window(job, comms, fill_timeout_s) as window:
+    timeout_s = job.config.train.timeout_s
+    comms.meet("having made its log file", timeout_s)
+    with Pulse(comms.world, comms.hosts, timeout_s) as pulse, _open_window(job, comms, fill_timeout_s) as window:
         if trace.enabled:
-            comms.world.Barrier()  # all ranks have just opened the window, so nobody waits long
+            comms.meet("having opened the tables", fill_timeout_s)
             trace.start()
         if comms.role is Role.ORACLE:
-            _run_oracle(job, need, comms, fill_timeout_s, trace, stop)
+            _run_oracle(job, need, comms, fill_timeout_s, trace, stop, pulse)
         elif comms.role is Role.SERVER:
-            _run_server(job, comms, window, fill_timeout_s, trace)
+            _run_server(job, comms, window, fill_timeout_s, trace, pulse)
         else:
             _run_trainer(job, need, comms, window, fill_timeout_s, trace)
+        comms.meet("having finished", timeout_s)
         _save_resources(Path(job.config.train.output) / RESOURCES_NAME, comms)
         if trace.enabled:
             _save_trace(Path(job.config.train.trace), comms, trace)
 
 
 def _run_oracle(
-    job: Job, need: CacheNeed, comms: Communicators, fill_timeout_s: float, trace: Trace, stop: StopRequest
+    job: Job,
+    need: CacheNeed,
+    comms: Communicators,
+    fill_timeout_s: float,
+    trace: Trace,
+    stop: StopRequest,
+    pulse: Pulse,
 ) -> None:
     """Plan, and show the servers meanwhile that the run goes on: nobody may ask them for hours."""
     from bagpipe_hpc.roles.oracle import run_oracle
 
     servers = [comms.layout.world_rank(Role.SERVER, server) for server in range(comms.layout.servers)]
-    with SignsOfLife(comms.world, servers, job.config.train.timeout_s) as signs:
+    with SignsOfLife(comms.world, servers, job.config.train.timeout_s, pulse) as signs:
         run_oracle(job, need, comms, fill_timeout_s, trace, stop)
         _wait_for_all(comms, fill_timeout_s)
     signs.say_last()
 
 
-def _run_server(job: Job, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace) -> None:
+def _run_server(
+    job: Job, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace, pulse: Pulse
+) -> None:
     """Serve until all ranks have finished."""
     from bagpipe_hpc.roles.embedding_server import longest_sleep_s, run_embedding_server
 
-    oracle = LifeWatch(comms.world, ORACLE_RANK, "the oracle", job.config.train.timeout_s)
+    oracle = LifeWatch(comms.world, ORACLE_RANK, "the oracle", job.config.train.timeout_s, pulse)
     run_embedding_server(job, comms, window, fill_timeout_s, trace, oracle.check)
     serve_until_barrier(comms.world, window.answer, longest_sleep_s(job, window), oracle.check)
     oracle.finish()
@@ -334,7 +348,8 @@ def _wait_for_all(comms: Communicators, timeout_s: float) -> None:
 def _save_resources(path: Path, comms: Communicators) -> None:
     """Write what each rank has used. Collective over: all ranks, which have just left a barrier."""
     own = {"role": comms.role.value, "role_rank": comms.role_rank, "host": comms.host} | asdict(ResourceUse.now())
-    ranks = comms.world.gather(own, root=0)
+    with TimeLimit("all ranks to say what they have used", comms.timeout_s):
+        ranks = comms.world.gather(own, root=0)
     if ranks is not None:
         with writing(path):
             path.write_text(json.dumps({"ranks": ranks}, indent=1) + "\n", encoding="utf-8")
@@ -344,7 +359,9 @@ def _save_trace(path: Path, comms: Communicators, trace: Trace) -> None:
     """Write the timelines of all ranks as one file. Collective over: all ranks, which have just left a barrier."""
     if trace.dropped:
         log.warning("train.trace: the last %d spans of this rank are not in the timeline", trace.dropped)
-    ranks = comms.world.gather(trace.events(comms.world.Get_rank(), f"{comms.role.value} {comms.role_rank}"), root=0)
+    own = trace.events(comms.world.Get_rank(), f"{comms.role.value} {comms.role_rank}")
+    with TimeLimit("all ranks to send their timelines", comms.timeout_s):
+        ranks = comms.world.gather(own, root=0)
     if ranks is not None:
         write_trace(path, ranks)
         log.info("timeline: %s", path)

@@ -73,6 +73,15 @@ class RoleLayout:
         first = {Role.ORACLE: 0, Role.SERVER: 1, Role.TRAINER: 1 + self.servers}
         return world_rank - first[self.role(world_rank)]
 
+    def name(self, world_rank: int) -> str:
+        """A rank as messages call it, such as `trainer 1 (world rank 4)`."""
+        return f"{self.role(world_rank).value} {self.role_rank(world_rank)} (world rank {world_rank})"
+
+    @property
+    def names(self) -> list[str]:
+        """The `name` of every world rank."""
+        return [self.name(rank) for rank in range(self.world_size)]
+
     def world_rank(self, role: Role, role_rank: int) -> int:
         """The inverse of `role` and `role_rank`."""
         first = {Role.ORACLE: 0, Role.SERVER: 1, Role.TRAINER: 1 + self.servers}

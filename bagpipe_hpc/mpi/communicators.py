@@ -7,11 +7,16 @@ from types import TracebackType
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.mpi.roll_call import call_roll
+from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.role_layout import Role, RoleLayout
 from bagpipe_hpc.role_placement import Placement
 
 ORACLE_RANK = 0
 """Rank of the oracle in `world` and in `planning`."""
+
+_TIMEOUT_S = 60.0
+"""As `train.timeout_s` has it where nothing else is given."""
 
 
 @dataclass
@@ -33,6 +38,7 @@ class Communicators:
         horovod: the trainers again, for Horovod's background thread.
         hosts: of each world rank the lowest world rank that shares memory with it: equal numbers are one host.
         gpu_groups: of each world rank a number; ranks of one host with equal numbers see the same GPUs.
+        timeout_s: longest wait for the other ranks to make communicators, or to free them.
     """
 
     layout: RoleLayout
@@ -49,13 +55,15 @@ class Communicators:
     horovod: MPI.Comm
     hosts: tuple[int, ...]
     gpu_groups: tuple[int, ...]
+    timeout_s: float
 
     @classmethod
-    def create(cls, placement: Placement) -> "Communicators":
+    def create(cls, placement: Placement, timeout_s: float = _TIMEOUT_S) -> "Communicators":
         """Put the world in the order of a placement, and split it by role. Collective over: all ranks.
 
         Args:
             placement: who is who; the same on every rank.
+            timeout_s: see `Communicators`; where a call takes longer, the job is ended.
 
         Raises:
             ConfigError: MPI was initialised without support for several threads.
@@ -65,6 +73,11 @@ class Communicators:
                 f"MPI gives thread level {MPI.Query_thread()}, below MPI_THREAD_MULTIPLE ({MPI.THREAD_MULTIPLE}): "
                 "use an MPI built with full thread support"
             )
+        with TimeLimit("all ranks to form the groups of their roles", timeout_s):
+            return cls._create(placement, timeout_s)
+
+    @classmethod
+    def _create(cls, placement: Placement, timeout_s: float) -> "Communicators":
         launch_rank = MPI.COMM_WORLD.Get_rank()
         rank = placement.order.index(launch_rank)
         world = MPI.Intracomm(MPI.COMM_WORLD.Split(0, rank))
@@ -89,6 +102,7 @@ class Communicators:
             horovod=split(Role.TRAINER),
             hosts=_hosts(world),
             gpu_groups=placement.gpu_groups or (0,) * layout.world_size,
+            timeout_s=timeout_s,
         )
 
     @property
@@ -109,7 +123,7 @@ class Communicators:
         """
         rank = self.world.Get_rank()
         launched = "" if self.launch_rank == rank else f", launched as {self.launch_rank}"
-        return f"{self.role.value} {self.role_rank} (world rank {rank}{launched}) on {self.host}"
+        return f"{self.layout.name(rank).removesuffix(')')}{launched}) on {self.host}"
 
     @property
     def host(self) -> str:
@@ -122,8 +136,15 @@ class Communicators:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Free all communicators. Collective over: all ranks; after an error the job is aborted instead."""
-        if error is None:
+        """Free all communicators. Collective over: all ranks; after an error the job is aborted instead.
+
+        Raises:
+            WaitTimeoutError: a rank did not come.
+        """
+        if error is not None:
+            return
+        self.meet("being about to end", self.timeout_s)
+        with TimeLimit("all ranks to leave the groups of their roles", self.timeout_s):
             for comm in (
                 self.horovod,
                 self.movers,
@@ -136,6 +157,10 @@ class Communicators:
             ):
                 if comm != MPI.COMM_NULL:
                     comm.Free()
+
+    def meet(self, what: str, timeout_s: float) -> None:
+        """A barrier of all ranks that names those which do not come; see `call_roll`. Collective over: `world`."""
+        call_roll(self.world, what, timeout_s, names=self.layout.names)
 
 
 def _hosts(world: MPI.Intracomm) -> tuple[int, ...]:

@@ -16,7 +16,9 @@ _LATER = 1.5
 _SHOWN_RANKS = 8
 
 
-def call_roll(comm: MPI.Intracomm, what: str, timeout_s: float, hosts: Sequence[str] = ()) -> None:
+def call_roll(
+    comm: MPI.Intracomm, what: str, timeout_s: float, hosts: Sequence[str] = (), names: Sequence[str] = ()
+) -> None:
     """Wait for all ranks. Collective over: `comm`.
 
     Args:
@@ -24,6 +26,7 @@ def call_roll(comm: MPI.Intracomm, what: str, timeout_s: float, hosts: Sequence[
         what: what they have just done, as the error says it.
         timeout_s: how long rank 0 waits for them.
         hosts: name of each rank's host, where it is known.
+        names: what to call each rank, where it is more than a number.
 
     Raises:
         WaitTimeoutError: a rank did not report; on rank 0 the message names it, elsewhere rank 0.
@@ -39,22 +42,26 @@ def call_roll(comm: MPI.Intracomm, what: str, timeout_s: float, hosts: Sequence[
             wait_for_all(arrivals, what, timeout_s)
         except WaitTimeoutError:
             silent = [rank for rank, arrival in enumerate(arrivals) if not arrival.Test()]
-            raise _no_word(silent, what, timeout_s, hosts) from None
+            raise _no_word(silent, what, timeout_s, hosts, names) from None
         sent += [comm.Isend(here, rank, _TAG_GO) for rank in range(size)]
     try:
         wait_for_all([*sent, let_go], what, _LATER * timeout_s)
     except WaitTimeoutError:
-        raise _no_word([0], what, _LATER * timeout_s, hosts) from None
+        raise _no_word([0], what, _LATER * timeout_s, hosts, names) from None
 
 
-def _no_word(silent: Sequence[int], what: str, timeout_s: float, hosts: Sequence[str]) -> WaitTimeoutError:
+def _no_word(
+    silent: Sequence[int], what: str, timeout_s: float, hosts: Sequence[str], names: Sequence[str]
+) -> WaitTimeoutError:
     ranks: dict[str, list[str]] = defaultdict(list)
     for rank in silent:
-        ranks[hosts[rank] if hosts else ""].append(str(rank))
+        ranks[hosts[rank] if hosts else ""].append(names[rank] if names else str(rank))
     places = []
-    for host, numbers in ranks.items():
-        more = [f"{len(numbers) - _SHOWN_RANKS} more"] if len(numbers) > _SHOWN_RANKS else []
-        named = f"rank{'s' if len(numbers) > 1 else ''} {', '.join([*numbers[:_SHOWN_RANKS], *more])}"
+    for host, members in ranks.items():
+        more = [f"{len(members) - _SHOWN_RANKS} more"] if len(members) > _SHOWN_RANKS else []
+        named = ", ".join([*members[:_SHOWN_RANKS], *more])
+        if not names:
+            named = f"rank{'s' if len(members) > 1 else ''} {named}"
         places.append(f"{host} ({named})" if host else named)
     return WaitTimeoutError(
         f"{', '.join(places)}: no word of {what} within {timeout_s:.0f} s: a rank is stopped, {NETWORK_CURE}"

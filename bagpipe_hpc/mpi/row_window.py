@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.mpi.host_tables import HostTables
 from bagpipe_hpc.mpi.one_sided_rows import OneSidedRows
+from bagpipe_hpc.mpi.roll_call import call_roll
 from bagpipe_hpc.mpi.row_answers import RowAnswers
 from bagpipe_hpc.mpi.row_messages import RowMessages
 from bagpipe_hpc.mpi.row_transfer import PendingRows, RowTransfer, RowTransfers
+from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.role_layout import Role
 from bagpipe_hpc.row_copies import NumpyRowCopies, RowCopies
 from bagpipe_hpc.row_partition import RowPartition
@@ -48,12 +50,14 @@ class RowWindow:
         routes: who is a server, and which way rows take.
         partition: where each row lies.
         record_width: numbers W of a record.
-        timeout_s: longest wait for one transfer; servers that are saving their rows may not answer meanwhile.
+        timeout_s: longest wait for one transfer (servers that are saving their rows may not answer meanwhile), and for
+            the other ranks to open or close the window.
         transfers: how rows travel between far pairs, `messages` or `one_sided`.
         copies: how rows are gathered and scattered; NumPy where it is not given.
 
     Raises:
         CapacityError: a server would hold more rows than a transfer can address.
+        WaitTimeoutError: a rank did not come to open the window; where a call blocks, the job is ended instead.
     """
 
     def __init__(
@@ -84,9 +88,12 @@ class RowWindow:
         if layout.role(rank) is Role.SERVER:
             first_row = int(self._first_rows[layout.role_rank(rank)])
             self.local_rows = rows_on[layout.role_rank(rank)]
-        host = MPI.Intracomm(comm.Split(routes.hosts[rank], rank))
-        self._tables = HostTables(host, self.local_rows, first_row, rows_here, record_width)
-        host.Free()
+        self._comm, self._names = comm, layout.names
+        self._meet("being ready to share the tables")
+        with TimeLimit("the ranks of this host to share the memory of the tables", timeout_s):
+            host = MPI.Intracomm(comm.Split(routes.hosts[rank], rank))
+            self._tables = HostTables(host, self.local_rows, first_row, rows_here, record_width)
+            host.Free()
         self.is_asked = layout.role(rank) is Role.SERVER and bool(routes.far_trainers(layout.role_rank(rank)))
         """Whether this is a server whose rows trainers reach through MPI."""
         self._near, far = routes.near_servers(rank), routes.far_servers(rank)
@@ -96,9 +103,11 @@ class RowWindow:
         if routes.any_far:
             ranks = [layout.world_rank(Role.SERVER, server) for server in range(layout.servers)]
             if transfers == "one_sided":
-                self._transfers = OneSidedRows(comm, self._tables.own, ranks)
+                with TimeLimit("all ranks to open the window on the tables", timeout_s):
+                    self._transfers = OneSidedRows(comm, self._tables.own, ranks)
             else:
-                messages = comm.Dup()
+                with TimeLimit("all ranks to open the channel of the tables", timeout_s):
+                    messages = comm.Dup()
                 self._transfers = RowMessages(messages, ranks)
                 if layout.role(rank) is Role.SERVER:
                     self._answers = RowAnswers(messages, self._tables, self._copies)
@@ -256,10 +265,19 @@ class RowWindow:
         return order, near, far
 
     def close(self) -> None:
-        """Free everything. Collective over: `comm`; a barrier must have come before."""
-        if self._transfers is not None:
-            self._transfers.close()
-        self._tables.close()
+        """Free everything. Collective over: `comm`; a barrier must have come before.
+
+        Raises:
+            WaitTimeoutError: a rank did not come; where a call blocks, the job is ended instead.
+        """
+        self._meet("being done with the tables")
+        with TimeLimit("all ranks to give the memory of the tables back", self._timeout_s):
+            if self._transfers is not None:
+                self._transfers.close()
+            self._tables.close()
+
+    def _meet(self, what: str) -> None:
+        call_roll(self._comm, what, self._timeout_s, names=self._names)
 
     def __enter__(self) -> "RowWindow":
         return self

@@ -1,6 +1,7 @@
 """A limit for calls of MPI that block: they have none of their own, and wait for a rank that is cut off for good."""
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 
 from bagpipe_hpc.mpi.world import abort_job
@@ -16,14 +17,17 @@ _EXIT_CODE = 1
 class TimeLimit:
     """Ends the whole job, from a thread of its own, where the body takes too long; a context manager.
 
+    The body must let other threads run while it waits, as mpi4py's calls do, but for `Init` and `Finalize`.
+
     Args:
         what: what the body waits for, as the message says it.
         limit_s: seconds that it may take.
+        end: ends the job with a message and an exit code; where it is not given, `abort_job`.
     """
 
-    def __init__(self, what: str, limit_s: float) -> None:
+    def __init__(self, what: str, limit_s: float, end: Callable[[str, int], object] | None = None) -> None:
         message = f"bagpipe: waited {limit_s:.0f} s for {what}: a rank is stopped, {NETWORK_CURE}"
-        self._timer = threading.Timer(limit_s, abort_job, (message, _EXIT_CODE))
+        self._timer = threading.Timer(limit_s, end or abort_job, (message, _EXIT_CODE))
         self._timer.daemon = True
 
     def __enter__(self) -> None:

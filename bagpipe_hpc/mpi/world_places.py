@@ -6,6 +6,7 @@ from mpi4py import MPI
 
 from bagpipe_hpc.mpi.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
+from bagpipe_hpc.mpi.world import remove_shared_files
 from bagpipe_hpc.rank_facts import RankFacts, rank_places
 from bagpipe_hpc.role_placement import RankPlace
 
@@ -25,6 +26,7 @@ def find_places(timeout_s: float, *, use_gpus: bool) -> tuple[list[RankPlace], l
         WaitTimeoutError: a rank did not come.
     """
     call_roll(MPI.COMM_WORLD, "having started", timeout_s)
+    remove_shared_files()
     with TimeLimit("all ranks to say where they are", timeout_s):
         world = MPI.COMM_WORLD.Dup()
         host = world.Split_type(MPI.COMM_TYPE_SHARED, world.Get_rank())

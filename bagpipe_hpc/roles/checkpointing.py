@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass
 
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.progress import serve_until_barrier
+from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.schedule import Segment
@@ -41,19 +42,30 @@ class Due:
 def announce(comms: Communicators, due: Due | None, timeout_s: float) -> None:
     """On every trainer: tell the servers of a checkpoint, or that no other comes. Collective over: `comms.store`."""
     wait_for_barrier(comms.store, "every rank to reach the checkpoint", timeout_s)
-    comms.store.bcast(due if comms.role_rank == 0 else None, root=comms.layout.servers)
+    _share(comms, due if comms.role_rank == 0 else None, timeout_s)
 
 
 def next_checkpoint(
-    comms: Communicators, answer: Callable[[], bool], poll_interval_s: float, watch: Callable[[], None]
+    comms: Communicators,
+    answer: Callable[[], bool],
+    poll_interval_s: float,
+    watch: Callable[[], None],
+    timeout_s: float,
 ) -> Due | None:
     """On a server: serve until the trainers announce a checkpoint; None if no other comes.
 
-    Every write-back is in then. Arguments as for `serve_until_barrier`. Collective over: `comms.store`.
+    Every write-back is in then. Arguments as for `serve_until_barrier`; once all have come, what they announce must
+    follow within `timeout_s`. Collective over: `comms.store`.
     """
     serve_until_barrier(comms.store, answer, poll_interval_s, watch)
-    due: Due | None = comms.store.bcast(None, root=comms.layout.servers)
-    return due
+    return _share(comms, None, timeout_s)
+
+
+def _share(comms: Communicators, due: Due | None, timeout_s: float) -> Due | None:
+    """What the first trainer announces, on every rank. Collective over: `comms.store`; a barrier must come before."""
+    with TimeLimit("trainer 0 to announce a checkpoint", timeout_s):
+        shared: Due | None = comms.store.bcast(due, root=comms.layout.servers)
+    return shared
 
 
 def wait_for_copies(comms: Communicators, timeout_s: float) -> None:

@@ -72,15 +72,18 @@ class ServerCheckpoints:
             CheckpointError: a file cannot be written.
             WaitTimeoutError: a trainer did not take part in time.
         """
-        while (due := next_checkpoint(self._comms, self._answer, poll_interval_s, watch)) is not None:
+        while (due := self._next(poll_interval_s, watch)) is not None:
             self._window.synchronise()  # every write-back is in, and none comes before the copy is there
             self._save(due)
+
+    def _next(self, poll_interval_s: float, watch: Callable[[], None]) -> Due | None:
+        return next_checkpoint(self._comms, self._answer, poll_interval_s, watch, self._timeout_s)
 
     def _answer(self) -> bool:
         """Answer trainers, without waiting, and report a file that has been written."""
         was_busy = self._window.answer()
         if self._writing and self._writing.done():
-            report_written(self._comms.saving, self._comms.layout.servers, self._writing.result())
+            report_written(self._comms.saving, self._comms.layout.servers, self._writing.result(), self._timeout_s)
             self._writing = None
         return was_busy
 

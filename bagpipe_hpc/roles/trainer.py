@@ -19,6 +19,7 @@ from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
 from bagpipe_hpc.mpi.row_reduction import RowReducer
 from bagpipe_hpc.mpi.row_window import RowWindow
+from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.roles.evaluation import evaluate
@@ -78,11 +79,17 @@ def run_trainer(
     job: Job, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace
 ) -> None:
     """Run one trainer to the end of the run; arguments as for `Trainer`. Collective over: the trainers."""
+    timeout_s = job.config.train.timeout_s
     own = comms.hosts[comms.world.Get_rank()], frozenset(os.sched_getaffinity(0))
-    start_threads(job.config.train.threads, comms.trainers.allgather(own))
-    start_horovod(comms.horovod)
+    wait_for_barrier(comms.trainers, "the other trainers to be ready to start", timeout_s)
+    with TimeLimit("the other trainers to say which cores they have", timeout_s):
+        cores = comms.trainers.allgather(own)
+    start_threads(job.config.train.threads, cores)
+    with TimeLimit("the other trainers to start Horovod", timeout_s):
+        start_horovod(comms.horovod)
     Trainer(job, need, comms, window, fill_timeout_s, trace).run()
-    stop_horovod()
+    with TimeLimit("the other trainers to stop Horovod", timeout_s):
+        stop_horovod()
 
 
 class Trainer:
@@ -260,8 +267,10 @@ class Trainer:
         The barrier waits with a limit and without spinning, so that the gathering itself is short.
         """
         timeout_s = self._job.config.train.timeout_s
-        wait_for_barrier(self._comms.trainers, f"{what} of the other trainers", timeout_s, self._mover.check)
-        return self._comms.trainers.gather(value, root=0)
+        what = f"{what} of the other trainers"
+        wait_for_barrier(self._comms.trainers, what, timeout_s, self._mover.check)
+        with TimeLimit(what, timeout_s):
+            return self._comms.trainers.gather(value, root=0)
 
     def _summarise(self, *, is_complete: bool) -> None:
         stats = self._step.stats

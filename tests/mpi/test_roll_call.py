@@ -43,5 +43,5 @@ def test_who_does_not_come_is_named(comm, missing, monkeypatch):
 
 @pytest.mark.mpi(min_size=2)
 def test_many_are_counted():
-    error = roll_call._no_word(range(2, 14), "having come", 5.0, ["a"] * 4 + ["b"] * 10)
+    error = roll_call._no_word(range(2, 14), "having come", 5.0, ["a"] * 4 + ["b"] * 10, [])
     assert str(error).startswith("a (ranks 2, 3), b (ranks 4, 5, 6, 7, 8, 9, 10, 11, 2 more): no word of")

@@ -2,13 +2,14 @@
 
 import time
 
+import numpy as np
 import pytest
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.progress import serve_until_barrier
-from bagpipe_hpc.mpi.signs_of_life import LifeWatch, SignsOfLife
-from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.mpi.signs_of_life import TAG_ALIVE, LifeWatch, Pulse, SignsOfLife
+from bagpipe_hpc.mpi.waiting import wait_for_all, wait_for_barrier, wait_until
 
 LIMIT_S = 1.0
 TIMEOUT_S = 30.0
@@ -69,3 +70,55 @@ def test_a_server_that_was_busy_hears_what_came_meanwhile(comm):
         watch.check()
         wait_for_barrier(comm, "the oracle", TIMEOUT_S)
         watch.finish()
+
+
+@pytest.mark.mpi(min_size=3)
+def test_signs_do_not_queue_up_behind_what_a_stopped_rank_does_not_take(comm):
+    """MPICH has 64 cells for all messages to ranks of a host; the last rank, as if stopped, holds them."""
+    stopped, plans = 2, [np.zeros(8000, dtype=np.uint8) for _ in range(100)]
+    with Pulse(comm, (0, 0, 0), TIMEOUT_S) as pulse:
+        if is_sender(comm):
+            with SignsOfLife(comm, [1], LIMIT_S, pulse) as signs:
+                sent = [comm.Isend(plan, stopped) for plan in plans]
+                time.sleep(2.5 * LIMIT_S)
+                wait_for_all(sent, "the plans to be taken", TIMEOUT_S)
+                wait_for_barrier(comm, "the others", TIMEOUT_S)
+            signs.say_last()
+        elif comm.Get_rank() == stopped:
+            time.sleep(2.5 * LIMIT_S)
+            for plan in plans:
+                comm.Recv(plan, 0)
+            wait_for_barrier(comm, "the others", TIMEOUT_S)
+        else:
+            watch = LifeWatch(comm, 0, "the oracle", LIMIT_S, pulse)
+            serve_until_barrier(comm, idle, 0.01, watch.check)
+            watch.finish()
+        comm.Barrier()
+
+
+@pytest.mark.mpi(min_size=3)
+def test_a_server_of_the_same_host_gives_up_when_the_count_stands_still(comm):
+    with Pulse(comm, (0, 0, 2), TIMEOUT_S) as pulse:
+        assert pulse.receivers == [1]
+        if comm.Get_rank() == 1:
+            watch = LifeWatch(comm, 0, "the oracle", LIMIT_S, pulse)
+            with pytest.raises(WaitTimeoutError, match="waited 1 s for a sign of life from the oracle"):
+                wait_until(lambda: watch.check() or False, "its patience to end", TIMEOUT_S)
+        wait_for_barrier(comm, "the server to give up", TIMEOUT_S)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_signs_that_are_not_taken_do_not_pile_up(comm):
+    """They would take the cells of the others' messages."""
+    if is_sender(comm):
+        with SignsOfLife(comm, [1], LIMIT_S) as signs:
+            time.sleep(LIMIT_S)  # four signs' time
+        wait_for_barrier(comm, "the receiver, which counts", TIMEOUT_S)
+        signs.wait_taken()
+        return
+    wait_for_barrier(comm, "the sender", TIMEOUT_S)
+    taken = 0
+    while comm.Iprobe(0, TAG_ALIVE):
+        comm.recv(source=0, tag=TAG_ALIVE)
+        taken += 1
+    assert taken == 1

@@ -33,3 +33,12 @@ def test_a_body_that_is_late_ends_the_job(aborts):
     ((message, exit_code),) = aborts
     assert message.startswith("bagpipe: waited 0 s for the other ranks: a rank is stopped, the link is cut")
     assert exit_code == 1
+
+
+@pytest.mark.mpi(min_size=2)
+def test_who_cannot_abort_the_job_ends_in_another_way(aborts):
+    ended = []
+    with TimeLimit("all ranks to start MPI", 0.0, lambda *arguments: ended.append(arguments)):
+        time.sleep(0.2)
+    assert aborts == []
+    assert [exit_code for _, exit_code in ended] == [1]

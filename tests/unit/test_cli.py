@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -57,7 +58,10 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    return Recorder(monkeypatch)
+    """No MPI is started either, which a process can do once only."""
+    recorder = Recorder(monkeypatch)
+    recorder.replace("bagpipe_hpc.mpi.running", mpi_running=lambda *_: nullcontext())
+    return recorder
 
 
 @pytest.fixture
