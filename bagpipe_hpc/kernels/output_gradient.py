@@ -24,7 +24,8 @@ class OutputGradientKernel(Protocol):
 
         Args:
             gradient: `[B, O]`.
-            outputs: `[B, O]` of the layer's ReLU; where they are 0, the gradient is masked. None: no ReLU.
+            outputs: `[B, O]` of the layer's ReLU; where they are 0, the gradient is masked; where they are NaN, it
+                is not, so that a NaN reaches the weights. None: no ReLU.
 
         Returns:
             The masked gradient `[B, O]` (without ReLU `gradient` itself), its transpose `[O, B]`, and its sum over the
@@ -49,7 +50,7 @@ class ReferenceOutputGradient:
 
     def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """See `OutputGradientKernel`."""
-        masked = gradient if outputs is None else torch.where(outputs > 0, gradient, 0.0)
+        masked = gradient if outputs is None else torch.where(outputs <= 0, 0.0, gradient)
         samples, width = masked.shape
         sums = torch.zeros(1, width).index_add_(0, torch.zeros(samples, dtype=torch.int64), masked)
         return masked, masked.t().contiguous(), sums[0]

@@ -87,7 +87,9 @@ class _OneDnnLinear(torch.autograd.Function):
     def forward(
         ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool, kernel: OutputGradientKernel
     ) -> Tensor:
-        outputs = _product(inputs, weight, bias, "relu" if relu else "none")
+        outputs = _product(inputs, weight, bias)
+        if relu:
+            outputs.relu_()  # not oneDNN's own, which makes 0 of NaN: a model that has diverged would look healthy
         ctx.kernel = kernel
         ctx.save_for_backward(inputs, weight, outputs if relu else None)
         return outputs
@@ -107,10 +109,10 @@ def _weight_gradient(transposed: Tensor, inputs: Tensor) -> Tensor:
     return _product(transposed, inputs.t())
 
 
-def _product(left: Tensor, right: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:
-    """`left [n, k]` times the transpose of `right [m, k]`, plus `bias [m]`, then `activation`.
+def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`left [n, k]` times the transpose of `right [m, k]`, plus `bias [m]`.
 
     `right` may have any strides; a `left` that is not contiguous is copied.
     """
-    result: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, activation, [], "")
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
     return result

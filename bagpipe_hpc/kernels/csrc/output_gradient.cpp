@@ -1,5 +1,5 @@
 // Makes the gradient of a linear layer's outputs ready for the products of the backward pass, in one pass over it: masked
-// where the layer's ReLU gave zero, transposed, and summed over the samples.
+// where the layer's ReLU gave zero, transposed, and summed over the samples. An output of NaN masks nothing, as in torch.
 //
 // Sums start with 0 and run over the samples in order, so the results are those of the torch twin in output_gradient.py,
 // bit for bit, whatever the instruction set and however columns are shared out over threads.
@@ -49,7 +49,7 @@ struct Matrices {
 inline void column(const Matrices &m, int64_t o, int64_t first_sample) {
     for (int64_t b = first_sample; b < m.samples; ++b) {
         float value = m.gradient[b * m.width + o];
-        if (m.outputs) m.masked[b * m.width + o] = value = m.outputs[b * m.width + o] > 0.0f ? value : 0.0f;
+        if (m.outputs) m.masked[b * m.width + o] = value = m.outputs[b * m.width + o] <= 0.0f ? 0.0f : value;
         m.transposed[o * m.samples + b] = value;
         m.sums[o] += value;
     }
@@ -66,7 +66,7 @@ BAGPIPE_CLONES void columns(Matrices m, int64_t first, int64_t last) {
                 const int64_t at = (b + row) * m.width + o;
                 block[row] = lanes(m.gradient + at);
                 if (m.outputs) {
-                    block[row] = reinterpret_cast<Lanes>(reinterpret_cast<Bits>(block[row]) & (lanes(m.outputs + at) > 0.0f));
+                    block[row] = reinterpret_cast<Lanes>(reinterpret_cast<Bits>(block[row]) & ~(lanes(m.outputs + at) <= 0.0f));
                     lanes(m.masked + at) = block[row];
                 }
                 sum += block[row];

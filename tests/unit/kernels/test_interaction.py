@@ -56,6 +56,20 @@ def test_native_code_gives_the_twins_bits(shape: tuple[int, int, int], threads: 
         np.testing.assert_array_equal(twin.numpy().view(np.int32), native.numpy().view(np.int32))
 
 
+@pytest.mark.parametrize("kernel", [ReferenceInteraction, pytest.param(NativeInteraction, marks=needs_native)])
+def test_nan_reaches_every_pair_of_its_vector(kernel: type) -> None:
+    """And no other: a model that has diverged must not look healthy, nor another sample ill."""
+    gradients, bottom, embeddings = inputs(3, 5, 17)
+    embeddings[1, 2, 4] = torch.nan
+    first, second = torch.tril_indices(6, 6, offset=-1)
+    pairs = kernel().forward(bottom, embeddings)[:, 17:].isnan()
+    assert torch.equal(pairs, torch.arange(3).eq(1)[:, None] & (first.eq(3) | second.eq(3)))
+    for_bottom, for_embeddings = kernel().backward(gradients, bottom, embeddings)
+    assert torch.equal(for_bottom.isnan(), (torch.arange(3).eq(1)[:, None] & torch.arange(17).eq(4)))
+    hit = torch.arange(3).eq(1)[:, None, None] & torch.arange(5).ne(2)[:, None] & torch.arange(17).eq(4)
+    assert torch.equal(for_embeddings.isnan(), hit)
+
+
 @needs_native
 def test_native_code_refuses_what_it_would_misread() -> None:
     gradients, bottom, embeddings = inputs(4, 3, 8)

@@ -57,6 +57,19 @@ def test_native_code_gives_the_twins_bits(shape: tuple[int, int], relu: bool, th
         np.testing.assert_array_equal(twin.numpy().view(np.int32), native.numpy().view(np.int32))
 
 
+@pytest.mark.parametrize("kernel", [ReferenceOutputGradient, pytest.param(NativeOutputGradient, marks=needs_native)])
+@pytest.mark.parametrize("sample", [3, 32])
+def test_an_output_of_nan_masks_nothing(kernel: type, sample: int) -> None:
+    """As in torch; in whole blocks of 16 samples and in what is left over."""
+    gradient, outputs = inputs(33, 37)
+    outputs[sample] = torch.nan
+    masked, transposed, _ = kernel().prepare(gradient, outputs)
+    torch_masked = torch.ops.aten.threshold_backward(gradient, outputs, 0)
+    np.testing.assert_array_equal(masked.numpy(), torch_masked.numpy())
+    np.testing.assert_array_equal(masked[sample].numpy(), gradient[sample].numpy())
+    np.testing.assert_array_equal(transposed.numpy(), masked.t().numpy())
+
+
 @needs_native
 def test_native_code_refuses_what_it_would_misread() -> None:
     gradient, outputs = inputs(8, 4)

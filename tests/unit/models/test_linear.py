@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
+from bagpipe_hpc.kernels.output_gradient import ReferenceOutputGradient, output_gradient_kernel
 from bagpipe_hpc.models.linear import (
     LinearLayer,
     bfloat16_linear,
@@ -56,6 +56,29 @@ def test_outputs_and_gradients_are_those_of_the_formula(
         assert found.is_contiguous()
         assert found.dtype == torch.float32
         np.testing.assert_allclose(found.numpy(), value.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("layer", [*LAYERS, onednn_linear(ReferenceOutputGradient()), bfloat16_linear])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", [(37, 40, 33), (5, 64, 16)])
+def test_nan_goes_through(layer: LinearLayer, relu: bool, shape: tuple[int, int, int]) -> None:
+    """Forward and backward, also through the ReLU: a model that has diverged must not look healthy."""
+    samples, inputs, outputs = shape
+    parts = layer_inputs(*shape)
+    parts[0][3, 2] = torch.nan
+    found, for_inputs, for_weight, for_bias = run(layer, parts, relu)
+    in_sample = torch.arange(samples).eq(3)[:, None]
+    assert torch.equal(found.isnan(), in_sample.expand(samples, outputs))
+    assert torch.equal(for_weight.isnan(), torch.arange(inputs).eq(2).expand(outputs, inputs))
+    assert not for_bias.isnan().any()
+    assert not for_inputs.isnan().any()
+    parts = layer_inputs(*shape)
+    parts[0][3, 2] = torch.nan
+    parts[3][3] = torch.nan
+    found, for_inputs, for_weight, for_bias = run(layer, parts, relu)
+    assert for_bias.isnan().all()
+    assert for_weight.isnan().all()
+    assert torch.equal(for_inputs.isnan(), in_sample.expand(samples, inputs))
 
 
 @pytest.mark.parametrize("layer", LAYERS)
