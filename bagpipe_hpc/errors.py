@@ -43,3 +43,7 @@ class WaitTimeoutError(BagpipeError):
 
 class OutputError(BagpipeError):
     """A file of the output folder cannot be written: a disk that is full or read-only, missing permissions."""
+
+
+class DivergenceError(BagpipeError):
+    """The loss, a row, a dense weight or a prediction is NaN or infinite, or the trainers' dense weights differ."""

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from bagpipe_hpc.allocator import keep_freed_memory
 from bagpipe_hpc.config import Config
-from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.errors import BagpipeError, ConfigError, DivergenceError
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.announcement import PreparationError, announce, await_announcement
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK, Communicators
@@ -77,7 +77,13 @@ def train(config: Config) -> int:
     """
     keep_freed_memory()
     if world_size() == 1:
-        train_reference(config)
+        try:
+            train_reference(config)
+        except DivergenceError as error:
+            message = f"bagpipe: reference failed: {error}\n"
+            note_failure(message)
+            print(message, end="", file=sys.stderr, flush=True)
+            return EXIT_FAILED
         return EXIT_OK
     try:
         run_role(config)

@@ -15,12 +15,15 @@ from bagpipe_hpc.kernels.row_operations import RowOperations
 from bagpipe_hpc.row_record import RowRecord
 
 _MOST_SLOTS = int(np.iinfo(np.int32).max)
+ROW_NUMBER_BYTES = 8
+"""Of the note which row a slot holds, on the rows' device."""
 
 
 class RowCache:
     """Slots with weights, optimizer state and, where rows are verified, the step that last updated them.
 
-    It holds no map from rows to slots: the oracle's plans speak of slots. The compute thread and the mover may use it
+    It holds no map from rows to slots: the oracle's plans speak of slots. Which row a slot holds is noted for messages
+    alone. The compute thread and the mover may use it
     at the same time, because the plan keeps the slots that they touch apart.
 
     Args:
@@ -28,6 +31,7 @@ class RowCache:
         record: the numbers of a row. Versions are exact up to step 2**24.
         operations: row operations on `device`.
         device: where the rows are.
+        holds_all: slot k is row k of all tables, so that nothing need be noted.
 
     Attributes:
         weights: float32 `[slots, D]`.
@@ -39,7 +43,15 @@ class RowCache:
         CapacityError: plans cannot number as many slots.
     """
 
-    def __init__(self, slots: int, record: RowRecord, operations: RowOperations, device: torch.device) -> None:
+    def __init__(
+        self,
+        slots: int,
+        record: RowRecord,
+        operations: RowOperations,
+        device: torch.device,
+        *,
+        holds_all: bool = False,
+    ) -> None:
         if slots > _MOST_SLOTS:
             raise CapacityError(
                 f"{slots} rows in one cache are more than the {_MOST_SLOTS} that slots can number: set a smaller "
@@ -51,11 +63,21 @@ class RowCache:
         self.state = [new_table(slots, width, device) for width in record.state_widths]
         self._versions = new_table(slots, 1, device) if record.has_version else None
         self._columns = [self.weights, *self.state, *([] if self._versions is None else [self._versions])]
+        self._rows = None if holds_all else torch.zeros(slots, dtype=torch.int64, device=device)
 
     @property
     def bytes(self) -> int:
         """Memory of all slots."""
         return sum(part.nbytes for part in self._columns)
+
+    @property
+    def trained_columns(self) -> list[Tensor]:
+        """What updates change: the weights and the parts of the optimizer's state."""
+        return [self.weights, *self.state]
+
+    def rows_in(self, slots: Tensor) -> Tensor:
+        """Global rows that slots hold, int32 `[N]` to int64 `[N]`."""
+        return slots.long() if self._rows is None else self._rows.index_select(0, slots)
 
     def look_up(self, slots: Tensor, positions: Tensor) -> Tensor:
         """Weights of each look-up: int32 `[U]` and, into them, `[M]`, to float32 `[M, D]`."""
@@ -69,9 +91,17 @@ class RowCache:
         """Whole records for a write-back: distinct slots int32 `[N]` to float32 `[N, W]` on the host."""
         return self.device.to_host(self.operations.gather_records(self._columns, slots))
 
-    def scatter(self, slots: Tensor, records: NDArray[np.float32]) -> None:
-        """Put fetched records into distinct slots: int32 `[N]`, float32 `[N, W]`."""
+    def scatter(self, slots: Tensor, records: NDArray[np.float32], rows: NDArray[np.int64] | None = None) -> None:
+        """Put fetched records into distinct slots.
+
+        Args:
+            slots: int32 `[N]`.
+            records: float32 `[N, W]`.
+            rows: their global rows, int64 `[N]`, where they are noted.
+        """
         self.operations.scatter_records(self._columns, slots, self.device.to_device(records))
+        if self._rows is not None and rows is not None:
+            self._rows.index_copy_(0, slots.long(), self.device.to_device(rows))
 
     def versions(self, slots: Tensor) -> Tensor:
         """Versions of slots, int64 `[N]`; only where versions are kept."""

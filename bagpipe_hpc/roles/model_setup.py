@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 import torch
 
+from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.core_share import threads_each
 from bagpipe_hpc.errors import CapacityError, CheckpointError, ConfigError
 from bagpipe_hpc.kernels import native, shared_library
+from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
 from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
@@ -23,6 +25,7 @@ from bagpipe_hpc.models.linear import (
     torch_linear,
     uses_onednn,
 )
+from bagpipe_hpc.roles.divergence import DivergenceWatch
 from bagpipe_hpc.roles.job import Job
 
 log = logging.getLogger(__name__)
@@ -86,7 +89,7 @@ def check_model_settings(job: Job, device: torch.device) -> None:
     if job.config.model.precision == "bfloat16":
         check_bfloat16(device)
     if job.config.kernels.backend == "native":
-        on_cpu = ("interaction", "output_gradient", native.LIBRARY)
+        on_cpu = ("finite", "interaction", "output_gradient", native.LIBRARY)
         for library in on_cpu if device.type == "cpu" else ("cuda",):
             shared_library.load(library)
     dense_optimizer(job.config.optimizer, [torch.nn.Parameter(torch.zeros(1))])
@@ -119,6 +122,14 @@ def build_model(job: Job, device: torch.device) -> DLRM:
         choose_interaction(job.config.kernels.backend, device),
     )
     return model.to(device)
+
+
+def build_divergence_watch(job: Job, cache: RowCache, model: DLRM, optimizer: torch.optim.Optimizer) -> DivergenceWatch:
+    """What ends the run when its numbers are no longer finite; on a GPU it takes notes rather than wait for it."""
+    device = cache.device.torch_device
+    threads = job.config.kernels.row_threads or torch.get_num_threads()
+    kernel = finite_kernel(job.config.kernels.backend, device, threads)
+    return DivergenceWatch(job, cache, model, optimizer, kernel, defers=device.type != "cpu")
 
 
 def load_dense(job: Job, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:

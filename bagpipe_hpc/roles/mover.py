@@ -41,6 +41,7 @@ class Fetch:
     Attributes:
         plans: of the batches.
         slots: where the rows go, int32 `[N]`.
+        numbers: global rows, int64 `[N]`.
         records: where they arrive, float32 `[N, W]`.
         rows: the get.
         since_s: when it started.
@@ -48,6 +49,7 @@ class Fetch:
 
     plans: list[tuple[SharedPlan, TrainerPlan]]
     slots: NDArray[np.int32]
+    numbers: NDArray[np.int64]
     records: NDArray[np.float32]
     rows: PendingRows
     since_s: float
@@ -299,7 +301,7 @@ class Mover:
         rows = np.concatenate([part.fetch_rows for plan in plans for part in plan])
         slots = np.concatenate([part.fetch_slots for plan in plans for part in plan])
         records = self._device.new_array((rows.size, self._job.record.width))
-        self._fetch = Fetch(plans, slots, records, self._window.start_get(rows, records), since_s)
+        self._fetch = Fetch(plans, slots, rows, records, self._window.start_get(rows, records), since_s)
         return True
 
     def _finish_fetch(self) -> bool:
@@ -308,7 +310,7 @@ class Mover:
             return False
         done, self._fetch = self._fetch, None
         if done.slots.size:
-            self._cache.scatter(self._device.to_device(done.slots), done.records)
+            self._cache.scatter(self._device.to_device(done.slots), done.records, done.numbers)
             ends = time.perf_counter(), "mover, fetching"
             self._trace.add("fetch", done.since_s, *ends, rows=done.slots.size, batches=len(done.plans))
         for shared, own in done.plans:

@@ -24,6 +24,7 @@ from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.first_records import fill_partition
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.model_setup import (
+    build_divergence_watch,
     build_model,
     build_row_operations,
     check_model_settings,
@@ -73,7 +74,8 @@ class Reference:
         if config.train.deterministic and device.type == "cuda":
             use_deterministic_algorithms()
         self._width = config.model.embedding_dim
-        self._tables = RowCache(job.total_rows, job.record, build_row_operations(config, device), device)
+        operations = build_row_operations(config, device)
+        self._tables = RowCache(job.total_rows, job.record, operations, device, holds_all=True)
         first_records = np.empty((job.total_rows, job.record.width), dtype=np.float32)
         fill_partition(first_records, job, job.partition(1), server=0)
         self._tables.scatter(self._all_slots(), first_records)
@@ -81,6 +83,7 @@ class Reference:
         self._model = build_model(job, device)
         self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
         load_dense(job, self._model, self._dense_optimizer)
+        self._divergence = build_divergence_watch(job, self._tables, self._model, self._dense_optimizer)
         self._slices = config.train.reference_slices
         self._stats = StepStats()
         self._loss_sums = [0.0] * self._slices
@@ -111,6 +114,7 @@ class Reference:
             with self._stats.timed("total_s"):
                 self._step(number, rows, step)
             if step % log_every == 0 or number == segment.batches - 1:
+                self._divergence.require_finite()
                 interval = self._stats.since(reported)
                 reported = self._stats.copy()
                 record.progress(step, segment.epoch, [interval], sum(self._loss_sums) / interval.steps)
@@ -129,10 +133,13 @@ class Reference:
             dense, labels = map(self._tables.device.to_device, reader.read(number))
             embeddings = self._look_up(slots, own)
             loss, gradients = forward_backward(self._model, dense, labels, embeddings, len(rows))
+            self._divergence.see_loss(step, loss, gradients, slots, own.reshape(-1))
             total += self._tables.operations.sum_by_position(gradients, own.reshape(-1), unique.size)
             self._loss_sums[part] += float(loss)
         self._row_optimizer.apply(self._tables, slots, total, step)
+        self._divergence.see_rows(step, slots)
         self._dense_optimizer.step()
+        self._divergence.see_dense(step)
         self._stats.steps += 1
         self._stats.samples += len(rows)
         self._stats.unique_rows += unique.size
@@ -160,12 +167,14 @@ class Reference:
                 embeddings = self._tables.gather(own.reshape(-1)).view(*own.shape, self._width)
                 logits.append(to_host(predict(self._model, to_device(dense), embeddings)))
                 labels.append(own_labels)
+        self._divergence.require_finite_predictions(segment.last_step, np.concatenate(logits))
         evaluation = evaluate(labels, logits)
         record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
 
     def _save(self, segment: Segment, record: RunRecord) -> None:
         """Write the checkpoint; the records are copied once in memory."""
         start = time.perf_counter()
+        self._divergence.require_finite_state(segment.last_step)
         writer = CheckpointWriter(Path(self._job.config.train.output), segment.last_step)
         records = self._tables.gather_records(self._all_slots())
         infos = [

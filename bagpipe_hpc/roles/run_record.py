@@ -98,14 +98,7 @@ class RunRecord:
         self._end_line()
         self._evaluations.append({"step": step, "epoch": epoch, **asdict(evaluation)})
         self._write(event="evaluation", seconds=seconds, **self._evaluations[-1])
-        log.info(
-            "epoch %d: AUC %.5f, log loss %.5f on %d test rows (%.1f s)",
-            epoch + 1,
-            evaluation.auc,
-            evaluation.log_loss,
-            evaluation.samples,
-            seconds,
-        )
+        log.info("epoch %d: %s (%.1f s)", epoch + 1, _quality(self._evaluations[-1]), seconds)
 
     def checkpoint(self, manifest: CheckpointManifest, directory: Path, stood_still_s: float, seconds: float) -> None:
         """Report a checkpoint that is complete.
@@ -163,8 +156,7 @@ class RunRecord:
             for line in summary_lines(trainers):
                 log.info(line)
         if self._evaluations:
-            last = self._evaluations[-1]
-            log.info("AUC %.5f, log loss %.5f on %d test rows", last["auc"], last["log_loss"], last["samples"])
+            log.info(_quality(self._evaluations[-1]))
         hits = f", hit rate {stats.hit_rate:.1%}" if self._has_cache else ""
         log.info("%s samples/s over %d steps%s", f"{rate:,.0f}", stats.steps, hits)
         log.info("outputs: %s", self._output)
@@ -183,6 +175,13 @@ class RunRecord:
     def _end_line(self) -> None:
         if self._on_terminal:
             print(file=sys.stderr)
+
+
+def _quality(evaluation: dict[str, Any]) -> str:
+    """An evaluation in words; read back from the metrics file, an AUC that has no meaning is None."""
+    auc = evaluation["auc"]
+    text = "AUC undefined, as all labels are alike" if auc is None or math.isnan(auc) else f"AUC {auc:.5f}"
+    return f"{text}, log loss {evaluation['log_loss']:.5f} on {evaluation['samples']} test rows"
 
 
 def _strict_json(value: Any, indent: int | None = None) -> str:

@@ -22,6 +22,7 @@ from bagpipe_hpc.errors import ConsistencyError
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.roles.dense_step import forward_backward, predict
+from bagpipe_hpc.roles.divergence import DivergenceWatch
 from bagpipe_hpc.roles.ready_batch import BatchInputs, ReadyBatch
 from bagpipe_hpc.roles.row_sums import PendingRows, RowSums
 from bagpipe_hpc.roles.step_stats import StepStats
@@ -47,6 +48,7 @@ class TrainStep:
         model: dense half.
         dense_optimizer: updates dense weights.
         dense_reducer: sums dense gradients over the trainers.
+        divergence: looks at every loss, updated row and dense weight.
         look_ups: shape of a sample's look-ups: sparse features F, width D.
         trace: this rank's timeline.
         verify: check the version of every row that is read.
@@ -60,6 +62,7 @@ class TrainStep:
         model: nn.Module,
         dense_optimizer: Optimizer,
         dense_reducer: DenseReducer,
+        divergence: DivergenceWatch,
         look_ups: tuple[int, int],
         trace: Trace,
         *,
@@ -71,6 +74,7 @@ class TrainStep:
         self._model = model
         self._dense_optimizer = dense_optimizer
         self._dense_reducer = dense_reducer
+        self._divergence = divergence
         self._look_ups = look_ups
         self._trace = trace
         self._verify = verify
@@ -91,6 +95,7 @@ class TrainStep:
             loss, gradients = forward_backward(
                 self._model, inputs.dense, inputs.labels, self._look_up(inputs), shared.samples
             )
+        self._divergence.see_loss(step, loss, gradients, slots, inputs.positions)
         if self._delayed is not None:
             self._delayed.gradients.advance()
         with self._trace.span("sum row gradients", rows=slots.numel()):
@@ -107,6 +112,7 @@ class TrainStep:
             self._dense_reducer.wait()
         with self._trace.span("dense optimizer"):
             self._dense_optimizer.step()
+            self._divergence.see_dense(step)
         self._loss_sum += loss
         self.stats.count_plan(shared, own)
         self._device.wait(self._last_step)
@@ -146,6 +152,7 @@ class TrainStep:
         with self._trace.span("update rows", rows=slots.numel()):
             self._optimizer.apply(self._cache, slots, gradients, step)
             self._cache.set_version(slots, step)
+            self._divergence.see_rows(step, slots)
 
     @contextmanager
     def _waiting(self, what: str, rows: int) -> Iterator[None]:

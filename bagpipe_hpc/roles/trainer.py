@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bagpipe_hpc.cache.row_cache import RowCache
+from bagpipe_hpc.cache.row_cache import ROW_NUMBER_BYTES, RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on, start_horovod, stop_horovod
@@ -25,6 +25,7 @@ from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.model_setup import (
+    build_divergence_watch,
     build_model,
     build_row_operations,
     check_gpu_memory,
@@ -69,9 +70,10 @@ def check_trainer(job: Job, comms: Communicators, need: CacheNeed) -> int:
     device = trainer_device(job, comms)
     check_model_settings(job, device)
     noted = job.total_rows // 8 if job.config.train.full_checkpoint_every > 1 else 0
+    slot_bytes = job.record.bytes + ROW_NUMBER_BYTES
     if device.type == "cpu":
-        return need.total_rows * job.record.bytes + noted
-    check_gpu_memory(device, need.total_rows, job.record.bytes)
+        return need.total_rows * slot_bytes + noted
+    check_gpu_memory(device, need.total_rows, slot_bytes)
     return noted
 
 
@@ -152,6 +154,7 @@ class Trainer:
         self._model = build_model(job, device)
         self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
         load_dense(job, self._model, self._dense_optimizer)
+        self._divergence = build_divergence_watch(job, cache, self._model, self._dense_optimizer)
         watch = self._mover.check
         reducer = RowReducer(comms.trainers, comms.gathering, timeout_s, watch, cache.device.new_array)
         self._step = TrainStep(
@@ -167,6 +170,7 @@ class Trainer:
                 watch=watch,
                 staged_from=None if reduces_on(device) else cache.device,
             ),
+            self._divergence,
             (len(job.manifest.tables), config.model.embedding_dim),
             trace,
             verify=config.debug.verify_rows,
@@ -188,6 +192,7 @@ class Trainer:
                 stopped = done < segment.batches
                 step = segment.first_step + (done if segment.is_training else 0)
                 if (segment.checkpoint or stopped) and step != saved:
+                    self._divergence.require_finite_state(step)
                     dense = self._model.state_dict(), self._dense_optimizer.state_dict()
                     self._checkpoints.save(step, segment, dense)
                     saved = step
@@ -229,6 +234,7 @@ class Trainer:
         stats.rows_written_back += batch.own.write_back_rows.size
         with stats.timed("wait_rows_s"):
             self._mover.wait_drained()
+        self._divergence.require_finite()
         self._receiver.give_credit()
 
     def _evaluate(self, segment: Segment) -> int:
@@ -245,7 +251,8 @@ class Trainer:
         self._close(batch, StepStats())
         if len(labels) < segment.batches:
             return len(labels)
-        parts = self._gather("the predictions", (np.concatenate(labels), np.concatenate(logits)))
+        self._divergence.require_finite_predictions(segment.last_step, own_logits := np.concatenate(logits))
+        parts = self._gather("the predictions", (np.concatenate(labels), own_logits))
         if self._record and parts:
             evaluation = evaluate([part[0] for part in parts], [part[1] for part in parts])
             self._record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
@@ -255,7 +262,9 @@ class Trainer:
         """Add up the losses of all trainers since the last report, in rank order; the first trainer reports for all."""
         stats = self._step.stats
         interval = stats.since(self._reported)
-        parts = self._gather("the losses", (self._step.take_loss(), interval))
+        loss = self._step.take_loss()
+        self._divergence.require_finite()
+        parts = self._gather("the losses", (loss, interval))
         self._reported = stats.copy()
         if self._record and parts:
             losses, intervals = zip(*parts, strict=True)

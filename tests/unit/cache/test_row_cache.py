@@ -51,6 +51,16 @@ def test_records_come_out_as_they_were_put_in(record: RowRecord, order: list[int
     np.testing.assert_array_equal(cache.gather_records(slots_of(slots)), records[slots])
 
 
+def test_a_slot_tells_the_row_that_it_holds() -> None:
+    cache = new_cache(RECORDS[0])
+    rows = np.asarray([10**10, 7, 3])
+    cache.scatter(slots_of([4, 9, 0]), np.zeros((3, WIDTH), np.float32), rows)
+    cache.scatter(slots_of([9]), np.zeros((1, WIDTH), np.float32), np.asarray([5]))
+    assert cache.rows_in(slots_of([0, 9, 4])).tolist() == [3, 5, 10**10]
+    whole = RowCache(SLOTS, RECORDS[0], row_operations("auto", CPU), CPU, holds_all=True)
+    assert whole.rows_in(slots_of([0, 9, 4])).tolist() == [0, 9, 4]
+
+
 @layouts
 def test_look_ups_read_weights_alone_and_may_repeat(record: RowRecord) -> None:
     cache, records = filled_cache(record)

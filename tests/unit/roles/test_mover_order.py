@@ -53,8 +53,9 @@ class RecordingCache:
         self.device = device
         self.operations = SimpleNamespace(order_look_ups=lambda *_: None)
 
-    def scatter(self, slots: Tensor, records: np.ndarray) -> None:
+    def scatter(self, slots: Tensor, records: np.ndarray, rows: np.ndarray) -> None:
         assert records.shape == (slots.numel(), WIDTH)
+        assert rows.shape == (slots.numel(),)
         self.device.note(f"scatter {slots.tolist()}")
 
     def gather_records(self, slots: Tensor) -> np.ndarray:

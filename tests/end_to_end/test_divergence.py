@@ -1,0 +1,42 @@
+"""A model that diverges ends its run by name, before a checkpoint holds what is not finite."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import numpy as np
+import pytest
+import torch
+
+from bagpipe_hpc.storage.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoint_folder import find_checkpoints
+
+RunRanks = Callable[..., CompletedProcess[str]]
+
+TOO_FAST = ["optimizer.rows=sgd", "optimizer.rows_lr=10", "optimizer.dense=SGD", "optimizer.dense_lr=10"]
+
+
+@pytest.mark.parametrize(("ranks", "linear"), [(4, "onednn"), (1, "onednn"), (1, "torch")])
+def test_a_model_that_diverges_ends_the_run_by_name(
+    ranks: int, linear: str, config_path: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    """Whatever computes the linear layers, in trainers and in the reference."""
+    output = tmp_path / "out"
+    settings = [*TOO_FAST, f"kernels.linear={linear}", "train.checkpoint_every_steps=2", f"train.output={output}"]
+    finished = run_ranks(ranks, "python", "-m", "bagpipe_hpc", "train", config_path, *settings, timeout_s=90)
+    assert finished.returncode == 1, finished.stderr
+    said = re.search(
+        r"the model has diverged in step (\d+): .*table C\d+, row \d+.*The last good checkpoint is (\S+);",
+        finished.stderr,
+    )
+    assert said, finished.stderr
+    who = r"trainer [01] \(world rank [23]\) on \S+" if ranks > 1 else "reference"
+    assert re.search(f"bagpipe: {who} failed: the model has diverged", finished.stderr)
+    good = find_checkpoints(output)
+    assert Path(said[2]) in good
+    for directory in good:
+        checkpoint = load_checkpoint(directory)
+        assert checkpoint.manifest.step < int(said[1])
+        assert np.isfinite(checkpoint.read_rows(0, sum(checkpoint.manifest.table_rows))).all()
+        assert all(torch.isfinite(weight).all() for weight in checkpoint.read_dense()[0].values())
