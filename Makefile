@@ -14,7 +14,8 @@ ROWS ?= 200000
 CRITEO ?=
 CONFIG ?= configs/quickstart.toml
 SET ?=
-TESTS ?= tests/unit tests/mpi tests/end_to_end tests/gpu
+# What starts ranks comes first, so that no long file is left for the end.
+TESTS ?= tests/end_to_end tests/mpi tests/unit tests/gpu
 
 # An environment for each MPI, so that two can be compared.
 VENV := .venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
@@ -72,9 +73,18 @@ $(RUN)/prepared: | setup
 	@touch $@
 endif
 
+PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 .PHONY: test
-test: setup ## run all tests: unit, under mpirun on 2, 3 ... ranks, and whole runs
-	python -m pytest -n 2 --dist loadfile $(TESTS)
+test: setup ## run the tests that matter most: unit, under mpirun on 2, 3 ... ranks, and whole runs
+	$(PYTEST) -m 'not slow' $(TESTS)
+
+.PHONY: test-all
+test-all: test test-slow ## run all tests but those that need root: what make test runs, and the rest
+
+.PHONY: test-slow
+test-slow: setup ## run the rest of make test-all alone: more cases, more faults, benchmarks at a small scale
+	$(PYTEST) -m slow $(TESTS)
 
 .PHONY: test-hosts
 test-hosts: cluster-packages setup ## test whole runs and the doctor on emulated hosts (root; installs what is missing)

@@ -1,6 +1,9 @@
-"""Fixtures and rules for all tests."""
+"""Fixtures and rules for all tests, and a record of what each of them took."""
 
+import os
+from collections import defaultdict
 from collections.abc import Callable
+from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
@@ -12,6 +15,31 @@ from tests import ranks
 def run_ranks() -> Callable[..., CompletedProcess[str]]:
     """`run_ranks(count, *command, timeout_s=120, env=None, cwd=None)`: see `tests.ranks.run_ranks`."""
     return ranks.run_ranks
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where `TEST_DURATIONS` names a file, add the seconds of every test to it: `.ci/run` shows the longest of all."""
+    path = os.environ.get("TEST_DURATIONS")
+    is_worker = hasattr(config, "workerinput")  # of pytest-xdist, whose reports reach the process that started it
+    is_rank = config.getoption("--with-mpi", default=False)
+    if path and not is_worker and not is_rank:
+        config.pluginmanager.register(Durations(Path(path)))
+
+
+class Durations:
+    """Adds a line for each test, `SECONDS TEST`, set-up and end included, to a file when the run ends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._seconds[report.nodeid] += report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        lines = [f"{seconds:8.2f} {test}\n" for test, seconds in self._seconds.items()]
+        with self._path.open("a", encoding="utf-8") as file:
+            file.writelines(lines)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

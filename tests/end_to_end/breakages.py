@@ -198,4 +198,5 @@ FAULTS: dict[str, Breakage] = {
     "oracle fails": fail_in_the_oracle,
     "trainer falls silent": stop_the_last_trainer,
 }
-BREAKAGES = MUTANTS | CHECKPOINT_MUTANTS | FAULTS | {"slow disk": write_slowly}
+NOTHING = "nothing"
+BREAKAGES = MUTANTS | CHECKPOINT_MUTANTS | FAULTS | {"slow disk": write_slowly, NOTHING: lambda _: None}

@@ -24,8 +24,8 @@ START_S = 15
     ("fault", "role", "cause"),
     [
         ("trainer fails in a step", "trainer 1 (world rank 4)", "planted failure"),
-        ("mover fails in a fetch", "trainer 1 (world rank 4)", "planted failure"),
-        ("server runs out of memory", "server 1 (world rank 2)", "planted failure"),
+        pytest.param("mover fails in a fetch", "trainer 1 (world rank 4)", "planted failure", marks=pytest.mark.slow),
+        pytest.param("server runs out of memory", "server 1 (world rank 2)", "planted failure", marks=pytest.mark.slow),
         ("oracle fails", "oracle 0 (world rank 0)", "planted failure"),
     ],
 )

@@ -38,7 +38,14 @@ def check_goes_on(config_path: Path, output: Path, whole_run: Path, run_ranks: R
     assert compare(whole_run, output).largest() == 0.0
 
 
-@pytest.mark.parametrize(("rank", "steps"), [(ORACLE, 63), (SERVER, 28), (TRAINER, 105)])
+@pytest.mark.parametrize(
+    ("rank", "steps"),
+    [
+        pytest.param(ORACLE, 63, marks=pytest.mark.slow),
+        (SERVER, 28),
+        pytest.param(TRAINER, 105, marks=pytest.mark.slow),
+    ],
+)
 def test_a_killed_rank_ends_the_job_and_the_run_goes_on(
     rank: int, steps: int, config_path: Path, whole_run: Path, run_ranks: RunRanks, tmp_path: Path
 ) -> None:
@@ -55,6 +62,7 @@ def test_a_killed_rank_ends_the_job_and_the_run_goes_on(
     check_goes_on(config_path, output, whole_run, run_ranks)
 
 
+@pytest.mark.slow
 def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(
     config_path: Path, whole_run: Path, run_ranks: RunRanks, tmp_path: Path
 ) -> None:
@@ -71,6 +79,7 @@ def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(
     check_goes_on(config_path, output, whole_run, run_ranks)
 
 
+@pytest.mark.slow
 def test_random_kills_leave_no_trace(config_path: Path, whole_run: Path, tmp_path: Path) -> None:
     """The short form of `python -m tests.end_to_end.soak`."""
     output = tmp_path / "run"
@@ -83,6 +92,7 @@ def cut_in_half(path: Path) -> None:
     os.truncate(path, path.stat().st_size // 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("befalls", [Path.unlink, cut_in_half])
 def test_a_shard_that_is_lost_while_the_run_trains_is_named(
     befalls: Callable[[Path], None], config_path: Path, shards: Path, tmp_path: Path

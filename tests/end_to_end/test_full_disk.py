@@ -77,6 +77,7 @@ def newest_step(output: Path) -> int:
     return newest.manifest.step
 
 
+@pytest.mark.slow
 def test_a_full_disk(config_path: Path, whole_run: Path, tmp_path: Path) -> None:
     """First a checkpoint finds no room, then, in a run that goes on without any, the metrics.
 

@@ -55,7 +55,7 @@ def test_an_output_that_cannot_be_written_is_refused(config_path: Path, run_rank
     assert "cache of" not in finished.stderr
 
 
-@pytest.mark.parametrize("command", ["doctor", "train"])
+@pytest.mark.parametrize("command", ["doctor", pytest.param("train", marks=pytest.mark.slow)])
 def test_a_rank_that_is_stopped_is_named(command: str, config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
     """The job ends, though the rank would have slept on."""
     program = tmp_path / "sleeping_rank.py"

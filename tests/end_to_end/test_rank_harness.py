@@ -62,7 +62,7 @@ def test_runs_each_test_on_its_number_of_ranks(tmp_path, run_ranks):
     assert "on 3 ranks: 1 passed" in ended.stdout
 
 
-@pytest.mark.parametrize("failing_rank", [0, 2])
+@pytest.mark.parametrize("failing_rank", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_failure_on_one_rank_fails_all(tmp_path, run_ranks, failing_rank):
     assert run_ranks(1, "true").returncode == 0
     ended, _ = run_planted(
@@ -83,6 +83,7 @@ def test_failure_on_one_rank_fails_all(tmp_path, run_ranks, failing_rank):
     assert f"failed on rank {failing_rank} of 3" in ended.stdout
 
 
+@pytest.mark.slow
 def test_failure_before_a_collective_does_not_hang(tmp_path, run_ranks):
     assert run_ranks(1, "true").returncode == 0
     ended, seconds = run_planted(
@@ -100,6 +101,7 @@ def test_failure_before_a_collective_does_not_hang(tmp_path, run_ranks):
     assert seconds < 60
 
 
+@pytest.mark.slow
 def test_hang_is_ended_with_the_stacks(tmp_path, run_ranks):
     assert run_ranks(1, "true").returncode == 0
     ended, seconds = run_planted(
@@ -116,6 +118,7 @@ def test_hang_is_ended_with_the_stacks(tmp_path, run_ranks):
     assert seconds < 60
 
 
+@pytest.mark.slow
 def test_skip_on_one_rank_only_is_a_failure(tmp_path, run_ranks):
     assert run_ranks(1, "true").returncode == 0
     ended, _ = run_planted(
@@ -131,6 +134,7 @@ def test_skip_on_one_rank_only_is_a_failure(tmp_path, run_ranks):
     assert "skipped on some ranks only" in ended.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("ci", "word", "status"), [("true", "1 failed", 1), ("false", "1 skipped", 0)])
 def test_missing_launcher_is_a_skip_and_in_ci_a_failure(tmp_path, monkeypatch, ci, word, status):
     monkeypatch.setenv("MPIRUN", "no-such-launcher")
@@ -154,6 +158,7 @@ def test_time_limit_ends_the_ranks(run_ranks):
     assert time.monotonic() - start < 30
 
 
+@pytest.mark.slow
 def test_ranks_deaf_to_sigterm_are_killed(tmp_path, run_ranks):
     program = "import os, signal, sys, time, pathlib; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
     program += "(pathlib.Path(sys.argv[1]) / str(os.getpid())).touch(); time.sleep(1000)"

@@ -82,7 +82,10 @@ def test_a_resumed_run_ends_with_the_same_bits(
     assert kept == ["step-00000044", "step-00000054"]
 
 
-@pytest.mark.parametrize(("servers", "trainers"), [(1, 2), (3, 2), (2, 1), (1, 3)])
+@pytest.mark.parametrize(
+    ("servers", "trainers"),
+    [(1, 3), *(pytest.param(*world, marks=pytest.mark.slow) for world in ((1, 2), (3, 2), (2, 1)))],
+)
 def test_another_world_may_go_on(
     servers: int,
     trainers: int,
@@ -102,6 +105,7 @@ def test_another_world_may_go_on(
     assert compare(outputs[0], outputs[-1]).largest() == 0.0
 
 
+@pytest.mark.slow
 def test_the_reference_goes_on_too(
     config_path: Path, whole_runs: Callable[[str], Path], run_ranks: RunRanks, tmp_path: Path
 ) -> None:
@@ -142,6 +146,7 @@ def test_damage_is_found_before_training_starts(
     assert (output / "metrics.jsonl").read_bytes() == metrics
 
 
+@pytest.mark.slow
 def test_a_run_that_is_asked_to_stop_goes_on_later(
     config_path: Path, whole_run: Path, run_ranks: RunRanks, tmp_path: Path
 ) -> None:
@@ -181,6 +186,7 @@ def test_stopping_needs_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "no run is in this folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_second_run_in_the_same_folder_is_refused(config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
     """While the first one trains, which does not notice, until signals stop it."""
     output = tmp_path / "shared"

@@ -49,6 +49,7 @@ def stopped(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     return {rank: job.result() for rank, job in jobs.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", WAITED_FOR, ids=["oracle", "server", "trainer"])
 def test_a_stopped_rank_ends_the_job(rank: int, stopped: dict[int, Killed]) -> None:
     ended = stopped[rank]

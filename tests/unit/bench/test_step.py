@@ -112,6 +112,7 @@ def test_without_the_first_window_there_is_no_ratio() -> None:
     assert dict(zip(HEADINGS, rows[0], strict=True))["to L = 1"] == "-"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["native", "1gbit"])
 def test_a_tiny_measurement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, link: str) -> None:
     if link != "native":

@@ -114,6 +114,7 @@ def losses(linear: LinearLayer) -> list[float]:
     return found
 
 
+@pytest.mark.slow
 def test_bfloat16_layers_train_to_nearly_the_same_loss() -> None:
     exact, rounded = losses(torch_linear), losses(bfloat16_linear)
     assert exact[-1] < 0.5 * exact[0]
