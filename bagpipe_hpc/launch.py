@@ -108,7 +108,7 @@ def train_reference(config: Config) -> None:
         return
     check_output(config, job.start)
     if job.start:
-        verify_share(job.start, 0, 1)
+        verify_share(job.start, 0, 1, job.row_name)
     with hold_output(config, _lose_output):
         reference = Reference(job)
         start_output(config, job.start)
@@ -255,7 +255,7 @@ def _check_rank(job: Job, need: CacheNeed, comms: Communicators) -> tuple[int, i
     """
     _routes(job, comms)
     if job.start and comms.role is Role.SERVER:
-        verify_share(job.start, comms.role_rank, comms.layout.servers)
+        verify_share(job.start, comms.role_rank, comms.layout.servers, job.row_name)
     if comms.role is Role.TRAINER:
         from bagpipe_hpc.roles.trainer import check_trainer
 

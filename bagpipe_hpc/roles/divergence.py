@@ -76,7 +76,7 @@ class DivergenceWatch:
         elif not math.isfinite(value := float(loss)):
             found = []
             if len(wrong := torch.isfinite(gradients).all(1).logical_not().nonzero()):
-                found.append(self._row_name(int(self._cache.rows_in(slots[positions[wrong[0]]]))))
+                found.append(self._job.row_name(int(self._cache.rows_in(slots[positions[wrong[0]]]))))
             dense = [weight.grad for weight in self._weights if weight.grad is not None]
             if (first := int(self._kernel.first_tensor(dense))) < len(dense):
                 found.append(f"layer {self._names[first]}")
@@ -156,14 +156,10 @@ class DivergenceWatch:
         if kind == _LOSS:
             return "the loss is not finite"
         if kind == _ROW:
-            return f"{self._row_name(which)} is not finite after its update"
+            return f"{self._job.row_name(which)} is not finite after its update"
         if which < len(self._names):
             return f"the gradient of layer {self._names[which]} is not finite"
         return f"layer {self._names[which - len(self._names)]} is not finite after its update"
-
-    def _row_name(self, row: int) -> str:
-        table = int(np.searchsorted(self._job.table_offsets, row, side="right")) - 1
-        return f"table {self._job.manifest.tables[table].name}, row {row - self._job.table_offsets[table]}"
 
     def _error(self, step: int, what: str) -> DivergenceError:
         return DivergenceError(

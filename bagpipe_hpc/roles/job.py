@@ -47,6 +47,11 @@ class Job:
         """What travels with each row."""
         return RowRecord.of(self.config)
 
+    def row_name(self, row: int) -> str:
+        """A global row as users know it, such as `table C3, row 17`."""
+        table = int(np.searchsorted(self.table_offsets, row, side="right")) - 1
+        return f"table {self.manifest.tables[table].name}, row {row - self.table_offsets[table]}"
+
     @property
     def total_steps(self) -> int:
         """Training steps of the whole run."""

@@ -1,7 +1,7 @@
 """Where a run goes on: the checkpoint that `train.resume` asks for, and whether it fits the run."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.row_record import RowRecord
 from bagpipe_hpc.storage.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.checkpoint_folder import find_checkpoints
+from bagpipe_hpc.storage.finite_files import require_finite
 from bagpipe_hpc.storage.shard_manifest import ShardManifest
 
 log = logging.getLogger(__name__)
@@ -42,15 +43,22 @@ def find_start(config: Config, shards: ShardManifest) -> Checkpoint | None:
     return checkpoint
 
 
-def verify_share(checkpoint: Checkpoint, part: int, parts: int) -> None:
-    """Check the contents of one of `parts` shares of a checkpoint's files against their digests.
+def verify_share(checkpoint: Checkpoint, part: int, parts: int, name_row: Callable[[int], str]) -> None:
+    """Check the contents of one of `parts` shares of a checkpoint's files: their digests, and that all is finite.
+
+    Args:
+        checkpoint: where the run goes on from.
+        part: number of the share.
+        parts: number of shares.
+        name_row: a global row as users know it.
 
     Raises:
-        CheckpointError: a file is damaged.
+        CheckpointError: a file is damaged, or holds NaN or infinity.
     """
     for layer, info in checkpoint.files()[part::parts]:
         with _offering(checkpoint.directory, layer.directory):
             layer.verify_file(info)
+            require_finite(layer.directory, layer.manifest, info, name_row)
 
 
 def _require_fit(checkpoint: Checkpoint, config: Config, shards: ShardManifest) -> None:

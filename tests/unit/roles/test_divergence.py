@@ -13,6 +13,7 @@ from bagpipe_hpc.errors import DivergenceError
 from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.roles.divergence import DivergenceWatch
+from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.row_record import RowRecord
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
@@ -27,12 +28,9 @@ class Run:
 
     def __init__(self, output: Path, *, defers: bool = False, dense: str = "SGD") -> None:
         tables = tuple(SimpleNamespace(name=f"C{number}") for number in range(1, 4))
-        job: Any = SimpleNamespace(
-            config=SimpleNamespace(train=SimpleNamespace(output=str(output))),
-            manifest=SimpleNamespace(tables=tables),
-            table_offsets=np.cumsum([0, *TABLES]),
-            start=None,
-        )
+        config: Any = SimpleNamespace(train=SimpleNamespace(output=str(output)))
+        manifest: Any = SimpleNamespace(tables=tables, table_rows=TABLES)
+        job = Job(config, manifest, ())
         record = RowRecord(WIDTH, (1,), False)
         self.cache = RowCache(10, record, row_operations("auto", CPU), CPU)
         rows = np.arange(12, 2, -1)

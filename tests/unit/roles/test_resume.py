@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from bagpipe_hpc.config import Config, ModelConfig, OptimizerConfig, TrainConfig
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.roles.resume import find_start, verify_share
 from bagpipe_hpc.storage.shard_manifest import ShardInfo, ShardManifest, TableInfo
-from tests.unit.checkpoint_samples import sample_records, write_checkpoint
+from tests.unit.checkpoint_samples import sample_records, trained_dense, write_checkpoint
 
 TABLES = (5, 3)
 SHARDS = ShardManifest(
@@ -69,6 +70,45 @@ def test_a_truncated_file_is_named_and_the_checkpoint_before_it_offered(output: 
         find_start(settings(output), SHARDS)
 
 
+@pytest.mark.parametrize(("column", "what"), [(1, "weights"), (-1, "optimizer_state")])
+@pytest.mark.parametrize("number", [np.nan, -np.inf])
+@pytest.mark.parametrize("is_increment", [False, True])
+def test_rows_that_are_not_finite_are_refused_by_name(
+    tmp_path: Path, column: int, what: str, number: float, is_increment: bool
+) -> None:
+    """Also those of an increment, whose file holds some rows only."""
+    records = sample_records(TABLES, 5)
+    good = write_checkpoint(tmp_path, records, TABLES, servers=2, step=100)
+    records[5, column] = number
+    increment = {"base": good, "updated": np.asarray([1, 2, 5])} if is_increment else {}
+    write_checkpoint(tmp_path, records, TABLES, servers=2, step=200, **increment)
+    start = find_start(settings(tmp_path), SHARDS)
+    assert start is not None
+    expected = rf"rows-00001-of-00002\.h5: {what} of row <5> holds NaN or infinity.*: train\.resume=\S+step-00000100"
+    with pytest.raises(CheckpointError, match=expected):
+        verify_share(start, 0, 1, "row <{}>".format)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_dense_numbers_that_are_not_finite_are_refused_by_name(tmp_path: Path, dtype: torch.dtype) -> None:
+    model, optimizer = trained_dense()
+    for state, name in ((model, "model/2.bias"), (optimizer["state"][1], "optimizer/state/1/exp_avg_sq")):
+        key = name.rpartition("/")[2]
+        before, state[key] = state[key], state[key].to(dtype)
+        write_checkpoint(tmp_path / name, sample_records(TABLES, 5), TABLES, dense=(model, optimizer))
+        start = find_start(settings(tmp_path / name), SHARDS)
+        assert start is not None
+        verify_share(start, 0, 1, str)
+        state[key] = state[key].clone()
+        state[key].view(-1)[0] = torch.inf
+        write_checkpoint(tmp_path / name, sample_records(TABLES, 5), TABLES, step=101, dense=(model, optimizer))
+        start = find_start(settings(tmp_path / name), SHARDS)
+        assert start is not None
+        with pytest.raises(CheckpointError, match=f"dense.h5: {name} holds NaN or infinity"):
+            verify_share(start, 0, 1, str)
+        state[key] = before
+
+
 def test_damage_is_found_by_whoever_has_the_file_in_its_share(output: Path) -> None:
     """Three files over two ranks: the dense file and server 1's are the first one's."""
     path = output / "checkpoints" / "step-00000200" / "dense.h5"
@@ -77,9 +117,9 @@ def test_damage_is_found_by_whoever_has_the_file_in_its_share(output: Path) -> N
     path.write_bytes(damaged)
     start = find_start(settings(output), SHARDS)
     assert start is not None
-    verify_share(start, 1, 2)
+    verify_share(start, 1, 2, str)
     with pytest.raises(CheckpointError, match=r"dense\.h5: its SHA-256 is .*A checkpoint before it: .*step-00000100"):
-        verify_share(start, 0, 2)
+        verify_share(start, 0, 2, str)
 
 
 @pytest.mark.parametrize("size", ["same size", "cut off"])
@@ -96,7 +136,7 @@ def test_no_increment_on_a_damaged_checkpoint_is_offered(output: Path, size: str
     contents = damaged.read_bytes()
     damaged.write_bytes(contents[:-1] + (b"" if size == "cut off" else bytes([contents[-1] ^ 1])))
     with pytest.raises(CheckpointError, match=r"step-00000200/rows-00000.*before it: train\.resume=.*step-00000100$"):
-        verify_share(start, 0, 1)
+        verify_share(start, 0, 1, str)
     if size == "cut off":
         with pytest.raises(CheckpointError, match=r"rows-00000-of-00002\.h5: has .*step-00000100$"):
             find_start(settings(output), SHARDS)
