@@ -144,6 +144,18 @@ def test_three_trainers_sums_in_rank_order(trainers, staged_from):
                 np.testing.assert_array_equal(total, left_to_right(parts))
 
 
+@pytest.mark.mpi(min_size=5)
+@staging
+def test_four_trainers_sums_in_rank_order(trainers, staged_from):
+    """Three trainers have a single third part; with four, another order of those from the third on shows as well."""
+    if trainers != MPI.COMM_NULL:
+        for found, everyone in train(trainers, deterministic=True, staged_from=staged_from):
+            for total, parts in zip(found, everyone, strict=True):
+                np.testing.assert_array_equal(total, left_to_right(parts))
+            total, parts = found[0], everyone[0]
+            assert (total != left_to_right([parts[trainer] for trainer in (0, 1, 3, 2)])).any()
+
+
 @pytest.mark.mpi(min_size=4)
 @pytest.mark.parametrize("deterministic", [False, True])
 def test_a_missing_trainer_is_noticed_and_may_come_late(trainers, deterministic):

@@ -48,6 +48,16 @@ def test_sums_under_way_do_not_meet(comm):
         np.testing.assert_array_equal(found, left_to_right(parts))
 
 
+@pytest.mark.mpi(min_size=5)
+def test_five_trainers_sums_are_in_rank_order(comm):
+    """Three trainers have a single third part; with five, any other order of those from the third on shows as well."""
+    parts = [gradients(0, trainer, 900) for trainer in range(5)]
+    found = reducer(comm).start(parts[comm.Get_rank()]).wait("a sum")
+    np.testing.assert_array_equal(found, left_to_right(parts))
+    for order in ([0, 1, 4, 3, 2], [0, 1, 3, 2, 4], [1, 2, 0, 3, 4]):
+        assert (found != left_to_right([parts[trainer] for trainer in order])).any()
+
+
 @pytest.mark.mpi(min_size=2)
 def test_two_trainers_sums_have_one_result(comm):
     pending = reducer(comm).start(gradients(0, comm.Get_rank(), 2000))
