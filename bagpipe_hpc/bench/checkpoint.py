@@ -18,7 +18,7 @@ from bagpipe_hpc.bench.report import Report, median
 from bagpipe_hpc.bench.workload import WORKLOADS, Workload
 from bagpipe_hpc.row_partition import RoundRobinPartition
 from bagpipe_hpc.storage.atomic_write import file_sha256
-from bagpipe_hpc.storage.checkpoint_manifest import DENSE_FILE, CheckpointManifest, FileInfo
+from bagpipe_hpc.storage.checkpoint_manifest import DENSE_FILE, Arithmetic, CheckpointManifest, FileInfo
 from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
 from bagpipe_hpc.storage.saved_rows import open_saved_rows
 
@@ -114,11 +114,14 @@ def _manifest(rows: int, info: FileInfo) -> CheckpointManifest:
     """Of a checkpoint with this row file; there is no dense half."""
     return CheckpointManifest(
         step=1,
-        epoch=0,
-        epoch_step=1,
+        epoch=1,
+        epoch_step=0,
         seed=1,
         batch_size=1,
         train_samples=1,
+        training_data=info.sha256,
+        evaluation_data=info.sha256,
+        table_names=("C1",),
         table_rows=(rows,),
         embedding_dim=_EMBEDDING_DIM,
         row_optimizer="rowwise_adagrad",
@@ -126,6 +129,7 @@ def _manifest(rows: int, info: FileInfo) -> CheckpointManifest:
         servers=1,
         base=None,
         files=(info, FileInfo(DENSE_FILE, 1, info.sha256)),
+        arithmetic=Arithmetic(trainers=1, linear="torch", device="cpu", threads=1),
         config={},
     )
 

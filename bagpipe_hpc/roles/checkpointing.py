@@ -23,7 +23,7 @@ from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.schedule import Segment
-from bagpipe_hpc.storage.checkpoint_manifest import Base, CheckpointManifest, FileInfo
+from bagpipe_hpc.storage.checkpoint_manifest import Arithmetic, Base, CheckpointManifest, FileInfo
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,13 @@ def wait_for_copies(comms: Communicators, timeout_s: float) -> None:
 
 
 def checkpoint_manifest(
-    job: Job, step: int, segment: Segment, servers: int, files: list[FileInfo], base: Base | None = None
+    job: Job,
+    step: int,
+    segment: Segment,
+    arithmetic: Arithmetic,
+    servers: int,
+    files: list[FileInfo],
+    base: Base | None = None,
 ) -> CheckpointManifest:
     """What the checkpoint of a step says of itself."""
     train_samples = job.manifest.rows("train")
@@ -86,6 +92,9 @@ def checkpoint_manifest(
         seed=job.config.train.seed,
         batch_size=segment.batch_size,
         train_samples=train_samples,
+        training_data=job.manifest.digest("train"),
+        evaluation_data=job.manifest.digest("test"),
+        table_names=tuple(table.name for table in job.manifest.tables),
         table_rows=job.manifest.table_rows,
         embedding_dim=job.config.model.embedding_dim,
         row_optimizer=job.config.optimizer.rows,
@@ -93,5 +102,6 @@ def checkpoint_manifest(
         servers=servers,
         base=base,
         files=tuple(files),
+        arithmetic=arithmetic,
         config=asdict(job.config),
     )

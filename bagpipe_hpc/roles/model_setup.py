@@ -9,7 +9,7 @@ import torch
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.core_share import threads_each
-from bagpipe_hpc.errors import CapacityError, CheckpointError, ConfigError
+from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
@@ -27,6 +27,7 @@ from bagpipe_hpc.models.linear import (
 )
 from bagpipe_hpc.roles.divergence import DivergenceWatch
 from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.storage.checkpoint_manifest import Arithmetic
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,18 @@ def start_threads(threads: int, trainers: Sequence[tuple[int, frozenset[int]]]) 
     log.info("%d threads (train.threads = %d)", torch.get_num_threads(), threads)
 
 
+def arithmetic_of(config: Config, device: torch.device, trainers: int) -> Arithmetic:
+    """On what the last bits of this run's results depend; after `start_threads`.
+
+    Args:
+        config: of the run.
+        device: where its trainers compute.
+        trainers: their number; slices in a one-rank run.
+    """
+    onednn = config.model.precision == "float32" and uses_onednn(config.kernels.linear, device)
+    return Arithmetic(trainers, "onednn" if onednn else "torch", device.type, torch.get_num_threads())
+
+
 def build_row_operations(config: Config, device: torch.device) -> RowOperations:
     """What carries out the operations on rows."""
     return row_operations(config.kernels.backend, device, config.kernels.row_threads or torch.get_num_threads())
@@ -130,25 +143,6 @@ def build_divergence_watch(job: Job, cache: RowCache, model: DLRM, optimizer: to
     threads = job.config.kernels.row_threads or torch.get_num_threads()
     kernel = finite_kernel(job.config.kernels.backend, device, threads)
     return DivergenceWatch(job, cache, model, optimizer, kernel, defers=device.type != "cpu")
-
-
-def load_dense(job: Job, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Take the dense half from the checkpoint that the run goes on from, if there is one.
-
-    Raises:
-        CheckpointError: it is damaged, or of another model or optimizer.
-    """
-    if job.start is None:
-        return
-    model_state, optimizer_state = job.start.read_dense()
-    try:
-        model.load_state_dict(model_state)
-        optimizer.load_state_dict(optimizer_state)
-    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{job.start.directory}: its dense half does not fit the model or its optimizer ({error}); resume with the "
-            "same model.* and optimizer.* settings"
-        ) from error
 
 
 def _linear_layer(config: Config, device: torch.device) -> LinearLayer:

@@ -19,20 +19,22 @@ from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.roles.checkpointing import checkpoint_manifest
+from bagpipe_hpc.roles.dense_start import check_dense, load_dense
 from bagpipe_hpc.roles.dense_step import forward_backward, predict
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.first_records import fill_partition
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.model_setup import (
     build_divergence_watch,
+    arithmetic_of,
     build_model,
     build_row_operations,
     check_model_settings,
     choose_device,
-    load_dense,
     start_threads,
     use_deterministic_algorithms,
 )
+from bagpipe_hpc.roles.resumed_settings import changes_since
 from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.roles.slice_reader import SliceReader
 from bagpipe_hpc.roles.step_stats import StepStats
@@ -69,6 +71,7 @@ class Reference:
         device = choose_device(config.train.device)
         self._device = device
         check_model_settings(job, device)
+        check_dense(job)
         own = 0, frozenset(os.sched_getaffinity(0))
         start_threads(config.train.threads, [own] * config.train.reference_slices)  # as that many trainers here
         if config.train.deterministic and device.type == "cuda":
@@ -85,6 +88,7 @@ class Reference:
         load_dense(job, self._model, self._dense_optimizer)
         self._divergence = build_divergence_watch(job, self._tables, self._model, self._dense_optimizer)
         self._slices = config.train.reference_slices
+        self._arithmetic = arithmetic_of(config, device, trainers=self._slices)
         self._stats = StepStats()
         self._loss_sums = [0.0] * self._slices
         self._readers = [SliceReader(job, number, self._slices) for number in range(self._slices)]
@@ -94,7 +98,8 @@ class Reference:
         log.info("reference: one process, %d rows in memory, %d slices", self._job.total_rows, self._slices)
         with RunRecord(Path(self._job.config.train.output), self._job.total_steps, has_cache=False) as record:
             if self._job.start:
-                record.resumed(self._job.steps_done, self._job.start.directory)
+                changes = changes_since(self._job.start.manifest, self._job, self._arithmetic)
+                record.resumed(self._job.steps_done, self._job.start.directory, changes)
             for segment in self._job.schedule:
                 for reader in self._readers:
                     reader.start_segment(segment)
@@ -181,7 +186,7 @@ class Reference:
             writer.write_rows(0, self._job.partition(1), records, self._width),
             writer.write_dense(self._model.state_dict(), self._dense_optimizer.state_dict()),
         ]
-        manifest = checkpoint_manifest(self._job, segment.last_step, segment, 1, infos)
+        manifest = checkpoint_manifest(self._job, segment.last_step, segment, self._arithmetic, 1, infos)
         directory = writer.commit(manifest)
         remove_older_checkpoints(directory, self._job.config.train.keep_checkpoints)
         seconds = time.perf_counter() - start

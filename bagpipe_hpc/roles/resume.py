@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.errors import CheckpointError
-from bagpipe_hpc.row_record import RowRecord
+from bagpipe_hpc.roles.resumed_settings import require_same_training
 from bagpipe_hpc.storage.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.checkpoint_folder import find_checkpoints
 from bagpipe_hpc.storage.finite_files import require_finite
@@ -38,7 +38,7 @@ def find_start(config: Config, shards: ShardManifest) -> Checkpoint | None:
     with _offering(newest[-1] if newest else path):
         checkpoint = load_checkpoint(path)
         checkpoint.verify(quick=True)
-    _require_fit(checkpoint, config, shards)
+    require_same_training(checkpoint, config, shards)
     log.info("going on after step %d: %s", checkpoint.manifest.step, checkpoint.directory)
     return checkpoint
 
@@ -59,26 +59,6 @@ def verify_share(checkpoint: Checkpoint, part: int, parts: int, name_row: Callab
         with _offering(checkpoint.directory, layer.directory):
             layer.verify_file(info)
             require_finite(layer.directory, layer.manifest, info, name_row)
-
-
-def _require_fit(checkpoint: Checkpoint, config: Config, shards: ShardManifest) -> None:
-    """See that a checkpoint's step and rows mean in this run what they meant in the run that wrote it."""
-    manifest, record = checkpoint.manifest, RowRecord.of(config)
-    compared = {
-        "data.path, rows of the tables": (manifest.table_rows, shards.table_rows),
-        "data.path, training samples": (manifest.train_samples, shards.rows("train")),
-        "model.embedding_dim": (manifest.embedding_dim, config.model.embedding_dim),
-        "optimizer.rows": (manifest.row_optimizer, config.optimizer.rows),
-        "optimizer.rows, numbers of state": (manifest.row_state_columns, record.state_columns),
-        "train.batch_size": (manifest.batch_size, config.train.batch_size),
-        "train.seed": (manifest.seed, config.train.seed),
-    }
-    for what, (then, now) in compared.items():
-        if then != now:
-            raise CheckpointError(
-                f"{checkpoint.directory}: was written with another {what}: {then!r:.100} instead of {now!r:.100}; "
-                "resume with the same settings, or start anew in another train.output without train.resume"
-            )
 
 
 @contextmanager

@@ -56,9 +56,11 @@ class RunRecord:
         with writing(self._path):
             self._file.close()
 
-    def resumed(self, step: int, directory: Path) -> None:
-        """Report the checkpoint that the run goes on from."""
-        self._write(event="resumed", step=step, directory=str(directory))
+    def resumed(self, step: int, directory: Path, changes: Sequence[str] = ()) -> None:
+        """Report the checkpoint that the run goes on from, and what has changed since, as `NAME: THEN -> NOW`."""
+        for change in changes:
+            log.info("resumed with another %s", change)
+        self._write(event="resumed", step=step, directory=str(directory), changes=list(changes))
 
     def progress(self, step: int, epoch: int, trainers: Sequence[StepStats], loss: float) -> None:
         """Report an interval of training.

@@ -22,21 +22,23 @@ from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.roles.dense_start import check_dense, load_dense
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.model_setup import (
     build_divergence_watch,
+    arithmetic_of,
     build_model,
     build_row_operations,
     check_gpu_memory,
     check_model_settings,
     choose_device,
-    load_dense,
     start_threads,
     use_deterministic_algorithms,
 )
 from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.ready_batch import ReadyBatch
+from bagpipe_hpc.roles.resumed_settings import changes_since
 from bagpipe_hpc.roles.row_sums import RowSums
 from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.roles.slice_reader import SliceReader
@@ -69,6 +71,7 @@ def check_trainer(job: Job, comms: Communicators, need: CacheNeed) -> int:
     """
     device = trainer_device(job, comms)
     check_model_settings(job, device)
+    check_dense(job)
     noted = job.total_rows // 8 if job.config.train.full_checkpoint_every > 1 else 0
     slot_bytes = job.record.bytes + ROW_NUMBER_BYTES
     if device.type == "cpu":
@@ -175,15 +178,19 @@ class Trainer:
             trace,
             verify=config.debug.verify_rows,
         )
+        self._arithmetic = arithmetic_of(config, device, comms.layout.trainers)
         self._record = RunRecord(Path(config.train.output), job.total_steps) if comms.role_rank == 0 else None
-        self._checkpoints = TrainerCheckpoints(job, comms, updated, self._record, fill_timeout_s, watch)
+        self._checkpoints = TrainerCheckpoints(
+            job, comms, updated, self._record, self._arithmetic, fill_timeout_s, watch
+        )
         self._reported = StepStats()
 
     def run(self) -> None:
         """Train, evaluate and save as the schedule says."""
         wait_for_barrier(self._comms.store, "the servers to fill their tables", self._fill_timeout_s)
         if self._record and self._job.start:
-            self._record.resumed(self._job.steps_done, self._job.start.directory)
+            changes = changes_since(self._job.start.manifest, self._job, self._arithmetic)
+            self._record.resumed(self._job.steps_done, self._job.start.directory, changes)
         with self._reader:
             self._mover.start()
             saved = None

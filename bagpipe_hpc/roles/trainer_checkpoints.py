@@ -18,7 +18,7 @@ from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.run_record import RunRecord
 from bagpipe_hpc.schedule import Segment
 from bagpipe_hpc.storage.checkpoint_folder import remove_older_checkpoints
-from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest
+from bagpipe_hpc.storage.checkpoint_manifest import Arithmetic, CheckpointManifest
 from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter, base_of
 from bagpipe_hpc.updated_rows import UpdatedRows
 
@@ -53,6 +53,7 @@ class TrainerCheckpoints:
         comms: this rank's communicators.
         updated: where the mover notes rows that it has written back; None where every checkpoint holds all rows.
         record: of the run, on the first trainer, which writes the dense half and commits.
+        arithmetic: what the manifests say of it.
         timeout_s: longest wait for the other ranks, and for files to be written.
         watch: raises what ended another thread of this rank.
     """
@@ -63,6 +64,7 @@ class TrainerCheckpoints:
         comms: Communicators,
         updated: UpdatedRows | None,
         record: RunRecord | None,
+        arithmetic: Arithmetic,
         timeout_s: float,
         watch: Callable[[], None],
     ) -> None:
@@ -70,6 +72,7 @@ class TrainerCheckpoints:
         self._comms = comms
         self._updated = updated
         self._record = record
+        self._arithmetic = arithmetic
         self._timeout_s = timeout_s
         self._watch = watch
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
@@ -149,7 +152,7 @@ class TrainerCheckpoints:
         info = writer.write_dense(*dense)
         files = [*await_written(self._comms.saving, range(servers), self._timeout_s), info]
         built_on = base_of(base) if base else None
-        manifest = checkpoint_manifest(self._job, step, segment, servers, files, built_on)
+        manifest = checkpoint_manifest(self._job, step, segment, self._arithmetic, servers, files, built_on)
         remove_older_checkpoints(writer.commit(manifest), self._job.config.train.keep_checkpoints)
         return manifest
 

@@ -139,6 +139,16 @@ class Checkpoint:
 
         return read_dense_file(self.directory / DENSE_FILE)
 
+    def outline_dense(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """As `read_dense`, with tensors on torch's `meta` device, which have shapes and types but no values.
+
+        Raises:
+            CheckpointError: the file is absent or damaged.
+        """
+        from bagpipe_hpc.storage.dense_file import outline_dense_file
+
+        return outline_dense_file(self.directory / DENSE_FILE)
+
 
 def load_checkpoint(path: Path) -> Checkpoint:
     """Open a checkpoint directory, or the newest complete checkpoint of a run's output folder.

@@ -12,13 +12,16 @@ from bagpipe_hpc.errors import CheckpointError
 MANIFEST_FILE = "manifest.json"
 DENSE_FILE = "dense.h5"
 FORMAT = "bagpipe-checkpoint"
-VERSION = 3
+VERSION = 4
 PLACEMENT = "round_robin"
 
 _LARGEST_INT = 2**63 - 1
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
-_Object = TypeVar("_Object", "FileInfo", "Base")
+_Object = TypeVar("_Object", "FileInfo", "Base", "Arithmetic")
+
+LINEAR_LAYERS = ("onednn", "torch")
+DEVICES = ("cpu", "cuda")
 
 
 def row_file_name(server: int, servers: int) -> str:
@@ -64,6 +67,30 @@ class Base:
 
 
 @dataclass(frozen=True)
+class Arithmetic:
+    """On what the last bits of sums and products depended, as the run resolved it; a resumed run may differ in it.
+
+    Attributes:
+        trainers: among whom batches were divided; slices in a one-rank run.
+        linear: what multiplied the matrices of linear layers: `onednn` or `torch`.
+        device: where: `cpu` or `cuda`.
+        threads: of a trainer's linear layers.
+    """
+
+    trainers: int
+    linear: str
+    device: str
+    threads: int
+
+    def __post_init__(self) -> None:
+        for name in ("trainers", "threads"):
+            _require_integer(f"arithmetic.{name}", getattr(self, name), 1)
+        for name, known in (("linear", LINEAR_LAYERS), ("device", DEVICES)):
+            value = getattr(self, name)
+            _require(value in known, f"arithmetic.{name}", value, f"must be one of {', '.join(known)}")
+
+
+@dataclass(frozen=True)
 class CheckpointManifest:
     """What a checkpoint holds and where training stood; the JSON file has these fields under the same names.
 
@@ -83,6 +110,12 @@ class CheckpointManifest:
     """Samples of a global batch, `train.batch_size` of the configuration."""
     train_samples: int
     """Samples of an epoch."""
+    training_data: str
+    """Digest of the training shards in their order (`ShardManifest.digest`), 64 hex digits."""
+    evaluation_data: str
+    """Digest of the test shards, 64 hex digits."""
+    table_names: tuple[str, ...]
+    """Name of each embedding table, such as `C1`."""
     table_rows: tuple[int, ...]
     """Rows of each embedding table; global row numbers run through the tables in this order."""
     embedding_dim: int
@@ -97,8 +130,10 @@ class CheckpointManifest:
     """The checkpoint before, where the row files hold only rows that were updated since; None if they hold all rows."""
     files: tuple[FileInfo, ...]
     """One row file for each server and the dense file, in any order."""
+    arithmetic: Arithmetic
+    """On what the last bits of results depended."""
     config: dict[str, Any]
-    """The resolved configuration of the run, for the reader's information: sections of settings."""
+    """The resolved configuration of the run: sections of settings. A resumed run is compared with it."""
 
     def __post_init__(self) -> None:
         for name in ("step", "epoch", "epoch_step", "seed", "row_state_columns"):
@@ -109,13 +144,27 @@ class CheckpointManifest:
         _require(is_list, "table_rows", self.table_rows, "must list the rows of at least one table")
         for table, rows in enumerate(self.table_rows):
             _require_integer(f"table_rows[{table}]", rows, 1)
+        names = self.table_names
+        are_names = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
+        _require(are_names and len(names) == len(self.table_rows), "table_names", names, "must name each of table_rows")
         _require(self.total_rows <= _LARGEST_INT, "table_rows", self.table_rows, "must add up to a 64-bit number")
         named = isinstance(self.row_optimizer, str) and self.row_optimizer != ""
         _require(named, "row_optimizer", self.row_optimizer, "must name an optimizer")
-        _require(isinstance(self.config, dict), "config", self.config, "must be an object of sections")
+        sections = isinstance(self.config, dict) and all(isinstance(part, dict) for part in self.config.values())
+        _require(sections, "config", self.config, "must be an object of sections")
+        self._check_place()
         earlier = self.base is None or (isinstance(self.base, Base) and self.base.step < self.step)
         _require(earlier, "base", self.base, f"must be null or a checkpoint before step {self.step}")
         self._check_files()
+
+    def _check_place(self) -> None:
+        """The step, the epoch and the batch in it must be one place in the data."""
+        for name in ("training_data", "evaluation_data"):
+            _require_digest(name, getattr(self, name))
+        epoch, epoch_step = divmod(self.step, -(-self.train_samples // self.batch_size))
+        for name, must in (("epoch", epoch), ("epoch_step", epoch_step)):
+            value = getattr(self, name)
+            _require(value == must, name, value, f"must be {must}, by step, train_samples and batch_size")
 
     def _check_files(self) -> None:
         """The names must be exactly the expected ones, so that none can lead out of the checkpoint's directory."""
@@ -185,12 +234,14 @@ def _manifest_of(document: object) -> CheckpointManifest:
     for key in sorted(names ^ values.keys()):
         _require(key in values, key, None, "is missing")
         _require(key in names, key, values[key], "is no field of a manifest")
-    for key in ("table_rows", "files"):
+    for key in ("table_names", "table_rows", "files"):
         _require(isinstance(values[key], list), key, values[key], "must be a list")
-    values["table_rows"] = tuple(values["table_rows"])
+    for key in ("table_names", "table_rows"):
+        values[key] = tuple(values[key])
     values["files"] = tuple(_object_of(FileInfo, "files", entry) for entry in values["files"])
     if values["base"] is not None:
         values["base"] = _object_of(Base, "base", values["base"])
+    values["arithmetic"] = _object_of(Arithmetic, "arithmetic", values["arithmetic"])
     return CheckpointManifest(**values)
 
 

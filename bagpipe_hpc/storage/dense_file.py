@@ -8,6 +8,7 @@ dataset `tree`. Nothing in the file can run code when it is read.
 import json
 import math
 import reprlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -33,6 +34,8 @@ _STORED_AS: dict[torch.dtype, str] = {
     torch.bool: "|u1",
 }
 _BENDING_NAMES = {"": "%", ".": "%2E"}
+_LARGEST_TREE_BYTES = 4 << 20
+"""A tensor takes about 100 bytes of it, and what is parsed up to 50 times as much memory."""
 _DTYPE_NAMES = {str(dtype).removeprefix("torch."): dtype for dtype in _STORED_AS}
 
 
@@ -59,22 +62,89 @@ def write_dense_file(path: Path, model_state: dict[str, Any], optimizer_state: d
 def read_dense_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The states of the model and of its optimizer, equal to what was written; tensors are on the CPU.
 
+    Memory for tensors is at most the file's size: each is read once, and lies in the file in full.
+
     Raises:
         CheckpointError: the file is absent, damaged or malformed.
     """
     with open_plain(path) as file:
-        dataset = plain_dataset(file, "tree")
-        with errors_name(path):
-            text = dataset[()].tobytes()
-        try:
-            tree = json.loads(text)
-            states = _decode(file, tree["model"]), _decode(file, tree["optimizer"])
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise CheckpointError(f"{path}: its tree is malformed ({error!r}); use another checkpoint") from None
+        tree = _read_tree(file)
+        _states(file, tree, _outlined)
+        return _states(file, tree, _read_tensor)
+
+
+def outline_dense_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """As `read_dense_file`, with tensors on torch's `meta` device: shapes and types without values.
+
+    Raises:
+        CheckpointError: the file is absent, damaged or malformed.
+    """
+    with open_plain(path) as file:
+        return _states(file, _read_tree(file), _outlined)
+
+
+def _read_tree(file: h5py.File) -> Any:
+    dataset = plain_dataset(file, "tree")
+    if dataset.nbytes > _LARGEST_TREE_BYTES:
+        raise CheckpointError(
+            f"{file.filename}: its tree has {dataset.nbytes} bytes, more than {_LARGEST_TREE_BYTES}: no model has so "
+            "many tensors; use another checkpoint"
+        )
+    with errors_name(file.filename):
+        text = dataset[()].tobytes()
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file.filename}: its tree is no JSON ({error}); use another checkpoint") from None
+
+
+def _states(
+    file: h5py.File, tree: Any, read: Callable[[h5py.Dataset, torch.dtype], torch.Tensor]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The two states that a tree describes, their tensors as `read` gives them."""
+    tensors = _Tensors(file, read)
+    try:
+        states = _decode(tensors, tree["model"]), _decode(tensors, tree["optimizer"])
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise CheckpointError(f"{file.filename}: its tree is malformed ({error!r}); use another checkpoint") from None
     for state in states:
         if not isinstance(state, dict):
-            raise CheckpointError(f"{path}: holds {reprlib.repr(state)} for a state; use another checkpoint")
+            raise CheckpointError(f"{file.filename}: holds {reprlib.repr(state)} for a state; use another checkpoint")
     return states
+
+
+class _Tensors:
+    """The tensors of a file, each of which a tree may name once.
+
+    Args:
+        file: the file.
+        read: makes a tensor of a dataset and its type.
+    """
+
+    def __init__(self, file: h5py.File, read: Callable[[h5py.Dataset, torch.dtype], torch.Tensor]) -> None:
+        self._file = file
+        self._read = read
+        self._names: set[str] = set()
+        with errors_name(file.filename):
+            self._bytes_left = file.id.get_filesize()
+
+    def take(self, name: object) -> torch.Tensor:
+        """A tensor by its name; raises ValueError or TypeError where there is no such tensor, or no other."""
+        if not isinstance(name, str):
+            raise TypeError(f"a tensor at {reprlib.repr(name)}")
+        if name in self._names:
+            raise ValueError(f"tensor {reprlib.repr(name)} is named twice")
+        self._names.add(name)
+        dataset = plain_dataset(self._file, name)
+        self._bytes_left -= dataset.nbytes
+        if self._bytes_left < 0:  # several names of one dataset
+            raise ValueError("tensors of more bytes than the file has")
+        with errors_name(self._file.filename):
+            written = dataset.attrs.get("dtype")
+        dtype = _DTYPE_NAMES.get(written) if isinstance(written, str) else None
+        if dtype is None or dataset.dtype != np.dtype(_STORED_AS[dtype]):
+            raise TypeError(f"{reprlib.repr(name)} is {dataset.dtype} with dtype = {reprlib.repr(written)}")
+        return self._read(dataset, dtype)
 
 
 def _encode(file: h5py.File, path: str, value: object) -> Any:
@@ -98,7 +168,7 @@ def _encode(file: h5py.File, path: str, value: object) -> Any:
     )
 
 
-def _decode(file: h5py.File, node: Any) -> Any:
+def _decode(tensors: _Tensors, node: Any) -> Any:
     """The inverse of `_encode`."""
     if not isinstance(node, dict):
         if isinstance(node, list):
@@ -109,13 +179,13 @@ def _decode(file: h5py.File, node: Any) -> Any:
         case "float":
             return float(contents)
         case "tensor":
-            return _read_tensor(file, contents)
+            return tensors.take(contents)
         case "dict":
-            return {key: _decode(file, item) for key, item in contents}
+            return {key: _decode(tensors, item) for key, item in contents}
         case "list":
-            return [_decode(file, item) for item in contents]
+            return [_decode(tensors, item) for item in contents]
         case "tuple":
-            return tuple(_decode(file, item) for item in contents)
+            return tuple(_decode(tensors, item) for item in contents)
     raise KeyError(kind)
 
 
@@ -130,17 +200,15 @@ def _write_tensor(file: h5py.File, path: str, tensor: torch.Tensor) -> None:
     dataset.attrs["dtype"] = str(tensor.dtype).removeprefix("torch.")
 
 
-def _read_tensor(file: h5py.File, path: object) -> torch.Tensor:
-    if not isinstance(path, str):
-        raise TypeError(f"a tensor at {reprlib.repr(path)}")
-    dataset = plain_dataset(file, path)
-    dtype = _DTYPE_NAMES.get(dataset.attrs.get("dtype"))
-    if dtype is None or dataset.dtype != np.dtype(_STORED_AS[dtype]):
-        raise TypeError(f"{path} is {dataset.dtype} with dtype = {dataset.attrs.get('dtype')!r}")
+def _read_tensor(dataset: h5py.Dataset, dtype: torch.dtype) -> torch.Tensor:
     # `[()]` gives a scalar, not an array, where there are no dimensions.
-    with errors_name(file.filename):
+    with errors_name(dataset.file.filename):
         plain = torch.from_numpy(np.array(dataset[()], dtype=dataset.dtype.newbyteorder("=")))
     return plain.view(torch.bfloat16) if dtype == torch.bfloat16 else plain.to(dtype)
+
+
+def _outlined(dataset: h5py.Dataset, dtype: torch.dtype) -> torch.Tensor:
+    return torch.empty(dataset.shape, dtype=dtype, device="meta")
 
 
 def _key(path: str, key: object) -> str | int:

@@ -41,13 +41,15 @@ def plain_dataset(file: h5py.File, name: str) -> h5py.Dataset:
     Raises:
         CheckpointError: there is no such dataset, or it is compressed, virtual, in another file or not fully stored.
     """
-    member: h5py.Group | h5py.Dataset = file
-    for part in name.split("/"):
-        link = member.get(part, getlink=True) if part and isinstance(member, h5py.Group) else None
-        if not isinstance(link, h5py.HardLink):
-            raise CheckpointError(f"{file.filename}: has no dataset {name}; use another checkpoint")
-        member = member[part]
-    if not isinstance(member, h5py.Dataset) or not _is_stored_in_full(member):
+    with errors_name(file.filename):
+        member: h5py.Group | h5py.Dataset = file
+        for part in name.split("/"):
+            link = member.get(part, getlink=True) if part and isinstance(member, h5py.Group) else None
+            if not isinstance(link, h5py.HardLink):
+                raise CheckpointError(f"{file.filename}: has no dataset {name}; use another checkpoint")
+            member = member[part]
+        is_plain = isinstance(member, h5py.Dataset) and _is_stored_in_full(member, file.id.get_filesize())
+    if not is_plain:
         raise CheckpointError(
             f"{file.filename}: {name} is no dataset that is stored in full, uncompressed, inside this file; "
             "use another checkpoint"
@@ -62,7 +64,8 @@ def require_attributes(file: h5py.File, expected: dict[str, int]) -> None:
         CheckpointError: one is absent or has another value.
     """
     for name, value in expected.items():
-        found = file.attrs.get(name)
+        with errors_name(file.filename):
+            found = file.attrs.get(name)
         if found is None or getattr(found, "shape", ()) != () or found != value:
             raise CheckpointError(
                 f"{file.filename}: attribute {name} = {found!r}: must be {value}, as the manifest says; "
@@ -70,7 +73,10 @@ def require_attributes(file: h5py.File, expected: dict[str, int]) -> None:
             )
 
 
-def _is_stored_in_full(dataset: h5py.Dataset) -> bool:
+def _is_stored_in_full(dataset: h5py.Dataset, file_bytes: int) -> bool:
     if dataset.shape is None or dataset.chunks is not None or dataset.is_virtual or dataset.external:
         return False
-    return bool(dataset.id.get_storage_size() == dataset.size * dataset.dtype.itemsize)
+    if dataset.id.get_storage_size() != dataset.nbytes:
+        return False
+    offset = dataset.id.get_offset()  # None where nothing is stored, or among the file's own notes
+    return dataset.nbytes == 0 or (offset is not None and offset + dataset.nbytes <= file_bytes)

@@ -3,6 +3,7 @@
 Standard library only. A manifest is read as if a stranger had written it: every type, range and file name is checked.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -138,6 +139,15 @@ class ShardManifest:
     def rows(self, split: str) -> int:
         """Number of samples of `train` or `test`."""
         return sum(shard.rows for shard in self.shards(split))
+
+    def digest(self, split: str) -> str:
+        """SHA-256 over the shards of a split in their order, by rows and checksum; their names do not matter.
+
+        Returns:
+            64 hexadecimal digits.
+        """
+        lines = (f"{shard.rows} {shard.sha256}\n" for shard in self.shards(split))
+        return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def to_json(self) -> str:
         """The text of `manifest.json`; equal manifests give equal text."""

@@ -1,5 +1,6 @@
 """Small checkpoints for tests."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from bagpipe_hpc.row_partition import RoundRobinPartition
-from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest
+from bagpipe_hpc.storage.checkpoint_manifest import Arithmetic, CheckpointManifest
 from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter, base_of
 
 
@@ -41,10 +42,12 @@ def write_checkpoint(
     dense: tuple[dict[str, Any], dict[str, Any]] | None = None,
     base: Path | None = None,
     updated: NDArray[np.int64] | None = None,
+    **facts: Any,
 ) -> Path:
     """Write a checkpoint of these rows as so many servers would; gives its directory.
 
-    With `base` it is an increment on that checkpoint, and holds only the rows `updated`.
+    With `base` it is an increment on that checkpoint, and holds only the rows `updated`. Other `facts` replace fields
+    of the manifest.
     """
     partition = RoundRobinPartition(len(records), servers)
     embedding_dim = records.shape[1] - state_columns
@@ -59,11 +62,14 @@ def write_checkpoint(
     files.append(writer.write_dense(*(dense or trained_dense())))
     manifest = CheckpointManifest(
         step=step,
-        epoch=1,
-        epoch_step=20,
+        epoch=step // 80,
+        epoch_step=step % 80,
         seed=7,
         batch_size=32,
         train_samples=2560,
+        training_data="1" * 64,
+        evaluation_data="2" * 64,
+        table_names=tuple(f"C{number}" for number in range(1, len(table_rows) + 1)),
         table_rows=table_rows,
         embedding_dim=embedding_dim,
         row_optimizer=row_optimizer,
@@ -71,6 +77,7 @@ def write_checkpoint(
         servers=servers,
         base=base_of(base) if base else None,
         files=tuple(files),
+        arithmetic=Arithmetic(trainers=2, linear="torch", device="cpu", threads=1),
         config={"train": {"seed": 7}},
     )
-    return writer.commit(manifest)
+    return writer.commit(replace(manifest, **facts))

@@ -148,7 +148,9 @@ def test_what_is_neither_is_refused_with_what_was_expected(tmp_path: Path) -> No
 
 def test_hostile_text_cannot_control_the_terminal(tmp_path: Path) -> None:
     path = write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES)
-    manifest = replace(load_checkpoint(path).manifest, row_optimizer="sgd\x1b[2J\nstep  9", config={"a\x07": "\x1b"})
+    manifest = replace(
+        load_checkpoint(path).manifest, row_optimizer="sgd\x1b[2J\nstep  9", config={"a\x07": {"b": "\x1b"}}
+    )
     (path / "manifest.json").write_text(manifest.to_json())
     text = describe(path)
     assert r"sgd\x1b[2J\nstep  9" in text

@@ -1,15 +1,24 @@
 """A run goes on from a checkpoint only if that is whole and of the same training."""
 
-from dataclasses import replace
+import json
+import re
+from dataclasses import asdict, replace
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from bagpipe_hpc.config import Config, ModelConfig, OptimizerConfig, TrainConfig
+from bagpipe_hpc.config_file import setting_types
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.resume import find_start, verify_share
+from bagpipe_hpc.roles.resumed_settings import CHANGEABLE, FIXED, FREE, RESOLVED, ROUNDING, changes_since
+from bagpipe_hpc.storage.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoint_manifest import Arithmetic
 from bagpipe_hpc.storage.shard_manifest import ShardInfo, ShardManifest, TableInfo
 from tests.unit.checkpoint_samples import sample_records, trained_dense, write_checkpoint
 
@@ -36,8 +45,23 @@ def settings(output: Path, resume: str = "auto") -> Config:
 def output(tmp_path: Path) -> Path:
     """With the checkpoints of steps 100 and 200 by two servers."""
     for step in (100, 200):
-        write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, servers=2, step=step)
+        write_run(tmp_path, step)
     return tmp_path
+
+
+def write_run(output: Path, step: int, **increment: Any) -> Path:
+    """A checkpoint of the training of `settings` on `SHARDS`."""
+    return write_checkpoint(
+        output,
+        sample_records(TABLES, 5),
+        TABLES,
+        servers=2,
+        step=step,
+        training_data=SHARDS.digest("train"),
+        evaluation_data=SHARDS.digest("test"),
+        config=asdict(settings(output)),
+        **increment,
+    )
 
 
 def test_nothing_is_resumed_unasked(output: Path) -> None:
@@ -127,8 +151,7 @@ def test_no_increment_on_a_damaged_checkpoint_is_offered(output: Path, size: str
     """Steps 300 and 400 hold what was updated since 200."""
     path = output / "checkpoints" / "step-00000200"
     for step, base in ((300, path), (400, path.with_name("step-00000300"))):
-        records = sample_records(TABLES, 5)
-        write_checkpoint(output, records, TABLES, servers=2, step=step, base=base, updated=np.array([step % 7]))
+        write_run(output, step, base=base, updated=np.array([step % 7]))
     start = find_start(settings(output), SHARDS)
     assert start is not None
     assert start.manifest.step == 400
@@ -154,28 +177,163 @@ def test_the_only_checkpoint_has_none_before_it(output: Path) -> None:
         find_start(settings(output, str(output / "checkpoints" / "step-00000100")), SHARDS)
 
 
+OTHER: dict[str, object] = {
+    "data.block_rows": 100,
+    "data.shuffle": False,
+    "train.seed": 8,
+    "train.batch_size": 64,
+    "model.embedding_dim": 8,
+    "model.bottom_mlp": (8,),
+    "model.top_mlp": (512, 128),
+    "optimizer.rows": "sgd",
+    "optimizer.dense": "SGD",
+    "optimizer.rows_lr": 0.5,
+    "optimizer.rows_eps": 1e-3,
+    "optimizer.rows_betas": (0.5, 0.5),
+    "optimizer.dense_lr": 0.5,
+    "optimizer.dense_options": {"lr_decay": 0.1},
+    "model.precision": "bfloat16",
+    "train.deterministic": True,
+}
+"""For each setting that is compared a value that the run did not have."""
+
+ARITHMETIC = Arithmetic(trainers=2, linear="torch", device="cpu", threads=1)
+
+
+def changed(config: Config, key: str, value: object) -> Config:
+    section, _, name = key.partition(".")
+    return replace(config, **{section: replace(getattr(config, section), **{name: value})})
+
+
+def test_every_setting_has_its_place() -> None:
+    """A new setting must be put into one of the sets, by whether a resumed run may differ in it."""
+    places = [*FIXED, *CHANGEABLE, *ROUNDING, *RESOLVED, *FREE]
+    assert sorted(places) == sorted(setting_types())
+
+
+@pytest.mark.parametrize("key", FIXED)
+def test_another_training_is_refused_by_name(output: Path, key: str) -> None:
+    config = settings(output)
+    then, now = attrgetter(key)(config), OTHER[key]
+    shown = [repr(list(value) if isinstance(value, tuple) else value) for value in (then, now)]
+    with pytest.raises(CheckpointError) as raised:
+        find_start(changed(config, key, now), SHARDS)
+    assert f"is of another training: {key}: {shown[0]} then, {shown[1]} now" in str(raised.value)
+    assert "start anew in another train.output" in str(raised.value)
+
+
+def test_all_differences_are_named(output: Path) -> None:
+    config = changed(changed(settings(output), "train.seed", 8), "optimizer.dense", "Adam")
+    with pytest.raises(
+        CheckpointError, match=r"train\.seed: 7 then, 8 now; optimizer\.dense: 'Adagrad' then, 'Adam' now"
+    ):
+        find_start(config, SHARDS)
+
+
+def test_without_shuffling_the_size_of_the_blocks_is_free(output: Path) -> None:
+    config = changed(settings(output), "data.shuffle", False)
+    write_checkpoint(
+        output / "other",
+        sample_records(TABLES, 5),
+        TABLES,
+        training_data=SHARDS.digest("train"),
+        config=asdict(config),
+    )
+    start = find_start(changed(config_at(config, output / "other"), "data.block_rows", 100), SHARDS)
+    assert start is not None
+
+
+def config_at(config: Config, output: Path) -> Config:
+    return changed(config, "train.output", str(output))
+
+
+def test_a_setting_that_was_not_recorded_is_another(output: Path) -> None:
+    write_checkpoint(output / "other", sample_records(TABLES, 5), TABLES, training_data=SHARDS.digest("train"))
+    with pytest.raises(CheckpointError, match=r"data\.block_rows: 'not recorded' then, 8192 now"):
+        find_start(config_at(settings(output), output / "other"), SHARDS)
+
+
 @pytest.mark.parametrize(
-    ("section", "field", "value", "what"),
+    ("shards", "what"),
     [
-        ("train", "batch_size", 64, r"train\.batch_size: 32 instead of 64"),
-        ("train", "seed", 8, r"train\.seed: 7 instead of 8"),
-        ("model", "embedding_dim", 8, r"model\.embedding_dim: 4 instead of 8"),
-        ("optimizer", "rows", "sgd", r"optimizer\.rows: 'rowwise_adagrad' instead of 'sgd'"),
+        (replace(SHARDS, train=(replace(SHARDS.train[0], rows=2559),)), "training samples: 2560 then, 2559 now"),
+        (
+            replace(SHARDS, tables=(*SHARDS.tables, TableInfo("C3", 4))),
+            r"rows of the tables: \[5, 3\] then, \[5, 3, 4\] now",
+        ),
+        (replace(SHARDS, train=(replace(SHARDS.train[0], sha256="1" * 64),)), "digest of the training shards"),
+        (
+            replace(SHARDS, train=tuple(replace(SHARDS.train[0], file=f"{n}.h5", rows=n) for n in (2000, 560))),
+            "digest of the training shards",
+        ),
     ],
 )
-def test_a_checkpoint_of_another_training_is_refused(
-    output: Path, section: str, field: str, value: object, what: str
-) -> None:
-    config = settings(output)
-    other = replace(config, **{section: replace(getattr(config, section), **{field: value})})
-    with pytest.raises(CheckpointError, match=rf"was written with another {what}.*resume with the same settings"):
-        find_start(other, SHARDS)
+def test_other_data_is_refused(output: Path, shards: ShardManifest, what: str) -> None:
+    with pytest.raises(CheckpointError, match=rf"is of another training: data\.path, .*{what}"):
+        find_start(settings(output), shards)
 
 
-def test_other_data_is_refused(output: Path) -> None:
-    fewer = replace(SHARDS, train=(replace(SHARDS.train[0], rows=2559),))
-    with pytest.raises(CheckpointError, match=r"training samples: 2560 instead of 2559"):
-        find_start(settings(output), fewer)
-    larger = replace(SHARDS, tables=(*SHARDS.tables, TableInfo("C3", 4)))
-    with pytest.raises(CheckpointError, match=r"rows of the tables: \(5, 3\) instead of \(5, 3, 4\)"):
-        find_start(settings(output), larger)
+def test_the_order_of_the_shards_counts_and_their_names_do_not() -> None:
+    first, second = SHARDS.train[0], replace(SHARDS.train[0], file="b.h5", sha256="1" * 64)
+    digests = {
+        replace(SHARDS, train=shards).digest("train")
+        for shards in ((first, second), (second, first), (first,), (replace(first, rows=2559),))
+    }
+    assert len(digests) == 4
+    assert replace(SHARDS, train=(replace(first, file="c.h5"),)).digest("train") == SHARDS.digest("train")
+
+
+def job_of(config: Config, shards: ShardManifest = SHARDS) -> Job:
+    return Job(config, shards, ())
+
+
+def test_nothing_is_said_where_nothing_changed(output: Path) -> None:
+    start = find_start(settings(output), SHARDS)
+    assert start is not None
+    free = changed(changed(settings(output), "lookahead.batches", 3), "kernels.backend", "reference")
+    assert changes_since(start.manifest, job_of(free), ARITHMETIC) == []
+
+
+@pytest.mark.parametrize("key", [*CHANGEABLE, *ROUNDING])
+def test_what_may_change_is_said(output: Path, key: str) -> None:
+    config = changed(settings(output), key, OTHER[key])
+    start = find_start(config, SHARDS)
+    assert start is not None
+    (change,) = changes_since(start.manifest, job_of(config), ARITHMETIC)
+    assert change.startswith(f"{key}: ")
+    assert " -> " in change
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "what"),
+    [
+        ("trainers", 3, "number of trainers: 2 -> 3"),
+        ("linear", "onednn", r"kernels\.linear\): torch -> onednn"),
+        ("device", "cuda", r"train\.device\): cpu -> cuda"),
+        ("threads", 4, r"train\.threads\): 1 -> 4"),
+    ],
+)
+def test_what_changes_the_last_bits_is_said(output: Path, field: str, value: object, what: str) -> None:
+    start = find_start(settings(output), SHARDS)
+    assert start is not None
+    (change,) = changes_since(start.manifest, job_of(settings(output)), replace(ARITHMETIC, **{field: value}))
+    assert re.search(what, change)
+    assert "last bits" in change
+
+
+def test_other_test_rows_are_said(output: Path) -> None:
+    other = replace(SHARDS, test=(ShardInfo("test-00000.h5", 5, 1, 1, "3" * 64),))
+    start = find_start(settings(output), other)
+    assert start is not None
+    (change,) = changes_since(start.manifest, job_of(settings(output), other), ARITHMETIC)
+    assert "test rows" in change
+
+
+def test_a_change_without_effect_is_said_as_such(output: Path) -> None:
+    before = changed(settings(output), "optimizer.dense", "Rprop")
+    manifest = replace(load_checkpoint(output).manifest, config=json.loads(json.dumps(asdict(before))))
+    (change,) = changes_since(manifest, job_of(changed(before, "optimizer.dense_lr", 0.5)), ARITHMETIC)
+    assert "Rprop takes its lr at the start of a training only" in change
+    options = changed(settings(output), "optimizer.dense_options", {"initial_accumulator_value": 0.1})
+    (change,) = changes_since(load_checkpoint(output).manifest, job_of(options), ARITHMETIC)
+    assert "Adagrad takes its initial_accumulator_value at the start" in change

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bagpipe_hpc.errors import CheckpointError
-from bagpipe_hpc.storage.dense_file import read_dense_file, write_dense_file
+from bagpipe_hpc.storage.dense_file import outline_dense_file, read_dense_file, write_dense_file
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "SGD": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
@@ -176,3 +176,48 @@ def test_a_tensor_that_was_never_stored_takes_no_memory(tmp_path: Path) -> None:
         file.create_dataset("a", (2**40,), "<f4").attrs["dtype"] = "float32"
     with pytest.raises(CheckpointError, match="a is no dataset"):
         read_dense_file(path)
+
+
+def named(*names: str) -> bytes:
+    """A tree whose model has tensors under these names."""
+    members = [[str(number), {"tensor": name}] for number, name in enumerate(names)]
+    return json.dumps({"model": {"dict": members}, "optimizer": {"dict": []}}).encode()
+
+
+def test_a_tensor_is_named_once(tmp_path: Path) -> None:
+    path = tmp_path / "dense.h5"
+    write_dense_file(path, {"a": torch.ones(1000)}, {})
+    with h5py.File(path, "r+") as file:
+        del file["tree"]
+        file["tree"] = np.frombuffer(named(*["model/a"] * 100), np.uint8)
+    with pytest.raises(CheckpointError, match=r"dense\.h5: .*'model/a' is named twice"):
+        read_dense_file(path)
+
+
+def test_one_tensor_under_many_names_takes_no_more_memory_than_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "dense.h5"
+    write_dense_file(path, {"0": torch.ones(10_000)}, {})
+    with h5py.File(path, "r+") as file:
+        for number in range(1, 100):
+            file[f"model/{number}"] = file["model/0"]
+        del file["tree"]
+        file["tree"] = np.frombuffer(named(*(f"model/{number}" for number in range(100))), np.uint8)
+    with pytest.raises(CheckpointError, match="tensors of more bytes than the file has"):
+        read_dense_file(path)
+    with pytest.raises(CheckpointError, match="tensors of more bytes than the file has"):
+        outline_dense_file(path)
+
+
+def test_a_tree_of_megabytes_is_not_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "dense.h5"
+    with h5py.File(path, "w") as file:
+        file["tree"] = np.frombuffer(b"[" + b"{}," * (2 << 20), np.uint8)
+    with pytest.raises(CheckpointError, match="its tree has 6291457 bytes"):
+        read_dense_file(path)
+
+
+def test_an_outline_has_shapes_and_types_but_no_values(tmp_path: Path) -> None:
+    write_dense_file(tmp_path / "dense.h5", {"a": torch.ones(2, 3, dtype=torch.bfloat16)}, {"lr": 0.5})
+    model, optimizer = outline_dense_file(tmp_path / "dense.h5")
+    assert (model["a"].shape, model["a"].dtype, model["a"].device.type) == ((2, 3), torch.bfloat16, "meta")
+    assert optimizer == {"lr": 0.5}
