@@ -113,7 +113,7 @@ def test_another_optimizers_state_is_refused(tmp_path: Path) -> None:
         (replace(MODEL, top_mlp=(7,)), r"top\.0\.weight is torch\.float32 \[5, 7\] instead of torch\.float32 \[7, 7\]"),
         (
             replace(MODEL, bottom_mlp=(6, 6)),
-            r"bottom\.2\.weight is torch\.float32 \[4, 6\] instead of torch\.float32 \[6, 6\]",
+            r"bottom\.2\.weight is .* \[4, 6\] instead of .* \[6, 6\]",
         ),
         (replace(MODEL, bottom_mlp=()), r"bottom\.2\.(weight|bias), which the model does not have"),
     ],
