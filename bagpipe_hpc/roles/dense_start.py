@@ -82,7 +82,7 @@ def _step_of_zeros(optimizer: torch.optim.Optimizer) -> None:
     try:
         optimizer.step()
     except KeyError as error:
-        raise KeyError(f"it has no {error.args[0]}, which optimizer.dense_options ask for") from error
+        raise ValueError(f"it has no {error.args[0]}, which optimizer.dense_options ask for") from error
 
 
 def _require_model(found: dict[str, Any], expected: dict[str, Tensor]) -> None:
