@@ -25,8 +25,8 @@ from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.first_records import fill_partition
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.model_setup import (
-    build_divergence_watch,
     arithmetic_of,
+    build_divergence_watch,
     build_model,
     build_row_operations,
     check_model_settings,

@@ -106,8 +106,7 @@ def test_rows_that_are_not_finite_are_refused_by_name(
     records[5, column] = number
     increment = {"base": good, "updated": np.asarray([1, 2, 5])} if is_increment else {}
     write_checkpoint(tmp_path, records, TABLES, servers=2, step=200, **increment)
-    start = find_start(settings(tmp_path), SHARDS)
-    assert start is not None
+    start = load_checkpoint(tmp_path)
     expected = rf"rows-00001-of-00002\.h5: {what} of row <5> holds NaN or infinity.*: train\.resume=\S+step-00000100"
     with pytest.raises(CheckpointError, match=expected):
         verify_share(start, 0, 1, "row <{}>".format)
@@ -120,14 +119,12 @@ def test_dense_numbers_that_are_not_finite_are_refused_by_name(tmp_path: Path, d
         key = name.rpartition("/")[2]
         before, state[key] = state[key], state[key].to(dtype)
         write_checkpoint(tmp_path / name, sample_records(TABLES, 5), TABLES, dense=(model, optimizer))
-        start = find_start(settings(tmp_path / name), SHARDS)
-        assert start is not None
+        start = load_checkpoint(tmp_path / name)
         verify_share(start, 0, 1, str)
         state[key] = state[key].clone()
         state[key].view(-1)[0] = torch.inf
         write_checkpoint(tmp_path / name, sample_records(TABLES, 5), TABLES, step=101, dense=(model, optimizer))
-        start = find_start(settings(tmp_path / name), SHARDS)
-        assert start is not None
+        start = load_checkpoint(tmp_path / name)
         with pytest.raises(CheckpointError, match=f"dense.h5: {name} holds NaN or infinity"):
             verify_share(start, 0, 1, str)
         state[key] = before
