@@ -19,6 +19,7 @@ from bagpipe_hpc.bench.command import add_benchmarks
 from bagpipe_hpc.config_file import load_config
 from bagpipe_hpc.config_reference import annotated_toml, markdown
 from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.terminal import printable
 
 EXIT_OK = 0
 EXIT_DIFFERENT = 1
@@ -28,6 +29,11 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 """Ctrl-C, as a shell reports it: 128 + SIGINT."""
 
+_GO_ON = {
+    "_train": ": complete checkpoints are kept; the same command with train.resume=auto goes on from the newest",
+    "_prepare": ": the same command goes on from the shards that are complete",
+}
+"""What to do after Ctrl-C."""
 _DEFAULT_MIN_COUNT = 2
 """Not argparse's default: argparse overlooks a clash of exclusive options where one is given its default."""
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -54,6 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _print_error(error)
         return EXIT_ERROR
     except KeyboardInterrupt:
+        print(f"\nbagpipe: interrupted{_GO_ON.get(run.__name__, '')}", file=sys.stderr)
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -121,7 +128,7 @@ def _stop(arguments: argparse.Namespace) -> int:
         arguments.run_path if is_output else Path(load_config(arguments.run_path, arguments.overrides).train.output)
     )
     request_stop(output)
-    print(f"{output}: asked to stop; it ends with a checkpoint")
+    print(f"{printable(str(output))}: asked to stop; it ends with a checkpoint")
     return 0
 
 
@@ -132,9 +139,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
     last = len(runs) - 1
     if arguments.task is None:
         for number, run in enumerate(runs):
-            print(f"{number}  {shlex.join(run)}")
+            print(f"{number}  {printable(shlex.join(run))}")
         told = shlex.join([str(arguments.config), *arguments.settings])
-        print(f"{len(runs)} runs: sbatch --array=0-{last} slurm/sweep.sh {told}", file=sys.stderr)
+        print(f"{len(runs)} runs: sbatch --array=0-{last} slurm/sweep.sh {printable(told)}", file=sys.stderr)
         return EXIT_OK
     if arguments.task > last:
         raise ConfigError(f"--task {arguments.task}: the sweep has {len(runs)} runs, 0 to {last}")
@@ -154,7 +161,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _inspect(arguments: argparse.Namespace) -> int:
     from bagpipe_hpc.inspection import describe
 
-    print(describe(arguments.path, verify=arguments.verify))
+    print(printable(describe(arguments.path, verify=arguments.verify)))
     return 0
 
 
@@ -162,7 +169,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     from bagpipe_hpc.comparison import compare
 
     comparison = compare(arguments.first, arguments.second)
-    print(comparison.report())
+    print(printable(comparison.report()))
     return 0 if comparison.largest() <= arguments.tolerance else EXIT_DIFFERENT
 
 
@@ -202,7 +209,7 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if _is_first_rank():
-            super().error(message)
+            super().error(printable(message))
         self.exit(EXIT_ERROR)
 
 
@@ -359,8 +366,8 @@ def _is_first_rank() -> bool:
 
 
 def _print_error(error: BagpipeError) -> None:
-    print(f"bagpipe: error: {error}", file=sys.stderr)
+    print(f"bagpipe: error: {printable(str(error))}", file=sys.stderr)
 
 
 def _print_progress(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+    print(printable(message), file=sys.stderr, flush=True)

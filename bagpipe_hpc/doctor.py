@@ -23,6 +23,7 @@ from bagpipe_hpc.mpi.world_places import find_places
 from bagpipe_hpc.rank_facts import RankFacts
 from bagpipe_hpc.role_layout import SMALLEST_WORLD
 from bagpipe_hpc.role_placement import Placement
+from bagpipe_hpc.terminal import printable
 
 EXIT_HEALTHY = 0
 EXIT_BROKEN = 1
@@ -345,7 +346,7 @@ def diagnose(output: Path, timeout_s: float) -> int:
         return EXIT_HEALTHY
     if roles:
         print("\n".join(["roles of a run with these ranks:", *(f"  {line}" for line in roles)]), end="\n\n")
-    print(diagnosis.report(), flush=True)
+    print(printable(diagnosis.report()), flush=True)
     return EXIT_HEALTHY if diagnosis.is_healthy else EXIT_BROKEN
 
 

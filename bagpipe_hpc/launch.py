@@ -40,6 +40,7 @@ from bagpipe_hpc.row_routes import RowRoutes
 from bagpipe_hpc.run_log import log_to_file, log_to_terminal, note_failure
 from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.storage.trace_file import write_trace
+from bagpipe_hpc.terminal import printable
 from bagpipe_hpc.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -89,10 +90,10 @@ def train(config: Config) -> int:
         run_role(config)
     except NothingLeftError as done:
         if world_rank() == 0:
-            print(f"bagpipe: {done}", file=sys.stderr, flush=True)
+            print(f"bagpipe: {printable(str(done))}", file=sys.stderr, flush=True)
     except RefusalError as refusal:
         if world_rank() == 0:
-            print(f"bagpipe: error: {refusal}", file=sys.stderr, flush=True)
+            print(f"bagpipe: error: {printable(str(refusal))}", file=sys.stderr, flush=True)
         return EXIT_REFUSED
     return EXIT_OK
 

@@ -1,4 +1,7 @@
-"""Where log lines go: a file a rank; those of oracle and first trainer, and all warnings, also to the terminal."""
+"""Where log lines go: a file a rank; those of oracle and first trainer, and all warnings, also to stderr.
+
+Nothing in them commands a terminal (`printable`): they name files.
+"""
 
 import contextlib
 import logging
@@ -8,16 +11,16 @@ import sys
 from pathlib import Path
 
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.terminal import ERASE_LINE, IN_FILE_ONLY, columns, printable, wrapped
 
 _PACKAGE = "bagpipe_hpc"
 _FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-_IN_FILE_ONLY = "in_file_only"
 
 log = logging.getLogger(__name__)
 
 
 def log_to_terminal(name: str, *, everything: bool) -> None:
-    """Show warnings, or everything, on the terminal.
+    """Show warnings, or everything, on stderr.
 
     Args:
         name: the rank's name, put before warnings.
@@ -27,12 +30,10 @@ def log_to_terminal(name: str, *, everything: bool) -> None:
     logger.setLevel(logging.INFO)
     logger.propagate = False
     handler = logging.StreamHandler(sys.stderr)
-    handler.addFilter(lambda record: not hasattr(record, _IN_FILE_ONLY))
-    if everything:
-        handler.setFormatter(logging.Formatter("%(message)s"))
-    else:
+    handler.addFilter(lambda record: not vars(record).keys() & IN_FILE_ONLY.keys())
+    if not everything:
         handler.setLevel(logging.WARNING)
-        handler.setFormatter(logging.Formatter(f"[{name}] %(message)s"))
+    handler.setFormatter(_PrintableLines("%(message)s" if everything else f"[{name}] %(message)s", columns()))
     logger.addHandler(handler)
 
 
@@ -48,15 +49,33 @@ def log_to_file(path: Path) -> None:
         raise ConfigError(
             f"{path}: cannot be written ({error}); put train.output on a file system that all ranks share"
         ) from error
-    handler.setFormatter(logging.Formatter(_FILE_FORMAT))
+    handler.setFormatter(_PrintableLines(_FILE_FORMAT))
     logging.getLogger(_PACKAGE).addHandler(handler)
     # Launchers name a rank that was killed by its process number only.
-    log.info("process %d on %s", os.getpid(), socket.gethostname(), extra={_IN_FILE_ONLY: True})
+    log.info("process %d on %s", os.getpid(), socket.gethostname(), extra=IN_FILE_ONLY)
 
 
 def note_failure(message: str) -> None:
     """Write why this rank ends the job to its log file; a launcher that the network is cut from shows it nowhere."""
-    log.error(message.rstrip(), extra={_IN_FILE_ONLY: True})
+    log.error(message.rstrip(), extra=IN_FILE_ONLY)
+
+
+class _PrintableLines(logging.Formatter):
+    """Writes a message so that it cannot command a terminal, nor one that shows the file later.
+
+    Args:
+        text: the format.
+        width: columns of the terminal that gets the lines, on which a rank may have left its progress; 0 is a file.
+    """
+
+    def __init__(self, text: str, width: int = 0) -> None:
+        super().__init__(text)
+        self._width = width
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's own name
+        record.message = printable(record.message)
+        written = super().formatMessage(record)
+        return ERASE_LINE + wrapped(written, self._width) if self._width else written
 
 
 class _RankLog(logging.FileHandler):

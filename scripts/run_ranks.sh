@@ -7,6 +7,8 @@
 #   MPIRUN              the launcher, options included (default: the mpirun on PATH)
 #   RANKS_TIMEOUT_S     seconds until the ranks are ended (default 86400); the exit status is then 124 or 137
 #   RANKS_KILL_AFTER_S  seconds from there until they are killed (default 20)
+#
+# Ctrl-C ends the ranks; the exit status is then 130.
 set -euo pipefail
 # shellcheck source=scripts/rank_environment.sh
 source "$(dirname "${BASH_SOURCE[0]}")/rank_environment.sh"
@@ -17,6 +19,10 @@ if [ $# -lt 2 ]; then
 fi
 ranks=$1
 shift
+if [[ ! $ranks =~ ^[1-9][0-9]{0,5}$ ]]; then # what is no number, launchers take for 1 rank, or for the command
+  printf 'run_ranks: %q: is no number of ranks; write run_ranks.sh N COMMAND..., N from 1 to 999999\n' "$ranks" >&2
+  exit 2
+fi
 read -ra launcher <<<"${MPIRUN:-mpirun}"
 if ! command -v "${launcher[0]}" >/dev/null; then
   echo "run_ranks: no ${launcher[0]} on PATH; activate the environment that 'make setup' made: source .venv/bin/activate" >&2
@@ -36,16 +42,40 @@ export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}
 # On one machine UCX only reports, as an error, that it has no network to use.
 export OMPI_MCA_osc=${OMPI_MCA_osc:-^ucx}
 
+# The stderr of a rank is a pipe to the launcher: only this script knows whether it ends on a terminal, and how wide that is.
+unset BAGPIPE_TERMINAL_COLUMNS
+if [ -t 2 ]; then
+  read -r _ columns < <(stty size <&2 2>/dev/null) || columns=0
+  if [ "${columns:-0}" -eq 0 ]; then columns=80; fi # a terminal that does not know
+  export BAGPIPE_TERMINAL_COLUMNS=$columns
+fi
+
 # `timeout` ends the whole process group, by force a little later: a launcher whose ranks hang can be deaf to SIGTERM. The
 # group is not the terminal's, so an interrupt is handed on.
 timeout -k "${RANKS_KILL_AFTER_S:-20}" "${RANKS_TIMEOUT_S:-86400}" "${launcher[@]}" -n "$ranks" "$@" </dev/null &
 job=$!
-trap 'kill -TERM "$job" 2>/dev/null' INT TERM HUP
+signal=''
+# shellcheck disable=SC2329 # the traps below call it
+end_ranks() { # $1 is the signal, $2 says it
+  if [ -n "$signal" ]; then return; fi # they are ending already
+  signal=$1
+  printf '\nrun_ranks: %s: ending %s ranks\n' "$2" "$ranks" >&2
+  if [[ " $command " == *" train "* ]]; then
+    echo "run_ranks: complete checkpoints are kept; the same command with train.resume=auto goes on from the newest." \
+      "'bagpipe stop' instead ends a run with a checkpoint" >&2
+  fi
+  kill -TERM "$job" 2>/dev/null || true
+}
+command=$*
+trap 'end_ranks INT interrupted' INT
+trap 'end_ranks TERM terminated' TERM
+trap 'end_ranks HUP "the terminal is gone"' HUP
 status=0
 wait "$job" || status=$?
-if kill -0 "$job" 2>/dev/null; then # a signal ended the first wait; the ranks are ending now
+while kill -0 "$job" 2>/dev/null; do # a signal ended the wait; the ranks are ending now
   wait "$job" || true
-fi
+done
+if [ -n "$signal" ]; then exit $((128 + $(kill -l "$signal"))); fi
 if [ "$status" -eq 124 ] || [ "$status" -eq 137 ]; then
   echo "run_ranks: $ranks ranks ended with status $status; the limit is ${RANKS_TIMEOUT_S:-86400} s (RANKS_TIMEOUT_S)" >&2
 fi

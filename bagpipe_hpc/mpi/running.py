@@ -21,6 +21,7 @@ from bagpipe_hpc.errors import WaitTimeoutError  # noqa: E402
 from bagpipe_hpc.mpi.roll_call import call_roll  # noqa: E402
 from bagpipe_hpc.mpi.time_limit import TimeLimit  # noqa: E402
 from bagpipe_hpc.mpi.world import abort_job, remove_shared_files, world_size  # noqa: E402
+from bagpipe_hpc.terminal import printable  # noqa: E402
 
 _EXIT_FAILED = 1
 
@@ -67,7 +68,7 @@ def _library() -> ctypes.CDLL:
 
 def _exit_at_once(message: str, exit_code: int) -> None:
     """End this process, and with it the job: before MPI has started and while it ends there is no `MPI_Abort`."""
-    sys.stderr.write(f"{message}\n")
+    sys.stderr.write(f"{printable(message)}\n")
     sys.stderr.flush()
     remove_shared_files()
     os._exit(exit_code)

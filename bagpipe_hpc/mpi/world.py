@@ -8,6 +8,8 @@ from typing import NoReturn
 
 from mpi4py import MPI
 
+from bagpipe_hpc.terminal import ERASE_LINE, columns, printable
+
 _MESSAGE_HEAD_START_S = 0.5
 """Launchers drop what a rank wrote just before it aborted the job."""
 _MAPPED = Path("/proc/self/maps")
@@ -40,7 +42,7 @@ def remove_shared_files() -> None:
 
 def abort_job(message: str, exit_code: int) -> NoReturn:
     """Write a message to stderr, in one piece, and end all ranks; does not return."""
-    sys.stderr.write(message.rstrip("\n") + "\n")
+    sys.stderr.write(f"{ERASE_LINE if columns() else ''}{printable(message.rstrip())}\n")
     sys.stderr.flush()
     time.sleep(_MESSAGE_HEAD_START_S)
     MPI.COMM_WORLD.Abort(exit_code)

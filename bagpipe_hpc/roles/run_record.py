@@ -1,4 +1,4 @@
-"""What a run tells the user: progress lines, the metrics file and the summary. Written by one rank."""
+"""What a run tells the user: progress on stderr, the metrics file, and the summary on stdout. Written by one rank."""
 
 import json
 import logging
@@ -17,8 +17,12 @@ from bagpipe_hpc.roles.step_stats import StepStats
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest
 from bagpipe_hpc.storage.output_errors import writing
+from bagpipe_hpc.terminal import ERASE_LINE, IN_FILE_ONLY, columns, fitting, printable
 
 log = logging.getLogger(__name__)
+
+_LINE_EVERY_S = 30.0
+"""Between lines of progress where they stay, for they go to no terminal."""
 
 
 class RunRecord:
@@ -47,7 +51,9 @@ class RunRecord:
             for event in earlier
             if event["event"] == "evaluation"
         ]
-        self._on_terminal = sys.stderr.isatty()
+        self._columns = columns()
+        self._is_line_open = False
+        self._shown_s = -math.inf
 
     def __enter__(self) -> "RunRecord":
         return self
@@ -64,6 +70,8 @@ class RunRecord:
 
     def progress(self, step: int, epoch: int, trainers: Sequence[StepStats], loss: float) -> None:
         """Report an interval of training.
+
+        A terminal shows the newest in one line, which fits it; elsewhere, a line is shown now and then.
 
         Args:
             step: steps done.
@@ -85,15 +93,22 @@ class RunRecord:
             wait_rows_share=waiting,
             trainers=[trainer.per_step() for trainer in trainers],
         )
-        cached = f"hits {stats.hit_rate:.1%}  waiting for rows {waiting:.1%}  " if self._has_cache else ""
-        line = (
-            f"step {step}/{self._total_steps}  loss {loss:.5f}  {rate:,.0f} samples/s  {cached}"
-            f"{_duration(left_s)} left to train"
-        )
-        if self._on_terminal:
-            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
-        else:
-            log.info(line)
+        cached = [f"hits {stats.hit_rate:.1%}", f"waiting for rows {waiting:.1%}"] if self._has_cache else []
+        parts = [f"step {step}/{self._total_steps}", f"loss {loss:.5f}", f"{rate:,.0f} samples/s", *cached]
+        parts += [f"{_duration(left_s)} left to train"]
+        self._show(parts, is_last=step >= self._total_steps)
+
+    def _show(self, parts: Sequence[str], *, is_last: bool) -> None:
+        now_s = time.monotonic()
+        is_due = not self._columns and (is_last or now_s - self._shown_s >= _LINE_EVERY_S)
+        log.info("  ".join(parts), extra=None if is_due else IN_FILE_ONLY)
+        if is_due:
+            self._shown_s = now_s
+        if self._columns:
+            # Waits go first, then hits, then the rate; the time that is left stays longest.
+            line = fitting(parts, [*range(len(parts) - 2, 1, -1), len(parts) - 1], self._columns)
+            print(f"{ERASE_LINE}{line}", end="", file=sys.stderr, flush=True)
+            self._is_line_open = True
 
     def evaluation(self, step: int, epoch: int, evaluation: Evaluation, seconds: float) -> None:
         """Report an evaluation that took `seconds`."""
@@ -155,13 +170,13 @@ class RunRecord:
         with writing(path), atomic_write(path) as partial:  # its presence says that the run has finished
             partial.write_text(_strict_json(summary, indent=1) + "\n", encoding="utf-8")
         if self._has_cache:
-            for line in summary_lines(trainers):
-                log.info(line)
+            for line in summary_lines(trainers, self._columns):
+                _tell(line)
         if self._evaluations:
-            log.info(_quality(self._evaluations[-1]))
+            _tell(_quality(self._evaluations[-1]))
         hits = f", hit rate {stats.hit_rate:.1%}" if self._has_cache else ""
-        log.info("%s samples/s over %d steps%s", f"{rate:,.0f}", stats.steps, hits)
-        log.info("outputs: %s", self._output)
+        _tell(f"{rate:,.0f} samples/s over {stats.steps} steps{hits}")
+        _tell(f"outputs: {self._output}")
 
     def stopped(self) -> None:
         """Report that the run ends early, as it was asked to."""
@@ -175,8 +190,15 @@ class RunRecord:
             self._file.flush()
 
     def _end_line(self) -> None:
-        if self._on_terminal:
-            print(file=sys.stderr)
+        if self._is_line_open:
+            print(file=sys.stderr, flush=True)
+            self._is_line_open = False
+
+
+def _tell(line: str) -> None:
+    """A result: to stdout, and to the log file."""
+    print(printable(line), flush=True)
+    log.info("%s", line, extra=IN_FILE_ONLY)
 
 
 def _quality(evaluation: dict[str, Any]) -> str:
@@ -212,15 +234,22 @@ _COLUMNS = {
 }
 
 
-def summary_lines(trainers: list[dict[str, float]]) -> list[str]:
-    """A table of means per step, one line a trainer."""
-    lines = ["per step      " + "  ".join(f"{title:>{max(9, len(title))}}" for title in _COLUMNS.values())]
-    for number, means in enumerate(trainers):
-        cells = [
-            f"{means[key]:>{max(9, len(title))}.{2 if key.endswith('_ms') else 0}f}" for key, title in _COLUMNS.items()
-        ]
-        lines.append(f"trainer {number:<6}" + "  ".join(cells))
-    return lines
+def summary_lines(trainers: list[dict[str, float]], width: int = 0) -> list[str]:
+    """A table of means per step, one line a trainer; in several parts where all columns are wider than `width`."""
+    cells: list[list[str]] = []
+    for key, title in _COLUMNS.items():
+        column = [title, *(f"{means[key]:.{2 if key.endswith('_ms') else 0}f}" for means in trainers)]
+        cells.append([cell.rjust(max(9, len(title))) for cell in column])
+    heads = ["per step".ljust(14), *(f"trainer {number:<6}" for number in range(len(trainers)))]
+    lines: list[str] = []
+    part = [*heads]
+    for column in cells:
+        if width and part != heads and len(part[0]) + 2 + len(column[0]) >= width:
+            lines += part
+            part = [*heads]
+        between = "" if part == heads else "  "
+        part = [line + between + cell for line, cell in zip(part, column, strict=True)]
+    return lines + part
 
 
 def _duration(seconds: float) -> str:

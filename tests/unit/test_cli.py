@@ -208,9 +208,23 @@ def test_a_later_error_is_printed_by_the_rank_that_has_it(
     assert capsys.readouterr().err == "bagpipe: error: shard 7: is damaged; prepare it again\n"
 
 
-def test_ctrl_c_exits_130(recorder: Recorder, run_file: Path) -> None:
+def test_ctrl_c_exits_130_and_says_how_to_go_on(
+    recorder: Recorder, run_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     recorder.replace("bagpipe_hpc.launch", train=recorder.record(KeyboardInterrupt()))
     assert cli.main(["train", str(run_file)]) == 130
+    told = "bagpipe: interrupted: complete checkpoints are kept; the same command with train.resume=auto goes on"
+    assert told in capsys.readouterr().err
+    recorder.replace("bagpipe_hpc.inspection", describe=recorder.record(KeyboardInterrupt()))
+    assert cli.main(["inspect", "shards"]) == 130
+    assert capsys.readouterr().err == "\nbagpipe: interrupted\n"
+
+
+def test_no_error_commands_the_terminal(recorder: Recorder, run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names in it come from files."""
+    recorder.replace("bagpipe_hpc.launch", train=recorder.record(DataError("shard \x1b]0;owned\x07: is damaged")))
+    assert cli.main(["train", str(run_file)]) == 2
+    assert capsys.readouterr().err == "bagpipe: error: shard \\x1b]0;owned\\x07: is damaged\n"
 
 
 def test_a_defect_is_shown_in_full(recorder: Recorder, run_file: Path) -> None:

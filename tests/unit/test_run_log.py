@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.run_log import log_to_file, log_to_terminal, note_failure
+from bagpipe_hpc.terminal import COLUMNS_VARIABLE
 
 
 @pytest.fixture
@@ -36,6 +37,18 @@ def test_a_failure_is_noted_in_the_file_alone(
     assert re.search(rf" INFO bagpipe_hpc\.run_log: process {os.getpid()} on \S+$", process)
     assert slow.endswith(" WARNING bagpipe_hpc: slow")
     assert failed.endswith(" ERROR bagpipe_hpc.run_log: bagpipe: server 1 failed: no memory")
+
+
+def test_a_terminal_gets_lines_that_fit_and_command_nothing(
+    log: logging.Logger, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COLUMNS_VARIABLE, "40")
+    log_to_terminal("server 1", everything=False)
+    log_to_file(tmp_path / "server-1.log")
+    log.warning("%s: is damaged, so write it again", "rows\x1b[31m.h5")
+    assert capsys.readouterr().err == "\r\x1b[K[server 1] rows\\x1b[31m.h5: is damaged,\n  so write it again\n"
+    written = (tmp_path / "server-1.log").read_text(encoding="utf-8").splitlines()
+    assert written[-1].endswith(" WARNING bagpipe_hpc: rows\\x1b[31m.h5: is damaged, so write it again")
 
 
 def test_a_full_disk_is_told_once(log: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from bagpipe_hpc.roles import run_record
 from bagpipe_hpc.roles.evaluation import Evaluation
 from bagpipe_hpc.roles.output_folder import METRICS_NAME, SUMMARY_NAME
 from bagpipe_hpc.roles.run_record import RunRecord, summary_lines
 from bagpipe_hpc.roles.step_stats import StepStats
 from bagpipe_hpc.storage.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest
+from bagpipe_hpc.terminal import COLUMNS_VARIABLE
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 INTERVAL = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=0.5, unique_rows=200, fetched_rows=20)
@@ -64,6 +66,20 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
     }
 
 
+def test_results_go_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunRecord(tmp_path, total_steps=5) as record:
+        record.progress(5, 0, [INTERVAL], loss=0.5)
+        record.evaluation(5, 0, Evaluation(samples=7, auc=0.75, log_loss=0.25), seconds=1.5)
+        record.summary([MEANS], INTERVAL, {})
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in told[:2]] == ["per", "trainer"]
+    assert told[2:] == [
+        "AUC 0.75000, log loss 0.25000 on 7 test rows",
+        "320 samples/s over 5 steps, hit rate 90.0%",
+        f"outputs: {tmp_path}",
+    ]
+
+
 def test_the_summary_is_the_whole_run(tmp_path: Path) -> None:
     with RunRecord(tmp_path, total_steps=5) as record:
         for step, auc in ((3, 0.5), (5, 0.75)):
@@ -108,6 +124,33 @@ def test_a_terminal_shows_progress_in_one_line(tmp_path: Path, monkeypatch: pyte
     assert terminal.getvalue().endswith("\n")
 
 
+def test_a_narrow_terminal_gets_a_shorter_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rank's stderr is a pipe; the script that launched it knows the terminal behind."""
+    monkeypatch.setenv(COLUMNS_VARIABLE, "60")
+    with RunRecord(tmp_path, total_steps=10) as record:
+        record.progress(5, 0, [INTERVAL], loss=0.5)
+    line = "step 5/10  loss 0.50000  320 samples/s  0:02 left to train"
+    assert capsys.readouterr().err == f"\r\x1b[K{line}"
+    assert len(line) < 60
+
+
+def test_lines_that_stay_come_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first one, then after a while, and the last; a rank's log file has them all."""
+    now_s = 1000.0
+    monkeypatch.setattr(run_record.time, "monotonic", lambda: now_s)
+    with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps=100) as record:
+        for step in range(10, 101, 10):
+            record.progress(step, 0, [INTERVAL], loss=0.5)
+            now_s += 10.0
+    shown = [line.message.split("  ")[0] for line in caplog.records if not hasattr(line, "in_file_only")]
+    assert shown == ["step 10/100", "step 40/100", "step 70/100", "step 100/100"]
+    assert len(caplog.records) == 10
+
+
 def test_an_interval_without_time_divides_nothing_by_zero(tmp_path: Path) -> None:
     with RunRecord(tmp_path, total_steps=1) as record:
         record.progress(1, 0, [StepStats()], loss=0.0)
@@ -127,3 +170,11 @@ def test_the_table_has_a_line_a_trainer_with_its_columns_aligned() -> None:
     assert [line.split()[:2] for line in lines] == [["per", "step"], ["trainer", "0"], ["trainer", "1"]]
     assert lines[1].split()[2:] == ["400.00", "300.00", "100.00", "0.00", "4", "3", "0", "0", "0"]
     assert lines[2].split()[6] == "123456"
+
+
+def test_a_narrow_terminal_gets_the_table_in_parts() -> None:
+    lines = summary_lines([MEANS], 60)
+    assert all(len(line) < 60 for line in lines)
+    assert [line.split()[0] for line in lines] == ["per", "trainer"] * (len(lines) // 2)
+    cells = [cell for line in lines[1::2] for cell in line.split()[2:]]
+    assert cells == summary_lines([MEANS])[1].split()[2:]

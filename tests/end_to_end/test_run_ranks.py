@@ -1,0 +1,84 @@
+"""`scripts/run_ranks.sh` as a user meets it: on a terminal, with Ctrl-C, with a wrong number of ranks."""
+
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.terminal import COLUMNS_VARIABLE
+from tests.ranks import RUN_RANKS, rank_environment, require_launcher
+
+CTRL_C = b"\x03"
+LIMIT_S = 60.0
+PRINT_COLUMNS = ("printenv", COLUMNS_VARIABLE)
+
+
+def on_terminal(
+    *arguments: str, columns: int = 100, is_time_for_ctrl_c: Callable[[], bool] = lambda: False
+) -> tuple[int, str]:
+    """Run the script on a terminal of its own; exit status and what the terminal shows."""
+    require_launcher()
+    environment = rank_environment({"RANKS_TIMEOUT_S": str(LIMIT_S)})
+    process, terminal = pty.fork()
+    if process == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        os.execve(RUN_RANKS, [str(RUN_RANKS), *arguments], environment)
+    os.set_blocking(terminal, False)
+    shown, deadline, is_asked = b"", time.monotonic() + LIMIT_S, False
+    while time.monotonic() < deadline:
+        try:
+            part = os.read(terminal, 65536)
+        except BlockingIOError:
+            time.sleep(0.02)
+        except OSError:  # the last process has left the terminal
+            break
+        else:
+            shown += part
+            if not part:
+                break
+        if not is_asked and is_time_for_ctrl_c():
+            is_asked = True
+            os.write(terminal, CTRL_C)
+    _, status = os.waitpid(process, 0)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(status), shown.decode(errors="replace")
+
+
+@pytest.mark.parametrize("ranks", ["x", "0", "-2", "3x", "", "1.5"])
+def test_what_is_no_number_of_ranks_is_refused(ranks: str) -> None:
+    """Launchers take it for a single rank, or for the command."""
+    ended = subprocess.run([RUN_RANKS, ranks, "true"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 2
+    assert "is no number of ranks; write run_ranks.sh N COMMAND" in ended.stderr
+
+
+def test_ranks_are_told_how_wide_the_terminal_is() -> None:
+    for columns in (60, 120):
+        status, shown = on_terminal("1", "bash", "-c", " ".join(PRINT_COLUMNS), columns=columns)
+        assert status == 0
+        assert shown.split() == [str(columns)]
+
+
+def test_no_terminal_has_no_width(run_ranks: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    """Nor one that an outer script was told of."""
+    ended = run_ranks(1, "bash", "-c", f"{' '.join(PRINT_COLUMNS)} || echo none", env={COLUMNS_VARIABLE: "60"})
+    assert (ended.returncode, ended.stdout) == (0, "none\n")
+
+
+@pytest.mark.parametrize("trains", [False, True])
+def test_ctrl_c_says_what_happens_and_how_to_go_on(tmp_path: Path, *, trains: bool) -> None:
+    words = ["bagpipe", "train", "run.toml"] if trains else ["x"]
+    script = 'touch "$0/started"; sleep 1000'
+    status, shown = on_terminal(
+        "2", "bash", "-c", script, str(tmp_path), *words, is_time_for_ctrl_c=(tmp_path / "started").exists
+    )
+    assert status == 130
+    assert "run_ranks: interrupted: ending 2 ranks" in shown
+    assert ("the same command with train.resume=auto goes on from the newest" in shown) == trains
