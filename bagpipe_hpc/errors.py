@@ -26,7 +26,7 @@ class CapacityError(BagpipeError):
 
 
 class ConsistencyError(BagpipeError):
-    """A trainer read a row whose version is not the one that the plan promised (`debug.verify_rows`)."""
+    """What must be equal is not: a row's version and the plan's (`debug.verify_rows`), or trainers' dense weights."""
 
 
 class WaitTimeoutError(BagpipeError):
@@ -46,4 +46,4 @@ class OutputError(BagpipeError):
 
 
 class DivergenceError(BagpipeError):
-    """The loss, a row, a dense weight or a prediction is NaN or infinite, or the trainers' dense weights differ."""
+    """The loss, a row, a dense weight or a prediction is NaN or infinite."""

@@ -22,6 +22,7 @@ from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.roles.dense_replicas import dense_digests, require_equal_replicas
 from bagpipe_hpc.roles.dense_start import check_dense, load_dense
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.job import Job
@@ -200,6 +201,7 @@ class Trainer:
                 step = segment.first_step + (done if segment.is_training else 0)
                 if (segment.checkpoint or stopped) and step != saved:
                     self._divergence.require_finite_state(step)
+                    self._require_equal_replicas(step)
                     dense = self._model.state_dict(), self._dense_optimizer.state_dict()
                     self._checkpoints.save(step, segment, dense)
                     saved = step
@@ -264,6 +266,19 @@ class Trainer:
             evaluation = evaluate([part[0] for part in parts], [part[1] for part in parts])
             self._record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
         return len(labels)
+
+    def _require_equal_replicas(self, step: int) -> None:
+        """Compare the dense half over the trainers; the first one says who drifted. Collective over: the trainers.
+
+        Raises:
+            ConsistencyError: on the first trainer, if they differ: it ends the job before servers hear of a checkpoint.
+        """
+        if self._comms.layout.trainers == 1:
+            return
+        own = self._comms.name, dense_digests(self._model, self._dense_optimizer)
+        if parts := self._gather("the digests of the dense weights", own):
+            names, replicas = zip(*parts, strict=True)
+            require_equal_replicas(step, names, replicas)
 
     def _report(self, step: int, epoch: int) -> None:
         """Add up the losses of all trainers since the last report, in rank order; the first trainer reports for all."""

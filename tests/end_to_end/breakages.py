@@ -177,6 +177,19 @@ def forget_updated_rows(patch: Patch) -> None:
     patch(UpdatedRows, "add", note)
 
 
+def drift_in_the_second_trainer(patch: Patch) -> None:
+    """The last but one rank changes a bit of a dense weight in every step."""
+    train = TrainStep.train
+
+    def drifting(self: TrainStep, *arguments: object) -> None:
+        train(self, *arguments)  # type: ignore[arg-type]
+        weight = list(self._model.parameters())[1].detach()
+        weight[3] = torch.nextafter(weight[3], weight[3] + 1)
+
+    if MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 2:
+        patch(TrainStep, "train", drifting)
+
+
 MUTANTS: dict[str, Breakage] = {
     "retire one step early": use_planner(mutants.RetiresEarly),
     "drop the delayed reduction": drop_the_delayed_reduction,
@@ -197,6 +210,7 @@ FAULTS: dict[str, Breakage] = {
     "server runs out of memory": run_out_of_memory_in_a_server,
     "oracle fails": fail_in_the_oracle,
     "trainer falls silent": stop_the_last_trainer,
+    "dense weights drift": drift_in_the_second_trainer,
 }
 NOTHING = "nothing"
 BREAKAGES = MUTANTS | CHECKPOINT_MUTANTS | FAULTS | {"slow disk": write_slowly, NOTHING: lambda _: None}

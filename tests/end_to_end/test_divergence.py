@@ -1,5 +1,6 @@
 """A model that diverges ends its run by name, before a checkpoint holds what is not finite."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 from bagpipe_hpc.storage.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoint_folder import find_checkpoints
+from tests.end_to_end.test_equality import DRIVER
 
 RunRanks = Callable[..., CompletedProcess[str]]
 
@@ -40,3 +42,17 @@ def test_a_model_that_diverges_ends_the_run_by_name(
         assert checkpoint.manifest.step < int(said[1])
         assert np.isfinite(checkpoint.read_rows(0, sum(checkpoint.manifest.table_rows))).all()
         assert all(torch.isfinite(weight).all() for weight in checkpoint.read_dense()[0].values())
+
+
+def test_a_trainer_whose_dense_weights_drift_is_named(config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
+    """Three trainers, one of which changes a bit: no checkpoint of it is written."""
+    runs = tmp_path / "runs.json"
+    runs.write_text(json.dumps([[f"train.output={tmp_path / 'out'}", "train.max_steps=6", "roles.servers=1"]]))
+    finished = run_ranks(5, *DRIVER, config_path, runs, "--break", "dense weights drift", timeout_s=90)
+    assert finished.returncode not in (0, 124, 137), finished.stderr
+    assert re.search(
+        r"trainer 0 .* failed: the trainers' dense weights differ after step 6: trainer 1 \(world rank 3\) on \S+ "
+        r"drifted from the 2 others: 1 of \d+ tensors, the first is bottom\.0\.bias\. No checkpoint",
+        finished.stderr,
+    ), finished.stderr
+    assert not find_checkpoints(tmp_path / "out")
