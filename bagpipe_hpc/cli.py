@@ -249,7 +249,7 @@ def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "--min-count", type=positive, metavar="N", help=f"rarer values share a row (default: {_DEFAULT_MIN_COUNT})"
     )
     sizes.add_argument(
-        "--max-rows-per-table", type=positive, metavar="N", help="hash values to at most N rows a table, in one pass"
+        "--max-rows-per-table", type=positive, metavar="N", help="hash the values of larger tables to N rows"
     )
     prepare.add_argument("--rows-per-shard", type=positive, default=1 << 20, metavar="N", help="(default: 1048576)")
     prepare.add_argument(

@@ -23,6 +23,8 @@ from data_prep.parsed_rows import ParsedRows
 from data_prep.vocabulary import Ids
 
 BACKENDS = ("auto", "native", "reference")
+Vocabularies = list[NDArray[np.uint32] | None]
+"""The values of each table in the order of their ids; None where they are hashed."""
 _LIBRARIES = ("click_text", "value_ids", "lzf")
 
 
@@ -40,15 +42,13 @@ class Backend:
     Attributes:
         parse_block: as `criteo.parse_block`.
         build_vocabularies: as `vocabulary.build_vocabularies`.
-        vocabulary_ids: ids by the vocabularies of all tables, each uint32 `[V]` in the order of their ids.
-        hashed_ids: ids by hashing, of so many rows in each table.
+        id_maps: as `vocabulary.IdMaps`.
         encoders: how threads compress the chunks of a shard, for each compression; None where HDF5 is to do it.
     """
 
     parse_block: Callable[[bytes], tuple[pa.RecordBatch, list[criteo.BadLine]]]
-    build_vocabularies: Callable[[ThreadPoolExecutor, ParsedRows, int, int], list[NDArray[np.uint32]]]
-    vocabulary_ids: Callable[[Sequence[NDArray[np.uint32]]], IdMaps]
-    hashed_ids: Callable[[int], IdMaps]
+    build_vocabularies: Callable[[ThreadPoolExecutor, ParsedRows, int, int, int | None], Vocabularies]
+    id_maps: Callable[[Sequence[NDArray[np.uint32] | None], int], IdMaps]
     encoders: dict[str, Encoder | None] | None
 
 
@@ -78,14 +78,12 @@ def _encode_gzip(chunk: NDArray[Any], shuffle: bool) -> bytes:
 _REFERENCE = Backend(
     criteo.parse_block,
     vocabulary.build_vocabularies,
-    lambda vocabularies: vocabulary.IdMaps([vocabulary.Vocabulary(values) for values in vocabularies]),
-    lambda rows: vocabulary.IdMaps([vocabulary.HashedIds(rows)] * len(criteo.TABLE_NAMES)),
+    vocabulary.IdMaps,
     None,
 )
 _NATIVE = Backend(
     native_criteo.parse_block,
     native_ids.build_vocabularies,
-    native_ids.VocabularyIds,
-    native_ids.HashedIds,
+    native_ids.IdMaps,
     {"lzf": _encode_lzf, "gzip": _encode_gzip, "none": None},
 )

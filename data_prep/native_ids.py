@@ -10,21 +10,25 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bagpipe_hpc.kernels.value_ids import Column, IdTables, ValueCounter, hash_rows
+from bagpipe_hpc.kernels.value_ids import Column, IdTables, ValueCounter
 from data_prep.criteo import TABLE_NAMES
 from data_prep.parsed_rows import ParsedRows
 from data_prep.vocabulary import Ids, by_count
 
 
 def build_vocabularies(
-    pool: ThreadPoolExecutor, rows: ParsedRows, train_rows: int, min_count: int
-) -> list[NDArray[np.uint32]]:
+    pool: ThreadPoolExecutor, rows: ParsedRows, train_rows: int, min_count: int, most_values: int | None
+) -> list[NDArray[np.uint32] | None]:
     """As `vocabulary.build_vocabularies`; memory is 16 to 32 bytes for each distinct value of all columns."""
-    counters = [ValueCounter() for _ in TABLE_NAMES]
+    counters = {name: ValueCounter() for name in TABLE_NAMES}
     for part in rows.parts(train_rows):
         # Waits for all columns: a counter is not for two threads at once.
-        list(pool.map(count_column, counters, [part.column(name) for name in TABLE_NAMES]))
-    return list(pool.map(lambda counter: by_count(*counter.tally(min_count)), counters))
+        list(pool.map(count_column, counters.values(), [part.column(name) for name in counters]))
+        if most_values is not None:
+            counters = {name: counter for name, counter in counters.items() if counter.values <= most_values}
+    built = pool.map(lambda counter: by_count(*counter.tally(min_count)), counters.values())
+    vocabularies = dict(zip(counters, built, strict=True))
+    return [vocabularies.get(name) for name in TABLE_NAMES]
 
 
 def count_column(counter: ValueCounter, column: pa.ChunkedArray) -> None:
@@ -33,34 +37,20 @@ def count_column(counter: ValueCounter, column: pa.ChunkedArray) -> None:
         counter.add(_as_column(chunk), len(chunk))
 
 
-class VocabularyIds:
-    """Ids 1 .. V for the values of each table's vocabulary, 0 for others and missing ones.
+class IdMaps:
+    """As `vocabulary.IdMaps`.
 
     Args:
-        vocabularies: distinct values of each table, `[V]`, in the order of their ids.
+        vocabularies: distinct values of each table, `[V]`, in the order of their ids; None where they are hashed.
+        hashed_rows: rows of a table whose values are hashed, 2 or more.
     """
 
-    def __init__(self, vocabularies: Sequence[NDArray[np.uint32]]) -> None:
-        self._tables = IdTables(vocabularies)
+    def __init__(self, vocabularies: Sequence[NDArray[np.uint32] | None], hashed_rows: int) -> None:
+        self._tables = IdTables(vocabularies, hashed_rows)
 
     def write_ids(self, columns: Sequence[pa.UInt32Array], ids: Ids) -> None:
         """Write the ids of `n` rows to `ids [n, F]`, contiguous."""
         self._tables.map_rows([_as_column(column) for column in columns], ids)
-
-
-class HashedIds:
-    """As `vocabulary.HashedIds`, for all tables.
-
-    Args:
-        rows: rows of each table, 2 or more.
-    """
-
-    def __init__(self, rows: int) -> None:
-        self._rows = rows
-
-    def write_ids(self, columns: Sequence[pa.UInt32Array], ids: Ids) -> None:
-        """Write the ids of `n` rows to `ids [n, F]`, contiguous."""
-        hash_rows([_as_column(column) for column in columns], self._rows, ids)
 
 
 def _as_column(array: pa.UInt32Array) -> Column:

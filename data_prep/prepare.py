@@ -1,7 +1,7 @@
 """`bagpipe prepare`: raw clicks to shards, in one pass over the text and two over the parsed rows.
 
-First the text is parsed into parts (`parsed_rows`), then each column's vocabulary is built from the training rows, then
-the shards are written; the manifest comes last. `preparation.json` notes every part and shard that is finished.
+First the text is parsed into parts (`parsed_rows`), then the values of training rows are counted by column, then the
+shards are written; the manifest comes last. `preparation.json` notes every part and shard that is finished.
 """
 
 import errno

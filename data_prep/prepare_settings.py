@@ -19,7 +19,7 @@ class PrepareSettings:
     min_count: int = 2
     """Training rows in which a value must occur to get an id of its own; rarer ones share id 0 with missing ones."""
     max_rows_per_table: int | None = None
-    """Hash the values of each column to this many ids instead of building vocabularies."""
+    """Most rows of a table: hash the values of a column to this many ids if more would be needed for an id each."""
     rows_per_shard: int = 1 << 20
     """Rows of a shard; a multiple of 8192 lets the chunks of all shards line up with the blocks that training reads."""
     test_fraction: float = 0.1
@@ -53,13 +53,15 @@ class PrepareSettings:
         """
         choices = asdict(self)
         del choices["skip_bad_rows"], choices["backend"]
-        hashed = self.max_rows_per_table is not None
-        if hashed:
+        limited = self.max_rows_per_table is not None
+        if limited:
             del choices["min_count"]
+        vocabulary = "training rows; else from 1 by descending count, then value"
         return choices | {
-            "ids": "0 missing; else 1 + MurmurHash3 fmix64(value) mod (max_rows_per_table - 1)"
-            if hashed
-            else "0 missing or in fewer than min_count training rows; else from 1 by descending count, then value",
+            "ids": f"0 missing or not in the {vocabulary}. Tables that would have more than max_rows_per_table rows: "
+            "0 missing; else 1 + MurmurHash3 fmix64(value) mod (max_rows_per_table - 1)"
+            if limited
+            else f"0 missing or in fewer than min_count {vocabulary}",
             "dense": "log(1 + max(x, 0)); 0 missing",
             "split": "time order: the last round(test_fraction * rows) rows are the test split",
         }

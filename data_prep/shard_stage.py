@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.click_shards import CHUNK_ROWS, Samples, write_shard
@@ -29,7 +28,7 @@ from bagpipe_hpc.storage.shard_manifest import (
 )
 from bagpipe_hpc.storage.vocabulary_file import load_vocabularies, write_vocabularies
 from data_prep import criteo
-from data_prep.backend import Backend, IdMaps
+from data_prep.backend import Backend, IdMaps, Vocabularies
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
 from data_prep.preparation_state import PreparationState
@@ -92,12 +91,10 @@ def write_shards(
         raise DataError(
             f"{rows.rows} good rows in the inputs leave none to train on; check the inputs and test-fraction"
         )
-    if settings.max_rows_per_table is None:
-        state, vocabularies = _make_vocabularies(pool, rows, train_rows, output, state, settings, backend, progress)
-        id_maps, table_rows = backend.vocabulary_ids(vocabularies), [len(values) + 1 for values in vocabularies]
-    else:
-        id_maps = backend.hashed_ids(settings.max_rows_per_table)
-        table_rows = [settings.max_rows_per_table] * len(criteo.TABLE_NAMES)
+    state, vocabularies = _make_vocabularies(pool, rows, train_rows, output, state, settings, backend, progress)
+    hashed_rows = settings.max_rows_per_table or 2  # without a limit none is hashed
+    id_maps = backend.id_maps(vocabularies, hashed_rows)
+    table_rows = [hashed_rows if values is None else len(values) + 1 for values in vocabularies]
     reader = _PieceReader(rows, id_maps, np.int32 if max(table_rows) <= SPARSE_INT32_ROWS else np.int64)
     train = list(_plan_shards("train", 0, train_rows, settings.rows_per_shard))
     plan = train + list(_plan_shards("test", train_rows, rows.rows, settings.rows_per_shard))
@@ -116,6 +113,9 @@ def write_shards(
         settings=state.settings,
         skipped_rows=state.skipped_rows,
         vocabularies=state.vocabularies,
+        hashed_tables=tuple(
+            name for name, values in zip(criteo.TABLE_NAMES, vocabularies, strict=True) if values is None
+        ),
     )
 
 
@@ -128,16 +128,21 @@ def _make_vocabularies(
     settings: PrepareSettings,
     backend: Backend,
     progress: Callable[[str], None],
-) -> tuple[PreparationState, list[NDArray[np.uint32]]]:
+) -> tuple[PreparationState, Vocabularies]:
     """The values of each table in the order of their ids: those that are saved, or those of the training rows."""
     if state.vocabularies is not None:
-        return state, list(load_vocabularies(output / state.vocabularies.file, criteo.TABLE_NAMES).values())
-    vocabularies = backend.build_vocabularies(pool, rows, train_rows, settings.min_count)
-    named = dict(zip(criteo.TABLE_NAMES, vocabularies, strict=True))
-    state = replace(state, vocabularies=write_vocabularies(output, named))
+        saved = load_vocabularies(output / state.vocabularies.file, criteo.TABLE_NAMES)
+        return state, [saved.get(name) for name in criteo.TABLE_NAMES]
+    limit = settings.max_rows_per_table
+    min_count, most_values = (settings.min_count, None) if limit is None else (1, limit - 1)
+    vocabularies = backend.build_vocabularies(pool, rows, train_rows, min_count, most_values)
+    found = {name: values for name, values in zip(criteo.TABLE_NAMES, vocabularies, strict=True) if values is not None}
+    state = replace(state, vocabularies=write_vocabularies(output, found))
     state.save(output)
-    ids = sum(len(values) + 1 for values in vocabularies)
-    progress(f"built vocabularies of {ids} ids from {train_rows} rows")
+    ids = sum(len(values) + 1 for values in found.values())
+    hashed = [name for name in criteo.TABLE_NAMES if name not in found]
+    others = f"; {', '.join(hashed)} hashed to {limit} ids each" if hashed else ""
+    progress(f"built vocabularies of {ids} ids from {train_rows} rows{others}")
     return state, vocabularies
 
 

@@ -42,11 +42,14 @@ class IdMaps:
     """Gives the values of all categorical columns their ids.
 
     Args:
-        maps: that of each table.
+        vocabularies: distinct values of each table, `[V]`, in the order of their ids; None where they are hashed.
+        hashed_rows: rows of a table whose values are hashed, 2 or more.
     """
 
-    def __init__(self, maps: Sequence[IdMap]) -> None:
-        self._maps = maps
+    def __init__(self, vocabularies: Sequence[NDArray[np.uint32] | None], hashed_rows: int) -> None:
+        self._maps: list[IdMap] = [
+            HashedIds(hashed_rows) if values is None else Vocabulary(values) for values in vocabularies
+        ]
 
     def write_ids(self, columns: Sequence[pa.UInt32Array], ids: Ids) -> None:
         """Write the ids of `n` rows to `ids [n, F]`."""
@@ -55,12 +58,21 @@ class IdMaps:
 
 
 def build_vocabularies(
-    pool: ThreadPoolExecutor, rows: ParsedRows, train_rows: int, min_count: int
-) -> list[NDArray[np.uint32]]:
-    """The `frequent_values` of each table in the first `train_rows` rows."""
+    pool: ThreadPoolExecutor, rows: ParsedRows, train_rows: int, min_count: int, most_values: int | None
+) -> list[NDArray[np.uint32] | None]:
+    """The `frequent_values` of each table in the first `train_rows` rows.
 
-    def count(name: str) -> NDArray[np.uint32]:
-        return frequent_values(rows.column(name, train_rows), min_count)
+    Args:
+        pool: threads to use.
+        rows: all parsed rows.
+        train_rows: how many of them count.
+        min_count: fewest occurrences of a value that gets an id of its own; 1 if `most_values` is given.
+        most_values: a table with more distinct values than this has no vocabulary (None): it is to be hashed.
+    """
+
+    def count(name: str) -> NDArray[np.uint32] | None:
+        values = frequent_values(rows.column(name, train_rows), min_count)
+        return None if most_values is not None and len(values) > most_values else values
 
     # Each column that is counted holds its distinct values in memory, so not one per core of a large machine.
     return list(ordered_map(pool, count, TABLE_NAMES, ahead=min(4, worker_threads())))

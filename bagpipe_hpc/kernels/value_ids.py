@@ -59,6 +59,11 @@ class ValueCounter:
             if done < rows:
                 self._grow()
 
+    @property
+    def values(self) -> int:
+        """How many distinct values were seen."""
+        return self._used.value
+
     def tally(self, min_count: int) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """The values that were seen `min_count` (1 .. 2 ** 32 - 1) times or more, in no order, and their counts.
 
@@ -75,45 +80,34 @@ class ValueCounter:
 
 
 class IdTables:
-    """Ids 1 .. V for the values of each table's vocabulary; memory is 16 to 32 bytes for each value.
+    """Ids 1 .. V for the values of a table's vocabulary, or 1 + hash mod (rows - 1); 0 for missing and unknown values.
+
+    Memory is 16 to 32 bytes for each value of a vocabulary.
 
     Args:
-        vocabularies: distinct values of each table, uint32 `[V]`, in the order of their ids.
+        vocabularies: distinct values of each table, uint32 `[V]`, in the order of their ids; None for one to hash.
+        hashed_rows: rows of a table whose values are hashed, 2 or more.
     """
 
-    def __init__(self, vocabularies: Sequence[NDArray[np.uint32]]) -> None:
-        bits = [max(1, (2 * len(values)).bit_length()) for values in vocabularies]
+    def __init__(self, vocabularies: Sequence[NDArray[np.uint32] | None], hashed_rows: int) -> None:
+        self._hashed_ids = hashed_rows - 1
+        bits = [0 if values is None else max(1, (2 * len(values)).bit_length()) for values in vocabularies]
         self._bits = np.array(bits, dtype=np.int64)
-        self._slots = [np.zeros(1 << slot_bits, dtype=np.uint64) for slot_bits in bits]
+        self._slots = [np.zeros(1 << slot_bits, dtype=np.uint64) if slot_bits else None for slot_bits in bits]
         self._addresses = _addresses(self._slots)
         for values, slots, slot_bits in zip(vocabularies, self._slots, bits, strict=True):
-            contiguous = np.ascontiguousarray(values, dtype=np.uint32)
-            _library().fill_vocabulary(contiguous.ctypes.data, len(contiguous), slots.ctypes.data, slot_bits)
+            if values is not None and slots is not None:
+                contiguous = np.ascontiguousarray(values, dtype=np.uint32)
+                _library().fill_vocabulary(contiguous.ctypes.data, len(contiguous), slots.ctypes.data, slot_bits)
 
     def map_rows(self, columns: Sequence[Column], ids: NDArray[np.int32] | NDArray[np.int64]) -> None:
-        """Write the ids of all columns `[n, F]`, contiguous; missing and unknown values have id 0."""
-        _map_rows(columns, self._addresses, self._bits, 0, ids)
-
-
-def hash_rows(columns: Sequence[Column], rows_per_table: int, ids: NDArray[np.int32] | NDArray[np.int64]) -> None:
-    """Write ids 1 + hash mod (rows_per_table - 1) of all columns `[n, F]`, contiguous; missing values have id 0."""
-    nothing = np.zeros(len(columns), dtype=np.int64)
-    _map_rows(columns, nothing, nothing, rows_per_table - 1, ids)
-
-
-def _map_rows(
-    columns: Sequence[Column],
-    slots: NDArray[np.int64],
-    bits: NDArray[np.int64],
-    hashed_ids: int,
-    ids: NDArray[np.int32] | NDArray[np.int64],
-) -> None:
-    values = _addresses([column.values for column in columns])
-    present = _addresses([column.present for column in columns])
-    offsets = np.array([column.offset for column in columns], dtype=np.int64)
-    arrays = (array.ctypes.data for array in (values, present, offsets, slots, bits))
-    function = _library().map_rows_to_int32 if ids.dtype == np.int32 else _library().map_rows_to_int64
-    function(*arrays, hashed_ids, len(ids), len(columns), ids.ctypes.data)
+        """Write the ids of all columns `[n, F]`, contiguous."""
+        values = _addresses([column.values for column in columns])
+        present = _addresses([column.present for column in columns])
+        offsets = np.array([column.offset for column in columns], dtype=np.int64)
+        arrays = (array.ctypes.data for array in (values, present, offsets, self._addresses, self._bits))
+        function = _library().map_rows_to_int32 if ids.dtype == np.int32 else _library().map_rows_to_int64
+        function(*arrays, self._hashed_ids, len(ids), len(columns), ids.ctypes.data)
 
 
 def _addresses(arrays: Sequence[NDArray[np.generic] | None]) -> NDArray[np.int64]:

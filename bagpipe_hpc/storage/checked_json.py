@@ -1,6 +1,7 @@
 """JSON files that a stranger may have written: each field is taken out with its type and range checked."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,10 +18,18 @@ def parse_json(text: str, source: Path) -> "JsonFields":
         source: the file, for messages.
 
     Raises:
-        DataError: it is no JSON, or no object.
+        DataError: it is no JSON, or no object, or an object in it has two fields of one name.
     """
+
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
+            [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
+            _refuse(source, f"{name!r:.80}", "is given twice in one object")
+        return fields
+
     try:
-        parsed = json.loads(text)
+        parsed = json.loads(text, object_pairs_hook=distinct)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{source}: is no JSON ({error}); {_CURE}") from error
     return JsonFields(source, "", parsed)

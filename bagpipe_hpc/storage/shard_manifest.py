@@ -5,6 +5,7 @@ Standard library only. A manifest is read as if a stranger had written it: every
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,8 @@ class ShardManifest:
         inputs: the input files, in the order in which they were read.
         settings: the settings of the preparation.
         skipped_rows: malformed rows that were left out, as `FILE:LINE: REASON`.
-        vocabularies: the file that says which value has which id (`vocabulary_file`); None where ids are hashed.
+        vocabularies: the file that says which value has which id (`vocabulary_file`); None where all ids are hashed.
+        hashed_tables: tables whose values are hashed to their ids, while the others have vocabularies.
     """
 
     schema_version: int
@@ -113,6 +115,7 @@ class ShardManifest:
     settings: Mapping[str, Any] | None = None
     skipped_rows: tuple[str, ...] = ()
     vocabularies: FileInfo | None = None
+    hashed_tables: tuple[str, ...] = ()
 
     @property
     def table_rows(self) -> tuple[int, ...]:
@@ -165,6 +168,8 @@ class ShardManifest:
         }
         if self.vocabularies is not None:
             fields["vocabularies"] = vars(self.vocabularies)
+        if self.hashed_tables:
+            fields["hashed_tables"] = list(self.hashed_tables)
         return json.dumps(fields, indent=1) + "\n"
 
     @classmethod
@@ -183,6 +188,7 @@ class ShardManifest:
         if version != SCHEMA_VERSION:
             top.refuse("schema_version", f"is {version}, but this program reads version {SCHEMA_VERSION}")
         split_rows, split_shards = top.fields("rows"), top.fields("shards")
+        hashed = tuple(top.texts("hashed_tables")) if "hashed_tables" in top.values else ()
         manifest = cls(
             schema_version=version,
             source_format=top.text("source_format"),
@@ -194,6 +200,7 @@ class ShardManifest:
             settings=top.fields("settings").values,
             skipped_rows=tuple(top.texts("skipped_rows")),
             vocabularies=file_from_json(top.fields("vocabularies")) if "vocabularies" in top.values else None,
+            hashed_tables=hashed,
         )
         for split in SPLITS:
             if split_rows.integer(split) != manifest.rows(split):
@@ -207,6 +214,10 @@ class ShardManifest:
         files += [manifest.vocabularies.file] if manifest.vocabularies else []
         if len(set(files)) != len(files):
             top.refuse("shards", "names a file twice")
+        names = {table.name for table in manifest.tables}
+        for field, listed in (("tables", [table.name for table in manifest.tables]), ("hashed_tables", hashed)):
+            for name in (name for name, count in Counter(listed).items() if count > 1 or name not in names):
+                top.refuse(field, f"names {name!r:.80} twice" if name in names else f"names {name!r:.80}, no table")
         for checked in (top, split_rows, split_shards):
             checked.refuse_unknown()
         return manifest

@@ -1,7 +1,7 @@
 """The vocabularies of prepared clicks: which raw value became which id, kept beside the shards.
 
 An HDF5 file with a dataset for each table: uint32 `[V]`, the values in the order of their ids, which start at 1. Id 0
-stands for every other value and for a missing one.
+stands for every other value and for a missing one. Tables whose values are hashed are left out.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,28 +38,30 @@ def read_vocabulary(directory: Path, manifest: ShardManifest, table: str) -> NDA
     """The values `[V]` of a table; `values[i]` has id i + 1.
 
     Raises:
-        DataError: the clicks were hashed, there is no such table, or the file is missing or damaged.
+        DataError: the table's values were hashed, there is no such table, or the file is missing or damaged.
     """
-    if manifest.vocabularies is None:
-        raise DataError(f"{directory}: its ids were hashed, so there are no vocabularies")
+    if manifest.vocabularies is None or table in manifest.hashed_tables:
+        raise DataError(f"{directory}: the values of table {table} were hashed, so it has no vocabulary")
     rows = {info.name: info.rows for info in manifest.tables}.get(table)
     if rows is None:
         raise DataError(f"{directory}: has no table {table!r}; the first is {manifest.tables[0].name}")
     path = directory / manifest.vocabularies.file
-    values = load_vocabularies(path, [table])[table]
+    values = load_vocabularies(path, [table]).get(table)
+    if values is None:
+        raise DataError(f"{path}: holds no values of table {table}; {PREPARE_AGAIN}")
     if len(values) != rows - 1:
         raise DataError(f"{path}: {table} has {len(values)} values instead of {rows - 1} as the manifest says")
     return values
 
 
 def load_vocabularies(path: Path, tables: Sequence[str]) -> dict[str, NDArray[np.uint32]]:
-    """The values `[V]` of each of the tables, whatever a manifest says of them.
+    """The values `[V]` of each of the tables that the file holds, whatever a manifest says of them.
 
     Raises:
         DataError: the file is missing or damaged, or is none of vocabularies.
     """
     with open_shard(path) as file, errors_name(path):
-        found = {table: file.get(table) for table in tables}
+        found = {table: file[table] for table in tables if table in file}
         for table, dataset in found.items():
             if not isinstance(dataset, h5py.Dataset) or dataset.ndim != 1 or dataset.dtype != np.uint32:
                 raise DataError(f"{path}: holds no values of table {table}; {PREPARE_AGAIN}")

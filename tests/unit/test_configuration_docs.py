@@ -50,6 +50,23 @@ def test_an_example_loads_and_names_its_folders_after_itself(path: Path) -> None
     assert config.train.output == f"output/{path.stem}"
 
 
+def test_the_rows_of_criteo_terabyte() -> None:
+    """By `prepare`'s rule, from the numbers of values that MLPerf's reference reads (day_fea_count.npz)."""
+    # fmt: off
+    values = (
+        227605432, 39060, 17295, 7424, 20265, 3, 7122, 1543, 63, 130229467, 3067956, 405282, 10,
+        2209, 11938, 155, 4, 976, 14, 292775614, 40790948, 187188510, 590152, 12973, 108, 36,
+    )
+    # fmt: on
+    limit = 40_000_000
+    rows = [min(number + 1, limit) for number in values]
+    text = (ROOT / "configs" / "criteo_terabyte.toml").read_text(encoding="utf-8")
+    assert f"--max-rows-per-table {limit}" in text
+    assert f"{sum(values) / 1e6:.0f} million values" in text
+    assert f"{sum(rows) / 1e6:.0f} million rows" in text
+    assert rows.count(limit) == 5
+
+
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_an_example_replaces_no_earlier_run(path: Path) -> None:
     assert not load_config(path).train.overwrite

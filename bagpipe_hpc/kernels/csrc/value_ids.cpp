@@ -89,7 +89,7 @@ void map_rows(const uint32_t* const* values, const uint8_t* const* present, cons
     const int64_t last = first + kTileRows < rows ? first + kTileRows : rows;
     for (int64_t table = 0; table < tables; ++table) {
       const Column column{values[table], present[table], offsets[table]};
-      if (hashed_ids > 0) {
+      if (slots[table] == nullptr) {
         map_column(Hash{static_cast<uint64_t>(hashed_ids)}, column, first, last, tables, ids + table);
       } else {
         const Vocabulary vocabulary{slots[table], static_cast<int>(64 - bits[table]),
@@ -161,8 +161,8 @@ BAGPIPE_EXPORT void fill_vocabulary(const uint32_t* values, int64_t count, uint6
   }
 }
 
-// Ids `[rows, tables]` of the values of all tables, row by row; missing ones have id 0. With `hashed_ids` > 0 an id is
-// 1 + hash mod hashed_ids, else that of the table's vocabulary.
+// Ids `[rows, tables]` of the values of all tables, row by row; missing ones have id 0. An id is that of the table's
+// vocabulary, or 1 + hash mod hashed_ids where the table has no slots.
 BAGPIPE_EXPORT void map_rows_to_int32(const uint32_t* const* values, const uint8_t* const* present,
                                       const int64_t* offsets, const uint64_t* const* slots, const int64_t* bits,
                                       int64_t hashed_ids, int64_t rows, int64_t tables, int32_t* ids) {

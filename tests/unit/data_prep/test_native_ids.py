@@ -50,15 +50,20 @@ def test_a_counting_table_that_grows_several_times() -> None:
     st.integers(0, 9),
     st.sampled_from([np.int32, np.int64]),
 )
-def test_ids_by_vocabulary(vocabularies: list[list[int]], data: st.DataObject, skipped: int, dtype: type) -> None:
+def test_ids_by_vocabulary_and_by_hashing(
+    vocabularies: list[list[int]], data: st.DataObject, skipped: int, dtype: type
+) -> None:
     known = [st.none() | st.integers(0, 9) | st.sampled_from(values or [0]) for values in vocabularies]
     rows = data.draw(st.lists(st.tuples(*known), max_size=150))
     columns = [column([row[table] for row in rows]).slice(skipped) for table in range(len(known))]
     values = [np.array(table, dtype=np.uint32) for table in vocabularies]
     ids = np.full((max(0, len(rows) - skipped), len(known)), -1, dtype=dtype)
     expected = ids.copy()
-    native_ids.VocabularyIds(values).write_ids(columns, ids)
-    vocabulary.IdMaps([vocabulary.Vocabulary(table) for table in values]).write_ids(columns, expected)
+    hashed = [data.draw(st.booleans()) for _ in values]
+    known_values = [None if is_hashed else table for table, is_hashed in zip(values, hashed, strict=True)]
+    rows_of_hashed = data.draw(st.integers(2, 1 << 31))
+    native_ids.IdMaps(known_values, rows_of_hashed).write_ids(columns, ids)
+    vocabulary.IdMaps(known_values, rows_of_hashed).write_ids(columns, expected)
     assert ids.tolist() == expected.tolist()
 
 
@@ -68,8 +73,8 @@ def test_ids_by_hashing(rows: list[tuple[int | None, int | None]], skipped: int,
     for dtype in (np.int32, np.int64):
         ids = np.full((max(0, len(rows) - skipped), 2), -1, dtype=dtype)
         expected = ids.copy()
-        native_ids.HashedIds(rows_per_table).write_ids(columns, ids)
-        vocabulary.IdMaps([vocabulary.HashedIds(rows_per_table)] * 2).write_ids(columns, expected)
+        native_ids.IdMaps([None] * 2, rows_per_table).write_ids(columns, ids)
+        vocabulary.IdMaps([None] * 2, rows_per_table).write_ids(columns, expected)
         assert ids.tolist() == expected.tolist()
 
 
@@ -78,7 +83,7 @@ def test_more_rows_than_a_tile_holds() -> None:
     known = rng.permutation(5000).astype(np.uint32)
     asked = rng.integers(0, 9000, 3000).astype(np.uint32)
     ids = np.empty((3000, 2), dtype=np.int32)
-    native_ids.VocabularyIds([known, known[:10]]).write_ids([pa.array(asked), pa.array(asked[::-1].copy())], ids)
+    native_ids.IdMaps([known, known[:10]], 2).write_ids([pa.array(asked), pa.array(asked[::-1].copy())], ids)
     expected = [
         vocabulary.Vocabulary(known).ids(pa.array(asked)),
         vocabulary.Vocabulary(known[:10]).ids(pa.array(asked[::-1].copy())),

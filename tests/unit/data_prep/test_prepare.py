@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import bagpipe_hpc.storage.shard_manifest
 import data_prep.prepare
 import data_prep.shard_stage
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
@@ -172,26 +173,58 @@ def test_compressed_input(tmp_path: Path, compress: Callable[[bytes], bytes]) ->
 def test_hashed_ids(tmp_path: Path, backend: str) -> None:
     lines = random_rows(40, seed=5)
     source = write_text(tmp_path / "clicks", lines)
-    chosen = PrepareSettings(max_rows_per_table=50, backend=backend)
+    chosen = PrepareSettings(max_rows_per_table=5, backend=backend)
     manifest = prepare_clicks([source], tmp_path / "out", chosen, silent)
-    assert manifest.table_rows == (50,) * 26
+    assert manifest.table_rows == (5,) * 26
     assert manifest.settings is not None
     assert "fmix64" in manifest.settings["ids"]
-    assert manifest.vocabularies is None
-    assert not (tmp_path / "out" / "vocabularies.h5").exists()
+    assert manifest.hashed_tables == tuple(f"C{table}" for table in range(1, 27))
+    with pytest.raises(DataError, match="the values of table C7 were hashed"):
+        read_vocabulary(tmp_path / "out", manifest, "C7")
     _, _, sparse = read_all(tmp_path / "out", manifest, "train")
     missing = np.array([[not field for field in line.split("\t")[14:]] for line in lines[: len(sparse)]])
     assert np.array_equal(sparse == 0, missing)
 
 
+@pytest.mark.parametrize("killed_after", [None, 2])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_ids_that_need_64_bits(tmp_path: Path, backend: str) -> None:
-    source = write_text(tmp_path / "clicks", random_rows(30, seed=5))
-    chosen = PrepareSettings(max_rows_per_table=1 << 40, backend=backend)
+def test_a_table_that_would_be_larger_than_allowed_is_hashed_and_no_other(
+    tmp_path: Path, backend: str, killed_after: int | None
+) -> None:
+    lines = [line.split("\t") for line in random_rows(60, seed=5)]
+    for number, fields in enumerate(lines):
+        fields[14] = "" if number < 3 else f"{number % 9:x}"  # 9 values: 10 rows
+        fields[15] = f"{number % 10:x}"  # 10 values: 11 rows would be needed
+        fields[16:] = ["ff"] * 24
+        fields[17] = f"{number:x}"
+    rows = ["\t".join(fields) for fields in lines]
+    source = write_text(tmp_path / "clicks", rows)
+    chosen = PrepareSettings(max_rows_per_table=10, backend=backend)
+    if killed_after:
+        with pytest.raises(KilledError):
+            prepare_clicks([source], tmp_path / "out", chosen, kill_after(killed_after))
     manifest = prepare_clicks([source], tmp_path / "out", chosen, silent)
-    verify_shards(tmp_path / "out", manifest, "quick")
+    assert manifest.table_rows == (10, 10, 2, 10, *[2] * 22)
+    assert manifest.hashed_tables == ("C2", "C4")
+    assert load_manifest(tmp_path / "out") == manifest
+    naive = prepare_naively(rows, 1, 0.1)
     _, _, sparse = read_all(tmp_path / "out", manifest, "train")
-    assert sparse.max() > 1 << 32
+    for table in (0, 2, *range(4, 26)):
+        assert sparse[:, table].tolist() == [ids[table] for ids in naive.sparse[: len(sparse)]]
+        assert read_vocabulary(tmp_path / "out", manifest, f"C{table + 1}").tolist() == naive.values[table]
+    assert sparse[:, [1, 3]].min() >= 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_ids_that_need_64_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    for module in (data_prep.shard_stage, bagpipe_hpc.storage.shard_manifest):
+        monkeypatch.setattr(module, "SPARSE_INT32_ROWS", 4)
+    lines = random_rows(30, seed=5)
+    source = write_text(tmp_path / "clicks", lines)
+    manifest = prepare_clicks([source], tmp_path / "out", PrepareSettings(backend=backend), silent)
+    assert manifest.sparse_dtype == "int64"
+    verify_shards(tmp_path / "out", manifest, "quick")
+    assert_holds(tmp_path / "out", manifest, prepare_naively(lines, 2, 0.1))
 
 
 def test_the_vocabulary_comes_from_training_rows_only(tmp_path: Path) -> None:
@@ -353,7 +386,7 @@ def test_both_backends_write_the_same_samples(tmp_path: Path, compression: str, 
         manifest = prepare_clicks([str(tmp_path / "clicks")], tmp_path / backend, chosen, silent)
         read.append([read_all(tmp_path / backend, manifest, split) for split in ("train", "test")])
         read[-1].append([(shard.file, shard.rows, shard.positives) for shard in manifest.train + manifest.test])
-        read[-1].append(manifest.tables)
+        read[-1] += [manifest.tables, manifest.hashed_tables]
     for reference, native in zip(*read[:2], strict=True):
         for expected, found in zip(reference, native, strict=True):
             assert np.array_equal(expected, found)

@@ -37,8 +37,8 @@ MANIFEST = ShardManifest(
 
 def test_the_way_to_json_and_back() -> None:
     assert ShardManifest.from_json(MANIFEST.to_json()) == MANIFEST
-    hashed = replace(MANIFEST, vocabularies=None)
-    assert ShardManifest.from_json(hashed.to_json()) == hashed
+    for other in (replace(MANIFEST, vocabularies=None), replace(MANIFEST, hashed_tables=("C2",))):
+        assert ShardManifest.from_json(other.to_json()) == other
 
 
 def test_saved_and_loaded(tmp_path: Path) -> None:
@@ -91,6 +91,10 @@ HOSTILE: dict[str, Change] = {
     "settings is null|settings is None": lambda m: m.update(settings=None),
     "surprise is unknown": lambda m: m.update(surprise=1),
     "tables adds up to 18446744073709551614 rows": lambda m: [t.update(rows=(1 << 63) - 1) for t in m["tables"]],
+    "tables names 'C1' twice": lambda m: m["tables"][1].update(name="C1"),
+    "hashed_tables names 'C2' twice": lambda m: m.update(hashed_tables=["C2", "C2"]),
+    "hashed_tables names 'C3', no table": lambda m: m.update(hashed_tables=["C3"]),
+    r"hashed_tables\[0\] is 2 instead of a string": lambda m: m.update(hashed_tables=[2]),
     r"shards.train\[0\].file is 'C:x' instead": lambda m: m["shards"]["train"][0].update(file="C:x"),
 }
 
@@ -101,6 +105,14 @@ def test_hostile_content_is_refused_with_file_and_field(tmp_path: Path, problem:
     HOSTILE[problem](fields)
     (tmp_path / "manifest.json").write_text(json.dumps(fields))
     with pytest.raises(DataError, match=rf"manifest\.json: ({problem})"):
+        load_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("field", ["rows", "train", "sha256"])
+def test_a_field_that_is_given_twice(tmp_path: Path, field: str) -> None:
+    text = MANIFEST.to_json()
+    (tmp_path / "manifest.json").write_text(text.replace(f'"{field}": ', f'"{field}": 1, "{field}": ', 1))
+    with pytest.raises(DataError, match=rf"manifest\.json: '{field}' is given twice in one object; "):
         load_manifest(tmp_path)
 
 

@@ -52,5 +52,5 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
         read_vocabulary(tmp_path, other, "C1")
     with pytest.raises(DataError, match="has no table 'C3'"):
         read_vocabulary(tmp_path, manifest, "C3")
-    with pytest.raises(DataError, match="its ids were hashed"):
+    with pytest.raises(DataError, match="values of table C1 were hashed"):
         read_vocabulary(tmp_path, replace(manifest, vocabularies=None), "C1")
