@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from dark_mode import save_svg
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
@@ -63,7 +64,7 @@ def draw_lookahead_sweep(jobs: list[Cell]) -> Figure:
         plot.set_xticks(windows, [str(window) for window in windows])
         plot.minorticks_off()
         plot.set_ylim(bottom=0)
-        plot.set_title(workload)
+        plot.set_title(f"{workload}, {TRAINERS} trainers")
         plot.set_xlabel("look-ahead, batches")
         plot.set_ylabel("samples/s")
         plot.legend(frameon=False)
@@ -84,7 +85,7 @@ def draw_step_breakdown(jobs: list[Cell]) -> Figure:
             plot.barh(names, widths, left=left, color=COLOURS[part], label=title)
             left = [start + width for start, width in zip(left, widths, strict=True)]
         plot.invert_yaxis()
-        plot.set_title(workload)
+        plot.set_title(f"{workload}, {TRAINERS} trainers")
         plot.set_xlabel("ms a step")
     figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside upper center", ncols=len(PARTS), frameon=False)
     return figure
@@ -127,7 +128,7 @@ def main() -> None:
         raise SystemExit(f"plot_results: {arguments.results} has no line of bench step or of bench planner")
     arguments.output.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
-        figure.savefig(arguments.output / f"{name}.svg", metadata={"Date": None})
+        save_svg(figure, arguments.output / f"{name}.svg")
 
 
 if __name__ == "__main__":

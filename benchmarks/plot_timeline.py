@@ -2,8 +2,8 @@
 
     python benchmarks/plot_timeline.py trace.json --from-s 3.0 --to-s 3.3 --output docs/timeline.svg
 
-A row for each line of each rank, a bar for each span, coloured by what was done. Needs matplotlib:
-`pip install '.[plot]'`.
+A row for each line of each rank, a bar for each span, coloured by what was done. Short spans that stand alone
+are drawn a point wide, so that they are seen. Needs matplotlib: `pip install '.[plot]'`.
 """
 
 import argparse
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from dark_mode import save_svg
 from matplotlib import pyplot as plt
 
 COLOURS = {
@@ -19,7 +20,7 @@ COLOURS = {
     "send": "#9ecae9",
     "fetch": "#54a24b",
     "write back": "#88d27a",
-    "barrier": "#d8d8d8",
+    "barrier": "#a0a0a0",
     "forward, backward": "#f58518",
     "sum row gradients": "#ffbf79",
     "update rows": "#b279a2",
@@ -29,7 +30,11 @@ COLOURS = {
     "reduce dense": "#a6373b",
     "wait for rows": "#000000",
 }
-"""Warm colours compute, green moves rows, red waits for other trainers, black waits for rows."""
+"""Warm colours compute, green moves rows, red waits for other trainers, black (white on dark pages) waits for rows."""
+
+WIDTH_INCHES = 12
+LEAST_BAR = 1.8 / (72 * WIDTH_INCHES)
+"""Of the time that is drawn: a point or more, whatever room the names take."""
 
 Line = tuple[int, int]
 
@@ -59,24 +64,27 @@ def main() -> None:
     if not shown:
         raise SystemExit(f"plot_timeline: no span between {arguments.from_s} s and {arguments.to_s} s")
     lines = [line for line in sorted(names) if any((span["pid"], span["tid"]) == line for span in shown)]
+    end_us = min(last_us, max(span["ts"] + span["dur"] for span in shown))
     kinds = [kind for kind in COLOURS if any(span["name"] == kind for span in shown)]
     mpl.rcParams["svg.hashsalt"] = "bagpipe"  # the same trace gives the same file
-    figure, axes = plt.subplots(figsize=(12, 0.6 + 0.45 * len(lines)), layout="constrained")
-    for height, line in enumerate(reversed(lines)):
-        for kind in kinds:
-            bars = [
-                ((span["ts"] - first_us) / 1e3, span["dur"] / 1e3)
-                for span in shown
-                if (span["pid"], span["tid"]) == line and span["name"] == kind
-            ]
-            axes.broken_barh(bars, (height - 0.4, 0.8), facecolors=COLOURS[kind], linewidth=0)
+    figure, axes = plt.subplots(figsize=(WIDTH_INCHES, 0.6 + 0.45 * len(lines)), layout="constrained")
+    # First the short spans as wide as can be seen, then all in their width: on a full line they hide no neighbour.
+    for least_us in (LEAST_BAR * (end_us - first_us), 0.0):
+        for height, line in enumerate(reversed(lines)):
+            for kind in kinds:
+                bars = [
+                    ((span["ts"] - first_us) / 1e3, max(span["dur"], least_us) / 1e3)
+                    for span in shown
+                    if (span["pid"], span["tid"]) == line and span["name"] == kind
+                    if least_us == 0 or span["dur"] < least_us
+                ]
+                axes.broken_barh(bars, (height - 0.4, 0.8), facecolors=COLOURS[kind], linewidth=0)
     axes.set_yticks(range(len(lines)), [names[line] for line in reversed(lines)])
-    end_us = min(last_us, max(span["ts"] + span["dur"] for span in shown))
     axes.set_xlim(0, (end_us - first_us) / 1e3)
     axes.set_xlabel("ms")
     handles = [mpl.patches.Patch(color=COLOURS[kind], label=kind) for kind in kinds]
     figure.legend(handles=handles, loc="outside upper center", ncols=7, frameon=False, fontsize="small")
-    figure.savefig(arguments.output, metadata={"Date": None})
+    save_svg(figure, arguments.output)
 
 
 if __name__ == "__main__":
