@@ -23,7 +23,7 @@ from bagpipe_hpc.terminal import printable
 
 EXIT_OK = 0
 EXIT_DIFFERENT = 1
-"""`bagpipe compare`: the two differ by more than the tolerance."""
+"""`bagpipe compare`: the two differ by more than the tolerance. `bagpipe inspect`: files are damaged or absent."""
 EXIT_ERROR = 2
 """An error that the user can cure; argparse uses the same code for usage errors."""
 EXIT_INTERRUPTED = 130
@@ -161,8 +161,11 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _inspect(arguments: argparse.Namespace) -> int:
     from bagpipe_hpc.inspection import describe
 
-    print(printable(describe(arguments.path, verify=arguments.verify)))
-    return 0
+    description = describe(arguments.path, verify=arguments.verify)
+    print(printable(description.text), flush=True)
+    for fault in description.faults:
+        print(printable(f"bagpipe: {fault}"), file=sys.stderr)
+    return EXIT_DIFFERENT if description.faults else EXIT_OK
 
 
 def _compare(arguments: argparse.Namespace) -> int:

@@ -1,19 +1,21 @@
 """Says in plain text what a folder of this program holds."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from bagpipe_hpc.errors import BagpipeError
 from bagpipe_hpc.inspection.checkpoint_text import describe_checkpoint
+from bagpipe_hpc.inspection.description import Description
 from bagpipe_hpc.inspection.shard_text import describe_shards
 from bagpipe_hpc.storage.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.checkpoint_folder import CHECKPOINTS_FOLDER, find_checkpoints, is_checkpoint
+from bagpipe_hpc.storage.checkpoint_folder import CHECKPOINTS_FOLDER, checkpoint_step, find_checkpoints, is_checkpoint
 from bagpipe_hpc.storage.shard_manifest import MANIFEST_NAME, UNFINISHED_NAME, load_manifest
 
 
-def describe(path: Path, verify: bool = False) -> str:
+def describe(path: Path, verify: bool = False) -> Description:
     """Describe a shard directory, a checkpoint, or the newest checkpoint of a run's output folder.
 
-    Damaged files are part of the description, not an error.
+    Damaged files are part of the description, not an error: `Description.faults` names them.
 
     Args:
         path: a folder of this program.
@@ -27,8 +29,8 @@ def describe(path: Path, verify: bool = False) -> str:
         return describe_checkpoint(load_checkpoint(path), verify)
     if (path / CHECKPOINTS_FOLDER).is_dir():
         newest = describe_checkpoint(load_checkpoint(path), verify)
-        steps = ", ".join(str(load_checkpoint(found).manifest.step) for found in find_checkpoints(path))
-        return f"{path}: complete checkpoints of steps {steps}; the newest:\n\n{newest}"
+        steps = ", ".join(str(checkpoint_step(found)) for found in find_checkpoints(path))
+        return replace(newest, text=f"{path}: complete checkpoints of steps {steps}; the newest:\n\n{newest.text}")
     if (path / MANIFEST_NAME).is_file() or (path / UNFINISHED_NAME).is_file():
         return describe_shards(path, load_manifest(path), verify)
     problem = "holds neither shards nor a checkpoint" if path.is_dir() else "is no folder"

@@ -8,17 +8,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.inspection.description import Description
 from bagpipe_hpc.inspection.text_table import aligned, flattened, size_text
 from bagpipe_hpc.row_partition import table_offsets
 from bagpipe_hpc.storage.checkpoint import Checkpoint
+from bagpipe_hpc.storage.checkpoint_manifest import CheckpointManifest
 from bagpipe_hpc.storage.saved_rows import SavedRows, stream_rows
 
 
-def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> str:
+def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:
     """Where training stood, tables, files and settings; with `verify` checksums and what the weights are like."""
     manifest = checkpoint.manifest
-    checked = _checked_files(checkpoint, verify)
-    faults = sum(state not in ("as written", "size as written") for _, _, state in checked)
+    checked, faults = _checked_files(checkpoint, verify)
     what = "contents" if verify else "sizes only"
     facts = [
         ("step", str(manifest.step)),
@@ -29,15 +30,23 @@ def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> str:
             f"{len(manifest.table_rows)} of {manifest.total_rows} rows, {manifest.embedding_dim} wide",
         ),
         ("row optimizer", f"{manifest.row_optimizer}, {manifest.row_state_columns} state columns"),
+        ("training rows", f"{manifest.train_samples}, digest {manifest.training_data}"),
+        ("test rows", f"digest {manifest.evaluation_data}"),
+        ("trainers", f"{manifest.arithmetic.trainers} of {manifest.arithmetic.threads} threads, {_products(manifest)}"),
         ("servers", str(manifest.servers)),
         ("rows", _kept_rows(checkpoint)),
         ("size", size_text(manifest.total_bytes)),
-        ("files", f"{faults or 'none'} of {len(checked)} damaged or absent ({what} checked)"),
+        ("files", f"{len(faults) or 'none'} of {len(checked)} damaged or absent ({what} checked)"),
     ]
     lines = [f"checkpoint {checkpoint.directory}", "", *aligned(facts), ""]
     lines += [*aligned([("file", "bytes", "state"), *checked], right=(1,)), ""]
     lines += [*_tables(checkpoint, summarise=verify and not faults), ""]
-    return "\n".join([*lines, *aligned([("setting", "value"), *flattened(manifest.config)])])
+    lines += aligned([("setting", "value"), *flattened(manifest.config)])
+    return Description("\n".join(lines), tuple(faults))
+
+
+def _products(manifest: CheckpointManifest) -> str:
+    return f"linear layers by {manifest.arithmetic.linear} on {manifest.arithmetic.device}"
 
 
 def _kept_rows(checkpoint: Checkpoint) -> str:
@@ -46,34 +55,37 @@ def _kept_rows(checkpoint: Checkpoint) -> str:
     return f"those updated since step {base.step}; the others are in the checkpoints before" if base else "all"
 
 
-def _checked_files(checkpoint: Checkpoint, verify: bool) -> list[tuple[str, str, str]]:
-    """Name, size and state of each file, those of the checkpoints included on which an increment builds."""
+def _checked_files(checkpoint: Checkpoint, verify: bool) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Name, size and state of each file, those of the checkpoints included on which an increment builds; the faults."""
     try:
         files = checkpoint.files()
     except CheckpointError as error:
-        return [("checkpoints before", "", str(error).removeprefix(f"{checkpoint.directory}: "))]
-    rows = []
+        return [("checkpoints before", "", str(error).removeprefix(f"{checkpoint.directory}: "))], [str(error)]
+    rows, faults = [], []
     for layer, info in files:
         try:
             layer.verify_file(info, quick=not verify)
             state = "as written" if verify else "size as written"
         except CheckpointError as error:
             state = str(error).removeprefix(f"{layer.directory / info.file}: ")
+            faults.append(str(error))
         name = info.file if layer is checkpoint else f"{layer.directory.name}/{info.file}"
         rows.append((name, str(info.bytes), state))
-    return rows
+    return rows, faults
 
 
 def _tables(checkpoint: Checkpoint, summarise: bool) -> list[str]:
     """Rows of each table, and what its weights are like."""
-    bounds = list(pairwise(table_offsets(checkpoint.manifest.table_rows).tolist()))
-    rows = [(str(table), str(end - begin)) for table, (begin, end) in enumerate(bounds)]
+    manifest = checkpoint.manifest
+    rows = [(name, str(rows)) for name, rows in zip(manifest.table_names, manifest.table_rows, strict=True)]
     if not summarise:
-        return aligned([("table", "rows"), *rows], right=(0, 1))
+        return aligned([("table", "rows"), *rows], right=(1,))
     heading = ("table", "rows", "root mean square", "largest", "not finite")
+    bounds = pairwise(table_offsets(manifest.table_rows).tolist())
     with checkpoint.open_rows() as files:
         summaries = [_summary(files, checkpoint, begin, end) for begin, end in bounds]
-    return aligned([heading, *((*row, *summary) for row, summary in zip(rows, summaries, strict=True))], right=range(5))
+    lines = [(*row, *summary) for row, summary in zip(rows, summaries, strict=True)]
+    return aligned([heading, *lines], right=range(1, 5))
 
 
 @dataclass

@@ -2,17 +2,18 @@
 
 from pathlib import Path
 
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.inspection.description import Description
 from bagpipe_hpc.inspection.text_table import aligned, flattened, printable, size_text
-from bagpipe_hpc.storage.shard_check import verify_shards
+from bagpipe_hpc.storage.shard_check import damaged_files
 from bagpipe_hpc.storage.shard_manifest import SPLITS, ShardManifest
 
 SKIPPED_SHOWN = 10
 """Skipped rows that are listed; of the others only the number is said."""
 
 
-def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> str:
+def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> Description:
     """Samples, tables, files, settings and skipped rows; with `verify` every checksum is checked."""
+    damaged = damaged_files(directory, manifest, "full" if verify else "quick")
     shards = [(split, shard) for split in SPLITS for shard in manifest.shards(split)]
     facts = [
         ("source format", manifest.source_format),
@@ -24,7 +25,7 @@ def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> s
         ("inputs", ", ".join(source.file for source in manifest.inputs) or "none"),
         ("size of shards", size_text(sum(shard.bytes for _, shard in shards))),
         ("skipped rows", str(len(manifest.skipped_rows))),
-        ("files", _state(directory, manifest, verify)),
+        ("files", _state(damaged, verify)),
     ]
     tables = [("table", "rows"), *((table.name, str(table.rows)) for table in manifest.tables)]
     files = [
@@ -39,12 +40,10 @@ def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> s
         lines += ["", "skipped rows", *map(printable, manifest.skipped_rows[:SKIPPED_SHOWN])]
         if len(manifest.skipped_rows) > SKIPPED_SHOWN:
             lines.append(f"and {len(manifest.skipped_rows) - SKIPPED_SHOWN} more, in manifest.json")
-    return "\n".join(lines)
+    return Description("\n".join(lines), tuple(damaged))
 
 
-def _state(directory: Path, manifest: ShardManifest, verify: bool) -> str:
-    try:
-        verify_shards(directory, manifest, "full" if verify else "quick")
-    except DataError as error:
-        return f"damaged or absent: {error}"
+def _state(damaged: list[str], verify: bool) -> str:
+    if damaged:
+        return f"damaged or absent: {len(damaged)}: {'; '.join(damaged)}"
     return "as written" if verify else "present, sizes and shapes as written (contents not checked)"

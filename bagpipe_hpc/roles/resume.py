@@ -44,7 +44,9 @@ def find_start(config: Config, shards: ShardManifest) -> Checkpoint | None:
 
 
 def verify_share(checkpoint: Checkpoint, part: int, parts: int, name_row: Callable[[int], str]) -> None:
-    """Check the contents of one of `parts` shares of a checkpoint's files: their digests, and that all is finite.
+    """Check one of `parts` shares of a checkpoint's files: digests, what the row files say they hold, finite numbers.
+
+    What passes can be read to its end, so that no damage shows later, after other ranks have begun.
 
     Args:
         checkpoint: where the run goes on from.
@@ -55,9 +57,14 @@ def verify_share(checkpoint: Checkpoint, part: int, parts: int, name_row: Callab
     Raises:
         CheckpointError: a file is damaged, or holds NaN or infinity.
     """
-    for layer, info in checkpoint.files()[part::parts]:
+    share = checkpoint.files()[part::parts]
+    for layer, info in share:
         with _offering(checkpoint.directory, layer.directory):
             layer.verify_file(info)
+    with _offering(checkpoint.directory, checkpoint.directory), checkpoint.open_rows() as rows:
+        rows.check_positions(part, parts)
+    for layer, info in share:
+        with _offering(checkpoint.directory, layer.directory):
             require_finite(layer.directory, layer.manifest, info, name_row)
 
 

@@ -11,7 +11,12 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.atomic_write import file_sha256
-from bagpipe_hpc.storage.checkpoint_folder import CHECKPOINTS_FOLDER, checkpoint_name, find_checkpoints
+from bagpipe_hpc.storage.checkpoint_folder import (
+    CHECKPOINTS_FOLDER,
+    checkpoint_name,
+    checkpoint_step,
+    find_checkpoints,
+)
 from bagpipe_hpc.storage.checkpoint_manifest import (
     DENSE_FILE,
     MANIFEST_FILE,
@@ -54,7 +59,7 @@ class Checkpoint:
                     f"{upper.directory}: was built on another checkpoint than the one that is {directory} now; use "
                     "that or an earlier one"
                 )
-            chain.append(Checkpoint(directory, load_checkpoint_manifest(path)))
+            chain.append(_checkpoint_in(directory))
             _require_same_rows(upper, chain[-1])
         return chain[::-1]
 
@@ -166,7 +171,19 @@ def load_checkpoint(path: Path) -> Checkpoint:
         directory = found[-1]
     if directory.name.endswith(".partial"):
         raise CheckpointError(f"{directory}: is a checkpoint that was never completed; use an earlier one")
-    return Checkpoint(directory, load_checkpoint_manifest(directory / MANIFEST_FILE))
+    return _checkpoint_in(directory)
+
+
+def _checkpoint_in(directory: Path) -> Checkpoint:
+    """The checkpoint whose manifest lies in a folder; one that is named after a step must be of that step."""
+    manifest = load_checkpoint_manifest(directory / MANIFEST_FILE)
+    step = checkpoint_step(directory.absolute())
+    if step not in (None, manifest.step):
+        raise CheckpointError(
+            f"{directory / MANIFEST_FILE}: step = {manifest.step}: its folder is that of step {step}; give the folder "
+            "its name again, or use another checkpoint"
+        )
+    return Checkpoint(directory, manifest)
 
 
 def _require_same_rows(upper: Checkpoint, lower: Checkpoint) -> None:

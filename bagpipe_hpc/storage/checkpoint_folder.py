@@ -21,6 +21,12 @@ def checkpoint_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
+def checkpoint_step(directory: Path) -> int | None:
+    """The step that a directory's name says; None where it has another kind of name, such as a copy may have."""
+    name = _NAME.fullmatch(directory.name)
+    return int(name[1]) if name else None
+
+
 def is_checkpoint(path: Path) -> bool:
     """Whether a folder is meant to be a checkpoint, be it complete or not: by its name, or by its dense file."""
     return path.is_dir() and (path.name.startswith("step-") or (path / DENSE_FILE).exists())
@@ -36,8 +42,8 @@ def find_checkpoints(output: Path) -> list[Path]:
         return []
     found: dict[int, Path] = {}
     for path in sorted(folder.iterdir(), reverse=True):  # step-N.replaced comes before step-N
-        if (name := _NAME.fullmatch(path.name)) and (path / MANIFEST_FILE).is_file():
-            found[int(name[1])] = path
+        if (step := checkpoint_step(path)) is not None and (path / MANIFEST_FILE).is_file():
+            found[step] = path
     return [found[step] for step in sorted(found)]
 
 

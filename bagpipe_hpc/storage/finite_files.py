@@ -59,7 +59,8 @@ def _check_dense(file: h5py.File, path: Path) -> None:
         file.visititems(lambda name, member: names.append(name) if isinstance(member, h5py.Dataset) else None)
     for name in names:
         dataset = plain_dataset(file, name)
-        is_bfloat16 = dataset.attrs.get("dtype") == "bfloat16"
+        with errors_name(path):
+            is_bfloat16 = dataset.dtype == np.int16 and dataset.attrs.get("dtype") == "bfloat16"
         if dataset.dtype.kind != "f" and not is_bfloat16:
             continue
         for _, piece in _pieces(dataset, path):

@@ -55,6 +55,15 @@ class SavedRows:
             layer.read(first, records)
         return records
 
+    def check_positions(self, part: int, parts: int) -> None:
+        """Check which rows the files of increments hold, of every `parts`-th file from `part` on, before any is read.
+
+        Raises:
+            CheckpointError: a file is damaged.
+        """
+        for layer in self._layers:
+            layer.check_positions(part, parts)
+
     def read_server(self, server: int, servers: int, into: NDArray[np.float32]) -> None:
         """Fill the window of one server of a world that may have another number of servers than the one that wrote.
 
@@ -89,6 +98,12 @@ class _Layer:
         self.columns = manifest.record_columns
         self._servers = manifest.servers
         self._files = files
+
+    def check_positions(self, part: int, parts: int) -> None:
+        """As `SavedRows.check_positions`, of this layer's files."""
+        for file in self._files[part::parts]:
+            if isinstance(file, _PartFile):
+                file.check_positions()
 
     def read(self, first: int, records: NDArray[np.float32]) -> None:
         """Lay the rows from `first` on that the layer holds over `records [N, D + k]`."""
@@ -154,8 +169,7 @@ class _PartFile:
 
     def read(self, first: int, stride: int, target: NDArray[np.float32]) -> None:
         """As `_WholeFile.read`, but only what the file holds; the rest of `target` stays as it is."""
-        if not self._is_checked:
-            self._check_positions()
+        self.check_positions()
         begin, end = np.searchsorted(self._positions, [first, first + len(target) * stride])
         step = copy_rows(target.shape[1])
         for place in range(int(begin), int(end), step):
@@ -164,8 +178,10 @@ class _PartFile:
             for columns, piece in self._records.pieces(place, past):
                 target[ahead[rest == 0], columns] = piece[rest == 0]
 
-    def _check_positions(self) -> None:
+    def check_positions(self) -> None:
         """Go once through the positions: those of a damaged file would lose rows, or reach others."""
+        if self._is_checked:
+            return
         before = -1
         for first in range(0, len(self._positions), _CHECKED_AT_ONCE):
             piece = self._positions[first : first + _CHECKED_AT_ONCE]

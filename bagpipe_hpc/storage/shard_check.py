@@ -1,5 +1,6 @@
 """Checks a shard directory against its manifest before training relies on it."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from bagpipe_hpc.errors import DataError
@@ -11,7 +12,7 @@ LEVELS = ("full", "quick")
 
 
 def verify_shards(directory: Path, manifest: ShardManifest, level: str) -> None:
-    """Check every file that a manifest names.
+    """Check every file that a manifest names, up to the first that is damaged.
 
     Args:
         directory: the shard directory.
@@ -22,16 +23,34 @@ def verify_shards(directory: Path, manifest: ShardManifest, level: str) -> None:
     Raises:
         DataError: a file is missing or differs; the message names it, the difference and the cure.
     """
+    for error in _errors(directory, manifest, level):
+        raise error
+
+
+def damaged_files(directory: Path, manifest: ShardManifest, level: str) -> list[str]:
+    """What is wrong with each file that is missing or differs; arguments as for `verify_shards`."""
+    return [str(error) for error in _errors(directory, manifest, level)]
+
+
+def _errors(directory: Path, manifest: ShardManifest, level: str) -> Iterator[DataError]:
+    """The errors of the files, one a damaged file at most; the next file is looked at when the next is asked for."""
     if level not in LEVELS:
         raise ValueError(f"level is {level!r} instead of one of {', '.join(LEVELS)}")
     for split in SPLITS:
         for shard in manifest.shards(split):
             path = directory / shard.file
-            _check_contents(path, "shard", shard, level)
-            with open_shard(path) as file:
-                check_datasets(path, file, manifest, shard)
+            try:
+                _check_contents(path, "shard", shard, level)
+                with open_shard(path) as file:
+                    check_datasets(path, file, manifest, shard)
+            except DataError as error:
+                yield error
     if manifest.vocabularies is not None:
-        _check_contents(directory / manifest.vocabularies.file, "file of vocabularies", manifest.vocabularies, level)
+        path = directory / manifest.vocabularies.file
+        try:
+            _check_contents(path, "file of vocabularies", manifest.vocabularies, level)
+        except DataError as error:
+            yield error
 
 
 def _check_contents(path: Path, what: str, info: ShardInfo | FileInfo, level: str) -> None:

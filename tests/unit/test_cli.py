@@ -12,6 +12,7 @@ import pytest
 from bagpipe_hpc import __version__, cli
 from bagpipe_hpc.config import Config, DataConfig, TrainConfig
 from bagpipe_hpc.errors import CheckpointError, DataError
+from bagpipe_hpc.inspection.description import Description
 
 ROOT = Path(__file__).parents[2]
 REPORT_IMPORTS = """
@@ -234,11 +235,20 @@ def test_a_defect_is_shown_in_full(recorder: Recorder, run_file: Path) -> None:
 
 
 def test_inspect_prints_the_description(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
-    recorder.replace("bagpipe_hpc.inspection", describe=recorder.record("26 tables"))
+    recorder.replace("bagpipe_hpc.inspection", describe=recorder.record(Description("26 tables")))
     assert cli.main(["inspect", "shards"]) == 0
     assert cli.main(["inspect", "--verify", "shards"]) == 0
     assert capsys.readouterr().out == "26 tables\n" * 2
     assert recorder.calls == [(Path("shards"), {"verify": False}), (Path("shards"), {"verify": True})]
+
+
+def test_inspect_fails_where_files_are_damaged(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    found = Description("26 tables", ("a.h5: is absent", "b.h5: has 3 bytes"))
+    recorder.replace("bagpipe_hpc.inspection", describe=recorder.record(found))
+    assert cli.main(["inspect", "--verify", "shards"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == "26 tables\n"
+    assert captured.err == "bagpipe: a.h5: is absent\nbagpipe: b.h5: has 3 bytes\n"
 
 
 @pytest.mark.parametrize(

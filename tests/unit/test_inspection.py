@@ -50,7 +50,7 @@ def shards(tmp_path: Path) -> Path:
 
 
 def test_shards_are_described(shards: Path) -> None:
-    text = describe(shards)
+    text = describe(shards).text
     found = facts(text)
     assert found["source format"] == "criteo"
     assert (found["train rows"], found["test rows"]) == ("120", "8")
@@ -63,13 +63,19 @@ def test_shards_are_described(shards: Path) -> None:
     assert "train-00001.h5" in text
     assert r"day_0.gz:9: \x1b[31m3 columns" in text
     assert text.endswith("and 2 more, in manifest.json")
-    assert facts(describe(shards, verify=True))["files"] == "as written"
+    assert facts(describe(shards, verify=True).text)["files"] == "as written"
 
 
 def test_damaged_shards_are_described_as_such(shards: Path) -> None:
+    assert describe(shards, verify=True).faults == ()
     (shards / "train-00001.h5").unlink()
-    assert "train-00001.h5" in facts(describe(shards))["files"]
-    assert facts(describe(shards))["files"].startswith("damaged or absent")
+    (shards / "test-00000.h5").write_bytes((shards / "test-00000.h5").read_bytes()[:-1])
+    found = describe(shards)
+    assert "train-00001.h5" in facts(found.text)["files"]
+    assert facts(found.text)["files"].startswith("damaged or absent: 2: ")
+    assert [fault.partition(": ")[0] for fault in found.faults] == [
+        str(shards / name) for name in ("train-00001.h5", "test-00000.h5")
+    ]
 
 
 def test_a_checkpoint_is_described(tmp_path: Path) -> None:
@@ -78,7 +84,7 @@ def test_a_checkpoint_is_described(tmp_path: Path) -> None:
     records[6, 1] = -5
     records[7, 0] = np.nan
     path = write_checkpoint(tmp_path, records, TABLES, servers=2)
-    text = describe(path)
+    text = describe(path).text
     found = facts(text)
     assert found["step"] == "100"
     assert found["next batch"] == "20 of epoch 1, both from 0"
@@ -86,13 +92,14 @@ def test_a_checkpoint_is_described(tmp_path: Path) -> None:
     assert found["row optimizer"] == "rowwise_adagrad, 1 state columns"
     assert found["files"] == "none of 3 damaged or absent (sizes only checked)"
     assert found["train.seed"] == "7"
+    assert found["trainers"] == "2 of 1 threads, linear layers by torch on cpu"
     assert text.count("size as written") == 3
 
-    verified = describe(path, verify=True)
+    verified = describe(path, verify=True).text
     assert facts(verified)["files"] == "none of 3 damaged or absent (contents checked)"
-    tables = [line.split() for line in verified.splitlines() if line.split()[:1] in (["0"], ["1"])]
+    tables = [line.split() for line in verified.splitlines() if line.split()[:1] in (["C1"], ["C2"])]
     mean_square = (10 * 9 + 25) / 11
-    assert tables == [["0", "5", "0", "0", "0"], ["1", "3", f"{mean_square**0.5:.6g}", "5", "1"]]
+    assert tables == [["C1", "5", "0", "0", "0"], ["C2", "3", f"{mean_square**0.5:.6g}", "5", "1"]]
 
 
 def test_a_damaged_checkpoint_is_described_as_such(tmp_path: Path) -> None:
@@ -100,22 +107,28 @@ def test_a_damaged_checkpoint_is_described_as_such(tmp_path: Path) -> None:
     contents = bytearray((path / "rows-00001-of-00002.h5").read_bytes())
     contents[-1] ^= 1
     (path / "rows-00001-of-00002.h5").write_bytes(contents)
-    assert facts(describe(path))["files"].startswith("none of 3")
-    assert facts(describe(path, verify=True))["files"].startswith("1 of 3 damaged")
+    assert facts(describe(path).text)["files"].startswith("none of 3")
+    assert describe(path).faults == ()
+    found = describe(path, verify=True)
+    assert facts(found.text)["files"].startswith("1 of 3 damaged")
+    assert [fault.partition(": ")[0] for fault in found.faults] == [str(path / "rows-00001-of-00002.h5")]
     (path / "dense.h5").unlink()
-    assert "is absent" in describe(path)
+    assert "is absent" in describe(path).text
+    assert len(describe(path, verify=True).faults) == 2
 
 
 def test_an_increment_is_described_with_what_it_builds_on(tmp_path: Path) -> None:
     records = sample_records(TABLES, 5)
     full = write_checkpoint(tmp_path, records, TABLES, step=10)
     path = write_checkpoint(tmp_path, records, TABLES, step=20, base=full, updated=np.array([3]))
-    text = describe(path, verify=True)
+    text = describe(path, verify=True).text
     assert "those updated since step 10; the others are in the checkpoints before" in text
     assert "none of 3 damaged or absent (contents checked)" in text
     assert "step-00000010/rows-00000-of-00001.h5" in text
     shutil.rmtree(full)
-    text = describe(path, verify=True)
+    found = describe(path, verify=True)
+    assert len(found.faults) == 1
+    text = found.text
     assert "1 of 1 damaged or absent" in text
     assert "step-00000010, which is absent" in text
 
@@ -124,7 +137,7 @@ def test_an_output_folder_shows_its_newest_checkpoint(tmp_path: Path) -> None:
     for step in (7, 20):
         write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, step=step)
     (tmp_path / "checkpoints" / "step-00000030.partial").mkdir()
-    text = describe(tmp_path)
+    text = describe(tmp_path).text
     assert "complete checkpoints of steps 7, 20; the newest:" in text
     assert facts(text)["step"] == "20"
 
@@ -152,7 +165,7 @@ def test_hostile_text_cannot_control_the_terminal(tmp_path: Path) -> None:
         load_checkpoint(path).manifest, row_optimizer="sgd\x1b[2J\nstep  9", config={"a\x07": {"b": "\x1b"}}
     )
     (path / "manifest.json").write_text(manifest.to_json())
-    text = describe(path)
+    text = describe(path).text
     assert r"sgd\x1b[2J\nstep  9" in text
     assert all(line.isprintable() for line in text.splitlines())
 

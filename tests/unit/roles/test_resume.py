@@ -7,6 +7,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -17,8 +18,9 @@ from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.resume import find_start, verify_share
 from bagpipe_hpc.roles.resumed_settings import CHANGEABLE, FIXED, FREE, RESOLVED, ROUNDING, changes_since
+from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.checkpoint_manifest import Arithmetic
+from bagpipe_hpc.storage.checkpoint_manifest import Arithmetic, FileInfo
 from bagpipe_hpc.storage.shard_manifest import ShardInfo, ShardManifest, TableInfo
 from tests.unit.checkpoint_samples import sample_records, trained_dense, write_checkpoint
 
@@ -141,6 +143,54 @@ def test_damage_is_found_by_whoever_has_the_file_in_its_share(output: Path) -> N
     verify_share(start, 1, 2, str)
     with pytest.raises(CheckpointError, match=r"dense\.h5: its SHA-256 is .*A checkpoint before it: .*step-00000100"):
         verify_share(start, 0, 2, str)
+
+
+def spoil(path: Path, what: str) -> None:
+    """Write a file of a checkpoint anew, its digest too, as a stranger could."""
+    if what == "no HDF5":
+        path.write_bytes(path.read_bytes()[::-1])
+    elif what == "a broken group":
+        contents = bytearray(path.read_bytes())
+        place = contents.index(b"TREE")
+        contents[place : place + 24] = bytes(24)
+        path.write_bytes(contents)
+    else:
+        name, values = {
+            "positions fall": ("positions", np.array([2, 1])),
+            "positions beyond the tables": ("positions", np.array([1, 99])),
+            "weights are text": ("weights", np.full((2, 4), b"text")),
+            "weights of another width": ("weights", np.zeros((2, 3), np.float32)),
+        }[what]
+        with h5py.File(path, "r+") as file:
+            del file[name]
+            file[name] = values
+    manifest_path = path.with_name("manifest.json")
+    manifest = load_checkpoint(path.parent).manifest
+    info = FileInfo(path.name, path.stat().st_size, file_sha256(path))
+    files = tuple(info if old.file == path.name else old for old in manifest.files)
+    manifest_path.write_text(replace(manifest, files=files).to_json())
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("no HDF5", "cannot be read as HDF5"),
+        ("a broken group", "cannot be read as HDF5"),
+        ("positions fall", "positions are not ascending"),
+        ("positions beyond the tables", "positions are not ascending numbers from 0 to 3"),
+        ("weights are text", "weights is |S4"),
+        ("weights of another width", r"weights is float32 \(2, 3\): must be float32 \(2, 4\)"),
+    ],
+)
+def test_what_cannot_be_read_is_found_before_anybody_reads_it(tmp_path: Path, what: str, message: str) -> None:
+    """In a checkpoint whose digests are right: an increment of rows 0, 2 (server 0) and 1 (server 1)."""
+    records = sample_records(TABLES, 5)
+    base = write_checkpoint(tmp_path, records, TABLES, servers=2, step=100)
+    path = write_checkpoint(tmp_path, records, TABLES, servers=2, step=200, base=base, updated=np.array([0, 1, 2]))
+    verify_share(load_checkpoint(tmp_path), 0, 1, str)
+    spoil(path / "rows-00000-of-00002.h5", what)
+    with pytest.raises(CheckpointError, match=rf"step-00000200/rows-00000-of-00002\.h5: .*{message}.*step-00000100$"):
+        verify_share(load_checkpoint(tmp_path), 0, 1, str)
 
 
 @pytest.mark.parametrize("size", ["same size", "cut off"])

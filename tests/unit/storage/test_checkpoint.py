@@ -299,6 +299,23 @@ def test_manifest_of_other_tables_does_not_fit_the_files(checkpoint: Path) -> No
             load_checkpoint(checkpoint).read_rows(0, 2)
 
 
+def test_a_folder_of_another_step_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But a copy may have any other name."""
+    rows = sample_records((5, 3), 3)
+    path = write_checkpoint(tmp_path, rows, (5, 3), step=100)
+    copy = path.rename(path.with_name("best"))
+    assert load_checkpoint(copy).manifest.step == 100
+    other = copy.rename(path.with_name("step-00000200"))
+    with pytest.raises(CheckpointError, match=r"manifest\.json: step = 100: its folder is that of step 200"):
+        load_checkpoint(tmp_path)
+    monkeypatch.chdir(other)
+    with pytest.raises(CheckpointError, match=r"its folder is that of step 200"):
+        load_checkpoint(Path())
+    write_checkpoint(tmp_path, rows, (5, 3), step=300, base=other, updated=np.array([2]))
+    with pytest.raises(CheckpointError, match=r"absent|folder is that of step 200"):
+        load_checkpoint(tmp_path).layers()
+
+
 def test_older_checkpoints_are_removed_beyond_those_that_are_kept(tmp_path: Path) -> None:
     """Newer ones, which a run that went back has left, stay; so does what is no checkpoint."""
     rows = sample_records((5, 3), 3)
