@@ -6,10 +6,11 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.end_to_end.killed_runs import has_trained
 from tests.ranks import ROOT
 
 LIMIT_S = 240.0
@@ -60,11 +61,18 @@ class Job:
 
     def await_line(self, pattern: str, times: int = 1) -> None:
         """Until it has printed so many lines that match."""
+        self._await(lambda: len(self.lines(pattern)) >= times)
+
+    def _await(self, is_time: Callable[[], bool]) -> None:
         deadline = time.monotonic() + LIMIT_S
-        while len(self.lines(pattern)) < times:
+        while not is_time():
             assert self.field("JobState") not in _ENDED, self._story()
             assert time.monotonic() < deadline, self._story()
             time.sleep(0.1)
+
+    def await_training(self, output: Path) -> None:
+        """Until the run that writes to a folder has trained for some steps: two checkpoints of `test_slurm.py` are due."""
+        self._await(lambda: has_trained(output, 28))
 
     def await_end(self) -> str:
         """Until it has ended for good; how."""

@@ -38,7 +38,6 @@ LONG = ("train.epochs=16", *COMMON)
 """Two jobs with these settings train at the same time, though one may start some seconds later."""
 FIVE_RANKS = ("--nodes=4", "--ntasks=5")
 GOING_ON = "^going on after step "
-TRAINING = "^step 28/"
 
 Train = Callable[..., tuple[Job, Path]]
 
@@ -134,7 +133,7 @@ def test_a_job_whose_time_runs_out(train: Train, whole: Path) -> None:
     job, output = train(*FIVE_RANKS)
     job.await_line(", start 1:")
     job.signal(signal.SIGUSR1)
-    job.await_line(TRAINING)
+    job.await_training(output)
     for _ in range(4):
         job.signal(signal.SIGUSR1)
     job.await_success()
@@ -159,7 +158,7 @@ def test_a_job_whose_time_runs_out(train: Train, whole: Path) -> None:
 def test_a_preempted_job(train: Train, whole: Path, tmp_path: Path) -> None:
     """A more urgent one takes its nodes; Slurm tells the ranks, not the script."""
     job, output = train(*FIVE_RANKS)
-    job.await_line(TRAINING)
+    job.await_training(output)
     urgent = submit(
         tmp_path / "log", "--partition=urgent", "--nodes=6", "--exclusive", "--wrap", "echo $SLURM_JOB_NODELIST"
     )
@@ -173,8 +172,8 @@ def test_a_preempted_job(train: Train, whole: Path, tmp_path: Path) -> None:
 
 
 def test_a_cancelled_job_stays_away(train: Train) -> None:
-    job, _ = train(*FIVE_RANKS)
-    job.await_line(TRAINING)
+    job, output = train(*FIVE_RANKS)
+    job.await_training(output)
     run("scancel", job.number)
     assert job.await_end() == "CANCELLED"
     assert job.lines("^job ") == [f"job {job.number}, start 1: 5 ranks on host[1-4]"]
@@ -188,7 +187,7 @@ def test_a_sweep_is_an_array(config_path: Path, whole: Path, tmp_path: Path) -> 
     env = site(tmp_path, srun())
     array = submit(tmp_path / "%a.log", "--array=0-1", "--nodes=2", "--ntasks=5", *arguments, env=env)
     tasks = [Job(f"{array.number}_{number}", tmp_path / f"{number}.log") for number in range(2)]
-    tasks[0].await_line(TRAINING)
+    tasks[0].await_training(tmp_path / "optimizer.rows_lr=0.05")
     tasks[0].signal(signal.SIGUSR1)
     for task in tasks:
         task.await_success()
@@ -211,7 +210,7 @@ def test_a_benchmark_is_a_job(nodes: int, links: tuple[str, ...], tmp_path: Path
 def test_cpu_nodes_and_gpu_nodes(train: Train, whole: Path) -> None:
     """A heterogeneous job is one world; it stops, comes again and goes on like another."""
     job, output = train("--nodes=2", "--ntasks=3", ":", "--nodes=2", "--ntasks=2", "--gpus-per-node=1")
-    job.await_line(TRAINING)
+    job.await_training(output)
     job.signal(signal.SIGUSR1)
     job.await_success()
     assert len(job.lines("^job .*: 3 ranks on host.1-2., 2 ranks on host.5-6.$")) == 2
@@ -240,8 +239,8 @@ def test_nodes_die(train: Train, whole_long: Path) -> None:
         jobs = [train(*FIVE_RANKS, launcher=srun(), settings=LONG)]
         jobs[0][0].await_line("^host1: ")  # the slow part of a start under some srun is over
         jobs.append(train(*FIVE_RANKS, launcher="mpirun", settings=LONG))
-        for job, _ in jobs:
-            job.await_line(TRAINING)
+        for job, output in jobs:
+            job.await_training(output)
         switch_off(dying)
         for job, output in jobs:
             job.await_success()
