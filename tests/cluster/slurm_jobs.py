@@ -71,7 +71,7 @@ class Job:
             time.sleep(0.1)
 
     def await_training(self, output: Path) -> None:
-        """Until the run that writes to a folder has trained for some steps: two checkpoints of `test_slurm.py` are due."""
+        """Until the run that writes to a folder has trained for 28 steps: a checkpoint every 11 is there."""
         self._await(lambda: has_trained(output, 28))
 
     def await_end(self) -> str:
