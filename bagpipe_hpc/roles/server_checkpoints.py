@@ -16,6 +16,7 @@ from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.row_window import RowWindow
 from bagpipe_hpc.role_layout import Role
 from bagpipe_hpc.roles.checkpointing import Due, next_checkpoint, wait_for_copies
+from bagpipe_hpc.roles.copy_buffer import CopyBuffer
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.row_partition import RoundRobinPartition
 from bagpipe_hpc.storage.checkpoint_manifest import FileInfo
@@ -59,6 +60,7 @@ class ServerCheckpoints:
         self._trace = trace
         self._copies = row_copies(job.config.kernels.backend)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._buffer = CopyBuffer(self._room)
         self._writing: Future[FileInfo] | None = None
 
     def serve(self, poll_interval_s: float, watch: Callable[[], None]) -> None:
@@ -89,18 +91,12 @@ class ServerCheckpoints:
 
     def _save(self, due: Due) -> None:
         positions = None if due.holds_all else self._updated()
-        records = self._window.local
-        rows = len(records) if positions is None else len(positions)
-        if has_copy := self._has_room(due.step, rows * records.shape[1] * records.itemsize):
-            with self._trace.span("copy rows", step=due.step, rows=rows):
-                kept: NDArray[np.float32] | SelectedRows = self._copy(records, positions)
-        else:
-            saved = records[:, : self._job.record.saved_width]
-            kept = saved if positions is None else SelectedRows(saved, positions)
+        copy = self._copy(due.step, positions) if self._job.config.train.checkpoint_copy else None
+        kept = self._in_place(positions) if copy is None else copy
         self._writing = self._thread.submit(self._write, due.step, kept, positions)
-        del kept  # the thread has it, until the file is written
-        if not has_copy:
+        if copy is None:
             self._writing.result()
+        del copy, kept  # the thread has it, until the file is written
         wait_for_copies(self._comms, self._timeout_s)
 
     def _updated(self) -> NDArray[np.int64]:
@@ -109,32 +105,38 @@ class ServerCheckpoints:
         held = self._window.local_rows
         return flagged(receive_updated(self._comms.store, trainers, flag_bytes(held), self._timeout_s), held)
 
-    def _has_room(self, step: int, size: int) -> bool:
-        """Whether the copy fits in memory beside those of this host's other servers."""
-        if not self._job.config.train.checkpoint_copy:
-            return False
+    def _room(self) -> int:
+        """Bytes that a copy may take beside those of this host's other servers."""
         layout, hosts = self._comms.layout, self._comms.hosts
         own = hosts[self._comms.world.Get_rank()]
         sharers = [s for s in range(layout.servers) if hosts[layout.world_rank(Role.SERVER, s)] == own]
-        room = int(_SHARE_OF_MEMORY * free_bytes() / len(sharers))
-        if size > room:
+        return int(_SHARE_OF_MEMORY * free_bytes() / len(sharers))
+
+    def _copy(self, step: int, positions: NDArray[np.int64] | None) -> NDArray[np.float32] | None:
+        """The rows as they are now, float32 `[rows, saved columns]`; None where memory does not hold them."""
+        records, saved = self._window.local, self._job.record.saved_width
+        rows, columns = (len(records), saved) if positions is None else (len(positions), records.shape[1])
+        copy = self._buffer.take(rows, columns)
+        if copy is None:
             log.warning(
                 "checkpoint of step %d: a copy of the rows takes %.1f MB, and %.1f MB are free for it: "
                 "training stands still while they are written",
                 step,
-                size / 1e6,
-                room / 1e6,
+                rows * columns * records.itemsize / 1e6,
+                self._room() / 1e6,
             )
-        return size <= room
-
-    def _copy(self, records: NDArray[np.float32], positions: NDArray[np.int64] | None) -> NDArray[np.float32]:
-        """The rows as they are now, float32 `[rows, saved columns]`."""
-        saved = self._job.record.saved_width
-        if positions is None:
-            return records[:, :saved].copy()
-        copy = np.empty((len(positions), records.shape[1]), dtype=np.float32)
-        self._copies.copy_out(records, positions, copy)
+            return None
+        with self._trace.span("copy rows", step=step, rows=rows):
+            if positions is None:
+                np.copyto(copy, records[:, :saved])
+            else:
+                self._copies.copy_out(records, positions, copy)
         return copy[:, :saved]
+
+    def _in_place(self, positions: NDArray[np.int64] | None) -> NDArray[np.float32] | SelectedRows:
+        """The rows where they are, float32 `[rows, saved columns]`: nobody may change them meanwhile."""
+        saved = self._window.local[:, : self._job.record.saved_width]
+        return saved if positions is None else SelectedRows(saved, positions)
 
     def _write(
         self, step: int, records: NDArray[np.float32] | SelectedRows, positions: NDArray[np.int64] | None
