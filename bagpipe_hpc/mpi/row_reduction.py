@@ -6,6 +6,7 @@ shares: the bytes of a good allreduce, and a result that does not depend on MPI'
 itself is not used: in whole runs under Open MPI 5.0.11, on busy cores, it returned wrong sums (docs/architecture.md).
 """
 
+import threading
 from collections.abc import Callable, Generator
 
 import numpy as np
@@ -22,38 +23,54 @@ _Stages = Generator[MPI.Request, None, NDArray[np.float32]]
 
 
 class PendingSum:
-    """A sum that is under way.
+    """A sum that is under way; any thread may move it on.
 
     Args:
         stages: yields one operation after the other and returns the sum.
         older: the sum that was started before this one; it is completed first, since all trainers have to start the
             same operations in the same order.
+        lock: held by whoever moves a sum on: stages then start in one order, and no communicator meets two threads.
         timeout_s: longest wait for the other trainers.
         watch: see `wait_until`.
     """
 
     def __init__(
-        self, stages: _Stages, older: "PendingSum | None", timeout_s: float, watch: Callable[[], None]
+        self,
+        stages: _Stages,
+        older: "PendingSum | None",
+        lock: threading.Lock,
+        timeout_s: float,
+        watch: Callable[[], None],
     ) -> None:
         self._stages = stages
         self._older = older
+        self._lock = lock
         self._timeout_s = timeout_s
         self._watch = watch
         self._request: MPI.Request | None = None
         self._total: NDArray[np.float32] | None = None
         self._start_next_stage()
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether somebody has seen the sum to be complete; asks nobody."""
+        return self._total is not None
+
     def advance(self) -> bool:
-        """Start the next stage if the last one is done; whether the sum is complete. Never waits."""
+        """Start the next stage if the last one is done; whether the sum is complete. Never waits for other trainers."""
+        with self._lock:
+            return self._advance()
+
+    def _advance(self) -> bool:
         if self._older is not None:
-            if not self._older.advance():
+            if not self._older._advance():
                 return False
             self._older = None
         while self._request is not None and self._request.Test():
             self._start_next_stage()
         return self._request is None
 
-    def _advance_far(self) -> bool:
+    def advance_far(self) -> bool:
         """Advance several times over: between hosts a test moves a long message on by a small part of it."""
         return any(self.advance() for _ in range(_TESTS_A_WAKE))
 
@@ -70,17 +87,18 @@ class PendingSum:
         Raises:
             WaitTimeoutError: another trainer did not take part in time.
         """
-        wait_until(self._advance_far, what, self._timeout_s, self._watch)
+        wait_until(self.advance_far, what, self._timeout_s, self._watch)
         assert self._total is not None, "the wait ends when the sum is complete"
         return self._total
 
 
 class RowReducer:
-    """Starts sums over the trainers; every trainer starts the same sums in the same order.
+    """Starts sums over the trainers; every trainer starts the same sums in the same order, in one thread.
 
     Args:
-        comm: the trainers' communicator, used by one thread.
-        gathering: another one, for second stages, which may meet the first stage of a newer sum.
+        comm: the trainers' communicator, on which that thread alone starts operations.
+        gathering: another one, for second stages, which may meet the first stage of a newer sum; they are started by
+            whichever thread moves the sum on, one at a time.
         timeout_s: longest wait for the other trainers.
         watch: see `wait_until`.
         new_array: gives memory for a sum, float32 of a shape; NumPy's unless given.
@@ -98,6 +116,7 @@ class RowReducer:
         self._comm = comm
         self._gathering = gathering
         self._newest: PendingSum | None = None
+        self._lock = threading.Lock()
         self._timeout_s = timeout_s
         self._watch = watch
         self._new_array = new_array or _new_array
@@ -110,8 +129,18 @@ class RowReducer:
             stages = self._gather_and_add(gradients)
         else:
             stages = self._add_shares(gradients)
-        self._newest = PendingSum(stages, self._newest, self._timeout_s, self._watch)
+        with self._lock:
+            self._newest = PendingSum(stages, self._newest, self._lock, self._timeout_s, self._watch)
         return self._newest
+
+    def advance(self) -> bool:
+        """Move on what is under way, from another thread than the one that starts sums; whether anything is.
+
+        A sum that is started early and needed late is complete by then only if somebody starts its second stage, and
+        tests the first: MPI moves long messages on while it is called. Never waits for other trainers.
+        """
+        newest = self._newest
+        return newest is not None and not newest.advance_far()
 
     def _gather_and_add(self, gradients: NDArray[np.float32]) -> _Stages:
         """One stage: the fastest for two, who exchange no more than they would with shares."""

@@ -3,13 +3,14 @@
 For retire group c it gathers the retired slots and puts them to their servers, then enters the movers' barrier; once
 all have come, every trainer's writes of c are at the servers and the rows of the next admissible batches are fetched.
 It waits for nothing: a put, a get, a barrier and a plan may be under way at once, so that rows travel both ways over
-a link.
+a link. Sums of row gradients that the compute thread has started go on here as well, while that computes.
 """
 
 import queue
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,6 +86,7 @@ class Mover:
         group_batches: most batches whose rows are fetched in one call.
         trace: this rank's timeline.
         updated: where rows are noted that were written back; None where nobody asks.
+        advance_sums: moves on sums of row gradients while the compute thread computes; whether any is under way.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Mover:
         group_batches: int,
         trace: Trace,
         updated: UpdatedRows | None = None,
+        advance_sums: Callable[[], bool] = lambda: False,
     ) -> None:
         self._job = job
         self._receiver = receiver
@@ -109,6 +112,7 @@ class Mover:
         self._group_batches = group_batches
         self._trace = trace
         self._updated = updated
+        self._advance_sums = advance_sums
         self._barrier_since_s = 0.0
         self._planned = iter(job.schedule)
         self._segments = iter(job.schedule)
@@ -210,6 +214,7 @@ class Mover:
         )
         pause_s = _SHORTEST_PAUSE_S
         while self._finished_segments < self._last_segment:
+            is_summing = self._advance_sums()
             if sum(step() for step in steps):
                 pause_s = _SHORTEST_PAUSE_S
                 continue
@@ -217,7 +222,7 @@ class Mover:
             if under_way and advance_any(*under_way):
                 continue
             time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, LONGEST_SLEEP_S if under_way else _LONGEST_PAUSE_S)
+            pause_s = min(pause_s * 1.5, LONGEST_SLEEP_S if under_way or is_summing else _LONGEST_PAUSE_S)
 
     def _receive(self) -> bool:
         """Take a plan that has arrived; where a segment is closed before its end, no other follows."""

@@ -144,6 +144,7 @@ class Trainer:
         self._reader = SliceReader(job, comms.role_rank, comms.layout.trainers)
         has_increments = config.train.full_checkpoint_every > 1
         updated = UpdatedRows(job.partition(comms.layout.servers)) if has_increments else None
+        reducer = RowReducer(comms.trainers, comms.gathering, timeout_s, self._check_mover, cache.device.new_array)
         self._mover = Mover(
             job,
             self._receiver,
@@ -154,13 +155,12 @@ class Trainer:
             need.window.group,
             trace,
             updated,
+            reducer.advance,
         )
         self._model = build_model(job, device)
         self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
         load_dense(job, self._model, self._dense_optimizer)
         self._divergence = build_divergence_watch(job, cache, self._model, self._dense_optimizer)
-        watch = self._mover.check
-        reducer = RowReducer(comms.trainers, comms.gathering, timeout_s, watch, cache.device.new_array)
         self._step = TrainStep(
             cache,
             row_optimizer(config.optimizer),
@@ -171,7 +171,7 @@ class Trainer:
                 [list(self._model.top.parameters()), list(self._model.bottom.parameters())],
                 deterministic=config.train.deterministic,
                 timeout_s=timeout_s,
-                watch=watch,
+                watch=self._check_mover,
                 staged_from=None if reduces_on(device) else cache.device,
             ),
             self._divergence,
@@ -182,9 +182,13 @@ class Trainer:
         self._arithmetic = arithmetic_of(config, device, comms.layout.trainers)
         self._record = RunRecord(Path(config.train.output), job.total_steps) if comms.role_rank == 0 else None
         self._checkpoints = TrainerCheckpoints(
-            job, comms, updated, self._record, self._arithmetic, fill_timeout_s, watch
+            job, comms, updated, self._record, self._arithmetic, fill_timeout_s, self._check_mover
         )
         self._reported = StepStats()
+
+    def _check_mover(self) -> None:
+        """What waits of the compute thread watch: raise what ended the mover, if anything did."""
+        self._mover.check()
 
     def run(self) -> None:
         """Train, evaluate and save as the schedule says."""

@@ -1,5 +1,8 @@
 """Row gradients are summed over the trainers, in rank order, any number of sums under way."""
 
+import threading
+import time
+
 import numpy as np
 import pytest
 from mpi4py import MPI
@@ -56,6 +59,33 @@ def test_five_trainers_sums_are_in_rank_order(comm):
     np.testing.assert_array_equal(found, left_to_right(parts))
     for order in ([0, 1, 4, 3, 2], [0, 1, 3, 2, 4], [1, 2, 0, 3, 4]):
         assert (found != left_to_right([parts[trainer] for trainer in order])).any()
+
+
+@pytest.mark.mpi(min_size=3)
+def test_another_thread_moves_sums_on(comm):
+    """So they are complete though the thread that started them does not look; newer ones may be started meanwhile."""
+    sums = reducer(comm)
+    is_over = threading.Event()
+
+    def move_on() -> None:
+        while not is_over.is_set():
+            time.sleep(0 if sums.advance() else 1e-4)
+
+    mover = threading.Thread(target=move_on)
+    mover.start()
+    try:
+        for number in range(20):
+            parts = [[gradients(2 * number + which, trainer, 4000) for trainer in range(3)] for which in range(2)]
+            later = sums.start(parts[0][comm.Get_rank()])
+            if number % 2:
+                wait_until(lambda pending=later: pending.is_complete, "the other thread", 30.0)
+            now = sums.start(parts[1][comm.Get_rank()])
+            np.testing.assert_array_equal(now.wait("the newer sum"), left_to_right(parts[1]))
+            np.testing.assert_array_equal(later.wait("the older sum"), left_to_right(parts[0]))
+    finally:
+        is_over.set()
+        mover.join()
+    assert not sums.advance()
 
 
 @pytest.mark.mpi(min_size=2)

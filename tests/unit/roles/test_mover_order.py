@@ -125,10 +125,12 @@ def test_each_thread_follows_the_other(written_back: list[int]) -> None:
     inputs = np.zeros((2, 1), np.float32), np.zeros(2, np.float32)
     reader = SimpleNamespace(start_segment=lambda _: None, read=lambda _: inputs)
     parts: list[Any] = [job, Plans(written_back), window, RecordingCache(device), OpenBarrier(), reader, 1]
-    mover = Mover(*parts, Trace(enabled=False))
+    advanced = threading.Event()
+    mover = Mover(*parts, Trace(enabled=False), advance_sums=lambda: advanced.set() or False)
 
     device.note("cache made")
     mover.start()
+    assert advanced.wait(10.0), "sums go on in the mover's thread"
     batch = mover.next_batch()
     assert torch.equal(batch.inputs.slots, torch.tensor([4, 1], dtype=torch.int32))
     assert torch.equal(batch.inputs.positions, torch.tensor([1, 0], dtype=torch.int32))
