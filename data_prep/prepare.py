@@ -15,10 +15,11 @@ import pyarrow as pa
 from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.shard_check import verify_shards
-from bagpipe_hpc.storage.shard_manifest import ShardManifest, save_manifest
+from bagpipe_hpc.storage.shard_manifest import InputInfo, ShardManifest, save_manifest
 from data_prep import criteo
 from data_prep.allocator import keep_freed_memory
 from data_prep.backend import Backend, choose_backend
+from data_prep.input_files import find_sources
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows, Part
 from data_prep.preparation_state import (
@@ -32,7 +33,7 @@ from data_prep.preparation_state import (
 )
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.shard_stage import write_shards
-from data_prep.text_blocks import TextBlock, find_sources, read_blocks
+from data_prep.text_blocks import TextBlock, read_blocks
 
 PART_ROWS = 1 << 20
 """Rows after which a part is closed: at most this many are parsed again after a kill."""
@@ -133,9 +134,17 @@ def _parse(
         state.save(output)
         total = sum(part.rows for part in state.parts)
         progress(f"parsed {total} rows, up to {sources[end.source]}:{end.line}; skipped {len(state.skipped_rows)}")
+    _require_unchanged(state.inputs, describe_inputs(sources), output)
     state = replace(state, parsed=True)
     state.save(output)
     return state
+
+
+def _require_unchanged(before: Sequence[InputInfo], after: Sequence[InputInfo], output: Path) -> None:
+    """Refuse rows of which nobody could say whether they were read before or after a change."""
+    for old, new in zip(before, after, strict=True):
+        if old != new:
+            raise DataError(f"{old.file}: changed while it was read; remove {output} and run bagpipe prepare again")
 
 
 def _check_skipped(skipped: Sequence[str], allowed: int) -> None:

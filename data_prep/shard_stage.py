@@ -88,9 +88,8 @@ def write_shards(
     """
     train_rows = rows.rows - round(rows.rows * settings.test_fraction)
     if train_rows == 0:
-        raise DataError(
-            f"{rows.rows} good rows in the inputs leave none to train on; check the inputs and test-fraction"
-        )
+        named = ", ".join(source.file for source in state.inputs)
+        raise DataError(f"{named}: {rows.rows} good rows leave none to train on; check the inputs and --test-fraction")
     state, vocabularies = _make_vocabularies(pool, rows, train_rows, output, state, settings, backend, progress)
     hashed_rows = settings.max_rows_per_table or 2  # without a limit none is hashed
     id_maps = backend.id_maps(vocabularies, hashed_rows)

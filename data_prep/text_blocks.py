@@ -1,8 +1,7 @@
 """Blocks of whole lines out of plain or compressed text files, each with its place, so that any line can be named."""
 
-import glob
+import bz2
 import lzma
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from bagpipe_hpc.errors import DataError
 BLOCK_BYTES = 2 << 20
 """Decompressed bytes of a block. The C library maps larger ones anew each time, which costs as much as the reading."""
 
-_GZIP, _ZSTD, _XZ = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00"
+_GZIP, _ZSTD, _XZ, _BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _LINE_FEED, _CARRIAGE_RETURN = b"\n\r"
 
@@ -52,38 +51,13 @@ class TextBlock:
     end: TextPosition
 
 
-def find_sources(patterns: Sequence[str]) -> list[Path]:
-    """The files that names and glob patterns stand for.
-
-    Args:
-        patterns: file names or patterns. Their order is kept; the files of one pattern are sorted with numbers by
-            value, so that day_2 comes before day_10.
-
-    Raises:
-        DataError: a pattern matches nothing, or a file is named twice.
-    """
-    sources: list[Path] = []
-    for pattern in patterns:
-        # A name that exists is itself, whatever brackets it holds.
-        names = [pattern] if Path(pattern).is_file() else _matching(pattern)
-        files = [Path(name) for name in names if Path(name).is_file()]
-        if not files:
-            raise DataError(f"{pattern}: no such input file; check the path, and quote patterns such as 'day_*.gz'")
-        sources += files
-    resolved = [source.resolve() for source in sources]
-    for number, source in enumerate(resolved):
-        if source in resolved[:number]:
-            raise DataError(f"{sources[number]}: named twice among the inputs; name it once, or its rows count twice")
-    return sources
-
-
 def read_blocks(sources: Sequence[Path], start: TextPosition, block_bytes: int = BLOCK_BYTES) -> Iterator[TextBlock]:
     """Read files one after the other as blocks of whole lines; memory is that of about two blocks.
 
     Lines end with LF, CRLF or a lone CR (as pyarrow has it), but at least one LF is needed in every `block_bytes`.
 
     Args:
-        sources: plain text, gzip, xz or zstd files, told apart by their first bytes.
+        sources: plain text, gzip, bzip2, xz or zstd files, told apart by their first bytes.
         start: where to start, an earlier block's `end`; what lies before it in a compressed file is decompressed again.
         block_bytes: about how many decompressed bytes to give at a time.
 
@@ -95,6 +69,17 @@ def read_blocks(sources: Sequence[Path], start: TextPosition, block_bytes: int =
         with _naming(sources[number]), _open_decompressed(sources[number]) as stream:
             _skip(stream, place.offset, block_bytes)
             yield from _blocks_of(stream, sources[number], place, block_bytes)
+
+
+def first_bytes(source: Path, size: int) -> bytes:
+    """The first `size` decompressed bytes of a file, fewer where it is shorter.
+
+    Raises:
+        DataError: the file cannot be read, or its compressed stream is damaged or cut off there.
+    """
+    with _naming(source), _open_decompressed(source) as stream:
+        beginning: bytes = stream.read(size)
+    return beginning
 
 
 def count_lines(text: bytes) -> int:
@@ -114,7 +99,7 @@ def _blocks_of(stream: IO[bytes], source: Path, place: TextPosition, block_bytes
             if len(chunk) == block_bytes:
                 raise DataError(
                     f"{source}:{place.line + 1}: no end of line in {block_bytes} bytes; is this tab-separated text, "
-                    "plain or compressed with gzip, xz or zstd?"
+                    "plain or compressed with gzip, bzip2, xz or zstd?"
                 )
             rest += chunk
             continue
@@ -137,10 +122,11 @@ def _open_decompressed(source: Path) -> Iterator[Any]:
     """Open a file for reading its decompressed bytes; `read(n)` gives fewer than n only at the end."""
     with source.open("rb") as raw:
         magic = raw.read(len(_XZ))
-    if magic.startswith(_XZ):
-        with lzma.open(source, "rb") as stream:
-            yield _FullReads(stream)
-        return
+    for prefix, open_stream in ((_XZ, lzma.open), (_BZIP2, bz2.open)):
+        if magic.startswith(prefix):
+            with open_stream(source, "rb") as stream:
+                yield _FullReads(stream)
+            return
     kind = "gzip" if magic.startswith(_GZIP) else "zstd" if magic.startswith(_ZSTD) else None
     with pa.input_stream(str(source), compression=kind) as stream:
         yield _FullReads(stream)
@@ -174,15 +160,6 @@ def _naming(source: Path) -> Iterator[None]:
         yield
     except (OSError, EOFError, lzma.LZMAError) as error:
         raise DataError(
-            f"{source}: cannot be read ({error}); it may be damaged or cut off: check it with gzip -t, xz -t or "
-            "zstd -t, or fetch it again"
+            f"{source}: cannot be read ({error}); it may be damaged or cut off: check it with gzip -t, "
+            "bzip2 -t, xz -t or zstd -t, or fetch it again"
         ) from error
-
-
-def _matching(pattern: str) -> list[str]:
-    # Path.glob takes no absolute patterns, which shells and job scripts pass all the time.
-    return sorted(glob.glob(pattern, recursive=True), key=_by_number)  # noqa: PTH207
-
-
-def _by_number(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -42,6 +42,8 @@ BAD = {
     "39 tab-separated fields instead of 40": row().rpartition(b"\t")[0],
     "1 tab-separated fields instead of 40": b"   ",
     "label is '2' instead of 0 or 1": row(label="2"),
+    "label is '01' instead of 0 or 1": row(label="01"),
+    "label is '00' instead of 0 or 1": row(label="00"),
     "label is 'click' instead of 0 or 1": row(label="click"),
     "label is '' instead of 0 or 1": row(label=""),
     "label is '-1' instead of 0 or 1": row(label="-1"),

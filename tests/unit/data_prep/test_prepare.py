@@ -140,9 +140,8 @@ def test_shards_hold_what_a_plain_reading_gives(
 ) -> None:
     folder = tmp_path_factory.mktemp("prepare")
     lines = random_rows(rows, seed)
-    inputs = [
-        write_text(folder / f"day_{n}", lines[n::1][: rows // 2] if n == 0 else lines[rows // 2 :]) for n in (0, 1)
-    ]
+    halves = [half for half in (lines[: rows // 2], lines[rows // 2 :]) if half]
+    inputs = [write_text(folder / f"day_{number}", half) for number, half in enumerate(halves)]
     chosen = PrepareSettings(
         min_count=min_count,
         rows_per_shard=rows_per_shard,
@@ -444,10 +443,34 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "broken\n"])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("label", ["00", "01"])
+def test_a_label_of_two_digits_is_a_bad_row(tmp_path: Path, label: str, backend: str) -> None:
+    lines = random_rows(5, seed=2)
+    lines[3] = label + lines[3][1:]
+    source = write_text(tmp_path / "clicks", lines)
+    with pytest.raises(DataError, match=f"clicks:4: label is '{label}' instead of 0 or 1"):
+        prepare_clicks([source], tmp_path / "out", PrepareSettings(backend=backend), silent)
+
+
+def test_an_input_that_changes_while_it_is_read(tmp_path: Path) -> None:
+    lines = random_rows(30, seed=2)
+    source = write_text(tmp_path / "clicks", lines)
+
+    def append(_: str) -> None:
+        with (tmp_path / "clicks").open("a") as clicks:
+            clicks.write(lines[0] + "\n")
+
+    with pytest.raises(DataError, match=r"clicks: changed while it was read; remove .*out and run"):
+        prepare_clicks([source], tmp_path / "out", PrepareSettings(), append)
+    with pytest.raises(DataError, match="an unfinished preparation of other inputs"):
+        prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
+
+
+@pytest.mark.parametrize("text", ["\n\n", "broken\n"])
 def test_inputs_without_a_good_row(tmp_path: Path, text: str) -> None:
     (tmp_path / "clicks").write_text(text)
-    with pytest.raises(DataError, match="leave none to train on"):
+    with pytest.raises(DataError, match="clicks: 0 good rows leave none to train on"):
         prepare_clicks([str(tmp_path / "clicks")], tmp_path / "out", PrepareSettings(skip_bad_rows=1), silent)
 
 

@@ -1,5 +1,6 @@
 """Blocks of whole lines carry the right text and the right line numbers, whatever the file's compression."""
 
+import bz2
 import gzip
 import lzma
 from collections.abc import Callable, Iterable
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import DataError
-from data_prep.text_blocks import TextBlock, TextPosition, count_lines, find_sources, read_blocks
+from data_prep.text_blocks import TextBlock, TextPosition, count_lines, read_blocks
 
 
 def zstd_compress(text: bytes) -> bytes:
@@ -21,6 +22,7 @@ def zstd_compress(text: bytes) -> bytes:
 COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     "plain": bytes,
     "gzip": gzip.compress,
+    "bzip2": bz2.compress,
     "xz": lzma.compress,
     "zstd": zstd_compress,
 }
@@ -60,7 +62,7 @@ def test_going_on_from_any_block_gives_the_rest(tmp_path: Path, compression: str
         assert numbered_lines(rest) == numbered_lines(blocks[number + 1 :])
 
 
-@pytest.mark.parametrize("compression", ["gzip", "xz", "zstd"])
+@pytest.mark.parametrize("compression", ["gzip", "bzip2", "xz", "zstd"])
 def test_a_cut_off_stream_names_its_file(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "cut"
     path.write_bytes(COMPRESSORS[compression](LINES)[:-20])
@@ -84,18 +86,3 @@ def test_a_byte_order_mark_is_no_part_of_the_first_field(tmp_path: Path) -> None
     path = tmp_path / "marked"
     path.write_bytes(b"\xef\xbb\xbf0\t1\n")
     assert [block.text for block in read_blocks([path], TextPosition())] == [b"0\t1\n"]
-
-
-def test_patterns_keep_their_order_and_sort_by_number(tmp_path: Path) -> None:
-    for name in ("day_10", "day_2", "extra"):
-        (tmp_path / name).touch()
-    found = find_sources([str(tmp_path / "extra"), str(tmp_path / "day_*")])
-    assert [path.name for path in found] == ["extra", "day_2", "day_10"]
-
-
-def test_wrong_inputs_are_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\*: no such input file"):
-        find_sources([str(tmp_path / "none*")])
-    (tmp_path / "twice").touch()
-    with pytest.raises(DataError, match="twice: named twice"):
-        find_sources([str(tmp_path / "twice"), str(tmp_path / "t*")])

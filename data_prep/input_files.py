@@ -1,0 +1,89 @@
+"""The files that names and glob patterns stand for, each looked at before any of them is read to the end."""
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from bagpipe_hpc.errors import DataError
+from data_prep.text_blocks import first_bytes
+
+_NO_PIPE = (
+    "inputs are files, known by name, size and time of change, so that a preparation can go on after an "
+    "interruption; write the rows to a file first"
+)
+_TAR_MAGIC, _TAR_OFFSET = b"ustar", 257
+_ARCHIVES = {
+    b"PK\x03\x04": ("a zip archive", "unpack it first, as with unzip -p {0} > clicks.tsv"),
+    b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "unpack it first"),
+    b"\x04\x22\x4d\x18": ("compressed with lz4", "unpack it first, or compress it with zstd"),
+    b"\x1f\x9d": ("compressed with compress", "unpack it first, as with uncompress {0}"),
+    b"PAR1": ("a Parquet file", "write its rows as tab-separated text"),
+    b"\x89HDF": ("an HDF5 file", "name the raw clicks; shards that are prepared already are for bagpipe train"),
+    b"\xff\xfe": ("text in UTF-16", "convert it first, as with iconv -f UTF-16 -t UTF-8"),
+    b"\xfe\xff": ("text in UTF-16", "convert it first, as with iconv -f UTF-16 -t UTF-8"),
+}
+"""What other files begin with, what they are, and what to do with one."""
+
+
+def find_sources(patterns: Sequence[str]) -> list[Path]:
+    """The files that names and glob patterns stand for.
+
+    Args:
+        patterns: file names or patterns. Their order is kept; the files of one pattern are sorted with numbers by
+            value, so that day_2 comes before day_10.
+
+    Raises:
+        DataError: a pattern matches nothing or what is no file, a file is named twice, or is empty or none of text.
+    """
+    sources: list[Path] = []
+    for pattern in patterns:
+        # A name that exists is itself, whatever brackets it holds.
+        files = [Path(name) for name in ([pattern] if os.path.lexists(pattern) else _matching(pattern))]
+        if "**" in pattern:  # which means folders, too
+            files = [file for file in files if not file.is_dir()]
+        if not files:
+            if pattern == "-":
+                raise DataError(f"-: {_NO_PIPE}")
+            raise DataError(f"{pattern}: no such input file; check the path, and quote patterns such as 'day_*.gz'")
+        sources += files
+    for source in sources:
+        _require_file(source)
+    resolved = [source.resolve() for source in sources]
+    for number, source in enumerate(resolved):
+        if source in resolved[:number]:
+            raise DataError(f"{sources[number]}: named twice among the inputs; name it once, or its rows count twice")
+    for source in sources:
+        _require_text(source)
+    return sources
+
+
+def _require_file(source: Path) -> None:
+    if source.is_dir():
+        raise DataError(f"{source}: is a folder; name the files in it, such as '{source}/day_*'")
+    if source.is_symlink() and not source.exists():
+        raise DataError(f"{source}: is a link to {source.readlink()}, which does not exist; correct or remove it")
+    if not source.is_file():
+        raise DataError(f"{source}: is a pipe or a device; {_NO_PIPE}")
+
+
+def _require_text(source: Path) -> None:
+    """Refuse what can hold no rows, before hours are spent on the files before it."""
+    beginning = first_bytes(source, _TAR_OFFSET + len(_TAR_MAGIC))
+    if not beginning:
+        raise DataError(f"{source}: is empty; leave it out, or fetch it again")
+    if beginning[_TAR_OFFSET:] == _TAR_MAGIC:
+        raise DataError(f"{source}: is a tar archive; unpack it first with tar -xf, and name the files in it")
+    for magic, (what, cure) in _ARCHIVES.items():
+        if beginning.startswith(magic):
+            raise DataError(f"{source}: is {what}, which is not read; {cure.format(source)}")
+
+
+def _matching(pattern: str) -> list[str]:
+    # Path.glob takes no absolute patterns, which shells and job scripts pass all the time.
+    return sorted(glob.glob(pattern, recursive=True), key=_by_number)  # noqa: PTH207
+
+
+def _by_number(name: str) -> list[tuple[int, str]]:
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
