@@ -19,6 +19,7 @@ from bagpipe_hpc.bench.command import add_benchmarks
 from bagpipe_hpc.config_file import load_config
 from bagpipe_hpc.config_reference import annotated_toml, markdown
 from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.file_errors import naming_files, require_appendable
 from bagpipe_hpc.terminal import printable
 
 EXIT_OK = 0
@@ -55,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
-        return run(arguments)
+        with naming_files():
+            return run(arguments)
     except BagpipeError as error:
         _print_error(error)
         return EXIT_ERROR
@@ -184,6 +186,8 @@ def _keys(arguments: argparse.Namespace) -> int:
 def _simulate(arguments: argparse.Namespace) -> int:
     from bagpipe_hpc.simulate import simulate
 
+    if arguments.save:
+        require_appendable(arguments.save)
     simulate(arguments).finish(arguments.save)
     return 0
 

@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from bagpipe_hpc.config import Config, SettingError
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import ConfigError, FileError
+from bagpipe_hpc.file_errors import read_small
 
 _LARGEST_INT = 2**63 - 1
+_MOST_BYTES = 1 << 20
+"""Of a configuration file; all settings with their meanings take a fiftieth of that."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _CURES: dict[object, str] = {
     str: "use a string in quotes",
@@ -102,7 +105,9 @@ def _toml_key(key: str) -> str:
 def _settings_of_file(path: Path, types: dict[str, object]) -> dict[str, object]:
     """The settings that a TOML file gives, by key, not yet checked against their types."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = tomllib.loads(read_small(path, _MOST_BYTES))
+    except FileError as error:
+        raise ConfigError(f"{error}; configs/ holds examples") from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}); configs/ holds examples") from None
     except (ValueError, RecursionError) as error:

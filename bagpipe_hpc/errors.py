@@ -47,3 +47,7 @@ class OutputError(BagpipeError):
 
 class DivergenceError(BagpipeError):
     """The loss, a row, a dense weight or a prediction is NaN or infinite."""
+
+
+class FileError(BagpipeError):
+    """The system refuses a file or a folder, or it is not of the kind that is wanted."""

@@ -16,6 +16,7 @@ from typing import TypeVar
 from bagpipe_hpc.allocator import keep_freed_memory
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.errors import BagpipeError, ConfigError, DivergenceError
+from bagpipe_hpc.file_errors import naming_files
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.announcement import PreparationError, announce, await_announcement
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK, Communicators
@@ -206,7 +207,8 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Job
         raise NothingLeftError(what)
     problem, tables_bytes, private_bytes = None, 0, 0
     try:
-        tables_bytes, private_bytes = _check_rank(job, need, comms)
+        with naming_files():
+            tables_bytes, private_bytes = _check_rank(job, need, comms)
     except BagpipeError as error:
         problem = str(error)
     check_timeout_s = job.fill_timeout_s(comms.layout.servers) + _IMPORT_S
@@ -235,7 +237,7 @@ def _from_oracle(comms: Communicators, prepare: Callable[[], _Outcome], timeout_
     """What `prepare` returns on the oracle, on every rank; its errors refuse the run. Collective over: all ranks."""
     if comms.role is Role.ORACLE:
         try:
-            return announce(comms.world, prepare, timeout_s)
+            return announce(comms.world, naming_files()(prepare), timeout_s)
         except BagpipeError as error:
             raise RefusalError(str(error)) from error
     try:

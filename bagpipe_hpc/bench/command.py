@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bagpipe_hpc.argument_types import count, positive, positive_number
 from bagpipe_hpc.config import BACKENDS
+from bagpipe_hpc.file_errors import require_appendable
 
 BENCHMARKS: dict[str, str] = {
     "cache": "row operations beside a plain copy of as many bytes: GB/s on the CPU and on a GPU",
@@ -159,6 +160,8 @@ def run_benchmarks(arguments: argparse.Namespace) -> int:
     """
     if arguments.runs is None:
         arguments.runs = 2 if arguments.quick else 5
+    if arguments.save:
+        require_appendable(arguments.save)
     names = list(BENCHMARKS) if arguments.benchmark == "all" else [arguments.benchmark]
     for name in names:
         own = argparse.ArgumentParser()

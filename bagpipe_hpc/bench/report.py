@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.bench.conditions import conditions
+from bagpipe_hpc.file_errors import refused
 from bagpipe_hpc.inspection.text_table import aligned
 
 
@@ -30,13 +31,19 @@ class Report:
         self.lines += ["", title, *aligned([headings, *rows], right=range(1, len(headings)))]
 
     def finish(self, save: Path | None) -> None:
-        """Print everything, the JSON line last, and append that line to `save`."""
+        """Print everything, the JSON line last, and append that line to `save`, whose folder is there.
+
+        Raises:
+            FileError: `save` cannot be written.
+        """
         line = json.dumps({"benchmark": self.benchmark} | conditions() | self.figures)
         print("\n".join([*self.lines, "", line]).lstrip("\n"), flush=True)
         if save is not None:
-            save.parent.mkdir(parents=True, exist_ok=True)
-            with save.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
+            try:
+                with save.open("a", encoding="utf-8") as file:
+                    file.write(line + "\n")
+            except OSError as error:
+                raise refused(error, save) from error
 
 
 def median(values: Sequence[float], digits: int = 4) -> float:

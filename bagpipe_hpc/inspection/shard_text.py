@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from bagpipe_hpc.inspection.description import Description
-from bagpipe_hpc.inspection.text_table import aligned, flattened, printable, size_text
+from bagpipe_hpc.inspection.text_table import aligned, flattened, size_text
 from bagpipe_hpc.storage.shard_check import damaged_files
 from bagpipe_hpc.storage.shard_manifest import SPLITS, ShardManifest
+from bagpipe_hpc.terminal import printable
 
 SKIPPED_SHOWN = 10
 """Skipped rows that are listed; of the others only the number is said."""
@@ -37,7 +38,11 @@ def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> D
     if manifest.settings:
         lines += ["", *aligned([("setting", "value"), *flattened(dict(manifest.settings))])]
     if manifest.skipped_rows:
-        lines += ["", "skipped rows", *map(printable, manifest.skipped_rows[:SKIPPED_SHOWN])]
+        lines += [
+            "",
+            "skipped rows",
+            *(printable(row, is_layout_kept=False) for row in manifest.skipped_rows[:SKIPPED_SHOWN]),
+        ]
         if len(manifest.skipped_rows) > SKIPPED_SHOWN:
             lines.append(f"and {len(manifest.skipped_rows) - SKIPPED_SHOWN} more, in manifest.json")
     return Description("\n".join(lines), tuple(damaged))

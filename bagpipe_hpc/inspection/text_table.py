@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from bagpipe_hpc.terminal import printable
+
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -12,7 +14,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[st
         rows: texts of equally many columns each, the headings first where there are any.
         right: columns whose texts end below each other, as numbers should.
     """
-    rows = [[printable(text) for text in row] for row in rows]
+    rows = [[printable(text, is_layout_kept=False) for text in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -21,11 +23,6 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[st
         ).rstrip()
         for row in rows
     ]
-
-
-def printable(text: str) -> str:
-    """The text with line breaks and terminal controls escaped: it may come from a file that a stranger wrote."""
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def size_text(size_bytes: int) -> str:

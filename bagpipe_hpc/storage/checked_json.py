@@ -90,7 +90,8 @@ class JsonFields:
     def file_name(self, name: str) -> str:
         """The name of a file in the same folder, with no way out of it."""
         value = self.text(name)
-        if value in ("", ".", "..") or any(character in value for character in "/\\\0") or ":" in value[:2]:
+        leads_out = value in ("", ".", "..") or any(character in value for character in "/\\") or ":" in value[:2]
+        if leads_out or not value.isprintable():
             self.refuse(name, f"is {value!r:.80} instead of the name of a file in the same folder")
         return value
 

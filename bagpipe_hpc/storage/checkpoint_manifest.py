@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.errors import CheckpointError, FileError
+from bagpipe_hpc.file_errors import read_small
 
 MANIFEST_FILE = "manifest.json"
 DENSE_FILE = "dense.h5"
@@ -22,6 +23,8 @@ _Object = TypeVar("_Object", "FileInfo", "Base", "Arithmetic")
 
 LINEAR_LAYERS = ("onednn", "torch")
 DEVICES = ("cpu", "cuda")
+_MOST_BYTES = 64 << 20
+"""Of a manifest, far more than one has: it lists a file a server."""
 
 
 def row_file_name(server: int, servers: int) -> str:
@@ -203,9 +206,9 @@ def load_checkpoint_manifest(path: Path) -> CheckpointManifest:
         CheckpointError: it is absent or malformed; the message names the file, the field and the value.
     """
     try:
-        document = json.loads(
-            path.read_text(encoding="utf-8"), object_pairs_hook=_object, parse_constant=_refuse_constant
-        )
+        document = json.loads(read_small(path, _MOST_BYTES), object_pairs_hook=_object, parse_constant=_refuse_constant)
+    except FileError as error:
+        raise CheckpointError(str(error)) from None
     except FileNotFoundError:
         raise CheckpointError(
             f"{path}: is absent, so this is no complete checkpoint; name a directory such as "

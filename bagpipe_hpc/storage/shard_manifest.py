@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.errors import DataError, FileError
+from bagpipe_hpc.file_errors import read_small
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.checked_json import JsonFields, parse_json
 
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "manifest.json"
+_MOST_BYTES = 256 << 20
+"""Of a manifest, far more than one has: it lists a file a shard."""
 UNFINISHED_NAME = "preparation.json"
 """The file that a preparation keeps its progress in until the manifest is there."""
 PREPARE_AGAIN = "run bagpipe prepare again into a new folder"
@@ -272,7 +275,9 @@ def load_manifest(directory: Path) -> ShardManifest:
             if (directory / UNFINISHED_NAME).is_file():
                 raise DataError(f"{directory}: the preparation is not finished; run bagpipe prepare again to resume")
             raise DataError(f"{directory}: no {MANIFEST_NAME} here; name a folder that bagpipe prepare has written")
-        text = path.read_text(encoding="utf-8")
+        text = read_small(path, _MOST_BYTES)
+    except FileError as error:
+        raise DataError(str(error)) from None
     except OSError as error:
         raise DataError(
             f"{path}: cannot be read ({error.strerror}); check the permissions of it and its folder"

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS: dict[str, int] = {
     # 0: settings and errors; the standard library only
     "config": 0, "trace": 0, "resource_use": 0, "allocator": 0, "config_file": 0, "config_reference": 0, "row_state": 0,
-    "errors": 0, "sweep": 0, "host_memory": 0, "terminal": 0,
+    "errors": 0, "sweep": 0, "host_memory": 0, "terminal": 0, "file_errors": 0,
     # 1: pure data
     "role_layout": 1, "row_partition": 1, "batch_plan": 1, "schedule": 1, "sample_order": 1, "initial_rows": 1,
     "row_record": 1, "updated_rows": 1, "core_share": 1, "row_routes": 1, "row_copies": 1, "batch_slices": 1,

@@ -75,6 +75,7 @@ HOSTILE: dict[str, Change] = {
     r"shards.train\[0\].file is '\.\./x' instead": lambda m: m["shards"]["train"][0].update(file="../x"),
     r"shards.train\[0\].file is '/etc/passwd' instead": lambda m: m["shards"]["train"][0].update(file="/etc/passwd"),
     r"shards.train\[0\].file is '\.\.' instead": lambda m: m["shards"]["train"][0].update(file=".."),
+    r"shards.train\[0\].file is '\\x1b\[2J' instead": lambda m: m["shards"]["train"][0].update(file="\x1b[2J"),
     r"shards.train\[0\].file is '' instead": lambda m: m["shards"]["train"][0].update(file=""),
     r"shards.train\[0\].file is 'a\\\\b' instead": lambda m: m["shards"]["train"][0].update(file="a\\b"),
     r"shards.train\[0\].file is 'a\\x00' instead": lambda m: m["shards"]["train"][0].update(file="a\0"),
@@ -138,6 +139,6 @@ def test_a_manifest_that_the_system_does_not_give_is_named(tmp_path: Path, monke
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     (tmp_path / "manifest.json").touch()
-    monkeypatch.setattr(Path, "read_text", fail)
+    monkeypatch.setattr(Path, "open", fail)
     with pytest.raises(DataError, match=r"manifest\.json: cannot be read \(Input/output error\); check the"):
         load_manifest(tmp_path)
