@@ -5,6 +5,7 @@ Shapes: `n` rows of a block, `F` = 26 tables.
 
 import contextlib
 import gzip
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
 from data_prep.hex_columns import format_hex
 
 # fmt: off
@@ -138,19 +140,29 @@ def generate_clicks(
         ids_at_most: cut the tables of the Criteo Kaggle data to this many ids each; None takes `TABLE_IDS`.
 
     Raises:
-        ConfigError: an argument is out of its range.
+        ConfigError: an argument is out of its range, or `output` is there already or cannot be written.
+        CapacityError: the disk is full.
     """
     _require(rows >= 1, "rows", rows, "use 1 or more")
     _require(seed >= 0, "seed", seed, "use 0 or more")
     _require(np.isfinite(zipf) and zipf >= 0, "zipf", zipf, "use 0 (uniform) or a larger exponent")
     _require(ids_at_most is None or ids_at_most >= 1, "ids_at_most", ids_at_most, "use 1 or more")
     _require(output.suffix not in (".xz", ".zst", ".bz2"), "output", str(output), "use a name that ends in .gz or .tsv")
-    output.parent.mkdir(parents=True, exist_ok=True)
+    table_ids = TABLE_IDS if ids_at_most is None else tuple(min(ids, ids_at_most) for ids in KAGGLE_IDS)
     options = pa_csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
-    with atomic_write(output) as partial, _open_sink(partial, compressed=output.suffix == ".gz") as sink:
-        table_ids = TABLE_IDS if ids_at_most is None else tuple(min(ids, ids_at_most) for ids in KAGGLE_IDS)
-        for block in _blocks(rows, seed, zipf, table_ids):
-            pa_csv.write_csv(block, sink, options)
+    try:
+        _require(not output.is_dir(), "output", str(output), "is a folder; name a file in it, such as clicks.tsv")
+        _require(not os.path.lexists(output), "output", str(output), "is there already; remove it, or use another name")
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(output) as partial, _open_sink(partial, compressed=output.suffix == ".gz") as sink:
+            for block in _blocks(rows, seed, zipf, table_ids):
+                pa_csv.write_csv(block, sink, options)
+    except OSError as error:
+        if error.errno in DISK_IS_FULL:
+            raise CapacityError(f"{output}: the disk is full; free some space, or write fewer rows") from error
+        raise ConfigError(
+            f"{output}: cannot be written ({reason(error)}); check the path and its permissions"
+        ) from error
 
 
 def _require(holds: bool, argument: str, value: object, cure: str) -> None:

@@ -42,14 +42,17 @@ def find_sources(patterns: Sequence[str]) -> list[Path]:
         # A name that exists is itself, whatever brackets it holds.
         files = [Path(name) for name in ([pattern] if os.path.lexists(pattern) else _matching(pattern))]
         if "**" in pattern:  # which means folders, too
-            files = [file for file in files if not file.is_dir()]
+            files = [file for file in files if not os.path.isdir(file)]  # noqa: PTH112
         if not files:
             if pattern == "-":
                 raise DataError(f"-: {_NO_PIPE}")
             raise DataError(f"{pattern}: no such input file; check the path, and quote patterns such as 'day_*.gz'")
         sources += files
     for source in sources:
-        _require_file(source)
+        try:
+            _require_file(source)
+        except OSError as error:
+            raise DataError(f"{source}: cannot be read ({error.strerror}); check its folders' permissions") from error
     resolved = [source.resolve() for source in sources]
     for number, source in enumerate(resolved):
         if source in resolved[:number]:

@@ -4,9 +4,9 @@ First the text is parsed into parts (`parsed_rows`), then the values of training
 shards are written; the manifest comes last. `preparation.json` notes every part and shard that is finished.
 """
 
-import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
 from bagpipe_hpc.storage.shard_check import verify_shards
 from bagpipe_hpc.storage.shard_manifest import InputInfo, ShardManifest, save_manifest
 from data_prep import criteo
@@ -65,15 +66,15 @@ def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSetting
     backend = choose_backend(settings.backend)
     sources = find_sources(inputs)
     wanted = PreparationState(describe_inputs(sources), settings.choices())
-    if is_finished(output):
-        finished = load_finished(output, wanted)
-        verify_shards(output, finished, "quick")
-        _check_skipped(finished.skipped_rows, settings.skip_bad_rows)
-        remove_unfinished(output)  # A kill right after the manifest leaves it.
-        progress(f"{output} is already prepared from these inputs with these settings")
-        return finished
     keep_freed_memory()
-    try:
+    with _naming_output(output):
+        if is_finished(output):
+            finished = load_finished(output, wanted)
+            verify_shards(output, finished, "quick")
+            _check_skipped(finished.skipped_rows, settings.skip_bad_rows)
+            remove_unfinished(output)  # A kill right after the manifest leaves it.
+            progress(f"{output} is already prepared from these inputs with these settings")
+            return finished
         output.mkdir(parents=True, exist_ok=True)
         state = resume_or_start(output, wanted)
         if state.parts:
@@ -82,15 +83,22 @@ def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSetting
             state = _parse(pool, sources, output, state, settings, backend, progress)
             rows = ParsedRows(output / PARTS_FOLDER, state.parts)
             manifest = write_shards(pool, rows, output, state, settings, backend, progress)
+        save_manifest(output, manifest)
+        remove_unfinished(output)
+    return manifest
+
+
+@contextmanager
+def _naming_output(output: Path) -> Iterator[None]:
+    """Turn what the system says about the output folder into an error that names it."""
+    try:
+        yield
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in DISK_IS_FULL:
             raise CapacityError(
                 f"{output}: the disk is full; free some space and run bagpipe prepare again to go on where it stopped"
             ) from error
-        raise DataError(f"{output}: cannot be written ({error}); check the path and its permissions") from error
-    save_manifest(output, manifest)
-    remove_unfinished(output)
-    return manifest
+        raise DataError(f"{output}: cannot be written ({reason(error)}); check the path and its permissions") from error
 
 
 def _parse(

@@ -1,11 +1,15 @@
 """What a write to the output folder that fails says: the file, the system's reason, the cure. Standard library only."""
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from bagpipe_hpc.errors import OutputError
+
+DISK_IS_FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the system says where the disk, or the user's share of it, is full."""
 
 
 def reason(error: OSError) -> str:

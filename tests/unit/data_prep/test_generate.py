@@ -1,14 +1,17 @@
 """Generated clicks are the same for the same seed, look like Criteo's, and hold something to learn."""
 
+import errno
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import bagpipe_hpc.storage.atomic_write
 import data_prep.generate
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import CapacityError, ConfigError
 from data_prep.criteo import TABLE_NAMES, parse_block
 from data_prep.generate import KAGGLE_IDS, MISSING_IDS, MISSING_INTEGERS, TABLE_IDS, generate_clicks
 
@@ -25,6 +28,7 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> pa.RecordBatch:
 
 
 def generated(path: Path, rows: int, **options: float) -> bytes:
+    path.unlink(missing_ok=True)
     generate_clicks(rows, path, **options)  # type: ignore[arg-type]
     return path.read_bytes()
 
@@ -117,6 +121,40 @@ def auc(score: np.ndarray, label: np.ndarray) -> float:
 def test_wrong_arguments_are_refused(tmp_path: Path, wrong: dict[str, object], problem: str) -> None:
     with pytest.raises(ConfigError, match=f"generate: .*{problem}"):
         generate_clicks(**({"rows": 5, "output": tmp_path / "clicks.tsv"} | wrong))  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_there_already_is_left_alone(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.tsv"
+    mine.write_text("real clicks")
+    (tmp_path / "link.tsv").symlink_to("nowhere")
+    for name in ("mine.tsv", "link.tsv"):
+        with pytest.raises(ConfigError, match=rf"{name}': is there already; remove it, or use another name"):
+            generate_clicks(5, tmp_path / name)
+    assert mine.read_text() == "real clicks"
+    with pytest.raises(ConfigError, match="is a folder; name a file in it"):
+        generate_clicks(5, tmp_path)
+    with pytest.raises(ConfigError, match=r"clicks.tsv: cannot be written \(File exists\); check the path"):
+        generate_clicks(5, mine / "clicks.tsv")
+
+
+@pytest.mark.parametrize("name", ["clicks.tsv", "clicks.tsv.gz"])
+@pytest.mark.parametrize(
+    ("number", "kind", "problem"),
+    [
+        (errno.ENOSPC, CapacityError, "the disk is full; free some space"),
+        (errno.EROFS, ConfigError, r"cannot be written \(Read-only file system\)"),
+    ],
+)
+def test_a_disk_that_refuses_is_named_and_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int, kind: type[Exception], problem: str
+) -> None:
+    def refuse(_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(bagpipe_hpc.storage.atomic_write, "fsync", refuse)
+    with pytest.raises(kind, match=rf"{name}: {problem}"):
+        generate_clicks(5, tmp_path / name)
     assert not list(tmp_path.iterdir())
 
 

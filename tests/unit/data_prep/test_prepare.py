@@ -443,6 +443,18 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
 
 
+def test_a_disk_that_is_full_at_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
+    with monkeypatch.context() as patch:
+        patch.setattr(data_prep.prepare, "save_manifest", fail)
+        with pytest.raises(CapacityError, match="out: the disk is full"):
+            prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
+    prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("label", ["00", "01"])
 def test_a_label_of_two_digits_is_a_bad_row(tmp_path: Path, label: str, backend: str) -> None:
