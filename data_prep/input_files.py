@@ -1,5 +1,6 @@
 """The files that names and glob patterns stand for, each looked at before any of them is read to the end."""
 
+import contextlib
 import glob
 import os
 import re
@@ -36,6 +37,7 @@ def find_sources(patterns: Sequence[str]) -> list[Path]:
 
     Raises:
         DataError: a pattern matches nothing or what is no file, a file is named twice, or is empty or none of text.
+        OSError: a folder may not be searched.
     """
     sources: list[Path] = []
     for pattern in patterns:
@@ -46,6 +48,8 @@ def find_sources(patterns: Sequence[str]) -> list[Path]:
         if not files:
             if pattern == "-":
                 raise DataError(f"-: {_NO_PIPE}")
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                Path(pattern).lstat()  # a folder that may not be searched is refused by the system, with its name
             raise DataError(f"{pattern}: no such input file; check the path, and quote patterns such as 'day_*.gz'")
         sources += files
     for source in sources:
