@@ -52,7 +52,9 @@ train: $(RUN)/prepared ## train DLRM on RANKS ranks: on synthetic clicks, or on 
 reference: $(RUN)/prepared ## train again on one rank without cache, and compare with the last `make train` (same variables)
 	@[ -d $(RUN)/run ] || { echo "nothing to compare with: run make train first" >&2; exit 1; }
 	scripts/run_ranks.sh 1 bagpipe train $(CONFIG) \
-	  data.path=$(RUN)/shards train.output=$(RUN)/reference train.overwrite=true $(SET) \
+	  data.path=$(RUN)/shards train.output=$(RUN)/reference train.overwrite=true \
+	  $(if $(findstring kernels.linear,$(SET)),,kernels.linear=$$(sed -n 's/^linear = "\(.*\)"$$/\1/p' $(RUN)/run/config.toml)) \
+	  $(SET) \
 	  train.reference_slices=$$(python scripts/count_trainers.py $(CONFIG) $(RANKS) $(SET))
 	bagpipe compare $(RUN)/run $(RUN)/reference
 

@@ -255,8 +255,9 @@ class KernelsConfig:
     backend: str = "auto"
     """`native` (C++, CUDA), `reference` (NumPy and torch, same results), or `auto` for native where it was built."""
     linear: str = "auto"
-    """What multiplies the matrices of linear layers: `onednn`, `torch` (its BLAS; the GPU's on a GPU), or `auto` for
-    oneDNN on x86 CPUs and torch elsewhere."""
+    """What multiplies the matrices of linear layers: `onednn`, `torch` (its BLAS; the GPU's on a GPU), or `auto`: what
+    the checkpoint was trained with where a run goes on, else the faster of the two on the trainers' x86 CPUs, measured
+    before the first step, and torch elsewhere. The run's `config.toml` says which it was."""
     planner_threads: int = 1
     """Threads of the oracle's native planner, which share out the tables."""
     planner_state: str = "auto"

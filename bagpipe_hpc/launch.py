@@ -33,7 +33,15 @@ from bagpipe_hpc.resource_use import ResourceUse
 from bagpipe_hpc.role_layout import Role
 from bagpipe_hpc.role_placement import Placement
 from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.output_folder import LOGS_NAME, RESOURCES_NAME, check_output, hold_output, start_output
+from bagpipe_hpc.roles.linear_choice import Offer, choose_linear
+from bagpipe_hpc.roles.output_folder import (
+    LOGS_NAME,
+    RESOURCES_NAME,
+    check_output,
+    hold_output,
+    record_config,
+    start_output,
+)
 from bagpipe_hpc.roles.preparation import choose_window, nothing_left, prepare_job
 from bagpipe_hpc.roles.resume import verify_share
 from bagpipe_hpc.roles.stop_request import StopRequest
@@ -113,7 +121,7 @@ def train_reference(config: Config) -> None:
         verify_share(job.start, 0, 1, job.row_name)
     with hold_output(config, _lose_output):
         reference = Reference(job)
-        start_output(config, job.start)
+        start_output(reference.config, job.start)
         log_to_file(Path(config.train.output) / LOGS_NAME / "reference.log")
         reference.run()
 
@@ -143,7 +151,7 @@ def run_role(config: Config) -> None:
             stop = held.enter_context(StopRequest(Path(config.train.output), listens=comms.role is Role.ORACLE))
             job, need = _prepare(config, comms, held)
             log_to_file(Path(config.train.output) / LOGS_NAME / f"{comms.role.value}-{comms.role_rank}.log")
-            _run_prepared(job, need, comms, stop)
+            _run_prepared(_settle_linear(job, comms), need, comms, stop)
     except RefusalError:
         raise
     except KeyboardInterrupt:
@@ -224,6 +232,30 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Job
         raise RefusalError(str(error)) from error
     _from_oracle(comms, start, config.train.timeout_s)
     return job, need
+
+
+def _settle_linear(job: Job, comms: Communicators) -> Job:
+    """All trainers use the linear layers that the oracle chooses from what they offer. Collective over: all ranks.
+
+    The folder of outputs records the choice, so that a reference can follow it.
+    """
+    offer: Offer | None = None
+    if comms.role is Role.TRAINER:
+        from bagpipe_hpc.roles.trainer import offer_linear_layers
+
+        offer = offer_linear_layers(job, comms)
+    timeout_s = job.config.train.timeout_s
+    comms.meet("having timed its linear layers", timeout_s)
+    with TimeLimit("all ranks to agree on linear layers", timeout_s):
+        offers = comms.world.gather(offer, root=ORACLE_RANK)
+        linear = None
+        if offers is not None:
+            choice = choose_linear(job, next(offered for offered in offers if offered is not None))
+            log.info("%s", choice)
+            linear = choice.implementation
+            record_config(job.with_linear(linear).config)
+        linear = comms.world.bcast(linear, root=ORACLE_RANK)
+    return job.with_linear(linear)
 
 
 def _lose_output(why: str) -> None:

@@ -42,6 +42,10 @@ class DLRM(nn.Module):
         self.top = _mlp([width + pairs, *config.top_mlp, 1], generator, linear, last_is_linear=True)
         self._interaction = interaction
 
+    def use_linear(self, linear: LinearLayer) -> None:
+        """Let other code compute the layers of the MLPs from now on."""
+        self.bottom.linear = self.top.linear = linear
+
     def forward(self, dense: Tensor, embeddings: Tensor) -> Tensor:
         """Logits of a click.
 
@@ -59,15 +63,17 @@ class DLRM(nn.Module):
 class MLP(nn.Sequential):
     """Linear layers with ReLU between, computed by `linear`; its modules are those that hold and name the weights."""
 
+    linear: LinearLayer
+
     def __init__(self, layers: list[nn.Module], linear: LinearLayer) -> None:
         super().__init__(*layers)
-        self._linear = linear
+        self.linear = linear
 
     def forward(self, inputs: Tensor) -> Tensor:
         """`[B, inputs of the first layer]` to `[B, outputs of the last one]`, float32."""
         for layer, following in pairwise([*self, None]):
             if isinstance(layer, nn.Linear):
-                inputs = self._linear(inputs, layer.weight, layer.bias, isinstance(following, nn.ReLU))
+                inputs = self.linear(inputs, layer.weight, layer.bias, isinstance(following, nn.ReLU))
         return inputs.float()
 
 

@@ -1,7 +1,8 @@
 """Linear layers with an optional ReLU, and who multiplies their matrices: torch's BLAS or oneDNN.
 
 torch multiplies float32 matrices with MKL on x86, which takes its AVX2 code on AMD's processors: less than half of the
-rate of oneDNN's AVX-512 code, which every x86 build of torch holds as well (`bagpipe bench dense`).
+rate of oneDNN's AVX-512 code, which every x86 build of torch holds as well (`bagpipe bench dense`). On Intel's MKL is
+the faster one. So `kernels.linear = "auto"` measures.
 
 Legend: `B` samples, `I` inputs, `O` outputs of a layer.
 """
@@ -23,23 +24,28 @@ _FEW_INPUTS = 32
 """Up to here oneDNN is three times faster at the transpose of the weights' gradient than at the gradient itself."""
 
 
-def uses_onednn(implementation: str, device: torch.device) -> bool:
-    """Whether `kernels.linear` means oneDNN on a device.
+def usable_implementations(device: torch.device) -> tuple[str, ...]:
+    """What `kernels.linear = "auto"` may choose on a device; oneDNN was tried on x86 alone."""
+    if _runs_onednn(device) and platform.machine() in ("x86_64", "AMD64"):
+        return ("onednn", "torch")
+    return ("torch",)
 
-    `auto` asks for nothing in which the machines of a job may differ, so that all trainers and the reference decide
-    alike; results of the two differ in the last bits.
+
+def check_implementation(implementation: str, device: torch.device) -> None:
+    """See that a device can compute as `kernels.linear` says.
 
     Raises:
         ConfigError: oneDNN is asked for where it cannot run.
     """
-    can_use_onednn = device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if implementation == "onednn" and not can_use_onednn:
+    if implementation == "onednn" and not _runs_onednn(device):
         raise ConfigError(
             f"kernels.linear = 'onednn': this torch cannot use it on {device}; set kernels.linear=auto or torch"
         )
-    if implementation == "auto":
-        return can_use_onednn and platform.machine() in ("x86_64", "AMD64")
-    return implementation == "onednn"
+
+
+def _runs_onednn(device: torch.device) -> bool:
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return device.type == "cpu" and available
 
 
 def torch_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:

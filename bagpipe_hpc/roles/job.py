@@ -1,7 +1,7 @@
 """What all ranks know of a run before it starts."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -61,6 +61,11 @@ class Job:
     def steps_done(self) -> int:
         """Training steps of the checkpoint that the run goes on from."""
         return self.start.manifest.step if self.start else 0
+
+    def with_linear(self, implementation: str) -> "Job":
+        """The same run with `kernels.linear` settled."""
+        kernels = replace(self.config.kernels, linear=implementation)
+        return replace(self, config=replace(self.config, kernels=kernels))
 
     def planner_recipe(self, trainers: int) -> PlannerRecipe:
         """How the run's planners are made.

@@ -21,9 +21,9 @@ from bagpipe_hpc.models.linear import (
     LinearLayer,
     bfloat16_linear,
     check_bfloat16,
+    check_implementation,
     onednn_linear,
     torch_linear,
-    uses_onednn,
 )
 from bagpipe_hpc.roles.divergence import DivergenceWatch
 from bagpipe_hpc.roles.job import Job
@@ -86,7 +86,7 @@ def check_model_settings(job: Job, device: torch.device) -> None:
     Raises:
         ConfigError: one of them does not.
     """
-    uses_onednn(job.config.kernels.linear, device)
+    check_implementation(job.config.kernels.linear, device)
     if job.config.model.precision == "bfloat16":
         check_bfloat16(device)
     if job.config.kernels.backend == "native":
@@ -111,12 +111,12 @@ def arithmetic_of(config: Config, device: torch.device, trainers: int) -> Arithm
     """On what the last bits of this run's results depend; after `start_threads`.
 
     Args:
-        config: of the run.
+        config: of the run, `kernels.linear` settled.
         device: where its trainers compute.
         trainers: their number; slices in a one-rank run.
     """
-    onednn = config.model.precision == "float32" and uses_onednn(config.kernels.linear, device)
-    return Arithmetic(trainers, "onednn" if onednn else "torch", device.type, torch.get_num_threads())
+    linear = "torch" if config.model.precision == "bfloat16" else config.kernels.linear
+    return Arithmetic(trainers, linear, device.type, torch.get_num_threads())
 
 
 def build_row_operations(config: Config, device: torch.device) -> RowOperations:
@@ -131,7 +131,7 @@ def build_model(job: Job, device: torch.device) -> DLRM:
         job.manifest.dense_features,
         len(job.manifest.tables),
         job.config.train.seed,
-        _linear_layer(job.config, device),
+        linear_layer(job.config),
         choose_interaction(job.config.kernels.backend, device),
     )
     return model.to(device)
@@ -145,11 +145,10 @@ def build_divergence_watch(job: Job, cache: RowCache, model: DLRM, optimizer: to
     return DivergenceWatch(job, cache, model, optimizer, kernel, defers=device.type != "cpu")
 
 
-def _linear_layer(config: Config, device: torch.device) -> LinearLayer:
-    """What computes linear layers; said in the log, since results depend on it in the last bits."""
+def linear_layer(config: Config) -> LinearLayer:
+    """What computes linear layers, where `kernels.linear` is settled (`roles/linear_choice.py`)."""
     if config.model.precision == "bfloat16":
-        log.info("linear layers: bfloat16, by torch (model.precision)")
         return bfloat16_linear
-    onednn = uses_onednn(config.kernels.linear, device)
-    log.info("linear layers: %s (kernels.linear = %s)", "oneDNN" if onednn else "torch", config.kernels.linear)
-    return onednn_linear(output_gradient_kernel(config.kernels.backend)) if onednn else torch_linear
+    if config.kernels.linear == "onednn":
+        return onednn_linear(output_gradient_kernel(config.kernels.backend))
+    return torch_linear

@@ -12,6 +12,7 @@ from bagpipe_hpc.roles.metrics_file import cut_metrics
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoint_folder import CHECKPOINTS_FOLDER, remove_partial_checkpoints
+from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.storage.run_lock import RunLock
 
 CONFIG_NAME = "config.toml"
@@ -98,10 +99,24 @@ def start_output(config: Config, start: Checkpoint | None) -> None:
                 else:
                     path.unlink()
         (output / LOGS_NAME).mkdir(parents=True, exist_ok=True)
-        with atomic_write(output / CONFIG_NAME) as path:
-            path.write_text(to_toml(config), encoding="utf-8")
+        _write_config(config)
     except OSError as error:
         raise ConfigError(f"train.output = {config.train.output!r} cannot be written: {error}") from error
+
+
+def record_config(config: Config) -> None:
+    """Put the resolved configuration in the output folder, in place of an earlier one.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    with writing(Path(config.train.output) / CONFIG_NAME):
+        _write_config(config)
+
+
+def _write_config(config: Config) -> None:
+    with atomic_write(Path(config.train.output) / CONFIG_NAME) as path:
+        path.write_text(to_toml(config), encoding="utf-8")
 
 
 def _earlier_run(config: Config) -> list[Path]:

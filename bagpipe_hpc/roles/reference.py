@@ -16,14 +16,18 @@ from torch import Tensor
 from bagpipe_hpc.batch_slices import slice_bounds
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
+from bagpipe_hpc.config import Config
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.linear import usable_implementations
 from bagpipe_hpc.roles.checkpointing import checkpoint_manifest
 from bagpipe_hpc.roles.dense_start import check_dense, load_dense
 from bagpipe_hpc.roles.dense_step import forward_backward, predict
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.first_records import fill_partition
 from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.roles.linear_choice import choose_linear, must_time
+from bagpipe_hpc.roles.linear_timing import time_linear_layers
 from bagpipe_hpc.roles.model_setup import (
     arithmetic_of,
     build_divergence_watch,
@@ -66,14 +70,15 @@ class Reference:
             raise ConfigError(
                 f"train.trace = {job.config.train.trace!r}: a one-rank run has no roles to draw; leave it out"
             )
-        self._job = job
         config = job.config
         device = choose_device(config.train.device)
         self._device = device
         check_model_settings(job, device)
         check_dense(job)
+        self._slices = config.train.reference_slices
         own = 0, frozenset(os.sched_getaffinity(0))
-        start_threads(config.train.threads, [own] * config.train.reference_slices)  # as that many trainers here
+        start_threads(config.train.threads, [own] * self._slices)  # as that many trainers here
+        self._job = job = self._settle_linear(job, device)
         if config.train.deterministic and device.type == "cuda":
             use_deterministic_algorithms()
         self._width = config.model.embedding_dim
@@ -87,11 +92,26 @@ class Reference:
         self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
         load_dense(job, self._model, self._dense_optimizer)
         self._divergence = build_divergence_watch(job, self._tables, self._model, self._dense_optimizer)
-        self._slices = config.train.reference_slices
-        self._arithmetic = arithmetic_of(config, device, trainers=self._slices)
+        self._arithmetic = arithmetic_of(job.config, device, trainers=self._slices)
         self._stats = StepStats()
         self._loss_sums = [0.0] * self._slices
         self._readers = [SliceReader(job, number, self._slices) for number in range(self._slices)]
+
+    @property
+    def config(self) -> Config:
+        """The settings of the run, with its linear layers settled."""
+        return self._job.config
+
+    def _settle_linear(self, job: Job, device: torch.device) -> Job:
+        """Choose the linear layers, alone: as another run did only if `kernels.linear` says what that was."""
+        usable = usable_implementations(device)
+        timed = must_time(job, usable)
+        offer = time_linear_layers(job, device, usable, self._slices, float) if timed else dict.fromkeys(usable)
+        choice = choose_linear(job, offer)
+        log.info("%s", choice)
+        if timed:
+            log.info("to compare with a run, set the kernels.linear that is in its config.toml")
+        return job.with_linear(choice.implementation)
 
     def run(self) -> None:
         """Train, evaluate and save as the schedule says."""

@@ -14,6 +14,7 @@ from bagpipe_hpc.cache.row_cache import ROW_NUMBER_BYTES, RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on, start_horovod, stop_horovod
+from bagpipe_hpc.models.linear import usable_implementations
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
@@ -26,6 +27,8 @@ from bagpipe_hpc.roles.dense_replicas import dense_digests, require_equal_replic
 from bagpipe_hpc.roles.dense_start import check_dense, load_dense
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.roles.linear_choice import Offer, must_time
+from bagpipe_hpc.roles.linear_timing import time_linear_layers
 from bagpipe_hpc.roles.model_setup import (
     arithmetic_of,
     build_divergence_watch,
@@ -81,16 +84,40 @@ def check_trainer(job: Job, comms: Communicators, need: CacheNeed) -> int:
     return noted
 
 
+def offer_linear_layers(job: Job, comms: Communicators) -> Offer:
+    """Start this trainer's threads, and find what can compute its linear layers: timed, where the choice depends on it.
+
+    Collective over: the trainers.
+    """
+    config, device = job.config, trainer_device(job, comms)
+    own = comms.hosts[comms.world.Get_rank()], frozenset(os.sched_getaffinity(0))
+    timeout_s = config.train.timeout_s
+    wait_for_barrier(comms.trainers, "the other trainers to say what they have", timeout_s)
+    with TimeLimit("the other trainers to say what they have", timeout_s):
+        cores, offered = zip(*comms.trainers.allgather((own, usable_implementations(device))), strict=True)
+    start_threads(config.train.threads, cores)
+    usable = [name for name in offered[0] if all(name in names for names in offered)]
+    if not must_time(job, usable):
+        return dict.fromkeys(usable)
+
+    def slowest(seconds: float) -> float:
+        wait_for_barrier(comms.trainers, "the other trainers to time their linear layers", timeout_s)
+        with TimeLimit("the other trainers to say how long it took", timeout_s):
+            found: list[float] = comms.trainers.allgather(seconds)
+        return max(found)
+
+    return time_linear_layers(job, device, usable, comms.layout.trainers, slowest)
+
+
 def run_trainer(
     job: Job, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace
 ) -> None:
-    """Run one trainer to the end of the run; arguments as for `Trainer`. Collective over: the trainers."""
+    """Run one trainer to the end of the run, after `offer_linear_layers`; arguments as for `Trainer`.
+
+    Collective over: the trainers.
+    """
     timeout_s = job.config.train.timeout_s
-    own = comms.hosts[comms.world.Get_rank()], frozenset(os.sched_getaffinity(0))
     wait_for_barrier(comms.trainers, "the other trainers to be ready to start", timeout_s)
-    with TimeLimit("the other trainers to say which cores they have", timeout_s):
-        cores = comms.trainers.allgather(own)
-    start_threads(job.config.train.threads, cores)
     with TimeLimit("the other trainers to start Horovod", timeout_s):
         start_horovod(comms.horovod)
     Trainer(job, need, comms, window, fill_timeout_s, trace).run()

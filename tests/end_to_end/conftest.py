@@ -8,9 +8,11 @@ from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from tests.end_to_end.killed_runs import RANKS, command
+from tests.end_to_end.test_equality import LINEAR
 from tests.ranks import run_ranks
 
-CONFIG = """
+CONFIG = (
+    """
 [data]
 path = "{shards}"
 block_rows = 256
@@ -27,6 +29,8 @@ epochs = 2
 log_every_steps = 7
 timeout_s = 60.0
 """
+    + f'[kernels]\nlinear = "{LINEAR}"\n'
+)
 
 
 def prepare_tiny_clicks(folder: Path) -> Path:

@@ -1,6 +1,8 @@
 """The heart: distributed runs end in the reference's checkpoint, for every mix of roles, windows and optimizers."""
 
 import json
+import platform
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -9,6 +11,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from bagpipe_hpc.comparison import Comparison, compare
+from bagpipe_hpc.config_file import load_config
 
 DRIVER = ("python", "-m", "tests.end_to_end.train_many")
 WINDOWS = {"no look-ahead": (1, 0), "shortest": (2, 1), "short": (5, 2), "long": (12, 11), "beyond the data": (200, 7)}
@@ -29,6 +32,11 @@ TRANSFERRED = "short"
 """Runs with this window send rows through MPI even where memory is shared."""
 TWO_HOSTS = {(2, 2): (0, 0, 2, 0, 2)}
 """Worlds whose ranks are dealt out to two hosts, a server and a trainer on each: both ways of rows in one run."""
+LINEAR = "onednn" if platform.machine() == "x86_64" else "torch"
+"""Linear layers of all runs here but one: with `auto` each would choose by its own times."""
+SGD_BY_TORCH = "sgd by torch"
+MEASURED = (1, 1)
+"""World with one run more, whose trainers time both."""
 OPTIMIZERS = tuple(dict.fromkeys(optimizer for optimizer, _ in CASES))
 
 Case = tuple[str, str]
@@ -67,10 +75,10 @@ def references(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> R
     @cache
     def trained(slices: int) -> dict[str, Path]:
         outputs = {optimizer: folder / f"{optimizer}-{slices}" for optimizer in OPTIMIZERS}
-        settings = [
-            overrides(optimizer, output, f"train.reference_slices={slices}", PLAIN)
-            for optimizer, output in outputs.items()
-        ]
+        own = (f"train.reference_slices={slices}", PLAIN)
+        settings = [overrides(optimizer, output, *own) for optimizer, output in outputs.items()]
+        outputs[SGD_BY_TORCH] = folder / f"sgd-by-torch-{slices}"
+        settings.append(overrides("sgd", outputs[SGD_BY_TORCH], *own, "kernels.linear=torch"))
         train(run_ranks, 1, config_path, settings, folder)
         return outputs
 
@@ -117,6 +125,8 @@ def test_distributed_equals_reference(
         )
         for (optimizer, name), output in cases.items()
     ]
+    if (servers, trainers) == MEASURED:
+        runs.append(overrides("sgd", tmp_path / "measured", "roles.servers=1", "kernels.linear=auto"))
     hosts = TWO_HOSTS.get((servers, trainers), ())
     simulated = ["--hosts", *map(str, hosts)] if hosts else []
     train(run_ranks, 1 + servers + trainers, config_path, runs, tmp_path, *simulated)
@@ -125,6 +135,25 @@ def test_distributed_equals_reference(
     for (optimizer, name), output in cases.items():
         if name != "long":  # which writes more checkpoints
             assert story(output) == story(references(optimizer, trainers))
+    if (servers, trainers) == MEASURED:
+        check_measured(tmp_path / "measured", references)
+
+
+def check_measured(output: Path, references: References) -> None:
+    """`config.toml`, checkpoint and log say which linear layers it took; with those, bits are the reference's."""
+    linear = load_config(output / "config.toml", []).kernels.linear
+    assert linear in {LINEAR, "torch"}
+    (manifest,) = output.glob("checkpoints/*/manifest.json")
+    recorded = json.loads(manifest.read_text())
+    assert recorded["config"]["kernels"]["linear"] == recorded["arithmetic"]["linear"] == linear
+    told = (output / "logs" / "oracle-0.log").read_text(encoding="utf-8")
+    assert "linear layers: " in told
+    if LINEAR == "onednn":
+        assert re.search(
+            r"kernels\.linear = auto: the dense half of a step takes oneDNN [\d.]+ ms, torch [\d.]+ ms", told
+        )
+    reference = references("sgd" if linear == LINEAR else SGD_BY_TORCH, MEASURED[1])
+    assert compare(reference, output).largest() == 0.0
 
 
 @pytest.mark.slow

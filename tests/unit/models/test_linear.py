@@ -14,9 +14,10 @@ from bagpipe_hpc.models.linear import (
     LinearLayer,
     bfloat16_linear,
     check_bfloat16,
+    check_implementation,
     onednn_linear,
     torch_linear,
-    uses_onednn,
+    usable_implementations,
 )
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
@@ -114,19 +115,23 @@ def test_every_process_gets_the_same_bits() -> None:
     assert found[0].stdout == found[1].stdout
 
 
-def test_auto_means_onednn_on_x86_cpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_may_choose_onednn_on_x86_cpus_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
-    assert uses_onednn("auto", CPU)
-    assert not uses_onednn("auto", GPU)
+    assert usable_implementations(CPU) == ("onednn", "torch")
+    assert usable_implementations(GPU) == ("torch",)
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
-    assert not uses_onednn("auto", CPU)
-    assert uses_onednn("onednn", CPU)
-    assert not uses_onednn("torch", CPU)
+    assert usable_implementations(CPU) == ("torch",)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    assert usable_implementations(CPU) == ("torch",)
 
 
 def test_onednn_is_refused_where_it_cannot_run() -> None:
     with pytest.raises(ConfigError, match=r"kernels\.linear = 'onednn': this torch cannot use it on cuda:0; set"):
-        uses_onednn("onednn", GPU)
+        check_implementation("onednn", GPU)
+    for implementation in ("auto", "torch"):
+        check_implementation(implementation, GPU)
+    check_implementation("onednn", CPU)
 
 
 @pytest.mark.parametrize(("relu", "largest_error"), [(False, 0.01), (True, 0.1)])
