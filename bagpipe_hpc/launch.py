@@ -92,7 +92,7 @@ def train(config: Config) -> int:
         except DivergenceError as error:
             message = f"bagpipe: reference failed: {error}\n"
             note_failure(message)
-            print(message, end="", file=sys.stderr, flush=True)
+            print(printable(message), end="", file=sys.stderr, flush=True)
             return EXIT_FAILED
         return EXIT_OK
     try:
@@ -155,7 +155,9 @@ def run_role(config: Config) -> None:
     except RefusalError:
         raise
     except KeyboardInterrupt:
-        abort_job("bagpipe: interrupted", EXIT_INTERRUPTED)
+        abort_job(
+            f"bagpipe: {name}: interrupted; train.resume=auto goes on from the newest checkpoint", EXIT_INTERRUPTED
+        )
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this one for ever
         message = f"bagpipe: {name} failed: {error if isinstance(error, BagpipeError) else repr(error)}\n"
         if not isinstance(error, BagpipeError):

@@ -1,10 +1,14 @@
 """A limit for calls of MPI that block: they have none of their own, and wait for a rank that is cut off for good."""
 
+import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
 
 from bagpipe_hpc.mpi.world import abort_job
+from bagpipe_hpc.terminal import IN_FILE_ONLY
+
+log = logging.getLogger(__name__)
 
 NETWORK_CURE = (
     "the link is cut, a firewall is in the way, or MPI uses another network interface there (MPICH: HYDRA_IFACE; "
@@ -26,8 +30,9 @@ class TimeLimit:
     """
 
     def __init__(self, what: str, limit_s: float, end: Callable[[str, int], object] | None = None) -> None:
-        message = f"bagpipe: waited {limit_s:.0f} s for {what}: a rank is stopped, {NETWORK_CURE}"
-        self._timer = threading.Timer(limit_s, end or abort_job, (message, _EXIT_CODE))
+        self._message = f"bagpipe: waited {limit_s:.0f} s for {what}: a rank is stopped, {NETWORK_CURE}"
+        self._end = end
+        self._timer = threading.Timer(limit_s, self._expire)
         self._timer.daemon = True
 
     def __enter__(self) -> None:
@@ -37,3 +42,8 @@ class TimeLimit:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._timer.cancel()
+
+    def _expire(self) -> None:
+        if log.hasHandlers():  # the launcher's words may not come through
+            log.error(self._message, extra=IN_FILE_ONLY)
+        (self._end or abort_job)(self._message, _EXIT_CODE)
