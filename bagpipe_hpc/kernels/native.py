@@ -201,6 +201,6 @@ def _new(rows: int, width: int) -> Tensor:
 
 
 def _width(name: str, table: Tensor) -> int:
-    """Columns of a table, which must be one."""
-    check_plain(table, (len(table), table.shape[-1]), name=name)
+    """Columns of a table, which must be one, of a column or more: kernels divide by the bytes of a row."""
+    check_plain(table, (len(table), max(1, table.shape[-1])), name=name)
     return table.shape[1]

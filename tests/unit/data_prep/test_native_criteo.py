@@ -101,6 +101,27 @@ def test_anything_else_is_left_to_the_definition(line: bytes, rows_before: int) 
         assert_read_alike(text)
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_a_block_that_is_cut_off_anywhere_is_read_alike_or_left_to_the_definition(end: bytes) -> None:
+    text = plain_row(C1="", C26="") + end + plain_row(label="1", I1="", C25="abc") + end
+    for cut in range(len(text) + 1):
+        for part in (text[:cut], text[cut:]):
+            if is_read_natively(part):
+                assert_read_alike(part)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from([b"\t", b"\t" * 39, b"\n", b"\r", b"0", b"1", b"-", b"f", b"g", b"\0", b"\xff"]), max_size=300
+    )
+)
+def test_hostile_bytes_are_read_alike_or_left_to_the_definition(pieces: list[bytes]) -> None:
+    text = b"".join(pieces)
+    if is_read_natively(text):
+        assert_read_alike(text)
+
+
 def test_more_lines_than_were_announced_are_left_to_the_definition() -> None:
     text = b"\n".join([plain_row()] * 70)
     assert read_clicks(text, 64, log_of_count(np.arange(9))) is None

@@ -160,6 +160,8 @@ def test_what_a_kernel_would_misread_is_refused() -> None:
         operations.apply_sgd(table, slots, torch.ones(2, 8).double(), 0.5)
     with pytest.raises(ValueError, match=r"columns is .* contiguous float32"):
         operations.gather(table[:, :4], slots)
+    with pytest.raises(ValueError, match=r"columns is torch.float32 \(300, 0\) .* contiguous float32 \(300, 1\)"):
+        operations.gather(torch.zeros(ROWS, 0), slots)
     with pytest.raises(ValueError, match=r"records is .* contiguous float32 \(2, 16\)"):
         operations.scatter_records([table, table.clone()], slots, torch.ones(2, 8))
     with pytest.raises(ValueError, match=r"accumulator is .* contiguous float32 \(300, 1\)"):

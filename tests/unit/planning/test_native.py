@@ -83,7 +83,7 @@ def assert_same_plans(found: Iterable[BatchPlan], expected: Iterable[BatchPlan])
 
 
 @settings(max_examples=200, deadline=None)
-@given(runs(), st.integers(1, 3), st.data())
+@given(runs(), st.integers(1, 4), st.data())
 def test_plans_are_the_references(run: Run, threads: int, data: st.DataObject) -> None:
     tables = run.offsets.size - 1
     sparse = np.asarray(data.draw(st.lists(st.booleans(), min_size=tables, max_size=tables)))
@@ -113,6 +113,19 @@ def test_measuring_finds_the_slots_that_planning_takes(run: Run) -> None:
     native = NativePlanner(run.offsets, run.trainers, run.window, *capacities, verify=run.verify)
     sound = LookaheadPlanner(int(run.offsets[-1]), run.trainers, run.window, *capacities, verify=run.verify)
     assert_same_plans(plans(native, run), plans(sound, run))
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_batch_without_samples_has_no_rows(sparse: bool, threads: int) -> None:
+    nothing, row = np.zeros((0, 2), dtype=np.int64), np.asarray([[4, 5]])
+    states = np.asarray([sparse, sparse])
+    planner = NativePlanner(np.asarray([0, 5, 6]), 2, Window(3, 1), sparse=states, threads=threads, verify=True)
+    fetched = [
+        plan.shared.fetch_rows.size + sum(part.fetch_rows.size for part in plan.trainers)
+        for plan in plan_segment(planner, [nothing, row, nothing, row, nothing, nothing, row])
+    ]
+    assert fetched[:7] == [0, 2, 0, 0, 0, 0, 2]
 
 
 def test_more_rows_in_a_batch_than_sixteen_bits_can_name() -> None:

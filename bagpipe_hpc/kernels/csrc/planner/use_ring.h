@@ -52,7 +52,9 @@ class UseRing {
 
   RowUses operator[](std::uint32_t number) {
     const Part& found = part(number);
-    return {found.count, &rows_[found.first], &next_[found.first], &slots_[found.first], &users_[found.first]};
+    // By data(): a table without rows in any batch has no arrays.
+    const std::int64_t first = found.first;
+    return {found.count, rows_.data() + first, next_.data() + first, slots_.data() + first, users_.data() + first};
   }
   std::int64_t count(std::uint32_t number) const { return parts_[number & (parts_.size() - 1)].count; }
   Use& next(const Use& use) { return next_[part(use.batch).first + use.index]; }
@@ -92,10 +94,10 @@ class UseRing {
     std::int64_t first = 0;
     for (std::uint32_t batch = oldest; batch != number; ++batch) {
       const RowUses from = (*this)[batch];
-      std::copy_n(from.rows, from.count, &rows[first]);
-      std::copy_n(from.next, from.count, &next[first]);
-      std::copy_n(from.slots, from.count, &slots[first]);
-      std::copy_n(from.users, from.count, &users[first]);
+      std::copy_n(from.rows, from.count, rows.data() + first);
+      std::copy_n(from.next, from.count, next.data() + first);
+      std::copy_n(from.slots, from.count, slots.data() + first);
+      std::copy_n(from.users, from.count, users.data() + first);
       part(batch).first = first;
       first += from.count;
     }

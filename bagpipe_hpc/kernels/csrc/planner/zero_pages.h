@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <new>
 #include <utility>
 
@@ -18,6 +19,14 @@ class ZeroPages {
   ZeroPages() = default;
 
   explicit ZeroPages(std::size_t count) : count_(count) {
+    if (count > SIZE_MAX / 2 / sizeof(T)) throw std::bad_alloc();
+#ifdef __SANITIZE_ADDRESS__
+    // Memory of which AddressSanitizer knows the end.
+    if (count == 0) return;
+    mapped_ = std::calloc(count, sizeof(T));
+    if (mapped_ == nullptr) throw std::bad_alloc();
+    items_ = static_cast<T*>(mapped_);
+#else
     const std::size_t used = count * sizeof(T);
     const std::size_t slack = used >= kHugePage ? kHugePage : 0;  // room to start at a huge page's boundary
     mapped_bytes_ = used + slack;
@@ -30,6 +39,7 @@ class ZeroPages {
       madvise(reinterpret_cast<void*>(start), used, MADV_HUGEPAGE);  // where it is refused, small pages do as well
     }
     items_ = reinterpret_cast<T*>(start);
+#endif
   }
 
   ZeroPages(ZeroPages&& other) noexcept { swap(other); }
@@ -38,10 +48,15 @@ class ZeroPages {
     return *this;
   }
   ~ZeroPages() {
+#ifdef __SANITIZE_ADDRESS__
+    std::free(mapped_);
+#else
     if (mapped_ != nullptr) munmap(mapped_, mapped_bytes_);
+#endif
   }
 
   T& operator[](std::size_t index) { return items_[index]; }
+  T* data() { return items_; }  // null where there are none
   const T* data() const { return items_; }
   std::size_t size() const { return count_; }
   std::size_t bytes() const { return count_ * sizeof(T); }
