@@ -21,7 +21,7 @@ def roc_auc(labels: ArrayLike, scores: ArrayLike) -> float:
 
     Returns:
         A number from 0 to 1; NaN where it has no meaning: all labels are the same, or a score is NaN. A run whose test
-        rows hold one class only, or whose weights diverged, still ends with a report.
+        rows hold one class only still ends with a report.
 
     Raises:
         ValueError: the shapes differ, or a label is neither 0 nor 1.

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,23 @@ def test_results_go_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         "320 samples/s over 5 steps, hit rate 90.0%",
         f"outputs: {tmp_path}",
     ]
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_an_auc_without_meaning_is_said_to_be_undefined(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], is_resumed: bool
+) -> None:
+    """It is NaN where all labels are alike, and null in the metrics file, from where a resumed run reads it back."""
+    with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps=5) as record:
+        record.evaluation(5, 0, Evaluation(samples=7, auc=math.nan, log_loss=0.25), seconds=1.5)
+        if not is_resumed:
+            record.summary([MEANS], INTERVAL, {})
+    if is_resumed:
+        with RunRecord(tmp_path, total_steps=5) as record:
+            record.summary([MEANS], INTERVAL, {})
+    quality = "AUC undefined, as all labels are alike, log loss 0.25000 on 7 test rows"
+    assert f"epoch 1: {quality} (1.5 s)" in caplog.messages
+    assert quality in capsys.readouterr().out.splitlines()
 
 
 def test_the_summary_is_the_whole_run(tmp_path: Path) -> None:
