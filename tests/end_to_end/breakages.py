@@ -160,8 +160,8 @@ def write_rows_that_change(patch: Patch) -> None:
     """What the servers write is not a copy."""
     write_slowly(patch)
 
-    def live(_: ServerCheckpoints, records: np.ndarray, positions: np.ndarray | None) -> np.ndarray | SelectedRows:
-        return records if positions is None else SelectedRows(records, positions)
+    def live(self: ServerCheckpoints, _: int, positions: np.ndarray | None) -> np.ndarray | SelectedRows:
+        return self._in_place(positions)
 
     patch(ServerCheckpoints, "_copy", live)
 
