@@ -248,7 +248,12 @@ def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     prepare = _add(commands, "prepare", _prepare, "turn raw clicks into checksummed shards for training")
     prepare.add_argument("--format", choices=["criteo"], default="criteo", help="format of the input (default: criteo)")
     prepare.add_argument(
-        "--input", nargs="+", required=True, metavar="FILE", help="files or glob patterns, in time order"
+        "--input",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="FILE",
+        help="files or glob patterns, in time order",
     )
     prepare.add_argument("--output", type=Path, required=True, metavar="DIR", help="shard directory to write")
     sizes = prepare.add_mutually_exclusive_group()

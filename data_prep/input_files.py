@@ -50,6 +50,7 @@ def find_sources(patterns: Sequence[str]) -> list[Path]:
                 raise DataError(f"-: {_NO_PIPE}")
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 Path(pattern).lstat()  # a folder that may not be searched is refused by the system, with its name
+            _require_reach(pattern)
             raise DataError(f"{pattern}: no such input file; check the path, and quote patterns such as 'day_*.gz'")
         sources += files
     for source in sources:
@@ -64,6 +65,15 @@ def find_sources(patterns: Sequence[str]) -> list[Path]:
     for source in sources:
         _require_text(source)
     return sources
+
+
+def _require_reach(pattern: str) -> None:
+    try:
+        os.lstat(pattern)
+    except PermissionError as error:
+        raise DataError(f"{pattern}: cannot be read ({error.strerror}); check its folders' permissions") from error
+    except OSError:
+        return
 
 
 def _require_file(source: Path) -> None:
@@ -85,6 +95,19 @@ def _require_text(source: Path) -> None:
     for magic, (what, cure) in _ARCHIVES.items():
         if beginning.startswith(magic):
             raise DataError(f"{source}: is {what}, which is not read; {cure.format(source)}")
+
+
+def order_note(sources: Sequence[Path]) -> str | None:
+    """What to say of files in an order that only a shell gives them, day_10 before day_2; None of any other order."""
+    names = [str(source) for source in sources]
+    by_number = sorted(names, key=_by_number)
+    if names == by_number or names != sorted(names):
+        return None
+    first = next(index for index, name in enumerate(names) if name != by_number[index])
+    return (
+        f"note: {Path(names[first]).name} is read before {Path(by_number[first]).name}, as it was named; "
+        "if that is not their time order, quote the pattern, and its files are sorted by number"
+    )
 
 
 def _matching(pattern: str) -> list[str]:

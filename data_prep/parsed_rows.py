@@ -45,7 +45,7 @@ class ParsedRows:
     """
 
     def __init__(self, directory: Path, parts: Sequence[Part]) -> None:
-        self._paths = [directory / part.file for part in parts]
+        self._parts = [(directory / part.file, part.rows) for part in parts]
         self._bounds = np.cumsum([0] + [part.rows for part in parts])
         self.rows = int(self._bounds[-1])
         self._open_part = lru_cache(maxsize=4)(_map_part)
@@ -56,31 +56,34 @@ class ParsedRows:
 
     def parts(self, rows: int) -> Iterator[pa.Table]:
         """The first `rows` rows, a part at a time; to open one takes as long as to count some columns of it."""
-        for number, path in enumerate(self._paths):
+        for number, part in enumerate(self._parts):
             if self._bounds[number] < rows:
-                yield _map_part(path).slice(0, rows - int(self._bounds[number]))
+                yield _map_part(*part).slice(0, rows - int(self._bounds[number]))
 
     def read(self, first: int, last: int) -> list[pa.RecordBatch]:
         """Rows `first` up to `last`, in pieces."""
         pieces: list[pa.RecordBatch] = []
-        for number in range(int(np.searchsorted(self._bounds, first, side="right")) - 1, len(self._paths)):
+        for number in range(int(np.searchsorted(self._bounds, first, side="right")) - 1, len(self._parts)):
             start = int(self._bounds[number])
             if start >= last:
                 break
-            part = self._open_part(self._paths[number])
+            part = self._open_part(*self._parts[number])
             begin, end = max(first, start), min(last, int(self._bounds[number + 1]))
             pieces += part.slice(begin - start, end - begin).to_batches()
         return pieces
 
 
-def _map_part(path: Path) -> pa.Table:
-    """A part, mapped into memory; the mapping lives as long as the table or a column of it.
+def _map_part(path: Path, rows: int) -> pa.Table:
+    """A part of so many rows, mapped into memory; the mapping lives as long as the table or a column of it.
 
     Arrow's `included_fields` is no help for reading one column: it copies the whole part.
     """
     try:
         with pa.memory_map(str(path)) as file:
-            return pa.ipc.open_file(file).read_all()
+            table = pa.ipc.open_file(file).read_all()
+            if len(table) != rows:
+                raise pa.ArrowInvalid(f"{len(table)} rows instead of {rows}")
+            return table
     except (OSError, pa.ArrowInvalid) as error:
         raise DataError(
             f"{path}: the parsed rows of this unfinished preparation cannot be read ({error}); "

@@ -20,7 +20,7 @@ from bagpipe_hpc.storage.shard_manifest import InputInfo, ShardManifest, save_ma
 from data_prep import criteo
 from data_prep.allocator import keep_freed_memory
 from data_prep.backend import Backend, choose_backend
-from data_prep.input_files import find_sources
+from data_prep.input_files import find_sources, order_note
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows, Part
 from data_prep.preparation_state import (
@@ -75,6 +75,8 @@ def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSetting
             remove_unfinished(output)  # A kill right after the manifest leaves it.
             progress(f"{output} is already prepared from these inputs with these settings")
             return finished
+        if note := order_note(sources):
+            progress(note)
         output.mkdir(parents=True, exist_ok=True)
         state = resume_or_start(output, wanted)
         if state.parts:

@@ -90,6 +90,8 @@ def write_shards(
     if train_rows == 0:
         named = ", ".join(source.file for source in state.inputs)
         raise DataError(f"{named}: {rows.rows} good rows leave none to train on; check the inputs and --test-fraction")
+    if train_rows == rows.rows and settings.test_fraction > 0:
+        progress(f"note: no row is left for tests: {settings.test_fraction} of {rows.rows} rows is less than one")
     state, vocabularies = _make_vocabularies(pool, rows, train_rows, output, state, settings, backend, progress)
     hashed_rows = settings.max_rows_per_table or 2  # without a limit none is hashed
     id_maps = backend.id_maps(vocabularies, hashed_rows)

@@ -217,6 +217,8 @@ class ShardManifest:
         files += [manifest.vocabularies.file] if manifest.vocabularies else []
         if len(set(files)) != len(files):
             top.refuse("shards", "names a file twice")
+        if not manifest.tables:
+            top.refuse("tables", "names none")
         names = {table.name for table in manifest.tables}
         for field, listed in (("tables", [table.name for table in manifest.tables]), ("hashed_tables", hashed)):
             for name in (name for name, count in Counter(listed).items() if count > 1 or name not in names):

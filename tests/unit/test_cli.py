@@ -145,7 +145,9 @@ def test_prepare_passes_its_arguments_on(recorder: Recorder) -> None:
     recorder.replace("data_prep.prepare_settings", PrepareSettings=SimpleNamespace)
     sizes = ["--max-rows-per-table", "100", "--rows-per-shard", "8192", "--test-fraction", "0"]
     storage = ["--compression", "none", "--chunk-checksums", "--skip-bad-rows", "3", "--backend", "reference"]
-    assert cli.main(["prepare", "--input", "extra.tsv", "day_*", "--output", "shards", *sizes, *storage]) == 0
+    assert (
+        cli.main(["prepare", "--input", "extra.tsv", "--input", "day_*", "--output", "shards", *sizes, *storage]) == 0
+    )
     [(inputs, output, settings, _)] = recorder.calls
     assert (inputs, output) == (["extra.tsv", "day_*"], Path("shards"))
     assert settings == SimpleNamespace(

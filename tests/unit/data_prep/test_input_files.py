@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.errors import DataError
-from data_prep.input_files import find_sources
+from data_prep.input_files import find_sources, order_note
 
 
 def write(folder: Path, *names: str) -> None:
@@ -69,6 +69,17 @@ def test_what_is_no_file_is_refused_also_when_a_pattern_finds_it(tmp_path: Path,
     os.mkfifo(path)
     with pytest.raises(DataError, match=r"day_2: is a pipe or a device; .* write the rows to a file first"):
         find_sources([str(tmp_path / name)])
+
+
+def test_a_shells_order_is_noted() -> None:
+    def note(*names: str) -> str | None:
+        return order_note([Path(name) for name in names])
+
+    assert "day_10 is read before day_2" in str(note("data/day_1", "data/day_10", "data/day_2"))
+    assert note("day_1", "day_2", "day_10") is None
+    assert note("day_10", "day_2", "day_1") is None  # nobody's sorting, so it is meant
+    assert note("old", "new") is None
+    assert note("day_1") is None
 
 
 def test_standard_input_is_no_file() -> None:

@@ -418,6 +418,24 @@ def test_native_code_that_was_not_built_is_refused(tmp_path: Path) -> None:
     assert manifest.rows("train") == 27
 
 
+def test_parsed_rows_that_were_replaced_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_blocks(monkeypatch, part_rows=30)
+    source = write_text(tmp_path / "clicks", random_rows(100, seed=4))
+    with pytest.raises(KilledError):
+        prepare_clicks([source], tmp_path / "out", PrepareSettings(), kill_after(4))
+    parts = sorted((tmp_path / "out" / "parsed").iterdir())
+    parts[0].write_bytes(parts[-1].read_bytes())
+    with pytest.raises(DataError, match=r"rows-00000.arrow: the parsed rows .* rows instead of "):
+        prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
+
+
+def test_rows_that_are_too_few_for_tests_are_noted(tmp_path: Path) -> None:
+    source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
+    progress: list[str] = []
+    prepare_clicks([source], tmp_path / "out", PrepareSettings(), progress.append)
+    assert "note: no row is left for tests: 0.1 of 3 rows is less than one" in progress
+
+
 def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
     source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
     (tmp_path / "out").mkdir()

@@ -92,6 +92,7 @@ HOSTILE: dict[str, Change] = {
     "settings is null|settings is None": lambda m: m.update(settings=None),
     "surprise is unknown": lambda m: m.update(surprise=1),
     "tables adds up to 18446744073709551614 rows": lambda m: [t.update(rows=(1 << 63) - 1) for t in m["tables"]],
+    "tables names none": lambda m: m.update(tables=[]),
     "tables names 'C1' twice": lambda m: m["tables"][1].update(name="C1"),
     "hashed_tables names 'C2' twice": lambda m: m.update(hashed_tables=["C2", "C2"]),
     "hashed_tables names 'C3', no table": lambda m: m.update(hashed_tables=["C3"]),
