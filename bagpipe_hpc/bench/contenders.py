@@ -14,7 +14,7 @@ from typing import Any
 from bagpipe_hpc.bench.conditions import REPOSITORY
 from bagpipe_hpc.bench.peer_workloads import PeerWorkload
 from bagpipe_hpc.bench.watched_command import CommandError, WatchedRun, run_watched
-from bagpipe_hpc.roles.output_folder import METRICS_NAME, SUMMARY_NAME
+from bagpipe_hpc.roles.output_folder import LOGS_NAME, METRICS_NAME, SUMMARY_NAME
 from bagpipe_hpc.schedule import build_schedule, training_batch_sizes
 from bagpipe_hpc.storage.shard_manifest import load_manifest
 
@@ -78,6 +78,19 @@ def _without_lookahead(contender: Contender) -> Contender:
     return replace(contender, name=f"{contender.name}-L1", title=f"{contender.title}, L = 1", settings=settings)
 
 
+def _forced_layers(contender: Contender) -> list[Contender]:
+    """With each of the linear layers among which `kernels.linear=auto` chooses."""
+    return [
+        replace(
+            contender,
+            name=f"{contender.name}-{linear}",
+            title=f"{contender.title}, {linear}",
+            settings=(f"kernels.linear={linear}",),
+        )
+        for linear in ("onednn", "torch")
+    ]
+
+
 _BAGPIPE = (
     Contender("bagpipe-1x2", "bagpipe, 1 x 2", trainers=1, threads=2),
     Contender("bagpipe-2x1", "bagpipe, 2 x 1", trainers=2, threads=1),
@@ -87,6 +100,7 @@ CONTENDERS = (
     *_with_cure(Contender("torchrec-1x2", "TorchRec, 1 x 2", "torchrec_trainer.py")),
     *_with_cure(Contender("torchrec-2x1", "TorchRec sharded, 2 x 1", "torchrec_trainer.py", trainers=2, threads=1)),
     *_BAGPIPE,
+    *(forced for contender in _BAGPIPE for forced in _forced_layers(contender)),
     *map(_without_lookahead, _BAGPIPE),
 )
 """`2 x 1` is two trainers with a thread each. Bagpipe's oracle and servers use the same two cores."""
@@ -135,12 +149,14 @@ class PeerResult:
         watched: memory, and how much others disturbed.
         auc: on the test rows; NaN without an evaluation.
         log_loss: on the test rows; NaN without an evaluation.
+        linear: of bagpipe, what its linear layers were and why.
     """
 
     samples_per_s: float
     watched: WatchedRun
     auc: float = math.nan
     log_loss: float = math.nan
+    linear: str = ""
 
 
 def measure_speed(contender: Contender, workload: PeerWorkload) -> PeerResult:
@@ -189,7 +205,7 @@ def peer_result(watched: WatchedRun) -> PeerResult:
     if not lines:
         raise CommandError(f"a peer ended without its line of results; it printed:\n{watched.output}")
     figures: dict[str, Any] = json.loads(lines[-1])
-    return PeerResult(figures["samples_per_s"], watched, **_quality(figures))
+    return PeerResult(figures["samples_per_s"], watched, *_quality(figures))
 
 
 def _train_bagpipe(contender: Contender, workload: PeerWorkload, overrides: list[str], steps: TimedSteps) -> PeerResult:
@@ -202,15 +218,23 @@ def _train_bagpipe(contender: Contender, workload: PeerWorkload, overrides: list
         command = [*_on_hosts(contender, workload), *launcher, *program, *settings]
         watched = run_watched(command, _environment(), _TIMEOUT_S)
         metrics = [json.loads(line) for line in (output / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+        linear = chosen_layers((output / LOGS_NAME / "oracle-0.log").read_text(encoding="utf-8"))
         evaluations = json.loads((output / SUMMARY_NAME).read_text(encoding="utf-8"))["evaluations"]
     manifest = load_manifest(workload.shards)
     sizes = training_batch_sizes(build_schedule(config.train, manifest.rows("train"), manifest.rows("test")))
-    return PeerResult(samples_per_s(metrics, sizes, steps), watched, **_quality(evaluations[-1] if evaluations else {}))
+    auc, log_loss = _quality(evaluations[-1] if evaluations else {})
+    return PeerResult(samples_per_s(metrics, sizes, steps), watched, auc, log_loss, linear)
 
 
-def _quality(evaluation: Mapping[str, Any]) -> dict[str, float]:
-    """AUC and log loss, where there are such."""
-    return {measure: evaluation[measure] for measure in ("auc", "log_loss") if measure in evaluation}
+def chosen_layers(log: str) -> str:
+    """What the oracle's log says of the linear layers; empty if nothing."""
+    said = (line.partition("linear layers: ")[2] for line in log.splitlines())
+    return next(filter(None, said), "")
+
+
+def _quality(evaluation: Mapping[str, Any]) -> tuple[float, float]:
+    """AUC and log loss; NaN where there are none."""
+    return evaluation.get("auc", math.nan), evaluation.get("log_loss", math.nan)
 
 
 def samples_per_s(metrics: list[dict[str, Any]], batch_sizes: list[int], steps: TimedSteps) -> float:

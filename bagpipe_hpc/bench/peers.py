@@ -124,7 +124,8 @@ def _quiet_run(contender: Contender, workload: PeerWorkload, quiet_s: float | No
     result = measure_speed(contender, workload)
     print(
         f"{contender.title}: {result.samples_per_s:,.0f} samples/s, "
-        f"others took {result.watched.others_share:.0%} of the cores",
+        f"others took {result.watched.others_share:.0%} of the cores"
+        + (f"; linear layers: {result.linear}" if result.linear else ""),
         file=sys.stderr,
         flush=True,
     )
@@ -173,6 +174,8 @@ def add_speeds(
             "memory_gb": round(memory_gb, 3),
             "largest_others_share": round(others_share, 2),
         }
+        if linear := [run.linear for run in results if run.linear]:
+            figures[name]["linear_layers"] = linear
     headings = ["", "samples/s", "lowest - highest", *(f"to {titles[name]}" for name in baselines)]
     report.table(title, [*headings, "largest process GB", "all GB", "others"], rows)
     return figures

@@ -2,12 +2,13 @@
 
 import argparse
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bagpipe_hpc.bench import contenders, peers
-from bagpipe_hpc.bench.contenders import CONTENDERS, PeerResult, TimedSteps, peer_result, samples_per_s
+from bagpipe_hpc.bench.contenders import CONTENDERS, PeerResult, TimedSteps, chosen_layers, peer_result, samples_per_s
 from bagpipe_hpc.bench.kaggle_shards import write_kaggle_shards
 from bagpipe_hpc.bench.peer_workloads import PeerWorkload
 from bagpipe_hpc.bench.report import Report
@@ -67,6 +68,25 @@ def test_a_peer_says_its_result_in_its_last_line_of_json() -> None:
     assert math.isnan(peer_result(WatchedRun('{"samples_per_s": 1}', 1, 2, 0.0)).auc)
     with pytest.raises(CommandError, match="only a warning"):
         peer_result(WatchedRun("only a warning\n", 1, 2, 0.0))
+
+
+def test_the_layers_that_auto_chose_are_among_the_figures() -> None:
+    log = (
+        "12:00 INFO a: process 1\n12:01 INFO b: linear layers: torch (kernels.linear = auto: oneDNN 2 ms, torch 1 ms)\n"
+    )
+    linear = chosen_layers(log)
+    assert linear == "torch (kernels.linear = auto: oneDNN 2 ms, torch 1 ms)"
+    assert chosen_layers("nothing\n") == ""
+    runs = {"pytorch": [result(1.0)], "bagpipe-1x2": [replace(result(1.0), linear=linear)]}
+    figures = peers.add_speeds(Report("peers"), "title", {name: name for name in runs}, runs)
+    assert figures["bagpipe-1x2"]["linear_layers"] == [linear]
+    assert "linear_layers" not in figures["pytorch"]
+
+
+def test_each_layer_may_be_forced(workload: PeerWorkload) -> None:
+    forced = {contender.name: contender for contender in CONTENDERS if contender.name.startswith("bagpipe-2x1-")}
+    for linear in ("onednn", "torch"):
+        assert workload.config(list(forced[f"bagpipe-2x1-{linear}"].settings)).kernels.linear == linear
 
 
 def test_which_steps_count(workload: PeerWorkload) -> None:
