@@ -25,12 +25,13 @@ def test_a_body_in_time_does_nothing(aborts):
 
 
 @pytest.mark.mpi(min_size=2)
-def test_a_body_that_is_late_ends_the_job(aborts):
+def test_a_body_that_is_late_ends_the_job(aborts, caplog):
     with TimeLimit("the other ranks", 0.1):
         deadline = time.monotonic() + 20
         while not aborts and time.monotonic() < deadline:
             time.sleep(0.01)
     ((message, exit_code),) = aborts
+    assert caplog.messages == [message]
     assert message.startswith("bagpipe: waited 0 s for the other ranks: a rank is stopped, the link is cut")
     assert exit_code == 1
 
