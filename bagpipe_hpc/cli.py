@@ -353,7 +353,9 @@ def _add_simulate(commands: "argparse._SubParsersAction[_Parser]") -> None:
     )
     simulate.add_argument("--gbit-per-s", type=positive_number, default=10.0, metavar="X", help="each link (10)")
     simulate.add_argument("--latency-us", type=positive_number, default=50.0, metavar="US", help="one way (50)")
-    simulate.add_argument("--batches", type=positive, default=100, metavar="N", help="that count (default: 100)")
+    simulate.add_argument(
+        "--batches", type=positive, metavar="N", help="that count (default: 100, or what the data has)"
+    )
     simulate.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
 
 

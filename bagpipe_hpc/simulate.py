@@ -31,6 +31,8 @@ from bagpipe_hpc.simulation.prediction import Prediction, predict
 from bagpipe_hpc.simulation.synthetic_rows import draw_batches, scaled_tables
 
 _CRITEO_INTEGERS = 13
+_DEFAULT_BATCHES = 100
+"""Batches that count, where there are as many."""
 
 Batches = Iterator[NDArray[np.int64]]
 
@@ -43,11 +45,19 @@ class Trace:
         table_offsets: first row of each table and the number of all rows, int64 `[tables + 1]`.
         dense_features: of a sample.
         batches: the first so many batches of the run, in order.
+        most_batches: how many there are; None where any number can be drawn.
     """
 
     table_offsets: NDArray[np.int64]
     dense_features: int
     batches: Callable[[int], Batches]
+    most_batches: int | None = None
+
+    def steady_batches(self, lookahead: int) -> int:
+        """How many batches to count if nobody says: 100, or what a shorter trace leaves, at least 1."""
+        if self.most_batches is None:
+            return _DEFAULT_BATCHES
+        return max(1, min(_DEFAULT_BATCHES, self.most_batches - 2 * lookahead))
 
     @property
     def total_rows(self) -> int:
@@ -92,7 +102,7 @@ def shards_trace(config: Config) -> Trace:
             )
         return islice(job.batches(segment), count)
 
-    return Trace(job.table_offsets, job.manifest.dense_features, batches)
+    return Trace(job.table_offsets, job.manifest.dense_features, batches, segment.batches)
 
 
 def synthetic_trace(config: Config, total_rows: int, zipf: float) -> Trace:
@@ -143,22 +153,25 @@ def simulate(arguments: argparse.Namespace) -> Report:
         bytes_per_s=arguments.gbit_per_s * 1e9 / 8,
         latency_s=arguments.latency_us * 1e-6,
     )
+    lookaheads = arguments.lookahead or sorted({1, config.lookahead.batches})
+    steady_batches = arguments.batches or trace.steady_batches(max(lookaheads))
     record = RowRecord.of(config)
     weights = dense_weights(config.model, trace.dense_features, trace.tables)
     report = Report("simulate")
     report.figures |= {
         "total_rows": trace.total_rows,
         "batch_size": config.train.batch_size,
+        "batches": steady_batches,
         "record_bytes": record.bytes,
         "dense_weights": weights,
         "cluster": asdict(cluster),
         "predictions": [],
     }
     rows = []
-    for lookahead in arguments.lookahead or sorted({1, config.lookahead.batches}):
+    for lookahead in lookaheads:
         window = Window(lookahead, replace(config.lookahead, batches=lookahead, group=0).group_batches)
         for trainers in arguments.trainers:
-            planned = plan_trace(trace, config, trainers, window, arguments.batches)
+            planned = plan_trace(trace, config, trainers, window, steady_batches)
             prediction = predict(planned.loads, window, replace(cluster, trainers=trainers), record, weights)
             cache_rows = planned.shared_slots + planned.private_slots
             rows.append(_row(trainers, lookahead, prediction, cache_rows, record))
@@ -166,7 +179,7 @@ def simulate(arguments: argparse.Namespace) -> Report:
                 {"trainers": trainers, "lookahead": lookahead, "cache_rows": cache_rows} | _rounded(prediction)
             )
     report.table(
-        f"{trace.total_rows:,} rows of {record.bytes} bytes, batches of {config.train.batch_size:,}, "
+        f"{trace.total_rows:,} rows of {record.bytes} bytes, {steady_batches} batches of {config.train.batch_size:,}, "
         f"{per_sample_s * 1e6:.2f} us of compute a sample",
         _HEADINGS,
         rows,

@@ -58,7 +58,11 @@ def test_shards_and_a_measured_run(config: str, tmp_path: Path, capsys: pytest.C
     result = predicted(capsys, config, f"data.path={shards}", *SMALL, *options)
     assert result["predictions"][0]["compute_s"] == pytest.approx(50 * 1e-4)
     assert 0 < result["predictions"][0]["rows_fetched"] <= 50 * 26
-    assert cli.main(["simulate", config, f"data.path={shards}", *SMALL, "--calibrate", str(run)]) == 2
+    assert result["batches"] == 10
+    fewer = predicted(capsys, config, f"data.path={shards}", *SMALL, "--calibrate", str(run), "--trainers", "1")
+    assert fewer["batches"] == 17 - 2 * 4
+    options = ["--calibrate", str(run), "--batches", "10"]
+    assert cli.main(["simulate", config, f"data.path={shards}", *SMALL, *options]) == 2
     assert "the trace has 17 batches" in capsys.readouterr().err
 
 
