@@ -13,7 +13,11 @@ Places = NDArray[np.integer[Any]]
 
 
 class RowCopies(Protocol):
-    """Both directions. Nobody else checks `places`: they must lie in 0 .. P - 1."""
+    """Both directions.
+
+    Raises:
+        IndexError: a place is not one of 0 .. P - 1. Nothing is copied.
+    """
 
     def copy_out(self, rows: Rows, places: Places, into: Rows) -> None:
         """`into[:] = rows[places]`: `rows [P, W]` and `into [N, W]` C-contiguous, integers `places [N]`."""
@@ -31,12 +35,24 @@ class NumpyRowCopies:
 
     def copy_out(self, rows: Rows, places: Places, into: Rows) -> None:
         """See `RowCopies`."""
+        check_places(places, len(rows))
         np.take(rows, places, axis=0, out=into, mode="clip")
 
     def copy_in(self, rows: Rows, places: Places, records: Rows) -> None:
         """See `RowCopies`."""
+        check_places(places, len(rows))
         if places.size:
             np.put(_items(rows), places, _items(records), mode="clip")
+
+
+def check_places(places: Places, rows: int) -> None:
+    """See that all places are below `rows`: other memory would be read or overwritten silently.
+
+    Raises:
+        IndexError: one is not.
+    """
+    if places.size and not 0 <= int(places.min()) <= int(places.max()) < rows:
+        raise IndexError(f"places reach from {places.min()} to {places.max()}: must lie in 0 to {rows - 1}")
 
 
 def _items(rows: NDArray[np.float32]) -> NDArray[np.void]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.backend import use_native
-from bagpipe_hpc.row_copies import NumpyRowCopies, Places, RowCopies, Rows
+from bagpipe_hpc.row_copies import NumpyRowCopies, Places, RowCopies, Rows, check_places
 
 _LIBRARY = "row_operations"
 _ARGUMENTS = (c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int32)
@@ -65,6 +65,7 @@ class NativeRowCopies:
                 raise ValueError(
                     f"{array.dtype} {list(array.shape)}: native code needs contiguous float32 {list(shape)}"
                 )
+        check_places(places, len(rows))
         tables, widths = (c_void_p * 1)(rows.ctypes.data), (c_int64 * 1)(rows.shape[1])
         slots = np.ascontiguousarray(places, dtype=np.int32)
         kernel(tables, widths, 1, slots.ctypes.data, slots.size, records.ctypes.data, _THREADS)

@@ -46,6 +46,17 @@ def test_a_part_of_a_table(copies: RowCopies) -> None:
     np.testing.assert_array_equal(rows, expected)
 
 
+@pytest.mark.parametrize("place", [-1, 10, 2**31 + 1, 2**32 + 3, -(2**40)])
+def test_a_place_outside_the_table_is_refused_before_anything_is_copied(copies: RowCopies, place: int) -> None:
+    rows, records, places = table(10, 3), np.ones((2, 3), dtype=np.float32), np.asarray([4, place])
+    before = rows.copy()
+    for copy in (copies.copy_in, copies.copy_out):
+        with pytest.raises(IndexError, match=rf"places reach from .*{place}.*: must lie in 0 to 9"):
+            copy(rows, places, records)
+    np.testing.assert_array_equal(rows, before)
+    np.testing.assert_array_equal(records, np.ones((2, 3)))
+
+
 def test_larger_arrays_than_native_code_can_address(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native_row_copies, "_MOST_ROWS", 9)
     copies, rows = NativeRowCopies(), table(10, 3)
