@@ -326,7 +326,7 @@ def _run_prepared(job: Job, need: CacheNeed, comms: Communicators, stop: StopReq
     trace = Trace(enabled=bool(job.config.train.trace))
     fill_timeout_s = job.fill_timeout_s(comms.layout.servers)
     timeout_s = job.config.train.timeout_s
-    comms.meet("having made its log file", timeout_s)
+    comms.meet("being about to start its role", timeout_s)
     with Pulse(comms.world, comms.hosts, timeout_s) as pulse, _open_window(job, comms, fill_timeout_s) as window:
         if trace.enabled:
             comms.meet("having opened the tables", fill_timeout_s)
