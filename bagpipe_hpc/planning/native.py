@@ -29,6 +29,9 @@ class NativePlanner:
         sparse: of which tables only the rows in the window are kept, bool `[tables]`; default: of none.
         threads: threads that share out the tables.
         verify: put the expected version of every row into the plans (`debug.verify_rows`).
+
+    Raises:
+        ValueError: the tables' first rows do not ascend: native code would take memory of another table for theirs.
     """
 
     def __init__(
@@ -43,6 +46,9 @@ class NativePlanner:
         threads: int = 1,
         verify: bool = False,
     ) -> None:
+        table_rows = np.diff(table_offsets)
+        if table_offsets[0] < 0 or (table_rows < 0).any():
+            raise ValueError(f"table_offsets {table_offsets.tolist()}: must be 0 or more, and ascend")
         self.window = window
         self._trainers = trainers
         self._table_offsets = table_offsets
@@ -52,7 +58,7 @@ class NativePlanner:
         if sparse is None:
             sparse = np.zeros(self._tables, dtype=np.bool_)
         self._core = PlannerCore(
-            np.stack((table_offsets[:-1], np.diff(table_offsets), columns, sparse), axis=1),
+            np.stack((table_offsets[:-1], table_rows, columns, sparse), axis=1),
             trainers,
             window.lookahead,
             shared_capacity,

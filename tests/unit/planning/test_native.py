@@ -175,6 +175,19 @@ def test_a_row_of_another_table_is_named(row: int) -> None:
         planner.load(rows)
 
 
+@pytest.mark.parametrize("offsets", [[0, 4, 3], [-1, 4, 10]])
+def test_tables_of_fewer_than_no_rows_are_refused(offsets: list[int]) -> None:
+    with pytest.raises(ValueError, match="must be 0 or more, and ascend"):
+        NativePlanner(np.asarray(offsets), 2, Window(2, 1))
+
+
+@pytest.mark.parametrize("rows", [2**60, 2**61, 2**62])
+def test_state_that_no_memory_holds_is_refused(rows: int) -> None:
+    """8 bytes a row, whose number wraps round to few or none."""
+    with pytest.raises(MemoryError):
+        NativePlanner(np.asarray([0, rows]), 2, Window(2, 1))
+
+
 def test_a_batch_has_a_column_for_each_table() -> None:
     planner = NativePlanner(np.asarray([0, 4, 10]), 2, Window(2, 1))
     with pytest.raises(DataError, match="a batch with 3 columns: there are 2 tables"):

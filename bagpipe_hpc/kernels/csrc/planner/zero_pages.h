@@ -19,7 +19,7 @@ class ZeroPages {
   ZeroPages() = default;
 
   explicit ZeroPages(std::size_t count) : count_(count) {
-    if (count > SIZE_MAX / 2 / sizeof(T)) throw std::bad_alloc();
+    if (count > SIZE_MAX / 2 / sizeof(T)) throw std::bad_alloc();  // the product might wrap round
 #ifdef __SANITIZE_ADDRESS__
     // Memory of which AddressSanitizer knows the end.
     if (count == 0) return;
