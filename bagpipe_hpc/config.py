@@ -20,6 +20,18 @@ VERIFY_LEVELS = ("full", "quick")
 SAME_HOST_WAYS = ("auto", "loads", "transfers")
 TRANSFERS = ("messages", "one_sided")
 PLACEMENTS = ("auto", "rank_order")
+MOST_THREADS = 1024
+"""Of one process, as many as the largest hosts have cores. What the host at hand has is looked at before a run."""
+MOST_TRAINERS = 32_000
+"""The planner keeps the trainer that uses a row in 16 bits, with some to spare."""
+MOST_WIDTH = (1 << 31) - 1
+"""Columns of a layer or a row: MPI and BLAS libraries count them with C ints."""
+_LONGEST_TIMEOUT_S = 31_536_000
+_LONGEST_POLL_US = 1_000_000
+_SMALLEST_FLOAT32, _LARGEST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+_FLOAT32_RANGE = "a number above 0 that float32 can hold, 1.2e-38 to 3.4e+38"
+_LARGEST_DECAY = 1 - 2.0**-24
+"""The largest float32 below 1; a decay that is rounded to 1 never forgets."""
 
 
 class SettingError(ConfigError):
@@ -38,6 +50,11 @@ class SettingError(ConfigError):
 def _require(holds: bool, key: str, value: object, cure: str) -> None:
     if not holds:
         raise SettingError(key, value, cure)
+
+
+def _is_float32(value: float) -> bool:
+    """Whether a number above 0 stays one, and finite, where rows and weights are computed with it."""
+    return _SMALLEST_FLOAT32 <= value <= _LARGEST_FLOAT32
 
 
 @dataclass(frozen=True)
@@ -73,9 +90,11 @@ class ModelConfig:
     Weights, optimizers, rows, interactions and the gradients that trainers sum are float32 in both."""
 
     def __post_init__(self) -> None:
-        _require(self.embedding_dim >= 1, "model.embedding_dim", self.embedding_dim, "use 1 or more")
-        for key, widths in (("model.bottom_mlp", self.bottom_mlp), ("model.top_mlp", self.top_mlp)):
-            _require(all(width >= 1 for width in widths), key, list(widths), "every layer needs a width of 1 or more")
+        widths = f"a width of 1 to {MOST_WIDTH}"
+        _require(1 <= self.embedding_dim <= MOST_WIDTH, "model.embedding_dim", self.embedding_dim, f"use {widths}")
+        for key, mlp in (("model.bottom_mlp", self.bottom_mlp), ("model.top_mlp", self.top_mlp)):
+            is_possible = all(1 <= width <= MOST_WIDTH for width in mlp)
+            _require(is_possible, key, list(mlp), f"every layer needs {widths}")
         _require(self.precision in PRECISIONS, "model.precision", self.precision, f"use one of {', '.join(PRECISIONS)}")
 
 
@@ -101,10 +120,11 @@ class OptimizerConfig:
     def __post_init__(self) -> None:
         _require(self.rows in ROW_OPTIMIZERS, "optimizer.rows", self.rows, f"use one of {', '.join(ROW_OPTIMIZERS)}")
         for key, rate in (("optimizer.rows_lr", self.rows_lr), ("optimizer.dense_lr", self.dense_lr)):
-            _require(rate > 0, key, rate, "use a rate above 0")
-        _require(self.rows_eps > 0, "optimizer.rows_eps", self.rows_eps, "use a number above 0")
-        decays = all(0 <= beta < 1 for beta in self.rows_betas)
-        _require(decays, "optimizer.rows_betas", list(self.rows_betas), "use two numbers from 0 to below 1")
+            _require(_is_float32(rate), key, rate, f"use {_FLOAT32_RANGE}")
+        _require(_is_float32(self.rows_eps), "optimizer.rows_eps", self.rows_eps, f"use {_FLOAT32_RANGE}")
+        decays = all(0 <= beta <= _LARGEST_DECAY for beta in self.rows_betas)
+        cure = f"use two numbers from 0 to below 1, {_LARGEST_DECAY:.8f} (the largest float32) at most"
+        _require(decays, "optimizer.rows_betas", list(self.rows_betas), cure)
 
 
 @dataclass(frozen=True)
@@ -176,7 +196,12 @@ class RolesConfig:
         )
         _require(self.placement in PLACEMENTS, "roles.placement", self.placement, f"use one of {', '.join(PLACEMENTS)}")
         _require(self.servers >= 0, "roles.servers", self.servers, "use 1 or more servers, or 0 for the default")
-        _require(self.server_poll_us >= 0, "roles.server_poll_us", self.server_poll_us, "use 0 or more microseconds")
+        _require(
+            0 <= self.server_poll_us <= _LONGEST_POLL_US,
+            "roles.server_poll_us",
+            self.server_poll_us,
+            f"use 0 to {_LONGEST_POLL_US} microseconds: trainers wait as long for each answer",
+        )
 
 
 @dataclass(frozen=True)
@@ -243,7 +268,19 @@ class TrainConfig:
         for name in ("max_steps", "seed", "checkpoint_every_steps", "keep_checkpoints", "threads"):
             _require(getattr(self, name) >= 0, f"train.{name}", getattr(self, name), "use 0 or more")
         _require(self.seed < 1 << 63, "train.seed", self.seed, "use a number below 2**63")
-        _require(self.timeout_s > 0, "train.timeout_s", self.timeout_s, "use a number of seconds above 0")
+        _require(self.threads <= MOST_THREADS, "train.threads", self.threads, f"use {MOST_THREADS} threads at most")
+        _require(
+            self.reference_slices <= MOST_TRAINERS,
+            "train.reference_slices",
+            self.reference_slices,
+            f"use {MOST_TRAINERS} at most, as many trainers as a run may have",
+        )
+        _require(
+            0 < self.timeout_s <= _LONGEST_TIMEOUT_S,
+            "train.timeout_s",
+            self.timeout_s,
+            f"use a number of seconds above 0, {_LONGEST_TIMEOUT_S} (a year) at most",
+        )
         _require(self.device in DEVICES, "train.device", self.device, f"use one of {', '.join(DEVICES)}")
         _require(bool(self.output), "train.output", self.output, "name a folder")
 
@@ -268,7 +305,12 @@ class KernelsConfig:
     def __post_init__(self) -> None:
         _require(self.backend in BACKENDS, "kernels.backend", self.backend, f"use one of {', '.join(BACKENDS)}")
         _require(self.linear in LINEAR_LAYERS, "kernels.linear", self.linear, f"use one of {', '.join(LINEAR_LAYERS)}")
-        _require(self.planner_threads >= 1, "kernels.planner_threads", self.planner_threads, "use 1 or more threads")
+        _require(
+            1 <= self.planner_threads <= MOST_THREADS,
+            "kernels.planner_threads",
+            self.planner_threads,
+            f"use 1 to {MOST_THREADS} threads",
+        )
         _require(
             self.planner_state in PLANNER_STATES,
             "kernels.planner_state",
@@ -276,7 +318,10 @@ class KernelsConfig:
             f"use one of {', '.join(PLANNER_STATES)}",
         )
         _require(
-            self.row_threads >= 0, "kernels.row_threads", self.row_threads, "use 1 or more, or 0 for train.threads"
+            0 <= self.row_threads <= MOST_THREADS,
+            "kernels.row_threads",
+            self.row_threads,
+            f"use 1 to {MOST_THREADS} threads, or 0 for train.threads",
         )
 
 

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.config import (
     DEVICES,
+    MOST_THREADS,
+    MOST_TRAINERS,
+    MOST_WIDTH,
     PLACEMENTS,
     ROW_OPTIMIZERS,
     VERIFY_LEVELS,
@@ -128,6 +131,21 @@ def test_a_table_is_overridden_as_a_whole(tmp_path: Path) -> None:
         ("[optimizer]\nrows_betas = [0.9]", ["optimizer.rows_betas = [0.9]", "two finite numbers"]),
         ("[optimizer]\nrows_betas = [0.9, true]", ["optimizer.rows_betas = [0.9, True]", "two finite numbers"]),
         ("[optimizer]\nrows_betas = [0, 1]", ["optimizer.rows_betas = [0.0, 1.0]", "from 0 to below 1"]),
+        (
+            "[optimizer]\nrows_betas = [0, 0.99999999]",
+            ["[0.0, 0.99999999]", "0.99999994 (the largest"],
+        ),
+        ("[optimizer]\nrows_lr = 1e39", ["optimizer.rows_lr = 1e+39", "that float32 can hold, 1.2e-38 to 3.4e+38"]),
+        ("[optimizer]\ndense_lr = 1e-40", ["optimizer.dense_lr = 1e-40", "that float32 can hold"]),
+        ("[optimizer]\nrows_eps = 1e-50", ["optimizer.rows_eps = 1e-50", "that float32 can hold"]),
+        ("[model]\nembedding_dim = 2147483648", ["model.embedding_dim = 2147483648", "a width of 1 to 2147483647"]),
+        ("[model]\ntop_mlp = [8, 2147483648]", ["model.top_mlp = [8, 2147483648]", "a width of 1 to 2147483647"]),
+        ("[roles]\nserver_poll_us = 1000001", ["roles.server_poll_us = 1000001", "use 0 to 1000000 microseconds"]),
+        ("[train]\nthreads = 1025", ["train.threads = 1025", "use 1024 threads at most"]),
+        ("[train]\nreference_slices = 32001", ["train.reference_slices = 32001", "use 32000 at most"]),
+        ("[train]\ntimeout_s = 1e9", ["train.timeout_s = 1000000000.0", "31536000 (a year) at most"]),
+        ("[kernels]\nplanner_threads = 1000000", ["kernels.planner_threads = 1000000", "use 1 to 1024 threads"]),
+        ("[kernels]\nrow_threads = 1025", ["kernels.row_threads = 1025", "use 1 to 1024 threads, or 0"]),
         ("[data]\npath = 5", ["data.path = 5", "string in quotes"]),
         ("[model]\ntop_mlp = 5", ["model.top_mlp = 5", "list of whole numbers"]),
         ("[model]\ntop_mlp = [5, true]", ["model.top_mlp = [5, True]", "list of whole numbers"]),
@@ -202,9 +220,12 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 words = st.text(st.characters(exclude_categories=["Cs"]))
 counts = st.integers(0, 2**63 - 1)
 positives = st.integers(1, 2**63 - 1)
-rates = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
-decays = st.floats(min_value=0, max_value=1, exclude_max=True)
-widths = st.lists(positives, max_size=4).map(tuple)
+rates = st.floats(min_value=1.2e-38, max_value=3.4e38)
+threads = st.integers(1, MOST_THREADS)
+polls = st.integers(0, 1_000_000)
+decays = st.floats(min_value=0, max_value=0.99999994)
+columns = st.integers(1, MOST_WIDTH)
+widths = st.lists(columns, max_size=4).map(tuple)
 scalars = (
     st.booleans() | st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | words
 )
@@ -224,7 +245,7 @@ def lookaheads(draw: st.DrawFn) -> LookaheadConfig:
 configs = st.builds(
     Config,
     data=st.builds(DataConfig, words, positives, st.booleans(), st.sampled_from(VERIFY_LEVELS)),
-    model=st.builds(ModelConfig, positives, widths, widths),
+    model=st.builds(ModelConfig, columns, widths, widths),
     optimizer=st.builds(
         OptimizerConfig,
         st.sampled_from(ROW_OPTIMIZERS),
@@ -237,7 +258,9 @@ configs = st.builds(
     ),
     lookahead=lookaheads(),
     cache=st.builds(CacheConfig, counts),
-    roles=st.builds(RolesConfig, servers=counts, placement=st.sampled_from(PLACEMENTS), server_poll_us=counts),
+    roles=st.builds(
+        RolesConfig, servers=counts, placement=st.sampled_from(PLACEMENTS), server_poll_us=st.integers(0, 1_000_000)
+    ),
     train=st.builds(
         TrainConfig,
         batch_size=positives,
@@ -250,10 +273,10 @@ configs = st.builds(
         evaluate=st.booleans(),
         log_every_steps=positives,
         device=st.sampled_from(DEVICES),
-        threads=positives,
+        threads=threads,
         deterministic=st.booleans(),
-        reference_slices=positives,
-        timeout_s=rates,
+        reference_slices=st.integers(1, MOST_TRAINERS),
+        timeout_s=st.floats(0, 3e7, exclude_min=True),
     ),
     debug=st.builds(DebugConfig, st.booleans()),
 )
