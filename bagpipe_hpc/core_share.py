@@ -1,6 +1,29 @@
 """How many threads each trainer can have, from the cores that the trainers may use. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from bagpipe_hpc.errors import ConfigError
+
+_THREADS_A_CORE = 16
+"""More than one, so that sums come in the order of a larger host's; with hundreds, the host does nothing else."""
+
+
+def require_cores(threads: Mapping[str, int], cores: int) -> None:
+    """See that a host is not drowned in threads.
+
+    Args:
+        threads: of one process, by setting.
+        cores: of its host.
+
+    Raises:
+        ConfigError: one of the settings asks for too many.
+    """
+    for setting, count in threads.items():
+        if count > cores * _THREADS_A_CORE:
+            raise ConfigError(
+                f"{setting} = {count}: this host has {cores} cores; use {cores * _THREADS_A_CORE} at most, "
+                f"{_THREADS_A_CORE} a core"
+            )
 
 
 def threads_each(trainers: Sequence[tuple[int, frozenset[int]]]) -> int:

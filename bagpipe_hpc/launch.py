@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from bagpipe_hpc.allocator import keep_freed_memory
 from bagpipe_hpc.config import Config
@@ -38,15 +38,17 @@ from bagpipe_hpc.roles.output_folder import (
     LOGS_NAME,
     RESOURCES_NAME,
     check_output,
+    check_writable,
     hold_output,
     record_config,
     start_output,
 )
 from bagpipe_hpc.roles.preparation import choose_window, nothing_left, prepare_job
+from bagpipe_hpc.roles.rank_check import check_job, check_settings, check_start, memory_need, row_routes
 from bagpipe_hpc.roles.resume import verify_share
 from bagpipe_hpc.roles.stop_request import StopRequest
-from bagpipe_hpc.row_routes import RowRoutes
 from bagpipe_hpc.run_log import log_to_file, log_to_terminal, note_failure
+from bagpipe_hpc.server_memory import Need
 from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.storage.trace_file import write_trace
 from bagpipe_hpc.terminal import printable
@@ -109,18 +111,22 @@ def train(config: Config) -> int:
 
 def train_reference(config: Config) -> None:
     """Train in this one process."""
+    from bagpipe_hpc.roles.compute_check import check_reference_settings, require_reference_memory
     from bagpipe_hpc.roles.reference import Reference
 
     log_to_terminal("reference", everything=True)
+    check_writable(config)
+    device = check_reference_settings(config)
     job = prepare_job(config)
     if what := nothing_left(job):
         log.info(what)
         return
     check_output(config, job.start)
+    require_reference_memory(job, device)
     if job.start:
         verify_share(job.start, 0, 1, job.row_name)
     with hold_output(config, _lose_output):
-        reference = Reference(job)
+        reference = Reference(job, device)
         start_output(reference.config, job.start)
         log_to_file(Path(config.train.output) / LOGS_NAME / "reference.log")
         reference.run()
@@ -185,7 +191,7 @@ def _preflight(config: Config, comms: Communicators) -> None:
 
 
 def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Job, CacheNeed]:
-    """The oracle checks and decides, all ranks agree, then the output folder is made. Collective over: all ranks.
+    """Check and decide step by step, what costs little first; then make the output folder. Collective over: all ranks.
 
     Args:
         config: of the run.
@@ -196,43 +202,27 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Job
         RefusalError: on every rank; an earlier run in the output folder is as it was.
     """
 
-    def decide() -> tuple[Job, CacheNeed | None, str]:
-        if config.train.reference_slices > 1:
-            raise ConfigError(
-                f"train.reference_slices = {config.train.reference_slices}: only a one-rank run sums over slices; "
-                "leave it out"
-            )
+    def prepare() -> tuple[Job, str]:
         job = prepare_job(config)
         if what := nothing_left(job):
-            return job, None, what
+            return job, what
         check_output(config, job.start)
-        return job, choose_window(job, comms.layout.trainers), ""
+        return job, ""
 
     def start() -> None:
         held.enter_context(hold_output(config, _lose_output))
         start_output(config, job.start)
 
-    job, need, what = _from_oracle(comms, decide, config.train.timeout_s)
-    if need is None:
+    timeout_s = config.train.timeout_s
+    _agree(comms, lambda: check_settings(config, comms), timeout_s + _IMPORT_S)
+    job, what = _from_oracle(comms, prepare, timeout_s)
+    if what:
         raise NothingLeftError(what)
-    problem, tables_bytes, private_bytes = None, 0, 0
-    try:
-        with naming_files():
-            tables_bytes, private_bytes = _check_rank(job, need, comms)
-    except BagpipeError as error:
-        problem = str(error)
-    check_timeout_s = job.fill_timeout_s(comms.layout.servers) + _IMPORT_S
-    comms.meet("having checked its part", check_timeout_s)
-    with TimeLimit("all ranks to say whether they can run", config.train.timeout_s):
-        problems = [found for found in comms.world.allgather(problem) if found]
-    if problems:
-        raise RefusalError(problems[0])
-    try:
-        with TimeLimit("all ranks to say what memory they need", config.train.timeout_s):
-            require_memory(comms.world, tables_bytes, private_bytes)
-    except BagpipeError as error:  # on every rank alike
-        raise RefusalError(str(error)) from error
-    _from_oracle(comms, start, config.train.timeout_s)
+    _require_memory(comms, _agree(comms, lambda: check_job(job, comms), timeout_s), timeout_s)
+    _agree(comms, lambda: check_start(job, comms), job.fill_timeout_s(comms.layout.servers))
+    need = _from_oracle(comms, lambda: choose_window(job, comms.layout.trainers), timeout_s)
+    _require_memory(comms, _agree(comms, lambda: memory_need(job, need, comms), timeout_s), timeout_s)
+    _from_oracle(comms, start, timeout_s)
     return job, need
 
 
@@ -281,30 +271,29 @@ def _from_oracle(comms: Communicators, prepare: Callable[[], _Outcome], timeout_
     return outcome
 
 
-def _check_rank(job: Job, need: CacheNeed, comms: Communicators) -> tuple[int, int]:
-    """What can be known of this rank before it does anything.
-
-    Returns:
-        Bytes of main memory that its part of the tables takes, and its cache or its planner.
-
-    Raises:
-        BagpipeError: it could not run.
-    """
-    _routes(job, comms)
-    if job.start and comms.role is Role.SERVER:
-        verify_share(job.start, comms.role_rank, comms.layout.servers, job.row_name)
-    if comms.role is Role.TRAINER:
-        from bagpipe_hpc.roles.trainer import check_trainer
-
-        return 0, check_trainer(job, comms, need)
-    if comms.role is Role.SERVER:
-        return job.partition(comms.layout.servers).rows_on(comms.role_rank) * job.record.bytes, 0
-    return 0, need.planner_bytes
+def _agree(comms: Communicators, check: Callable[[], _Outcome], timeout_s: float) -> _Outcome:
+    """What `check` returns on this rank; an error on any rank refuses the run on all. Collective over: all ranks."""
+    problem, outcome = None, None
+    try:
+        with naming_files():
+            outcome = check()
+    except BagpipeError as error:
+        problem = str(error)
+    comms.meet("having checked its part", timeout_s)
+    with TimeLimit("all ranks to say whether they can run", timeout_s):
+        problems = [found for found in comms.world.allgather(problem) if found]
+    if problems:
+        raise RefusalError(problems[0])
+    return cast(_Outcome, outcome)
 
 
-def _routes(job: Job, comms: Communicators) -> RowRoutes:
-    """The ways that rows take; raises `ConfigError` where those that are asked for do not exist."""
-    return RowRoutes.choose(comms.layout, comms.hosts, job.config.roles.same_host)
+def _require_memory(comms: Communicators, need: Need, timeout_s: float) -> None:
+    """Refuse a run whose ranks allocate more than their hosts have. Collective over: all ranks."""
+    try:
+        with TimeLimit("all ranks to say what memory they need", timeout_s):
+            require_memory(comms.world, need)
+    except BagpipeError as error:  # on every rank alike
+        raise RefusalError(str(error)) from error
 
 
 def _open_window(job: Job, comms: Communicators, timeout_s: float) -> RowWindow:
@@ -312,7 +301,7 @@ def _open_window(job: Job, comms: Communicators, timeout_s: float) -> RowWindow:
     copies = None if comms.role is Role.ORACLE else row_copies(job.config.kernels.backend)
     return RowWindow(
         comms.world,
-        _routes(job, comms),
+        row_routes(job, comms),
         job.partition(comms.layout.servers),
         job.record.width,
         timeout_s,

@@ -11,6 +11,8 @@ from enum import Enum
 from bagpipe_hpc.config import TrainConfig
 from bagpipe_hpc.errors import ConfigError
 
+_MOST_SEGMENTS = 100_000
+
 
 class SegmentKind(Enum):
     """What the batches of a segment are for."""
@@ -70,14 +72,13 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int, s
             checkpoint, so it is one of the segments that are left.
 
     Raises:
-        ConfigError: there is nothing to train on, or the checkpoint is beyond the run's end.
+        ConfigError: there is nothing to train on, the checkpoint is beyond the run's end, or there are too many
+            segments.
     """
     if train_samples < 1:
         raise ConfigError("the data has no training rows: prepare more rows, or a smaller --test-fraction")
-    batches_per_epoch = -(-train_samples // config.batch_size)
-    total_steps = config.epochs * batches_per_epoch
-    if config.max_steps:
-        total_steps = min(total_steps, config.max_steps)
+    batches_per_epoch, total_steps = _lengths(config, train_samples)
+    _require_countable(config, batches_per_epoch, total_steps)
     if steps_done > total_steps:
         raise ConfigError(
             f"the checkpoint is of step {steps_done}, and the run ends with step {total_steps}: set a larger "
@@ -117,6 +118,47 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int, s
         )
         schedule += [training, *evaluations_after(last)]
     return schedule
+
+
+def without_effect(config: TrainConfig, train_samples: int, test_samples: int) -> list[str]:
+    """What the settings ask for and a run of this length does not do, a line each; see `build_schedule`."""
+    batches_per_epoch, total_steps = _lengths(config, train_samples)
+    remarks = []
+    if config.max_steps > config.epochs * batches_per_epoch:
+        remarks.append(
+            f"train.max_steps = {config.max_steps}: train.epochs = {config.epochs} ends the run sooner, after "
+            f"{total_steps} steps; set more epochs to train longer"
+        )
+    if config.checkpoint_every_steps > total_steps:
+        when = "before its end" if config.checkpoint_at_end else "at all (train.checkpoint_at_end = false)"
+        remarks.append(
+            f"train.checkpoint_every_steps = {config.checkpoint_every_steps}: the run has {total_steps} steps, so it "
+            f"writes no checkpoint {when}"
+        )
+    if config.evaluate and not test_samples:
+        remarks.append(
+            "train.evaluate = true: the data has no test rows, so nothing is evaluated "
+            "(bagpipe prepare --test-fraction sets some aside)"
+        )
+    return remarks
+
+
+def _lengths(config: TrainConfig, train_samples: int) -> tuple[int, int]:
+    """Batches of an epoch and steps of the run."""
+    batches_per_epoch = -(-train_samples // config.batch_size)
+    total_steps = config.epochs * batches_per_epoch
+    return batches_per_epoch, min(total_steps, config.max_steps) if config.max_steps else total_steps
+
+
+def _require_countable(config: TrainConfig, batches_per_epoch: int, total_steps: int) -> None:
+    epochs = -(-total_steps // batches_per_epoch)
+    checkpoints = total_steps // config.checkpoint_every_steps if config.checkpoint_every_steps else 0
+    if epochs + checkpoints > _MOST_SEGMENTS:
+        settings = f"train.epochs = {config.epochs}, train.checkpoint_every_steps = {config.checkpoint_every_steps}"
+        raise ConfigError(
+            f"{settings}: a run of {epochs} epochs and {checkpoints} checkpoints between; use {_MOST_SEGMENTS} of both "
+            "together at most: every rank holds a list of them"
+        )
 
 
 def training_batch_sizes(schedule: Iterable[Segment]) -> list[int]:

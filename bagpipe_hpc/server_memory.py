@@ -8,6 +8,55 @@ _MOST_SERVERS_A_HOST = 16
 
 
 @dataclass(frozen=True)
+class Need:
+    """What a rank, or all ranks of a host, are about to allocate of main memory.
+
+    Attributes:
+        tables_bytes: rows of servers, in memory that the host's ranks share.
+        caches_bytes: row caches of trainers.
+        dense_bytes: dense models of trainers, with what a step computes.
+        planner_bytes: the oracle's planner.
+    """
+
+    tables_bytes: int = 0
+    caches_bytes: int = 0
+    dense_bytes: int = 0
+    planner_bytes: int = 0
+
+    def __add__(self, other: "Need") -> "Need":
+        """What both allocate."""
+        return Need(
+            self.tables_bytes + other.tables_bytes,
+            self.caches_bytes + other.caches_bytes,
+            self.dense_bytes + other.dense_bytes,
+            self.planner_bytes + other.planner_bytes,
+        )
+
+    @property
+    def private_bytes(self) -> int:
+        """All but the tables."""
+        return self.caches_bytes + self.dense_bytes + self.planner_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return self.tables_bytes + self.private_bytes
+
+    def private_problem(self) -> str:
+        """What the private part is made of, and what makes its largest piece smaller."""
+        rows_cure = "a shorter lookahead.batches, a smaller cache.rows or model.embedding_dim"
+        dense_cure = "narrower model.bottom_mlp and model.top_mlp, or a smaller train.batch_size"
+        pieces = {
+            "row caches": (self.caches_bytes, rows_cure),
+            "dense models": (self.dense_bytes, dense_cure),
+            "planner": (self.planner_bytes, "a shorter lookahead.batches, or kernels.planner_state=sparse"),
+        }
+        made_of = ", ".join(f"{name} {_gb(size)}" for name, (size, _) in pieces.items() if size)
+        _, cure = max(pieces.values())
+        return f"{made_of} without any table; set {cure}"
+
+
+@dataclass(frozen=True)
 class HostNeed:
     """What the ranks of a host are about to allocate, and what it has.
 
@@ -15,8 +64,7 @@ class HostNeed:
         name: of the host.
         servers: embedding servers there.
         ranks: ranks that allocate anything there.
-        tables_bytes: rows of its servers, in memory that its ranks share.
-        private_bytes: row caches, planner.
+        need: what all of them allocate.
         free_bytes: memory that is free.
         shared_bytes: how much of it ranks may share.
     """
@@ -24,45 +72,41 @@ class HostNeed:
     name: str
     servers: int
     ranks: int
-    tables_bytes: int
-    private_bytes: int
+    need: Need
     free_bytes: int
     shared_bytes: int
 
     @property
     def room_bytes(self) -> int:
         """What is left there for tables."""
-        return max(0, min(self.free_bytes - self.private_bytes, self.shared_bytes))
+        return max(0, min(self.free_bytes - self.need.private_bytes, self.shared_bytes))
 
 
 def memory_problem(hosts: Sequence[HostNeed]) -> str | None:
     """What does not fit and what would; None if everything fits."""
     for host in hosts:
-        needed = host.tables_bytes + host.private_bytes
-        if needed > host.free_bytes:
+        need = host.need
+        if need.total_bytes > host.free_bytes:
             what = (
-                f"tables, row caches and planner need {_gb(needed)} on {host.name} ({host.ranks} ranks), which has "
-                f"{_gb(host.free_bytes)} free"
+                f"tables, row caches, dense models and planner need {_gb(need.total_bytes)} on {host.name} "
+                f"({host.ranks} ranks), which has {_gb(host.free_bytes)} free"
             )
-        elif host.tables_bytes > host.shared_bytes:
+        elif need.tables_bytes > host.shared_bytes:
             what = (
-                f"tables need {_gb(host.tables_bytes)} of shared memory on {host.name}, where /dev/shm has "
+                f"tables need {_gb(need.tables_bytes)} of shared memory on {host.name}, where /dev/shm has "
                 f"{_gb(host.shared_bytes)} free (mount -o remount,size=... enlarges it; of a container --shm-size)"
             )
         else:
             continue
-        if not host.servers or host.private_bytes > host.free_bytes:
-            return (
-                f"{what}: row caches and planner alone take {_gb(host.private_bytes)}; set a shorter "
-                "lookahead.batches, a smaller cache.rows or model.embedding_dim, or start fewer ranks there"
-            )
+        if not host.servers or need.private_bytes > host.free_bytes:
+            return f"{what}: {need.private_problem()}, or start fewer ranks there"
         return f"{what}: {_cure(hosts)}"
     return None
 
 
 def _cure(hosts: Sequence[HostNeed]) -> str:
     servers = sum(host.servers for host in hosts)
-    tables_bytes = sum(host.tables_bytes for host in hosts)
+    tables_bytes = sum(host.need.tables_bytes for host in hosts)
     rooms = [host.room_bytes for host in hosts]
     each = f"the tables take {_gb(tables_bytes)}, {_gb(tables_bytes / servers)} on each of {servers} servers"
     smaller = "a smaller model.embedding_dim or fewer rows (bagpipe prepare --min-count or --max-rows-per-table)"

@@ -15,8 +15,11 @@ from bagpipe_hpc.bench.kaggle_rows import TABLE_ROWS
 from bagpipe_hpc.bench.report import Report
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.config_file import load_config
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.host_memory import free_bytes
 from bagpipe_hpc.inspection.text_table import size_text
+from bagpipe_hpc.models.dense_size import dense_weights
+from bagpipe_hpc.planning.capacity import within_memory
 from bagpipe_hpc.planning.planner_recipe import PlannerRecipe
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
@@ -25,7 +28,7 @@ from bagpipe_hpc.roles.preparation import prepare_job
 from bagpipe_hpc.row_partition import table_offsets
 from bagpipe_hpc.row_record import RowRecord
 from bagpipe_hpc.simulation.batch_load import BatchLoad, loads_of
-from bagpipe_hpc.simulation.calibration import compute_s_per_sample, dense_weights
+from bagpipe_hpc.simulation.calibration import compute_s_per_sample
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict
 from bagpipe_hpc.simulation.synthetic_rows import draw_batches, scaled_tables
@@ -33,6 +36,8 @@ from bagpipe_hpc.simulation.synthetic_rows import draw_batches, scaled_tables
 _CRITEO_INTEGERS = 13
 _DEFAULT_BATCHES = 100
 """Batches that count, where there are as many."""
+_MOST_BATCHES = 1_000_000
+"""Planned in hours."""
 
 Batches = Iterator[NDArray[np.int64]]
 
@@ -116,13 +121,30 @@ def synthetic_trace(config: Config, total_rows: int, zipf: float) -> Trace:
 
 
 def plan_trace(trace: Trace, config: Config, trainers: int, window: Window, steady_batches: int) -> Planned:
-    """Plan as many batches as have `steady_batches` in their steady state."""
+    """Plan as many batches as have `steady_batches` in their steady state.
+
+    Raises:
+        ConfigError: these are more than anybody would wait for.
+        CapacityError: the planner needs more memory than this host has free.
+    """
     count = steady_batches + 2 * window.lookahead
+    if count > _MOST_BATCHES:
+        raise ConfigError(
+            f"{count} batches to plan, one by one (--batches {steady_batches}, and twice the look-ahead of "
+            f"{window.lookahead}): use {_MOST_BATCHES} in all at most"
+        )
     recipe = PlannerRecipe.choose(
         trace.table_offsets, trainers, config.train.batch_size, config.kernels, verify=config.debug.verify_rows
     )
+    memory_bytes = free_bytes()
+    if (least := recipe.least_bytes(window, count)) > memory_bytes:
+        raise CapacityError(
+            f"the planner of {trace.total_rows} rows and a look-ahead of {window.lookahead} needs {least / 1e9:.1f} "
+            f"GB, and this host has {memory_bytes / 1e9:.1f} GB free: use fewer --rows, a shorter --lookahead, a "
+            "smaller train.batch_size or kernels.planner_state=sparse"
+        )
     planner = recipe.build(window)
-    loads = list(loads_of(plan_segment(planner, trace.batches(count))))
+    loads = list(loads_of(plan_segment(planner, within_memory(planner, trace.batches(count), memory_bytes))))
     size = planner.size()
     return Planned(loads, size.shared_slots, size.private_slots)
 

@@ -17,10 +17,10 @@ from bagpipe_hpc.bench.step_figures import StepRange
 from bagpipe_hpc.bench.workload import WORKLOADS
 from bagpipe_hpc.config_file import load_config
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.dense_size import dense_weights
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.row_record import RowRecord
 from bagpipe_hpc.simulate import plan_trace, shards_trace
-from bagpipe_hpc.simulation.calibration import dense_weights
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict
 

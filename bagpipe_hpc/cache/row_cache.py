@@ -19,6 +19,19 @@ ROW_NUMBER_BYTES = 8
 """Of the note which row a slot holds, on the rows' device."""
 
 
+def require_slots(slots: int) -> None:
+    """See that a cache may have so many slots.
+
+    Raises:
+        CapacityError: plans cannot number as many.
+    """
+    if slots > _MOST_SLOTS:
+        raise CapacityError(
+            f"{slots} rows in one cache are more than the {_MOST_SLOTS} that slots can number: set a smaller "
+            "cache.rows, lookahead.batches or train.batch_size (a one-rank run holds all tables: use more ranks)"
+        )
+
+
 class RowCache:
     """Slots with weights, optimizer state and, where rows are verified, the step that last updated them.
 
@@ -52,11 +65,7 @@ class RowCache:
         *,
         holds_all: bool = False,
     ) -> None:
-        if slots > _MOST_SLOTS:
-            raise CapacityError(
-                f"{slots} rows in one cache are more than the {_MOST_SLOTS} that slots can number: set a smaller "
-                "cache.rows, lookahead.batches or train.batch_size (a one-rank run holds all tables: use more ranks)"
-            )
+        require_slots(slots)
         self.operations = operations
         self.device = open_device(device)
         self.weights = new_table(slots, record.embedding_dim, device)

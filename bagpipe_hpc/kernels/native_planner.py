@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 from bagpipe_hpc.batch_plan import SharedPlan, TrainerPlan
 from bagpipe_hpc.kernels import shared_library
 
-MOST_TRAINERS = 32_000
-"""A row's user is kept in 16 bits, with some to spare."""
 ALL_COLUMNS = -1
 """Column of a table whose rows any column of a batch may have."""
 
@@ -77,7 +75,7 @@ class PlannerCore:
     Args:
         tables: int64 `[tables, 4]`: first row, rows, column of a batch that has its rows, and 1 to keep only rows in
             the window or 0 for an array over all rows. The column of a single table may be `ALL_COLUMNS`.
-        trainers: number of trainers T, at most `MOST_TRAINERS`.
+        trainers: number of trainers T, at most `config.MOST_TRAINERS`.
         lookahead: window L.
         shared_capacity: shared slots.
         private_capacity: private slots of each trainer.

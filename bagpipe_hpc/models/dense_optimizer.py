@@ -10,6 +10,9 @@ from torch import nn
 from bagpipe_hpc.config import OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 
+_OPTION_ERRORS = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
+"""What classes of torch raise for options that they do not take: some check none of them before they use them."""
+_TRIED_WIDTH, _TRIED_GRADIENT = 64, 0.01
 _UNSUITABLE = {"Optimizer", "LBFGS", "SparseAdam"}
 """The base class; one that evaluates the loss itself, several times a step; one for sparse gradients."""
 
@@ -43,10 +46,32 @@ def dense_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter])
     try:
         optimizer: torch.optim.Optimizer = kind(weights, lr=config.dense_lr, **options)
         return optimizer
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"optimizer.dense_options = {config.dense_options!r}: {config.dense} says: {error}"
-        ) from error
+    except _OPTION_ERRORS as error:
+        raise _refused_options(config, str(error)) from error
+
+
+def state_numbers(config: OptimizerConfig) -> float:
+    """How many numbers the optimizer keeps for a weight, found by a step on a small layer.
+
+    Raises:
+        ConfigError: as for `dense_optimizer`, or the step fails or ends in what is not finite.
+    """
+    weights = [nn.Parameter(torch.zeros(_TRIED_WIDTH, _TRIED_WIDTH)), nn.Parameter(torch.zeros(_TRIED_WIDTH))]
+    optimizer = dense_optimizer(config, weights)
+    for weight in weights:
+        weight.grad = torch.full_like(weight, _TRIED_GRADIENT)
+    try:
+        optimizer.step()
+    except _OPTION_ERRORS as error:
+        raise _refused_options(config, str(error)) from error
+    if not all(weight.isfinite().all() for weight in weights):
+        raise _refused_options(config, "weights are not finite after a step")
+    state = [value for kept in optimizer.state.values() for value in kept.values() if isinstance(value, torch.Tensor)]
+    return sum(value.numel() for value in state if value.dim()) / sum(weight.numel() for weight in weights)
+
+
+def _refused_options(config: OptimizerConfig, why: str) -> ConfigError:
+    return ConfigError(f"optimizer.dense_options = {config.dense_options!r}: {config.dense} says: {why}")
 
 
 def _can_be_fused(kind: Any, options: dict[str, Any]) -> bool:

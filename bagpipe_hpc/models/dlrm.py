@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bagpipe_hpc.config import ModelConfig
+from bagpipe_hpc.models.dense_size import layer_widths
 from bagpipe_hpc.models.interaction import Interaction, torch_interaction
 from bagpipe_hpc.models.linear import LinearLayer, torch_linear
 
@@ -37,9 +38,9 @@ class DLRM(nn.Module):
     ) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(seed)
-        width, pairs = config.embedding_dim, sparse_features * (sparse_features + 1) // 2
-        self.bottom = _mlp([dense_features, *config.bottom_mlp, width], generator, linear, last_is_linear=False)
-        self.top = _mlp([width + pairs, *config.top_mlp, 1], generator, linear, last_is_linear=True)
+        bottom, top = layer_widths(config, dense_features, sparse_features)
+        self.bottom = _mlp(bottom, generator, linear, last_is_linear=False)
+        self.top = _mlp(top, generator, linear, last_is_linear=True)
         self._interaction = interaction
 
     def use_linear(self, linear: LinearLayer) -> None:

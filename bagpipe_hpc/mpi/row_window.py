@@ -32,6 +32,20 @@ _MOST_ROWS = int(np.iinfo(np.int32).max)
 """Offsets travel, and displacements of a datatype are, C ints."""
 
 
+def require_addressable(routes: RowRoutes, partition: RowPartition) -> None:
+    """See that transfers reach every row; trainers of a server's host load and store any number of them.
+
+    Raises:
+        CapacityError: a server would hold more rows than a transfer can address.
+    """
+    largest = max(partition.rows_on(server) for server in range(partition.servers))
+    if largest > _MOST_ROWS and routes.any_far:
+        raise CapacityError(
+            f"{largest} rows on one embedding server are more than the {_MOST_ROWS} that MPI can address: "
+            f"set roles.servers to at least {-(-largest * partition.servers // _MOST_ROWS)}"
+        )
+
+
 class RowWindow:
     """All tables, a partition on each server.
 
@@ -71,11 +85,7 @@ class RowWindow:
         copies: RowCopies | None = None,
     ) -> None:
         rows_on = [partition.rows_on(server) for server in range(partition.servers)]
-        if max(rows_on) > _MOST_ROWS and routes.any_far:
-            raise CapacityError(
-                f"{max(rows_on)} rows on one embedding server are more than the {_MOST_ROWS} that MPI can address: "
-                f"set roles.servers to at least {-(-max(rows_on) * partition.servers // _MOST_ROWS)}"
-            )
+        require_addressable(routes, partition)
         self._partition = partition
         self._copies = copies or NumpyRowCopies()
         self._width = record_width

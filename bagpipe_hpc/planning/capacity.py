@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from sys import maxsize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import measure_segment
+from bagpipe_hpc.planning.slots import MOST_SLOTS
 from bagpipe_hpc.planning.window import Window
 
 log = logging.getLogger(__name__)
@@ -42,15 +44,45 @@ class CacheNeed:
         return self.shared_rows + self.private_rows
 
 
-def measure_need(build: BuildPlanner, window: Window, segments: Segments) -> CacheNeed:
-    """Run a planner over all segments without capacity limits and read off what it used: exact, not a bound."""
+def measure_need(build: BuildPlanner, window: Window, segments: Segments, memory_bytes: int = maxsize) -> CacheNeed:
+    """Run a planner over all segments without capacity limits and read off what it used: exact, not a bound.
+
+    Raises:
+        CapacityError: the planner outgrows `memory_bytes`, or the cache the numbers that slots can have.
+    """
     planner = build(window)
     for batches in segments():
-        measure_segment(planner, batches)
+        measure_segment(planner, within_memory(planner, batches, memory_bytes))
     size = planner.size()
+    if size.shared_slots + size.private_slots > MOST_SLOTS:
+        raise CapacityError(
+            f"lookahead.batches = {window.lookahead}: needs a cache of {size.shared_slots + size.private_slots} rows, "
+            f"and slots are numbered up to {MOST_SLOTS}; set a smaller lookahead.batches or train.batch_size"
+        )
     need = CacheNeed(window, size.shared_slots, size.private_slots, size.state_bytes + size.window_bytes)
     log.info("a window of %d batches needs a cache of %d rows", window.lookahead, need.total_rows)
     return need
+
+
+def within_memory(
+    planner: Planner, batches: Iterable[NDArray[np.integer]], memory_bytes: int
+) -> Iterator[NDArray[np.integer]]:
+    """The batches for a planner, whose memory is looked at some 16 times while its window fills, and ever after.
+
+    Raises:
+        CapacityError: the planner has outgrown `memory_bytes`.
+    """
+    lookahead = planner.window.lookahead
+    for number, rows in enumerate(batches):
+        yield rows
+        if number % -(-lookahead // 16) == 0:
+            size = planner.size()
+            if (taken := size.state_bytes + size.window_bytes) > memory_bytes:
+                raise CapacityError(
+                    f"lookahead.batches = {lookahead}: with {number + 1} batches read, the planner takes "
+                    f"{taken / 1e9:.1f} GB, and {memory_bytes / 1e9:.1f} GB were free; set a shorter "
+                    "lookahead.batches or a smaller train.batch_size"
+                )
 
 
 def shorter_window(wanted: Window, lookahead: int) -> Window:
@@ -59,7 +91,9 @@ def shorter_window(wanted: Window, lookahead: int) -> Window:
     return Window(lookahead, min(group, max(1, lookahead - 1)))
 
 
-def fit_window(build: BuildPlanner, wanted: Window, segments: Segments, cache_rows: int) -> CacheNeed:
+def fit_window(
+    build: BuildPlanner, wanted: Window, segments: Segments, cache_rows: int, memory_bytes: int = maxsize
+) -> CacheNeed:
     """The longest window up to `wanted` whose rows fit the cache, found by bisection, before a step is trained.
 
     Args:
@@ -67,11 +101,12 @@ def fit_window(build: BuildPlanner, wanted: Window, segments: Segments, cache_ro
         wanted: the configured window.
         segments: the batches of the whole run.
         cache_rows: slots of a trainer's cache; 0 for as many as `wanted` needs.
+        memory_bytes: that the planner may take.
 
     Raises:
-        CapacityError: not even single batches fit.
+        CapacityError: not even single batches fit, or the planner takes more memory.
     """
-    need = measure_need(build, wanted, segments)
+    need = measure_need(build, wanted, segments, memory_bytes)
     if not cache_rows or need.total_rows <= cache_rows:
         return need
     smallest = need if wanted.lookahead == 1 else measure_need(build, Window(1, 1), segments)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.config import KernelsConfig
+from bagpipe_hpc.config import MOST_TRAINERS, KernelsConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.backend import use_native
-from bagpipe_hpc.kernels.native_planner import MOST_TRAINERS
 from bagpipe_hpc.planning.lookahead import LookaheadPlanner
 from bagpipe_hpc.planning.native import NativePlanner
 from bagpipe_hpc.planning.planner import Planner
@@ -20,6 +19,14 @@ log = logging.getLogger(__name__)
 
 _DENSE_BYTES = 8
 """State of a row in an array over all rows of its table."""
+_REFERENCE_BYTES = 12
+"""State of a row in the reference planner."""
+_VERSION_BYTES = 4
+"""Of a row whose version is known."""
+_NARROW_ROWS = 1 << 16
+"""Rows of a table in one batch that an index of 2 bytes can name."""
+_BATCH_BYTES = 64
+"""What the window takes for a batch of no samples, at least."""
 _SPARSE_BYTES = 46
 """The most that a row in the window takes in a hash table: 16 bytes, more than a third of which are in use."""
 
@@ -91,6 +98,23 @@ class PlannerRecipe:
             threads=self.threads,
             verify=self.verify,
         )
+
+    def least_bytes(self, window: Window, most_batches: int) -> int:
+        """Memory that a planner takes for sure: arrays over whole tables, and the look-ups of a full window.
+
+        Args:
+            window: as for `build`.
+            most_batches: of a segment; a window never holds more.
+        """
+        table_rows = np.diff(self.table_offsets)
+        versions = _VERSION_BYTES if self.verify else 0
+        look_ups = min(window.lookahead, most_batches) * self.batch_size * len(table_rows)
+        if not self.is_native:
+            index_bytes = 4 if table_rows.sum() < 1 << 31 else 8
+            return int(table_rows.sum()) * (_REFERENCE_BYTES + versions) + index_bytes * look_ups
+        of_arrays = int(table_rows[~self.sparse_tables(window)].sum()) * (_DENSE_BYTES + versions)
+        is_wide = min(int(table_rows.max()), self.batch_size) > _NARROW_ROWS
+        return of_arrays + (4 if is_wide else 2) * look_ups + window.lookahead * _BATCH_BYTES
 
     def sparse_tables(self, window: Window) -> NDArray[np.bool_]:
         """Of which tables only the rows in the window are kept, bool `[tables]`.

@@ -5,18 +5,21 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CapacityError
 
-UNLIMITED = np.iinfo(np.int32).max
-"""Capacity of a pool that only measures how many slots are needed."""
+MOST_SLOTS = int(np.iinfo(np.int32).max)
+"""Of a cache, shared and private: plans number them with 32 bits."""
+UNLIMITED = 1 << 30
+"""Capacity of a pool that only measures how many slots are needed: half of the numbers, the other half are private."""
 
 
 def first_private_slot(shared_capacity: int) -> int:
     """Number of the first private slot; while needs are only measured, private slots take the upper half."""
-    return min(shared_capacity, 1 << 30)
+    return min(shared_capacity, UNLIMITED)
 
 
 def slots_used_up(name: str, capacity: int, needed: int) -> CapacityError:
     """The error of a pool that cannot give what a plan needs; `fit_window` sees to it that this does not happen."""
-    return CapacityError(f"the {name} slots are used up: {capacity} exist, {needed} are needed")
+    cure = "; set a smaller lookahead.batches or train.batch_size" if capacity == UNLIMITED else ""
+    return CapacityError(f"the {name} slots are used up: {capacity} exist, {needed} are needed{cure}")
 
 
 class SlotPool:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.config import Config
 from bagpipe_hpc.planning.planner_recipe import PlannerRecipe
+from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.row_partition import RoundRobinPartition, table_offsets
 from bagpipe_hpc.row_record import RowRecord
 from bagpipe_hpc.sample_order import SampleOrder
@@ -67,6 +68,22 @@ class Job:
         kernels = replace(self.config.kernels, linear=implementation)
         return replace(self, config=replace(self.config, kernels=kernels))
 
+    @property
+    def longest_segment(self) -> int:
+        """Batches of the longest segment that is left."""
+        return max((segment.batches for segment in self.schedule), default=0)
+
+    @property
+    def window(self) -> Window:
+        """The window that the settings ask for, but not longer than a segment and a batch.
+
+        Such a window sees a whole segment, and nothing is retired before its end: plans are those of any longer one.
+        """
+        lookahead, longest = self.config.lookahead, max(1, self.longest_segment)
+        if lookahead.batches <= longest + 1:
+            return Window(lookahead.batches, lookahead.group_batches)
+        return Window(longest + 1, min(lookahead.group_batches, longest))
+
     def planner_recipe(self, trainers: int) -> PlannerRecipe:
         """How the run's planners are made.
 
@@ -75,9 +92,8 @@ class Job:
         """
         config = self.config
         verify = config.debug.verify_rows
-        return PlannerRecipe.choose(
-            self.table_offsets, trainers, config.train.batch_size, config.kernels, verify=verify
-        )
+        samples = min(config.train.batch_size, self.manifest.rows("train"))
+        return PlannerRecipe.choose(self.table_offsets, trainers, samples, config.kernels, verify=verify)
 
     def partition(self, servers: int) -> RoundRobinPartition:
         """Where each row lies."""

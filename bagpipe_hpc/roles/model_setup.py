@@ -14,7 +14,7 @@ from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
 from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.dense_optimizer import state_numbers
 from bagpipe_hpc.models.dlrm import DLRM
 from bagpipe_hpc.models.interaction import choose_interaction
 from bagpipe_hpc.models.linear import (
@@ -55,17 +55,24 @@ def choose_device(name: str, number: int = 0) -> torch.device:
     )
 
 
-def check_gpu_memory(device: torch.device, cache_rows: int, row_bytes: int) -> None:
-    """See that a GPU has room for a row cache.
+def check_gpu_memory(device: torch.device, cache_rows: int, row_bytes: int, dense_bytes: int) -> None:
+    """See that a GPU has room for a row cache and the dense half.
+
+    Args:
+        device: the GPU.
+        cache_rows: slots of the cache.
+        row_bytes: of a slot.
+        dense_bytes: weights, gradients, optimizer and what a step computes.
 
     Raises:
         CapacityError: it has not.
     """
     free_bytes, _ = torch.cuda.mem_get_info(device)
-    if cache_rows * row_bytes > free_bytes:
+    if cache_rows * row_bytes + dense_bytes > free_bytes:
         raise CapacityError(
-            f"a cache of {cache_rows} rows takes {cache_rows * row_bytes / 1e6:.0f} MB, but {device} has "
-            f"{free_bytes / 1e6:.0f} MB free: set a smaller cache.rows, lookahead.batches or train.batch_size"
+            f"a cache of {cache_rows} rows takes {cache_rows * row_bytes / 1e6:.0f} MB and the dense model with a step "
+            f"{dense_bytes / 1e6:.0f} MB, but {device} has {free_bytes / 1e6:.0f} MB free: set a smaller cache.rows, "
+            "lookahead.batches or train.batch_size, or narrower model.bottom_mlp and model.top_mlp"
         )
 
 
@@ -80,20 +87,20 @@ def use_deterministic_algorithms() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def check_model_settings(job: Job, device: torch.device) -> None:
+def check_model_settings(config: Config, device: torch.device) -> None:
     """See that torch has the dense optimizer, and that the native code which the configuration asks for is there.
 
     Raises:
         ConfigError: one of them does not.
     """
-    check_implementation(job.config.kernels.linear, device)
-    if job.config.model.precision == "bfloat16":
+    check_implementation(config.kernels.linear, device)
+    if config.model.precision == "bfloat16":
         check_bfloat16(device)
-    if job.config.kernels.backend == "native":
+    if config.kernels.backend == "native":
         on_cpu = ("finite", "interaction", "output_gradient", native.LIBRARY)
         for library in on_cpu if device.type == "cpu" else ("cuda",):
             shared_library.load(library)
-    dense_optimizer(job.config.optimizer, [torch.nn.Parameter(torch.zeros(1))])
+    state_numbers(config.optimizer)
 
 
 def start_threads(threads: int, trainers: Sequence[tuple[int, frozenset[int]]]) -> None:

@@ -1,6 +1,7 @@
 """The output folder of a run: what lies in it, and how it is started without losing an earlier run by accident."""
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,32 @@ SUMMARY_NAME = "summary.json"
 RESOURCES_NAME = "resources.json"
 LOGS_NAME = "logs"
 _RUN_CONTENT = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME, RESOURCES_NAME, LOGS_NAME, CHECKPOINTS_FOLDER)
+
+
+def check_writable(config: Config) -> None:
+    """See that the output folder, and the timeline's if one is wanted, can be written. Makes nothing.
+
+    Raises:
+        ConfigError: one cannot.
+    """
+    _require_writable("train.output", config.train.output, Path(config.train.output))
+    if config.train.trace:
+        trace = Path(config.train.trace)
+        if trace.exists() and not trace.is_file():  # a device would be replaced by a file
+            raise ConfigError(f"train.trace = {config.train.trace!r}: is no file; name one, such as output/trace.json")
+        _require_writable("train.trace", config.train.trace, trace.parent)
+
+
+def _require_writable(key: str, value: str, folder: Path) -> None:
+    """See that a folder can be written, or made where it is not there."""
+    try:
+        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        with tempfile.TemporaryFile(dir=nearest):  # without a name where the system can; permissions do not say it all
+            pass
+    except (OSError, ValueError) as error:  # also a name that is too long, or has a NUL
+        raise ConfigError(
+            f"{key} = {value!r} cannot be written: {error}; choose another place, or change its permissions"
+        ) from error
 
 
 def check_output(config: Config, start: Checkpoint | None) -> None:

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.config import Config
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.host_memory import free_bytes
 from bagpipe_hpc.planning.capacity import CacheNeed, fit_window
-from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.output_folder import SUMMARY_NAME, is_own_checkpoint
 from bagpipe_hpc.roles.resume import find_start
-from bagpipe_hpc.schedule import build_schedule
+from bagpipe_hpc.schedule import build_schedule, without_effect
 from bagpipe_hpc.storage.shard_check import verify_shards
 from bagpipe_hpc.storage.shard_manifest import load_manifest
 
@@ -42,7 +42,15 @@ def prepare_job(config: Config) -> Job:
     verify_shards(directory, manifest, config.data.verify)
     start = find_start(config, manifest)
     steps_done = start.manifest.step if start else 0
-    schedule = build_schedule(config.train, manifest.rows("train"), manifest.rows("test"), steps_done)
+    train_rows, test_rows = manifest.rows("train"), manifest.rows("test")
+    schedule = build_schedule(config.train, train_rows, test_rows, steps_done)
+    if config.train.batch_size > train_rows:
+        raise ConfigError(
+            f"train.batch_size = {config.train.batch_size}: the training data has {train_rows} rows, so no batch would "
+            f"ever be full; use {train_rows} at most, or prepare more rows"
+        )
+    for remark in without_effect(config.train, train_rows, test_rows):
+        log.warning(remark)
     job = Job(config, manifest, tuple(schedule), start)
     if config.debug.verify_rows and job.total_steps > LARGEST_VERSION:
         raise ConfigError(
@@ -66,13 +74,25 @@ def choose_window(job: Job, trainers: int) -> CacheNeed:
     """The window that the run uses, and the cache that it needs; plans the whole run once without slots' limits.
 
     Raises:
-        CapacityError: the configured cache does not even hold single batches.
+        CapacityError: the configured cache does not even hold single batches, or the planner outgrows the memory.
         ConfigError: the settings of the kernels do not go together.
     """
-    lookahead = job.config.lookahead
-    wanted = Window(lookahead.batches, lookahead.group_batches)
+    asked, wanted = job.config.lookahead.batches, job.window
+    if wanted.lookahead < asked:
+        log.info(
+            "lookahead.batches = %d: the longest segment of the run has %d batches, and a window of %d plans the same",
+            asked,
+            job.longest_segment,
+            wanted.lookahead,
+        )
     build = job.planner_recipe(trainers).build
-    return fit_window(build, wanted, lambda: _all_batches(job), job.config.cache.rows)
+    try:
+        return fit_window(build, wanted, lambda: _all_batches(job), job.config.cache.rows, free_bytes())
+    except MemoryError as error:
+        raise CapacityError(
+            f"lookahead.batches = {asked}: the planner of {job.total_rows} rows finds no more memory ({error}); set "
+            "a shorter lookahead.batches, a smaller train.batch_size or kernels.planner_state=sparse"
+        ) from error
 
 
 def _all_batches(job: Job) -> Iterator[Iterable[NDArray[np.int64]]]:

@@ -17,7 +17,6 @@ from bagpipe_hpc.batch_slices import slice_bounds
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.config import Config
-from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.linear import usable_implementations
 from bagpipe_hpc.roles.checkpointing import checkpoint_manifest
@@ -33,8 +32,6 @@ from bagpipe_hpc.roles.model_setup import (
     build_divergence_watch,
     build_model,
     build_row_operations,
-    check_model_settings,
-    choose_device,
     start_threads,
     use_deterministic_algorithms,
 )
@@ -56,24 +53,12 @@ class Reference:
 
     Args:
         job: the run.
-
-    Raises:
-        ConfigError: rows are to be verified, which only a distributed run can do.
+        device: that it computes on; `compute_check` has looked at it.
     """
 
-    def __init__(self, job: Job) -> None:
-        if job.config.debug.verify_rows:
-            raise ConfigError(
-                "debug.verify_rows = true: a one-rank run has no plan to check rows against; leave it out"
-            )
-        if job.config.train.trace:
-            raise ConfigError(
-                f"train.trace = {job.config.train.trace!r}: a one-rank run has no roles to draw; leave it out"
-            )
+    def __init__(self, job: Job, device: torch.device) -> None:
         config = job.config
-        device = choose_device(config.train.device)
         self._device = device
-        check_model_settings(job, device)
         check_dense(job)
         self._slices = config.train.reference_slices
         own = 0, frozenset(os.sched_getaffinity(0))

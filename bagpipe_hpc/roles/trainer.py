@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bagpipe_hpc.cache.row_cache import ROW_NUMBER_BYTES, RowCache
+from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on, start_horovod, stop_horovod
@@ -24,7 +24,7 @@ from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.roles.dense_replicas import dense_digests, require_equal_replicas
-from bagpipe_hpc.roles.dense_start import check_dense, load_dense
+from bagpipe_hpc.roles.dense_start import load_dense
 from bagpipe_hpc.roles.evaluation import evaluate
 from bagpipe_hpc.roles.job import Job
 from bagpipe_hpc.roles.linear_choice import Offer, must_time
@@ -34,8 +34,6 @@ from bagpipe_hpc.roles.model_setup import (
     build_divergence_watch,
     build_model,
     build_row_operations,
-    check_gpu_memory,
-    check_model_settings,
     choose_device,
     start_threads,
     use_deterministic_algorithms,
@@ -61,27 +59,6 @@ _Value = TypeVar("_Value")
 def trainer_device(job: Job, comms: Communicators) -> torch.device:
     """Where this trainer computes; see `choose_device`."""
     return choose_device(job.config.train.device, comms.gpu_number)
-
-
-def check_trainer(job: Job, comms: Communicators, need: CacheNeed) -> int:
-    """What can be known of a trainer before it does anything.
-
-    Returns:
-        Bytes of main memory that its row cache will take, and its notes of updated rows.
-
-    Raises:
-        ConfigError: it could not run.
-        CapacityError: its GPU has no room for the row cache.
-    """
-    device = trainer_device(job, comms)
-    check_model_settings(job, device)
-    check_dense(job)
-    noted = job.total_rows // 8 if job.config.train.full_checkpoint_every > 1 else 0
-    slot_bytes = job.record.bytes + ROW_NUMBER_BYTES
-    if device.type == "cpu":
-        return need.total_rows * slot_bytes + noted
-    check_gpu_memory(device, need.total_rows, slot_bytes)
-    return noted
 
 
 def offer_linear_layers(job: Job, comms: Communicators) -> Offer:

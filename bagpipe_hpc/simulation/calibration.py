@@ -2,18 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
-
-from bagpipe_hpc.config import ModelConfig
-
-
-def dense_weights(model: ModelConfig, dense_features: int, sparse_features: int) -> int:
-    """Number of weights of the dense model (`models/dlrm.py`)."""
-    interactions = sparse_features * (sparse_features + 1) // 2
-    bottom = [dense_features, *model.bottom_mlp, model.embedding_dim]
-    top = [model.embedding_dim + interactions, *model.top_mlp, 1]
-    return sum((inputs + 1) * outputs for widths in (bottom, top) for inputs, outputs in pairwise(widths))
 
 
 def compute_s_per_sample(events: Sequence[dict[str, Any]], batch_size: int) -> float:

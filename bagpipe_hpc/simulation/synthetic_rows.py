@@ -8,7 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.row_partition import table_offsets
+
+MOST_ROWS = 1 << 53
+"""Rows are drawn as float64, which has every whole number up to here."""
+_NEARLY_ONE = 1e-9
+"""The general formula cancels where the exponent is as close to 1; the one for 1 is then exact to as many digits."""
 
 
 def draw_batches(
@@ -32,7 +38,7 @@ def draw_batches(
     power = 1.0 - zipf
     for _ in range(batches):
         uniform = rng.random((samples, sizes.size))
-        if zipf == 1.0:
+        if abs(power) < _NEARLY_ONE:
             ranks = (sizes + 1.0) ** uniform
         else:
             ranks = (1.0 + uniform * ((sizes + 1.0) ** power - 1.0)) ** (1.0 / power)
@@ -44,10 +50,19 @@ def scaled_tables(table_rows: tuple[int, ...], total_rows: int, largest_unscaled
 
     Args:
         table_rows: the tables' sizes.
-        total_rows: rows of all tables together, more than those of the small ones.
+        total_rows: rows of all tables together.
         largest_unscaled: rows of a small table at most.
+
+    Raises:
+        ConfigError: `total_rows` leaves none for one of the other tables, or is more than can be drawn.
     """
     small = sum(rows for rows in table_rows if rows <= largest_unscaled)
+    least = small + sum(rows > largest_unscaled for rows in table_rows)
+    if not least <= total_rows <= MOST_ROWS:
+        raise ConfigError(
+            f"--rows {total_rows}: use {least} to {MOST_ROWS} rows; tables of up to {largest_unscaled} rows keep their "
+            f"size, {small} rows in all, and each of the others has one at least"
+        )
     factor = (total_rows - small) / (sum(table_rows) - small)
     scaled = [rows if rows <= largest_unscaled else max(1, round(rows * factor)) for rows in table_rows]
     scaled[scaled.index(max(scaled))] += total_rows - sum(scaled)

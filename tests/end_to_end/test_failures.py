@@ -93,21 +93,23 @@ def test_too_few_ranks_are_refused(config_path: Path, run_ranks: RunRanks, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("setting", "cause"),
+    ("setting", "cause", "not_begun"),
     [
-        ("cache.rows=50", "a single batch needs"),
-        ("optimizer.dense=Adagrat", "'Adagrat'"),
+        ("cache.rows=50", "a single batch needs", "planner state"),
+        ("optimizer.dense=Adagrat", "'Adagrat'", "checking"),
+        ("model.top_mlp=[1000000000]", "dense models 15000.0 GB", "batches ahead"),
     ],
 )
 def test_a_refused_run_leaves_the_earlier_one(
-    setting: str, cause: str, config_path: Path, run_ranks: RunRanks, tmp_path: Path
+    setting: str, cause: str, not_begun: str, config_path: Path, run_ranks: RunRanks, tmp_path: Path
 ) -> None:
-    """Even where it may be overwritten: that happens after all ranks have agreed to start."""
+    """Even where it may be overwritten; what costs little is checked first."""
     (tmp_path / "metrics.jsonl").write_text("precious\n")
     command = ("python", "-m", "bagpipe_hpc", "train", config_path, "train.overwrite=true", setting)
     finished = run_ranks(4, *command, f"train.output={tmp_path}", timeout_s=90)
     assert finished.returncode == 2, finished.stderr
     assert finished.stderr.count(cause) == 1
+    assert not_begun not in finished.stderr
     assert (tmp_path / "metrics.jsonl").read_text() == "precious\n"
 
 
@@ -128,4 +130,5 @@ def test_tables_that_do_not_fit_are_refused(
     assert float(needed[2]) == pytest.approx(float(needed[1]) / 2, abs=0.1)
     assert re.search(r"[3-9] more like \S+ would do, with [4-9] servers", finished.stderr)
     assert finished.stderr.count("bagpipe: error: ") == 1
+    assert "batches ahead" not in finished.stderr  # nothing was planned
     assert not (tmp_path / "out").exists()

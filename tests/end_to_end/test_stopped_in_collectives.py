@@ -28,7 +28,7 @@ PLACES = {
     "mpi.running:_library": (SERVER, limit("all ranks to start MPI")),
     "launch:find_places": (SERVER, missing("rank 1", "having started")),
     "mpi.communicators:Communicators._create": (SERVER, limit("all ranks to form the groups of their roles")),
-    "launch:_check_rank": (SERVER, missing("server 0 (world rank 1)", "having checked its part")),
+    "launch:check_job": (SERVER, missing("server 0 (world rank 1)", "having checked its part")),
     "launch:log_to_file": (SERVER, missing("server 0 (world rank 1)", "having timed its linear layers")),
     "launch:_run_prepared": (SERVER, missing("server 0 (world rank 1)", "being about to start its role")),
     "launch:_open_window": (SERVER, missing("server 0 (world rank 1)", "being ready to share the tables")),

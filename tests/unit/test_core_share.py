@@ -2,7 +2,8 @@
 
 import pytest
 
-from bagpipe_hpc.core_share import threads_each
+from bagpipe_hpc.core_share import require_cores, threads_each
+from bagpipe_hpc.errors import ConfigError
 
 Trainer = tuple[int, frozenset[int]]
 
@@ -25,3 +26,9 @@ def on(host: int, *cores: int) -> Trainer:
 )
 def test_threads_are_the_least_share(trainers: list[Trainer], threads: int) -> None:
     assert threads_each(trainers) == threads
+
+
+def test_threads_that_would_drown_a_host_are_refused() -> None:
+    require_cores({"train.threads": 0, "kernels.row_threads": 32}, cores=2)
+    with pytest.raises(ConfigError, match=r"kernels\.row_threads = 33: this host has 2 cores; use 32 at most"):
+        require_cores({"train.threads": 0, "kernels.row_threads": 33}, cores=2)

@@ -1,5 +1,6 @@
 """Every rank derives the same run: all steps once and in order, cut only where a checkpoint or an evaluation is due."""
 
+import re
 from itertools import pairwise
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.config import TrainConfig
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.schedule import Segment, build_schedule, training_batch_sizes
+from bagpipe_hpc.schedule import Segment, build_schedule, training_batch_sizes, without_effect
 
 settings_of_a_run = st.builds(
     TrainConfig,
@@ -133,3 +134,33 @@ def test_a_checkpoint_beyond_the_run_is_refused() -> None:
     config = TrainConfig(batch_size=5, epochs=2)
     with pytest.raises(ConfigError, match=r"of step 5, and the run ends with step 4: set a larger train\.epochs"):
         build_schedule(config, 10, 0, steps_done=5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "test_samples", "remarks"),
+    [
+        ({}, 5, []),
+        ({"max_steps": 4, "checkpoint_every_steps": 4}, 5, []),
+        ({"max_steps": 5}, 5, ["train.max_steps = 5: train.epochs = 2 ends the run sooner, after 4 steps"]),
+        (
+            {"checkpoint_every_steps": 5},
+            5,
+            ["train.checkpoint_every_steps = 5: the run has 4 .* before its end"],
+        ),
+        ({"checkpoint_every_steps": 5, "checkpoint_at_end": False}, 5, ["no checkpoint at all"]),
+        ({}, 0, ["train.evaluate = true: the data has no test rows"]),
+        ({"evaluate": False}, 0, []),
+    ],
+)
+def test_what_a_run_of_this_length_does_not_do(settings: dict[str, int], test_samples: int, remarks: list[str]) -> None:
+    config = TrainConfig(batch_size=5, epochs=2, **settings)  # type: ignore[arg-type]
+    found = without_effect(config, 10, test_samples)
+    assert len(found) == len(remarks)
+    assert all(re.search(remark, told) for remark, told in zip(remarks, found, strict=True))
+
+
+@pytest.mark.parametrize("settings", [{"epochs": 10**9}, {"epochs": 10**5, "checkpoint_every_steps": 1}])
+def test_more_segments_than_can_be_listed_are_refused(settings: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=r"train\.epochs = 10+, .* use 100000 of both together at most"):
+        build_schedule(TrainConfig(batch_size=5, **settings), 10, 5)
+    assert len(build_schedule(TrainConfig(batch_size=5, max_steps=3, **settings), 10, 0)) <= 3

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagpipe_hpc.server_memory import HostNeed, hosts_to_add, memory_problem, servers_that_fit
+from bagpipe_hpc.server_memory import HostNeed, Need, hosts_to_add, memory_problem, servers_that_fit
 
 GB = 10**9
-HOST = HostNeed("node1", 1, 3, 6 * GB, GB, 10 * GB, 9 * GB)
+HOST = HostNeed("node1", 1, 3, Need(tables_bytes=6 * GB, planner_bytes=GB), 10 * GB, 9 * GB)
 
 
 def holds(tables_bytes: int, rooms: list[int], servers: int) -> bool:
@@ -42,23 +42,23 @@ def test_hosts_without_memory_do_not_help() -> None:
 
 
 def test_what_fits_is_no_problem() -> None:
-    assert memory_problem([HOST, replace(HOST, name="node2", servers=0, tables_bytes=0, private_bytes=10 * GB)]) is None
+    assert memory_problem([HOST, replace(HOST, name="node2", servers=0, need=Need(0, 6 * GB, 4 * GB))]) is None
 
 
 def test_servers_on_a_small_host_could_be_elsewhere() -> None:
-    other = replace(HOST, name="node2", servers=0, tables_bytes=0)
-    problem = memory_problem([replace(HOST, servers=2, tables_bytes=12 * GB), other])
+    other = replace(HOST, name="node2", servers=0, need=Need(planner_bytes=GB))
+    problem = memory_problem([replace(HOST, servers=2, need=Need(12 * GB, GB)), other])
     assert problem is not None
     assert problem.startswith(
-        "tables, row caches and planner need 13.0 GB on node1 (3 ranks), which has 10.0 GB free: the tables take "
-        "12.0 GB, 6.0 GB on each of 2 servers. These hosts have room: 2 servers would do (roles.servers=2), each where "
-        "there is memory for 6.0 GB; or use a smaller model.embedding_dim"
+        "tables, row caches, dense models and planner need 13.0 GB on node1 (3 ranks), which has 10.0 GB free: "
+        "the tables take 12.0 GB, 6.0 GB on each of 2 servers. These hosts have room: 2 servers would do "
+        "(roles.servers=2), each where there is memory for 6.0 GB; or use a smaller model.embedding_dim"
     )
 
 
 def test_hosts_that_are_too_few() -> None:
     """Each has room for 9 of 60 GB, and a further one for 9 as well: in all seven, a server each."""
-    problem = memory_problem([replace(HOST, name=name, tables_bytes=30 * GB) for name in ("node1", "node2")])
+    problem = memory_problem([replace(HOST, name=name, need=Need(30 * GB, GB)) for name in ("node1", "node2")])
     assert problem is not None
     assert (
         "the tables take 60.0 GB, 30.0 GB on each of 2 servers. These hosts have room for 18.0 GB: 5 more like node1 "
@@ -79,18 +79,25 @@ def test_hosts_without_any_shared_memory() -> None:
     assert "Use hosts with more memory, a smaller model.embedding_dim" in problem
 
 
-@pytest.mark.parametrize("private_gb", [11, 100])
-def test_a_host_without_servers(private_gb: int) -> None:
-    problem = memory_problem(
-        [HOST, replace(HOST, name="node2", servers=0, tables_bytes=0, private_bytes=private_gb * GB)]
-    )
+@pytest.mark.parametrize(
+    ("need", "pieces", "cure"),
+    [
+        (Need(caches_bytes=11 * GB), "row caches 11.0 GB without", "a shorter lookahead.batches, a smaller cache.rows"),
+        (Need(0, GB, 99 * GB), "row caches 1.0 GB, dense models 99.0 GB without", "narrower model.bottom_mlp and"),
+        (Need(0, GB, GB, 9 * GB), "GB, planner 9.0 GB without", "kernels.planner_state=sparse"),
+    ],
+)
+def test_a_host_without_servers_is_told_its_largest_piece(need: Need, pieces: str, cure: str) -> None:
+    problem = memory_problem([HOST, replace(HOST, name="node2", servers=0, need=need)])
     assert problem is not None
-    assert f"need {private_gb}.0 GB on node2 (3 ranks), which has 10.0 GB free: row caches and" in problem
+    assert f"need {need.total_bytes / GB:.1f} GB on node2 (3 ranks), which has 10.0 GB free: " in problem
+    assert pieces in problem
+    assert cure in problem.partition("without any table; set ")[2]
+    assert problem.endswith("or start fewer ranks there")
 
 
 def test_servers_elsewhere_do_not_help_a_host_full_of_caches() -> None:
-    problem = memory_problem([replace(HOST, private_bytes=11 * GB), replace(HOST, name="node2", free_bytes=99 * GB)])
+    full = replace(HOST, need=Need(6 * GB, 11 * GB))
+    problem = memory_problem([full, replace(HOST, name="node2", free_bytes=99 * GB)])
     assert problem is not None
-    assert (
-        "need 17.0 GB on node1 (3 ranks), which has 10.0 GB free: row caches and planner alone take 11.0 GB" in problem
-    )
+    assert "need 17.0 GB on node1 (3 ranks), which has 10.0 GB free: row caches 11.0 GB without any table" in problem

@@ -66,6 +66,32 @@ def test_shards_and_a_measured_run(config: str, tmp_path: Path, capsys: pytest.C
     assert "the trace has 17 batches" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("rows", ["10", "1741", "9223372036854775808"])
+def test_rows_that_no_tables_can_have_are_refused(rows: str, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The smallest number that is allowed is planned like any other."""
+    options = ["--compute-us-per-sample", "100", "--trainers", "1", "--batches", "3"]
+    assert cli.main(["simulate", config, *SMALL, "--rows", rows, *options]) == 2
+    assert f"--rows {rows}: use 1742 to 9007199254740992 rows" in capsys.readouterr().err
+    result = predicted(capsys, config, *SMALL, "--rows", "1742", *options)
+    assert result["total_rows"] == 1742
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["--lookahead", "1000000000"], "2000000100 batches to plan, one by one (--batches 100, and twice the look-"),
+        (["--batches", "1000000", "--lookahead", "1"], "1000002 batches to plan"),
+        (["--lookahead", "300000", "--trainers", "1"], "rows and a look-ahead of 300000 needs 8"),
+    ],
+)
+def test_more_than_a_host_can_plan_is_refused(
+    settings: list[str], message: str, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--rows", str(10**14), "--compute-us-per-sample", "100", *settings]
+    assert cli.main(["simulate", config, *SMALL, "kernels.planner_state=dense", *options]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="name the output folder of a finished run"):
         calibrate(tmp_path)

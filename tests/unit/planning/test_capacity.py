@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.planning import capacity
 from bagpipe_hpc.planning.capacity import CacheNeed, Segments, fit_window, measure_need, shorter_window
 from bagpipe_hpc.planning.lookahead import LookaheadPlanner
 from bagpipe_hpc.planning.window import Window
@@ -80,6 +81,21 @@ def test_it_is_the_longest_window_where_longer_ones_need_more() -> None:
     for cache_rows in {*needs.values(), *(need + 1 for need in needs.values()), needs[12] - 1}:
         fitted = fit_window(BUILD, wanted, one_segment(batches), cache_rows)
         assert fitted.window.lookahead == max(lookahead for lookahead, need in needs.items() if need <= cache_rows)
+
+
+def test_a_planner_that_outgrows_the_memory_is_stopped_while_its_window_fills() -> None:
+    batches, wanted = skewed_trace(3), Window(20, 5)
+    need = measure_need(BUILD, wanted, one_segment(batches))
+    assert fit_window(BUILD, wanted, one_segment(batches), 0, memory_bytes=need.planner_bytes) == need
+    message = r"lookahead\.batches = 20: with (3|5|7|9|11|13|15|17|19) batches read, the planner takes 0\.0 GB, and"
+    with pytest.raises(CapacityError, match=message):
+        fit_window(BUILD, wanted, one_segment(batches), 0, memory_bytes=need.planner_bytes // 2 + 3 * ROWS * 2)
+
+
+def test_slots_beyond_their_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "MOST_SLOTS", 100)
+    with pytest.raises(CapacityError, match=r"lookahead\.batches = 20: needs a cache of 1\d\d rows, and slots are"):
+        measure_need(BUILD, Window(20, 5), one_segment(skewed_trace(3)))
 
 
 def test_without_a_limit_the_wanted_window_is_used(caplog: pytest.LogCaptureFixture) -> None:

@@ -73,3 +73,24 @@ def test_auto_takes_the_smaller_state() -> None:
     for rows in distinct[:10]:
         planner.load(np.concatenate((rows, rows + border), axis=1))
     assert planner.size().state_bytes <= 8 * (2 * border + 1)
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("samples", [64, 70_000])
+def test_the_least_memory_is_no_more_than_a_planner_takes(backend: str, verify: bool, samples: int) -> None:
+    """And no small part of it."""
+    if backend == "native" and not shared_library.is_built("planner"):
+        pytest.skip("_planner.so is not built")
+    offsets = table_offsets([90_000, 300, 100_000_000] if backend == "native" else [90_000, 300, 400_000])
+    recipe = PlannerRecipe.choose(offsets, 2, samples, KernelsConfig(backend=backend), verify=verify)
+    window = Window(3, 1)
+    planner = recipe.build(window)
+    planner.start_segment(training=True, first_step=0)
+    least = recipe.least_bytes(window, most_batches=100)
+    assert recipe.least_bytes(Window(10**9, 1), most_batches=3) >= least
+    for _ in range(3):
+        planner.load(np.zeros((samples, 3), dtype=np.int64) + offsets[:-1])
+    size = planner.size()
+    assert 0.3 * (size.state_bytes + size.window_bytes) < least + 10_000
+    assert least <= size.state_bytes + size.window_bytes + 1000

@@ -8,7 +8,14 @@ import pytest
 from bagpipe_hpc.config import Config, TrainConfig
 from bagpipe_hpc.config_file import load_config
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.roles.output_folder import CONFIG_NAME, LOGS_NAME, check_output, hold_output, start_output
+from bagpipe_hpc.roles.output_folder import (
+    CONFIG_NAME,
+    LOGS_NAME,
+    check_output,
+    check_writable,
+    hold_output,
+    start_output,
+)
 from bagpipe_hpc.storage.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
@@ -51,6 +58,32 @@ def test_a_folder_with_other_files_may_be_used(tmp_path: Path) -> None:
     check_output(in_output(tmp_path), None)
     start_output(in_output(tmp_path), None)
     assert (tmp_path / "notes.txt").read_text(encoding="utf-8") == "mine"
+
+
+def writable(output: Path, trace: str = "") -> None:
+    check_writable(Config(train=TrainConfig(output=str(output), trace=trace)))
+
+
+def test_folders_that_can_be_made_are_writable_and_are_not_made(tmp_path: Path) -> None:
+    writable(tmp_path / "new" / "run", str(tmp_path / "new" / "run" / "trace.json"))
+    writable(tmp_path, str(tmp_path / "trace.json"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """Nobody may write to /proc, not even root."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for output in (tmp_path / "file" / "run", tmp_path / "file", Path("/proc/new/run"), tmp_path / ("n" * 300)):
+        with pytest.raises(ConfigError, match=rf"train\.output = '{output}' cannot be written: .*choose another place"):
+            writable(output)
+    with pytest.raises(ConfigError, match=r"train\.trace = '/proc/new/x\.json' cannot be written: "):
+        writable(tmp_path, "/proc/new/x.json")
+
+
+@pytest.mark.parametrize("trace", ["/dev/null", "."])
+def test_a_timeline_replaces_files_alone(tmp_path: Path, trace: str) -> None:
+    with pytest.raises(ConfigError, match=rf"train\.trace = '{trace}': is no file"):
+        writable(tmp_path, trace)
 
 
 def test_an_output_that_is_no_folder_is_refused(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """A run is refused before it starts where data, settings and output folder do not allow it; nothing is touched then."""
 
+import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bagpipe_hpc.config import CacheConfig, Config, DataConfig, DebugConfig, LookaheadConfig, ModelConfig, TrainConfig
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
+from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.roles import preparation
 from bagpipe_hpc.roles.preparation import choose_window, prepare_job
@@ -95,6 +98,57 @@ def test_the_window_is_cut_to_the_cache(tmp_path: Path) -> None:
     fitted = choose_window(prepare_job(small), trainers=2)
     assert fitted.total_rows < wanted.total_rows
     assert fitted.window.lookahead < 6
+
+
+def test_batches_that_no_data_fills_are_refused(tmp_path: Path) -> None:
+    config = write_clicks(tmp_path)
+    whole = replace(config, train=replace(config.train, batch_size=TRAIN_ROWS))
+    assert prepare_job(whole).total_steps == 1
+    larger = replace(config, train=replace(config.train, batch_size=TRAIN_ROWS + 1))
+    with pytest.raises(ConfigError, match=r"train\.batch_size = 41: the training data has 40 rows, .* use 40 at most"):
+        prepare_job(larger)
+
+
+def test_settings_without_effect_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = write_clicks(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        prepare_job(config)
+        assert not caplog.messages
+        prepare_job(replace(config, train=replace(config.train, max_steps=6)))
+    assert caplog.messages == [
+        "train.max_steps = 6: train.epochs = 1 ends the run sooner, after 5 steps; set more epochs to train longer"
+    ]
+
+
+@pytest.mark.parametrize(("batches", "group"), [(6, 2), (6, 5), (7, 3), (7, 6), (50, 3), (50, 12), (10**9, 0)])
+def test_a_window_beyond_the_longest_segment_plans_as_a_shorter_one(tmp_path: Path, batches: int, group: int) -> None:
+    """Five batches of training: where each row goes, and when, is the same; the last group's number is not."""
+    config = replace(write_clicks(tmp_path), lookahead=LookaheadConfig(batches, group))
+    job = prepare_job(config)
+    window = job.window
+    assert window.lookahead == min(batches, 6)
+    if batches == 10**9:
+        return
+    asked = Window(batches, config.lookahead.group_batches)
+    recipe = job.planner_recipe(2)
+    found, wanted = (list(plan_segment(recipe.build(w), job.batches(job.schedule[0]))) for w in (window, asked))
+    for plan, sound in zip(found, wanted, strict=True):
+        retiring = replace(plan.shared, retire_group=0), replace(sound.shared, retire_group=0)
+        assert [encoded(part) for part in retiring] == [encoded(retiring[1])] * 2
+        assert [encoded(part) for part in plan.trainers] == [encoded(part) for part in sound.trainers]
+        assert bool(plan.shared.retire_group) == bool(sound.shared.retire_group)
+
+
+def encoded(part: Any) -> dict[str, Any]:
+    """The fields of a part of a plan, arrays as lists."""
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(part).items()}
+
+
+def test_a_planner_without_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = prepare_job(write_clicks(tmp_path))
+    monkeypatch.setattr(preparation, "free_bytes", lambda: 200)
+    with pytest.raises(CapacityError, match=r"lookahead\.batches = 6: with 1 batches read, the planner takes"):
+        choose_window(job, trainers=2)
 
 
 def test_a_cache_below_one_batch_is_refused(tmp_path: Path) -> None:

@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bagpipe_hpc.config import ModelConfig
-from bagpipe_hpc.models.dlrm import DLRM
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.simulation.batch_load import BatchLoad
-from bagpipe_hpc.simulation.calibration import compute_s_per_sample, dense_weights
+from bagpipe_hpc.simulation.calibration import compute_s_per_sample
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict, steady
 from bagpipe_hpc.simulation.synthetic_rows import draw_batches, scaled_tables
@@ -116,11 +115,19 @@ def test_tables_are_scaled_and_small_ones_kept() -> None:
     assert sum(scaled_tables((7, 3001, 1000, 6000), 99_999)) == 99_999
 
 
-@pytest.mark.parametrize(("bottom", "top"), [((512, 256, 64), (512, 256)), ((), (8,))])
-def test_dense_weights_are_those_of_the_model(bottom: tuple[int, ...], top: tuple[int, ...]) -> None:
-    config = ModelConfig(embedding_dim=16, bottom_mlp=bottom, top_mlp=top)
-    model = DLRM(config, dense_features=13, sparse_features=26, seed=1)
-    assert dense_weights(config, 13, 26) == sum(weight.numel() for weight in model.parameters())
+@pytest.mark.parametrize("total_rows", [10, 1008, 2**53 + 1])
+def test_rows_that_no_tables_can_have_are_refused(total_rows: int) -> None:
+    """Two tables are kept, 1007 rows, and each of the two others has a row."""
+    with pytest.raises(ConfigError, match=rf"--rows {total_rows}: use 1009 to 9007199254740992 rows; .* 1007 rows in"):
+        scaled_tables((7, 3000, 1000, 6000), total_rows)
+    assert scaled_tables((7, 3000, 1000, 6000), 1009) == (7, 1, 1000, 1)
+
+
+def test_exponents_around_one_give_about_the_same_batches() -> None:
+    """The general formula would subtract numbers that are equal to 15 digits."""
+    below, one, above = (next(draw_batches((10**9,), 1, 5000, zipf, seed=1)) for zipf in (1 - 1e-15, 1.0, 1 + 1e-15))
+    np.testing.assert_array_equal(below, one)
+    np.testing.assert_array_equal(above, one)
 
 
 def progress(*busy_ms: float) -> dict[str, Any]:
