@@ -2,7 +2,7 @@
 
 import bz2
 import lzma
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ BLOCK_BYTES = 2 << 20
 
 _GZIP, _ZSTD, _XZ, _BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_RAW_BYTES = 1 << 16
 _LINE_FEED, _CARRIAGE_RETURN = b"\n\r"
 
 
@@ -122,14 +123,42 @@ def _open_decompressed(source: Path) -> Iterator[Any]:
     """Open a file for reading its decompressed bytes; `read(n)` gives fewer than n only at the end."""
     with source.open("rb") as raw:
         magic = raw.read(len(_XZ))
-    for prefix, open_stream in ((_XZ, lzma.open), (_BZIP2, bz2.open)):
+    for prefix, decompressor in ((_XZ, lzma.LZMADecompressor), (_BZIP2, bz2.BZ2Decompressor)):
         if magic.startswith(prefix):
-            with open_stream(source, "rb") as stream:
-                yield _FullReads(stream)
+            with source.open("rb") as raw:
+                yield _FullReads(_Members(raw, decompressor))
             return
     kind = "gzip" if magic.startswith(_GZIP) else "zstd" if magic.startswith(_ZSTD) else None
     with pa.input_stream(str(source), compression=kind) as stream:
         yield _FullReads(stream)
+
+
+class _Members:
+    """Decompresses one compressed stream after the other, up to the end of the file.
+
+    The files of `lzma` and `bz2` end in silence where a later stream is damaged at its beginning.
+    """
+
+    def __init__(self, raw: IO[bytes], decompressor: Callable[[], Any]) -> None:
+        self._raw = raw
+        self._new = decompressor
+        self._member = decompressor()
+
+    def read(self, size: int) -> bytes:
+        """Read 1 to `size` bytes, none at the end of the last stream."""
+        while True:
+            compressed = b""
+            if self._member.eof:
+                compressed = self._member.unused_data.lstrip(b"\0")  # xz may pad its streams with zeros
+                while not compressed:
+                    if not (more := self._raw.read(_RAW_BYTES)):
+                        return b""
+                    compressed = more.lstrip(b"\0")
+                self._member = self._new()
+            elif self._member.needs_input and not (compressed := self._raw.read(_RAW_BYTES)):
+                raise EOFError("the file ends before its compressed stream")
+            if part := self._member.decompress(compressed, size):
+                return bytes(part)
 
 
 class _FullReads:

@@ -70,6 +70,21 @@ def test_a_cut_off_stream_names_its_file(tmp_path: Path, compression: str) -> No
         list(read_blocks([path], TextPosition(), block_bytes=1000))
 
 
+@pytest.mark.parametrize("behind", [b"other bytes", LINES, b"\0" * 7 + b"x"], ids=["few", "rows", "padded"])
+@pytest.mark.parametrize("compression", ["gzip", "bzip2", "xz", "zstd"])
+def test_what_is_no_compressed_stream_behind_one_is_refused(tmp_path: Path, compression: str, behind: bytes) -> None:
+    path = tmp_path / "damaged"
+    path.write_bytes(COMPRESSORS[compression](LINES) + behind)
+    with pytest.raises(DataError, match=r"damaged: cannot be read .* damaged or cut off"):
+        list(read_blocks([path], TextPosition(), block_bytes=1000))
+
+
+def test_padding_of_xz_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "padded"
+    path.write_bytes(lzma.compress(LINES) + b"\0" * 8 + lzma.compress(LINES) + b"\0" * 100_000)
+    assert b"".join(block.text for block in read_blocks([path], TextPosition())) == LINES * 2
+
+
 def test_a_file_without_ends_of_line_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "binary"
     path.write_bytes(b"ok\n" + b"\0" * 5000)
