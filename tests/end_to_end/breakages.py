@@ -213,4 +213,5 @@ FAULTS: dict[str, Breakage] = {
     "dense weights drift": drift_in_the_second_trainer,
 }
 NOTHING = "nothing"
-BREAKAGES = MUTANTS | CHECKPOINT_MUTANTS | FAULTS | {"slow disk": write_slowly, NOTHING: lambda _: None}
+SLOW_DISK = "slow disk"
+BREAKAGES = MUTANTS | CHECKPOINT_MUTANTS | FAULTS | {SLOW_DISK: write_slowly, NOTHING: lambda _: None}

@@ -7,7 +7,7 @@ import pytest
 
 from bagpipe_hpc.comparison import compare
 from bagpipe_hpc.storage.checkpoint import load_checkpoint
-from tests.end_to_end.breakages import CHECKPOINT_MUTANTS
+from tests.end_to_end.breakages import CHECKPOINT_MUTANTS, NOTHING, SLOW_DISK
 from tests.end_to_end.test_equality import train
 
 STEPS = (11, 22, 33)
@@ -17,26 +17,22 @@ INCREMENTS = "train.full_checkpoint_every=3"
 
 
 @pytest.fixture(scope="module")
-def whole_checkpoints(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a run whose every checkpoint holds all rows, and which stands still meanwhile."""
+def outputs(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Of a run that stands still while it saves all rows, and of runs with increments: a slow disk, and the mutants."""
     from tests.ranks import run_ranks
 
-    folder = tmp_path_factory.mktemp("whole")
-    settings = [*RUN, "train.checkpoint_copy=false", f"train.output={folder / 'out'}"]
-    train(run_ranks, 5, config_path, [settings], folder)
-    return folder / "out" / "checkpoints"
+    folder = tmp_path_factory.mktemp("checkpoints")
+    outputs = {name: folder / f"out-{number}" for number, name in enumerate([NOTHING, SLOW_DISK, *CHECKPOINT_MUTANTS])}
+    own = {NOTHING: "train.checkpoint_copy=false"}
+    runs = [[*RUN, own.get(name, INCREMENTS), f"train.output={output}"] for name, output in outputs.items()]
+    train(run_ranks, 5, config_path, runs, folder, "--break", *outputs)
+    return outputs
 
 
 @pytest.fixture(scope="module")
-def outputs(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Of runs with increments: on a slow disk, and of the mutants."""
-    from tests.ranks import run_ranks
-
-    folder = tmp_path_factory.mktemp("increments")
-    outputs = {name: folder / f"out-{number}" for number, name in enumerate(["slow disk", *CHECKPOINT_MUTANTS])}
-    runs = [[*RUN, INCREMENTS, f"train.output={output}"] for output in outputs.values()]
-    train(run_ranks, 5, config_path, runs, folder, "--break", *outputs)
-    return outputs
+def whole_checkpoints(outputs: dict[str, Path]) -> Path:
+    """Those that hold all rows."""
+    return outputs[NOTHING] / "checkpoints"
 
 
 def differences(output: Path, whole_checkpoints: Path) -> list[float]:
@@ -46,7 +42,7 @@ def differences(output: Path, whole_checkpoints: Path) -> list[float]:
 
 
 def test_increments_that_take_long_hold_the_same_bits(outputs: dict[str, Path], whole_checkpoints: Path) -> None:
-    output = outputs["slow disk"]
+    output = outputs[SLOW_DISK]
     assert differences(output, whole_checkpoints) == [0.0, 0.0, 0.0]
     first, second, third = (load_checkpoint(output / "checkpoints" / f"step-{step:08d}") for step in STEPS)
     assert [layer.manifest.step for layer in third.layers()] == list(STEPS)

@@ -19,7 +19,14 @@ RunRanks = Callable[..., CompletedProcess[str]]
 TOO_FAST = ["optimizer.rows=sgd", "optimizer.rows_lr=10", "optimizer.dense=SGD", "optimizer.dense_lr=10"]
 
 
-@pytest.mark.parametrize(("ranks", "linear"), [(4, "onednn"), (1, "onednn"), (1, "torch")])
+@pytest.mark.parametrize(
+    ("ranks", "linear"),
+    [
+        (4, "onednn"),
+        pytest.param(1, "onednn", marks=pytest.mark.slow),
+        pytest.param(1, "torch", marks=pytest.mark.slow),
+    ],
+)
 def test_a_model_that_diverges_ends_the_run_by_name(
     ranks: int, linear: str, config_path: Path, run_ranks: RunRanks, tmp_path: Path
 ) -> None:

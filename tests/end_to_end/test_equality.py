@@ -4,7 +4,6 @@ import json
 import platform
 import re
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -67,22 +66,18 @@ def train(run_ranks: RunRanks, ranks: int, config: Path, runs: list[list[str]], 
 
 @pytest.fixture(scope="module")
 def references(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> References:
-    """Output folder of the one-rank reference for an optimizer and a number of slices; trained when first asked for."""
+    """Output folder of the one-rank reference for an optimizer and a number of slices."""
     from tests.ranks import run_ranks
 
     folder = tmp_path_factory.mktemp("references")
-
-    @cache
-    def trained(slices: int) -> dict[str, Path]:
-        outputs = {optimizer: folder / f"{optimizer}-{slices}" for optimizer in OPTIMIZERS}
-        own = (f"train.reference_slices={slices}", PLAIN)
-        settings = [overrides(optimizer, output, *own) for optimizer, output in outputs.items()]
-        outputs[SGD_BY_TORCH] = folder / f"sgd-by-torch-{slices}"
-        settings.append(overrides("sgd", outputs[SGD_BY_TORCH], *own, "kernels.linear=torch"))
-        train(run_ranks, 1, config_path, settings, folder)
-        return outputs
-
-    return lambda optimizer, slices: trained(slices)[optimizer]
+    outputs = {
+        (optimizer, slices): folder / f"{optimizer}-{slices}" for optimizer in OPTIMIZERS for slices in (1, 2, 3)
+    }
+    runs = [overrides(kind, out, f"train.reference_slices={slices}", PLAIN) for (kind, slices), out in outputs.items()]
+    outputs[SGD_BY_TORCH, MEASURED[1]] = folder / "sgd-by-torch"
+    runs.append(overrides("sgd", folder / "sgd-by-torch", PLAIN, "kernels.linear=torch"))
+    train(run_ranks, 1, config_path, runs, folder)
+    return lambda optimizer, slices: outputs[optimizer, slices]
 
 
 def comparisons() -> list[object]:

@@ -32,33 +32,42 @@ END_S = 10.0
 INCREMENTS = "train.full_checkpoint_every=3"
 
 
-def check_goes_on(config_path: Path, output: Path, whole_run: Path, run_ranks: RunRanks) -> None:
-    finished = run_ranks(RANKS, *command(config_path, output))
-    assert finished.returncode == 0, finished.stderr
-    assert compare(whole_run, output).largest() == 0.0
-
-
-@pytest.mark.parametrize(
-    ("rank", "steps"),
-    [
-        pytest.param(ORACLE, 63, marks=pytest.mark.slow),
-        (SERVER, 28),
-        pytest.param(TRAINER, 105, marks=pytest.mark.slow),
-    ],
-)
-def test_a_killed_rank_ends_the_job_and_the_run_goes_on(
-    rank: int, steps: int, config_path: Path, whole_run: Path, run_ranks: RunRanks, tmp_path: Path
-) -> None:
-    output = tmp_path / "run"
-    killed = kill_one(RANKS, command(config_path, output), rank, lambda: has_trained(output, steps))
+def check_ended(killed: Killed | CompletedProcess[str], output: Path, log_name: str) -> None:
     assert isinstance(killed, Killed), "the run was over before it could be killed"
     assert killed.finished.returncode != 0, killed.finished.stderr
     assert killed.end_s < END_S
     assert killed.left == ()
     # A launcher knows the process number at most; the logs say whose it was.
     (log,) = (path for path in (output / "logs").iterdir() if f"process {killed.process} on " in path.read_text())
-    assert log.name == {ORACLE: "oracle-0.log", SERVER: "server-1.log", TRAINER: "trainer-1.log"}[rank]
+    assert log.name == log_name
     assert not (output / "summary.json").exists()
+
+
+def check_goes_on(config_path: Path, output: Path, whole_run: Path, run_ranks: RunRanks) -> None:
+    finished = run_ranks(RANKS, *command(config_path, output))
+    assert finished.returncode == 0, finished.stderr
+    assert compare(whole_run, output).largest() == 0.0
+
+
+def test_a_killed_rank_ends_the_job(config_path: Path, tmp_path: Path) -> None:
+    """What is there by then is whole; that a run goes on from it is the next test's, in `make test-all`."""
+    output = tmp_path / "run"
+    killed = kill_one(RANKS, command(config_path, output), SERVER, lambda: has_trained(output, 42))
+    check_ended(killed, output, "server-1.log")
+    load_checkpoint(find_checkpoints(output)[-1]).verify()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("rank", "steps"),
+    [(ORACLE, 63), (SERVER, 28), (TRAINER, 105)],
+)
+def test_a_killed_rank_ends_the_job_and_the_run_goes_on(
+    rank: int, steps: int, config_path: Path, whole_run: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    output = tmp_path / "run"
+    killed = kill_one(RANKS, command(config_path, output), rank, lambda: has_trained(output, steps))
+    check_ended(killed, output, {ORACLE: "oracle-0.log", SERVER: "server-1.log", TRAINER: "trainer-1.log"}[rank])
     check_goes_on(config_path, output, whole_run, run_ranks)
 
 
@@ -118,6 +127,7 @@ def test_a_shard_that_is_lost_while_the_run_trains_is_named(
     load_checkpoint(find_checkpoints(output)[-1]).verify()
 
 
+@pytest.mark.slow
 def test_a_vanished_shard_is_named(config_path: Path, shards: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
     """Before training: on every rank one message."""
     copy = tmp_path / "shards"

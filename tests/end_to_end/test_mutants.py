@@ -11,7 +11,7 @@ from bagpipe_hpc.comparison import compare
 from tests.end_to_end.breakages import MUTANTS, NOTHING
 from tests.end_to_end.test_equality import DRIVER, train
 
-RUN = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=30.0"]
+RUN = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=15.0"]
 SOUND = {"plain": [], "verified": ["debug.verify_rows=true"]}
 """Settings of runs in which nothing is broken."""
 

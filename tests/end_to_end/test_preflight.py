@@ -33,6 +33,7 @@ def train(config: Path, output: Path) -> tuple[str | Path, ...]:
     return (sys.executable, "-m", "bagpipe_hpc", "train", config, *settings)
 
 
+@pytest.mark.slow
 def test_a_sound_set_up_trains(config_path: Path, shared: Path, tmp_path: Path) -> None:
     require_emulation()
     ended = run_on_hosts("2,1", *train(config_path, tmp_path / "out"), share=shared, timeout_s=90)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import pytest
+
 from tests.end_to_end.test_equality import train
 
 STEPS = 54
@@ -12,6 +14,7 @@ SEGMENTS = 2
 PLANS = STEPS + 2 * (3 + 1) + 2  # evaluations of three batches, and a closing plan for each of four segments
 
 
+@pytest.mark.slow
 def test_all_ranks_are_drawn(
     config_path: Path, run_ranks: Callable[..., CompletedProcess[str]], tmp_path: Path
 ) -> None:

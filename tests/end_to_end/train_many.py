@@ -1,9 +1,10 @@
 """Trains several configurations one after the other in the same ranks: starting ranks takes longer than a tiny run.
 
-Usage: train_many.py CONFIG.toml RUNS.json [--break NAME...] [--hosts N...]
+Usage: train_many.py CONFIG.toml RUNS.json [--break NAME...] [--hosts N...] [--refused]
 
 RUNS.json holds a list of override lists. `--break` breaks one thing in each run (`breakages.py`); `--hosts` deals the
-ranks out to hosts that do not exist: rows travel between different numbers as between different hosts.
+ranks out to hosts that do not exist: rows travel between different numbers as between different hosts. With `--refused`
+every run must be refused, and a line ends what is said of it.
 """
 
 import argparse
@@ -17,7 +18,10 @@ from pathlib import Path
 from bagpipe_hpc import launch
 from bagpipe_hpc.config_file import load_config
 from bagpipe_hpc.mpi import communicators
+from bagpipe_hpc.mpi.world import world_rank
 from tests.end_to_end.breakages import BREAKAGES
+
+END_OF_RUN = "==== the run has ended"
 
 
 def main() -> int:
@@ -26,6 +30,7 @@ def main() -> int:
     parser.add_argument("runs", type=Path)
     parser.add_argument("--break", dest="breakages", choices=BREAKAGES, nargs="+", help="one for each run")
     parser.add_argument("--hosts", type=int, nargs="+", help="host number of each rank")
+    parser.add_argument("--refused", action="store_true", help="all runs are refused")
     arguments = parser.parse_args()
     if arguments.hosts:
         communicators._hosts = lambda _: tuple(arguments.hosts)
@@ -33,7 +38,11 @@ def main() -> int:
     for overrides, breakage in zip(runs, arguments.breakages or [None] * len(runs), strict=True):
         with _broken(breakage):
             code = launch.train(load_config(arguments.config, overrides))
-        if code:
+        if arguments.refused:
+            assert code == launch.EXIT_REFUSED, overrides
+            if world_rank() == 0:
+                print(END_OF_RUN, file=sys.stderr, flush=True)
+        elif code:
             return code
         logging.getLogger("bagpipe_hpc").handlers.clear()
     return 0

@@ -41,7 +41,7 @@ UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if o
 @pytest.mark.skipif(bool(UNPRIVILEGED) and shutil.which("setpriv") is None, reason="root without setpriv (util-linux)")
 def test_every_command_names_a_folder_that_may_not_be_searched(tmp_path: Path) -> None:
     config = tmp_path / "run.toml"
-    config.write_text(f'[data]\npath = "{tmp_path}/shards"\n')
+    config.write_text(f'[data]\npath = "{tmp_path}/shards"\n[train]\nbatch_size = 50\n')
     clicks = tmp_path / "clicks.tsv"
     generate_clicks(300, clicks, seed=1)
     prepare_clicks([str(clicks)], tmp_path / "shards", PrepareSettings(), lambda _: None)
