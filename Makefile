@@ -75,7 +75,8 @@ $(RUN)/prepared: | setup
 	@touch $@
 endif
 
-PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+# Three at a time, on two cores as well: what waits for ranks or for a limit leaves them idle.
+PYTEST := python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 .PHONY: test
 test: setup ## run the tests that matter most: unit, under mpirun on 2, 3 ... ranks, and whole runs

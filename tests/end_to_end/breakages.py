@@ -194,11 +194,12 @@ MUTANTS: dict[str, Breakage] = {
     "retire one step early": use_planner(mutants.RetiresEarly),
     "drop the delayed reduction": drop_the_delayed_reduction,
     "prefetch before the write-back barrier": prefetch_before_the_barrier,
-    "wrong write-back owner": use_planner(mutants.WrongWriter),
-    "private without the dead test": use_planner(mutants.PrivateWithoutDeadTest),
     "optimizer state not written back": forget_optimizer_state,
     "now computed from x + 2": use_planner(mutants.NowFromTheBatchAfterNext),
     "a row is not written back": lose_a_write_back,
+    # These two end the job, so other ranks have to start for what follows.
+    "wrong write-back owner": use_planner(mutants.WrongWriter),
+    "private without the dead test": use_planner(mutants.PrivateWithoutDeadTest),
 }
 CHECKPOINT_MUTANTS: dict[str, Breakage] = {
     "rows are written while they change": write_rows_that_change,
