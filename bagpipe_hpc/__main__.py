@@ -2,7 +2,7 @@
 
 import sys
 
-from bagpipe_hpc.cli import main
+from bagpipe_hpc.cli.commands import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,6 +4,13 @@ Every error that a user can cause derives from `BagpipeError`; the command line 
 without a traceback. Anything else is a defect and is shown in full.
 """
 
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 
 class BagpipeError(Exception):
     """Base of all errors that are expected to reach a user."""
@@ -51,3 +58,81 @@ class DivergenceError(BagpipeError):
 
 class FileError(BagpipeError):
     """The system refuses a file or a folder, or it is not of the kind that is wanted."""
+
+
+_CURES = {
+    errno.EACCES: "check its permissions, and that every folder above it may be searched (x)",
+    errno.EPERM: "check its permissions and its owner",
+    errno.EROFS: "name a place on a file system that can be written to",
+    errno.ENOSPC: "make room, or name another place",
+    errno.EDQUOT: "make room, or name another place",
+    errno.ENAMETOOLONG: "use a shorter name",
+    errno.ELOOP: "its links lead in a circle",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.EIO: "the disk or the file system fails; look into the system's log",
+    errno.ESTALE: "the file system was mounted anew; start again",
+}
+_OTHER_CURE = "check the path"
+_KINDS = {
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def refused(error: OSError, path: Path | None = None) -> FileError:
+    """What the system says of a file, with its name and a cure; `path` where the error itself names none."""
+    name = path or error.filename
+    return FileError(f"{name}: {error.strerror}; {_CURES.get(error.errno or 0, _OTHER_CURE)}")
+
+
+@contextmanager
+def naming_files() -> Iterator[None]:
+    """Turn what the system says of a file that is named into an error for the user.
+
+    Other errors of the system, such as those of connections, name no file and pass.
+
+    Raises:
+        FileError: the system refused a file or a folder.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None or error.strerror is None:
+            raise
+        raise refused(error) from error
+
+
+def read_small(path: Path, most_bytes: int) -> str:
+    """The text of a file that should be small; a pipe will do, a device will not.
+
+    Args:
+        path: the file.
+        most_bytes: no more is read.
+
+    Raises:
+        OSError: it cannot be read.
+        UnicodeDecodeError: it is no UTF-8 text.
+        FileError: it is no file, or has more bytes.
+    """
+    kind = stat.S_IFMT(path.stat().st_mode)
+    if kind in _KINDS:
+        raise FileError(f"{path}: is {_KINDS[kind]}; name a file")
+    with path.open("rb") as file:
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        raise FileError(f"{path}: has more than {most_bytes >> 10} KiB, which none of its kind has; name another file")
+    return content.decode("utf-8")
+
+
+def require_appendable(path: Path) -> None:
+    """Make the folder of a file that lines are to be appended to, and the file, before they are there.
+
+    Raises:
+        FileError: the system refuses it.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666))
+    except OSError as error:
+        raise refused(error, path) from error

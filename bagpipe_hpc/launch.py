@@ -13,28 +13,28 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar, cast
 
-from bagpipe_hpc.allocator import keep_freed_memory
-from bagpipe_hpc.config import Config
-from bagpipe_hpc.errors import BagpipeError, ConfigError, DivergenceError
-from bagpipe_hpc.file_errors import naming_files
+from bagpipe_hpc.cluster.allocator import keep_freed_memory
+from bagpipe_hpc.cluster.role_layout import Role
+from bagpipe_hpc.cluster.role_placement import Placement
+from bagpipe_hpc.cluster.server_memory import Need
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import BagpipeError, ConfigError, DivergenceError, naming_files
 from bagpipe_hpc.kernels.row_copies import row_copies
-from bagpipe_hpc.mpi.announcement import PreparationError, announce, await_announcement
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK, Communicators
-from bagpipe_hpc.mpi.memory_check import require_memory
+from bagpipe_hpc.mpi.heartbeat import Heartbeats, HeartbeatWatch, Pulse
 from bagpipe_hpc.mpi.progress import serve_until_barrier
-from bagpipe_hpc.mpi.row_window import RowWindow
-from bagpipe_hpc.mpi.signs_of_life import LifeWatch, Pulse, SignsOfLife
+from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.mpi.start.announcement import PreparationError, announce, await_announcement
+from bagpipe_hpc.mpi.start.memory_check import require_memory
+from bagpipe_hpc.mpi.start.places import find_places
+from bagpipe_hpc.mpi.start.world import abort_job, world_rank, world_size
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
-from bagpipe_hpc.mpi.world import abort_job, world_rank, world_size
-from bagpipe_hpc.mpi.world_places import find_places
 from bagpipe_hpc.planning.capacity import CacheNeed
-from bagpipe_hpc.resource_use import ResourceUse
-from bagpipe_hpc.role_layout import Role
-from bagpipe_hpc.role_placement import Placement
-from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.linear_choice import Offer, choose_linear
-from bagpipe_hpc.roles.output_folder import (
+from bagpipe_hpc.preparation.prepare import choose_window, nothing_left, prepare_run
+from bagpipe_hpc.preparation.rank_check import check_run, check_settings, check_start, memory_need, row_routes
+from bagpipe_hpc.preparation.resume import verify_share
+from bagpipe_hpc.run.output_folder import (
     LOGS_NAME,
     RESOURCES_NAME,
     check_output,
@@ -43,16 +43,15 @@ from bagpipe_hpc.roles.output_folder import (
     record_config,
     start_output,
 )
-from bagpipe_hpc.roles.preparation import choose_window, nothing_left, prepare_job
-from bagpipe_hpc.roles.rank_check import check_job, check_settings, check_start, memory_need, row_routes
-from bagpipe_hpc.roles.resume import verify_share
-from bagpipe_hpc.roles.stop_request import StopRequest
-from bagpipe_hpc.run_log import log_to_file, log_to_terminal, note_failure
-from bagpipe_hpc.server_memory import Need
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.stop_request import StopRequest
+from bagpipe_hpc.step.linear_choice import Offer, choose_linear
 from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.storage.trace_file import write_trace
+from bagpipe_hpc.telemetry.resource_use import ResourceUse
+from bagpipe_hpc.telemetry.run_log import log_to_file, log_to_terminal, note_failure
+from bagpipe_hpc.telemetry.trace import Trace
 from bagpipe_hpc.terminal import printable
-from bagpipe_hpc.trace import Trace
 
 log = logging.getLogger(__name__)
 
@@ -111,23 +110,23 @@ def train(config: Config) -> int:
 
 def train_reference(config: Config) -> None:
     """Train in this one process."""
-    from bagpipe_hpc.roles.compute_check import check_reference_settings, require_reference_memory
+    from bagpipe_hpc.preparation.compute_check import check_reference_settings, require_reference_memory
     from bagpipe_hpc.roles.reference import Reference
 
     log_to_terminal("reference", everything=True)
     check_writable(config)
     device = check_reference_settings(config)
-    job = prepare_job(config)
-    if what := nothing_left(job):
+    run = prepare_run(config)
+    if what := nothing_left(run):
         log.info(what)
         return
-    check_output(config, job.start)
-    require_reference_memory(job, device)
-    if job.start:
-        verify_share(job.start, 0, 1, job.row_name)
+    check_output(config, run.start)
+    require_reference_memory(run, device)
+    if run.start:
+        verify_share(run.start, 0, 1, run.row_name)
     with hold_output(config, _lose_output):
-        reference = Reference(job, device)
-        start_output(reference.config, job.start)
+        reference = Reference(run, device)
+        start_output(reference.config, run.start)
         log_to_file(Path(config.train.output) / LOGS_NAME / "reference.log")
         reference.run()
 
@@ -155,9 +154,9 @@ def run_role(config: Config) -> None:
             if config.train.preflight:
                 _preflight(config, comms)
             stop = held.enter_context(StopRequest(Path(config.train.output), listens=comms.role is Role.ORACLE))
-            job, need = _prepare(config, comms, held)
+            run, need = _prepare(config, comms, held)
             log_to_file(Path(config.train.output) / LOGS_NAME / f"{comms.role.value}-{comms.role_rank}.log")
-            _run_prepared(_settle_linear(job, comms), need, comms, stop)
+            _run_prepared(_settle_linear(run, comms), need, comms, stop)
     except RefusalError:
         raise
     except KeyboardInterrupt:
@@ -178,7 +177,7 @@ def _preflight(config: Config, comms: Communicators) -> None:
     Raises:
         RefusalError: on every rank: a run would fail here.
     """
-    from bagpipe_hpc.doctor import require_healthy
+    from bagpipe_hpc.tools.doctor import require_healthy
 
     output, is_trainer = Path(config.train.output), comms.role is Role.TRAINER
     try:
@@ -190,7 +189,7 @@ def _preflight(config: Config, comms: Communicators) -> None:
             log.info("preflight: %s", line)
 
 
-def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Job, CacheNeed]:
+def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Run, CacheNeed]:
     """Check and decide step by step, what costs little first; then make the output folder. Collective over: all ranks.
 
     Args:
@@ -202,31 +201,31 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Job
         RefusalError: on every rank; an earlier run in the output folder is as it was.
     """
 
-    def prepare() -> tuple[Job, str]:
-        job = prepare_job(config)
-        if what := nothing_left(job):
-            return job, what
-        check_output(config, job.start)
-        return job, ""
+    def prepare() -> tuple[Run, str]:
+        run = prepare_run(config)
+        if what := nothing_left(run):
+            return run, what
+        check_output(config, run.start)
+        return run, ""
 
     def start() -> None:
         held.enter_context(hold_output(config, _lose_output))
-        start_output(config, job.start)
+        start_output(config, run.start)
 
     timeout_s = config.train.timeout_s
     _agree(comms, lambda: check_settings(config, comms), timeout_s + _IMPORT_S)
-    job, what = _from_oracle(comms, prepare, timeout_s)
+    run, what = _from_oracle(comms, prepare, timeout_s)
     if what:
         raise NothingLeftError(what)
-    _require_memory(comms, _agree(comms, lambda: check_job(job, comms), timeout_s), timeout_s)
-    _agree(comms, lambda: check_start(job, comms), job.fill_timeout_s(comms.layout.servers))
-    need = _from_oracle(comms, lambda: choose_window(job, comms.layout.trainers), timeout_s)
-    _require_memory(comms, _agree(comms, lambda: memory_need(job, need, comms), timeout_s), timeout_s)
+    _require_memory(comms, _agree(comms, lambda: check_run(run, comms), timeout_s), timeout_s)
+    _agree(comms, lambda: check_start(run, comms), run.fill_timeout_s(comms.layout.servers))
+    need = _from_oracle(comms, lambda: choose_window(run, comms.layout.trainers), timeout_s)
+    _require_memory(comms, _agree(comms, lambda: memory_need(run, need, comms), timeout_s), timeout_s)
     _from_oracle(comms, start, timeout_s)
-    return job, need
+    return run, need
 
 
-def _settle_linear(job: Job, comms: Communicators) -> Job:
+def _settle_linear(run: Run, comms: Communicators) -> Run:
     """All trainers use the linear layers that the oracle chooses from what they offer. Collective over: all ranks.
 
     The folder of outputs records the choice, so that a reference can follow it.
@@ -235,19 +234,19 @@ def _settle_linear(job: Job, comms: Communicators) -> Job:
     if comms.role is Role.TRAINER:
         from bagpipe_hpc.roles.trainer import offer_linear_layers
 
-        offer = offer_linear_layers(job, comms)
-    timeout_s = job.config.train.timeout_s
+        offer = offer_linear_layers(run, comms)
+    timeout_s = run.config.train.timeout_s
     comms.meet("having timed its linear layers", timeout_s)
     with TimeLimit("all ranks to agree on linear layers", timeout_s):
         offers = comms.world.gather(offer, root=ORACLE_RANK)
         linear = None
         if offers is not None:
-            choice = choose_linear(job, next(offered for offered in offers if offered is not None))
+            choice = choose_linear(run, next(offered for offered in offers if offered is not None))
             log.info("%s", choice)
             linear = choice.implementation
-            record_config(job.with_linear(linear).config)
+            record_config(run.with_linear(linear).config)
         linear = comms.world.bcast(linear, root=ORACLE_RANK)
-    return job.with_linear(linear)
+    return run.with_linear(linear)
 
 
 def _lose_output(why: str) -> None:
@@ -296,44 +295,44 @@ def _require_memory(comms: Communicators, need: Need, timeout_s: float) -> None:
         raise RefusalError(str(error)) from error
 
 
-def _open_window(job: Job, comms: Communicators, timeout_s: float) -> RowWindow:
+def _open_window(run: Run, comms: Communicators, timeout_s: float) -> RowWindow:
     """The way to the rows. Collective over: all ranks."""
-    copies = None if comms.role is Role.ORACLE else row_copies(job.config.kernels.backend)
+    copies = None if comms.role is Role.ORACLE else row_copies(run.config.kernels.backend)
     return RowWindow(
         comms.world,
-        row_routes(job, comms),
-        job.partition(comms.layout.servers),
-        job.record.width,
+        row_routes(run, comms),
+        run.partition(comms.layout.servers),
+        run.record.width,
         timeout_s,
-        job.config.roles.transfers,
+        run.config.roles.transfers,
         copies,
     )
 
 
-def _run_prepared(job: Job, need: CacheNeed, comms: Communicators, stop: StopRequest) -> None:
+def _run_prepared(run: Run, need: CacheNeed, comms: Communicators, stop: StopRequest) -> None:
     """Open the window on the rows and run the role. Collective over: all ranks."""
-    trace = Trace(enabled=bool(job.config.train.trace))
-    fill_timeout_s = job.fill_timeout_s(comms.layout.servers)
-    timeout_s = job.config.train.timeout_s
+    trace = Trace(enabled=bool(run.config.train.trace))
+    fill_timeout_s = run.fill_timeout_s(comms.layout.servers)
+    timeout_s = run.config.train.timeout_s
     comms.meet("being about to start its role", timeout_s)
-    with Pulse(comms.world, comms.hosts, timeout_s) as pulse, _open_window(job, comms, fill_timeout_s) as window:
+    with Pulse(comms.world, comms.hosts, timeout_s) as pulse, _open_window(run, comms, fill_timeout_s) as window:
         if trace.enabled:
             comms.meet("having opened the tables", fill_timeout_s)
             trace.start()
         if comms.role is Role.ORACLE:
-            _run_oracle(job, need, comms, fill_timeout_s, trace, stop, pulse)
+            _run_oracle(run, need, comms, fill_timeout_s, trace, stop, pulse)
         elif comms.role is Role.SERVER:
-            _run_server(job, comms, window, fill_timeout_s, trace, pulse)
+            _run_server(run, comms, window, fill_timeout_s, trace, pulse)
         else:
-            _run_trainer(job, need, comms, window, fill_timeout_s, trace)
+            _run_trainer(run, need, comms, window, fill_timeout_s, trace)
         comms.meet("having finished", timeout_s)
-        _save_resources(Path(job.config.train.output) / RESOURCES_NAME, comms)
+        _save_resources(Path(run.config.train.output) / RESOURCES_NAME, comms)
         if trace.enabled:
-            _save_trace(Path(job.config.train.trace), comms, trace)
+            _save_trace(Path(run.config.train.trace), comms, trace)
 
 
 def _run_oracle(
-    job: Job,
+    run: Run,
     need: CacheNeed,
     comms: Communicators,
     fill_timeout_s: float,
@@ -345,31 +344,31 @@ def _run_oracle(
     from bagpipe_hpc.roles.oracle import run_oracle
 
     servers = [comms.layout.world_rank(Role.SERVER, server) for server in range(comms.layout.servers)]
-    with SignsOfLife(comms.world, servers, job.config.train.timeout_s, pulse) as signs:
-        run_oracle(job, need, comms, fill_timeout_s, trace, stop)
+    with Heartbeats(comms.world, servers, run.config.train.timeout_s, pulse) as signs:
+        run_oracle(run, need, comms, fill_timeout_s, trace, stop)
         _wait_for_all(comms, fill_timeout_s)
     signs.say_last()
 
 
 def _run_server(
-    job: Job, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace, pulse: Pulse
+    run: Run, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace, pulse: Pulse
 ) -> None:
     """Serve until all ranks have finished."""
     from bagpipe_hpc.roles.embedding_server import longest_sleep_s, run_embedding_server
 
-    oracle = LifeWatch(comms.world, ORACLE_RANK, "the oracle", job.config.train.timeout_s, pulse)
-    run_embedding_server(job, comms, window, fill_timeout_s, trace, oracle.check)
-    serve_until_barrier(comms.world, window.answer, longest_sleep_s(job, window), oracle.check)
+    oracle = HeartbeatWatch(comms.world, ORACLE_RANK, "the oracle", run.config.train.timeout_s, pulse)
+    run_embedding_server(run, comms, window, fill_timeout_s, trace, oracle.check)
+    serve_until_barrier(comms.world, window.answer, longest_sleep_s(run, window), oracle.check)
     oracle.finish()
 
 
 def _run_trainer(
-    job: Job, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace
+    run: Run, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace
 ) -> None:
     """Train; torch is imported here, on the trainers' ranks only."""
     from bagpipe_hpc.roles.trainer import run_trainer
 
-    run_trainer(job, need, comms, window, fill_timeout_s, trace)
+    run_trainer(run, need, comms, window, fill_timeout_s, trace)
     _wait_for_all(comms, fill_timeout_s)
 
 

@@ -19,13 +19,13 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.bench.conditions import conditions
+from bagpipe_hpc.tools.conditions import conditions
 
 os.environ.setdefault("HOROVOD_CYCLE_TIME", "0.1")
 import horovod.torch as hvd  # after mpi4py: Horovod must find MPI initialised
 import torch
 
-from bagpipe_hpc.mpi.row_reduction import RowReducer
+from bagpipe_hpc.mpi.rows.reduction import RowReducer
 
 WARM_UP = 10
 TIMEOUT_S = 60.0

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import lzf, shared_library
 from bagpipe_hpc.kernels.backend import use_native
-from bagpipe_hpc.storage.click_shards import GZIP_LEVEL
-from bagpipe_hpc.storage.encoded_shard import Encoder
+from bagpipe_hpc.storage.shards.encoded import Encoder
+from bagpipe_hpc.storage.shards.reader import GZIP_LEVEL
 from data_prep import criteo, native_criteo, native_ids, vocabulary
 from data_prep.parsed_rows import ParsedRows
 from data_prep.vocabulary import Ids

@@ -11,7 +11,7 @@ from typing import Any
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
 from bagpipe_hpc.storage.checked_json import JsonFields, parse_json
-from bagpipe_hpc.storage.shard_manifest import (
+from bagpipe_hpc.storage.shards.manifest import (
     MANIFEST_NAME,
     UNFINISHED_NAME,
     FileInfo,

@@ -15,8 +15,8 @@ import pyarrow as pa
 from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
-from bagpipe_hpc.storage.shard_check import verify_shards
-from bagpipe_hpc.storage.shard_manifest import InputInfo, ShardManifest, save_manifest
+from bagpipe_hpc.storage.shards.check import verify_shards
+from bagpipe_hpc.storage.shards.manifest import InputInfo, ShardManifest, save_manifest
 from data_prep import criteo
 from data_prep.allocator import keep_freed_memory
 from data_prep.backend import Backend, choose_backend

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.storage.click_shards import COMPRESSIONS
+from bagpipe_hpc.storage.shards.reader import COMPRESSIONS
 from data_prep.backend import BACKENDS
 
 FORMATS = ("criteo",)

@@ -17,16 +17,16 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.storage.click_shards import CHUNK_ROWS, Samples, write_shard
-from bagpipe_hpc.storage.encoded_shard import EncodedSamples, encode_samples, write_encoded_shard
-from bagpipe_hpc.storage.shard_manifest import (
+from bagpipe_hpc.storage.shards.encoded import EncodedSamples, encode_samples, write_encoded_shard
+from bagpipe_hpc.storage.shards.manifest import (
     SCHEMA_VERSION,
     SPARSE_INT32_ROWS,
     ShardInfo,
     ShardManifest,
     TableInfo,
 )
-from bagpipe_hpc.storage.vocabulary_file import load_vocabularies, write_vocabularies
+from bagpipe_hpc.storage.shards.reader import CHUNK_ROWS, Samples, write_shard
+from bagpipe_hpc.storage.shards.vocabulary import load_vocabularies, write_vocabularies
 from data_prep import criteo
 from data_prep.backend import Backend, IdMaps, Vocabularies
 from data_prep.ordered_map import ordered_map, worker_threads

@@ -3,9 +3,9 @@
 import sys
 from pathlib import Path
 
-from bagpipe_hpc.config_file import load_config
-from bagpipe_hpc.rank_facts import RankFacts, rank_places
-from bagpipe_hpc.role_placement import Placement
+from bagpipe_hpc.cluster.rank_facts import RankFacts, rank_places
+from bagpipe_hpc.cluster.role_placement import Placement
+from bagpipe_hpc.config.file import load_config
 
 if __name__ == "__main__":
     config_path, ranks, *overrides = sys.argv[1:]

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 import torch
 
 from bagpipe_hpc.bench.cache_workload import CacheWorkload, Operation
-from bagpipe_hpc.bench.conditions import cores
 from bagpipe_hpc.bench.copy_speed import PlainCopy, seconds
-from bagpipe_hpc.bench.report import Report, median
 from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
+from bagpipe_hpc.tools.conditions import cores
+from bagpipe_hpc.tools.report import Report, median
 
 _CPU = torch.device("cpu")
 _TABLE_BYTES, _QUICK_TABLE_BYTES = 400 << 20, 128 << 20

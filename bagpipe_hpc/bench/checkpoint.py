@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from bagpipe_hpc.bench.conditions import REPOSITORY
 from bagpipe_hpc.bench.links import LINKS, run_ranks
-from bagpipe_hpc.bench.report import Report, median
 from bagpipe_hpc.bench.workload import WORKLOADS, Workload
-from bagpipe_hpc.row_partition import RoundRobinPartition
+from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.storage.atomic_write import file_sha256
-from bagpipe_hpc.storage.checkpoint_manifest import DENSE_FILE, Arithmetic, CheckpointManifest, FileInfo
-from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
-from bagpipe_hpc.storage.saved_rows import open_saved_rows
+from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE, Arithmetic, CheckpointManifest, FileInfo
+from bagpipe_hpc.storage.checkpoints.saved_rows import open_saved_rows
+from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
+from bagpipe_hpc.tools.conditions import REPOSITORY
+from bagpipe_hpc.tools.report import Report, median
 
 _EMBEDDING_DIM, _STATE_COLUMNS = 48, 1
 _SERVERS, _TRAINERS = 2, 2

@@ -5,9 +5,9 @@ import importlib
 from collections.abc import Callable
 from pathlib import Path
 
-from bagpipe_hpc.argument_types import count, positive, positive_number
-from bagpipe_hpc.config import BACKENDS
-from bagpipe_hpc.file_errors import require_appendable
+from bagpipe_hpc.cli.argument_types import count, positive, positive_number
+from bagpipe_hpc.config.schema import BACKENDS
+from bagpipe_hpc.errors import require_appendable
 
 BENCHMARKS: dict[str, str] = {
     "cache": "row operations beside a plain copy of as many bytes: GB/s on the CPU and on a GPU",

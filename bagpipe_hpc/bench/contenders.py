@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bagpipe_hpc.bench.conditions import REPOSITORY
 from bagpipe_hpc.bench.peer_workloads import PeerWorkload
 from bagpipe_hpc.bench.watched_command import CommandError, WatchedRun, run_watched
-from bagpipe_hpc.roles.output_folder import LOGS_NAME, METRICS_NAME, SUMMARY_NAME
-from bagpipe_hpc.schedule import build_schedule, training_batch_sizes
-from bagpipe_hpc.storage.shard_manifest import load_manifest
+from bagpipe_hpc.plan.schedule import build_schedule, training_batch_sizes
+from bagpipe_hpc.run.output_folder import LOGS_NAME
+from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME
+from bagpipe_hpc.tools.conditions import REPOSITORY
 
 SCRIPTS = REPOSITORY / "scripts"
 PEERS_PYTHON = REPOSITORY / "build" / "peers-venv" / "bin" / "python"

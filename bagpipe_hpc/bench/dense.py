@@ -17,16 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.allocator import keep_freed_memory
-from bagpipe_hpc.bench.report import Report, median
-from bagpipe_hpc.config import ModelConfig, OptimizerConfig
+from bagpipe_hpc.cluster.allocator import keep_freed_memory
+from bagpipe_hpc.config.schema import ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dlrm import DLRM
 from bagpipe_hpc.models.interaction import choose_interaction, torch_interaction
 from bagpipe_hpc.models.linear import bfloat16_linear, check_bfloat16, onednn_linear, torch_linear
-from bagpipe_hpc.roles.dense_step import forward_backward
+from bagpipe_hpc.step.dense_step import forward_backward
+from bagpipe_hpc.tools.report import Report, median
 
 _CPU = torch.device("cpu")
 _DENSE_FEATURES, _SPARSE_FEATURES = 13, 26

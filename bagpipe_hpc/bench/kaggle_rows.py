@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.row_partition import table_offsets
+from bagpipe_hpc.rows.partition import table_offsets
 from data_prep.generate import KAGGLE_IDS
 
 TABLE_ROWS = KAGGLE_IDS

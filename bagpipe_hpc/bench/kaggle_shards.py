@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from bagpipe_hpc.bench.kaggle_rows import TABLE_ROWS, draw_batches
-from bagpipe_hpc.row_partition import table_offsets
-from bagpipe_hpc.storage.click_shards import CHUNK_ROWS, Samples, write_shard
-from bagpipe_hpc.storage.shard_manifest import SCHEMA_VERSION, ShardManifest, TableInfo, save_manifest
+from bagpipe_hpc.rows.partition import table_offsets
+from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest, TableInfo, save_manifest
+from bagpipe_hpc.storage.shards.reader import CHUNK_ROWS, Samples, write_shard
 
 DENSE_FEATURES = 13
 ZIPF = 1.05

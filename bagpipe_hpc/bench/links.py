@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bagpipe_hpc.bench.conditions import REPOSITORY
 from bagpipe_hpc.errors import BagpipeError
+from bagpipe_hpc.tools.conditions import REPOSITORY
 
 _EMULATED_HOSTS = REPOSITORY / "scripts" / "emulated_hosts.sh"
 _RUN_RANKS = REPOSITORY / "scripts" / "run_ranks.sh"

@@ -13,15 +13,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bagpipe_hpc.bench.conditions import REPOSITORY
 from bagpipe_hpc.bench.links import LINKS, run_ranks
-from bagpipe_hpc.bench.report import Report, median
 from bagpipe_hpc.bench.workload import WORKLOADS, Workload
-from bagpipe_hpc.config import Config
-from bagpipe_hpc.role_layout import RoleLayout
-from bagpipe_hpc.row_partition import RoundRobinPartition
-from bagpipe_hpc.row_record import RowRecord
-from bagpipe_hpc.storage.shard_manifest import load_manifest
+from bagpipe_hpc.cluster.role_layout import RoleLayout
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.rows.partition import RoundRobinPartition
+from bagpipe_hpc.rows.record import RowRecord
+from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.tools.conditions import REPOSITORY
+from bagpipe_hpc.tools.report import Report, median
 
 _ROLES = ("oracle", "server", "trainer")
 _LAYOUT = RoleLayout(servers=2, trainers=2)

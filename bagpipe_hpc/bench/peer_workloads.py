@@ -5,13 +5,13 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bagpipe_hpc.bench.conditions import REPOSITORY
 from bagpipe_hpc.bench.kaggle_shards import write_kaggle_shards
 from bagpipe_hpc.bench.links import LINKS, Link
 from bagpipe_hpc.bench.workload import WORKLOADS
-from bagpipe_hpc.config import Config
-from bagpipe_hpc.config_file import load_config
-from bagpipe_hpc.storage.shard_manifest import MANIFEST_NAME, load_manifest
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, load_manifest
+from bagpipe_hpc.tools.conditions import REPOSITORY
 
 _FOLDER = REPOSITORY / "build" / "bench"
 _SETTINGS = REPOSITORY / "benchmarks" / "peers"

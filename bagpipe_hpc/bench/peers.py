@@ -22,8 +22,8 @@ from bagpipe_hpc.bench.contenders import (
 from bagpipe_hpc.bench.links import LINKS, refusal
 from bagpipe_hpc.bench.other_load import wait_for_quiet
 from bagpipe_hpc.bench.peer_workloads import PeerWorkload, large_tables_workload, link_workload, real_workload
-from bagpipe_hpc.bench.report import Report, median
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.tools.report import Report, median
 
 BASELINES = ("pytorch", "torchrec-2x1")
 """Contenders that the others are compared with."""

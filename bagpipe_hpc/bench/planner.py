@@ -21,12 +21,12 @@ from bagpipe_hpc.bench.planner_pace import (
     ring_batches,
     window_of,
 )
-from bagpipe_hpc.bench.report import Report
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.planning.planner import PlannerSize
-from bagpipe_hpc.planning.planner_recipe import PlannerRecipe
-from bagpipe_hpc.row_partition import table_offsets
+from bagpipe_hpc.planning.planner_factory import PlannerFactory
+from bagpipe_hpc.rows.partition import table_offsets
+from bagpipe_hpc.tools.report import Report
 
 ZIPF = 1.05
 SWEEPS = ("batch", "lookahead", "rows", "threads")
@@ -72,7 +72,7 @@ class Setting:
     def start(self, ring: Batches) -> SteadyPlanner:
         """A planner with a full window."""
         offsets = table_offsets(tuple(self.table_rows))
-        recipe = PlannerRecipe(offsets, self.trainers, self.batch_size, self.is_native, self.state, self.threads)
+        recipe = PlannerFactory(offsets, self.trainers, self.batch_size, self.is_native, self.state, self.threads)
         return SteadyPlanner(recipe.build(window_of(self.lookahead)), ring)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from bagpipe_hpc.bench.report import Report, median
+from bagpipe_hpc.tools.report import Report, median
 from data_prep import criteo
 from data_prep.generate import generate_clicks
 from data_prep.ordered_map import worker_threads

@@ -12,17 +12,17 @@ from typing import Any
 
 from bagpipe_hpc.bench import step
 from bagpipe_hpc.bench.links import LINKS, Link
-from bagpipe_hpc.bench.report import Report, median
 from bagpipe_hpc.bench.step_figures import StepRange
 from bagpipe_hpc.bench.workload import WORKLOADS
-from bagpipe_hpc.config_file import load_config
+from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.dense_size import dense_weights
 from bagpipe_hpc.planning.window import Window
-from bagpipe_hpc.row_record import RowRecord
-from bagpipe_hpc.simulate import plan_trace, shards_trace
+from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict
+from bagpipe_hpc.tools.report import Report, median
+from bagpipe_hpc.tools.simulate import plan_trace, shards_trace
 
 _MPI_EXTRA_LATENCY_US = {"native": 0.0, "10gbit": 10.0, "1gbit": 70.0}
 """What MPI's latency exceeds the link's setting by (docs/emulated-hosts.md)."""

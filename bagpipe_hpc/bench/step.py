@@ -10,17 +10,17 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
-from bagpipe_hpc.bench.conditions import REPOSITORY
 from bagpipe_hpc.bench.links import LINKS, Link, refusal
 from bagpipe_hpc.bench.other_load import wait_for_quiet
-from bagpipe_hpc.bench.report import Report, median
 from bagpipe_hpc.bench.step_figures import StepFigures, StepRange, Traffic
 from bagpipe_hpc.bench.step_table import HEADINGS, LEGEND, table_rows
 from bagpipe_hpc.bench.training_job import Job, JobResult, run_job
 from bagpipe_hpc.bench.workload import WORKLOADS, Workload
-from bagpipe_hpc.config import Config
+from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.row_record import RowRecord
+from bagpipe_hpc.rows.record import RowRecord
+from bagpipe_hpc.tools.conditions import REPOSITORY
+from bagpipe_hpc.tools.report import Report, median
 
 FOLDER = REPOSITORY / "build" / "bench"
 SERVERS = 2

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bagpipe_hpc.row_record import RowRecord
+from bagpipe_hpc.rows.record import RowRecord
 
 RECORD_STEPS = 20
 """Steps between two records of a measured run (`train.log_every_steps`)."""

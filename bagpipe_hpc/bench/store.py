@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.bench.links import LINKS, NODES, Link, refusal, run_ranks
-from bagpipe_hpc.bench.report import Report, median
 from bagpipe_hpc.bench.store_ranks import NEAR, Measurement, StoreSettings
-from bagpipe_hpc.config import TRANSFERS
+from bagpipe_hpc.config.schema import TRANSFERS
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.tools.report import Report, median
 
 _TABLE_BYTES, _QUICK_TABLE_BYTES = 1 << 29, 1 << 27
 _PLAIN = {NEAR: {"get": "take", "put": "assign"}} | {way: {"get": "recv", "put": "send"} for way in TRANSFERS}

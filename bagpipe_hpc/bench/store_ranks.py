@@ -17,15 +17,15 @@ from typing import TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
+from bagpipe_hpc.cluster.role_placement import Placement
+from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.progress import serve_until_barrier
-from bagpipe_hpc.mpi.row_window import RowWindow
+from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
-from bagpipe_hpc.role_layout import Role, RoleLayout
-from bagpipe_hpc.role_placement import Placement
-from bagpipe_hpc.row_partition import RoundRobinPartition
-from bagpipe_hpc.row_routes import RowRoutes
+from bagpipe_hpc.rows.partition import RoundRobinPartition
 
 NEAR = "loads"
 """The way through memory that both share; the other ways are those of `roles.transfers`."""

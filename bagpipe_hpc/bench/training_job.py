@@ -11,7 +11,7 @@ from bagpipe_hpc.bench.links import Link, run_ranks
 from bagpipe_hpc.bench.other_load import OtherLoad
 from bagpipe_hpc.bench.step_figures import RECORD_STEPS, StepFigures, StepRange
 from bagpipe_hpc.bench.workload import Workload
-from bagpipe_hpc.role_layout import RoleLayout
+from bagpipe_hpc.cluster.role_layout import RoleLayout
 
 
 @dataclass(frozen=True)

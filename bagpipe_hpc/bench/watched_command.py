@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psutil
 
-from bagpipe_hpc.bench.conditions import REPOSITORY
 from bagpipe_hpc.bench.other_load import OtherLoad
 from bagpipe_hpc.errors import BagpipeError
+from bagpipe_hpc.tools.conditions import REPOSITORY
 
 _SAMPLE_EVERY_S = 2.0
 """Adding up a large process's pages takes tens of milliseconds of a core."""

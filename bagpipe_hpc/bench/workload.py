@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from bagpipe_hpc.bench.conditions import REPOSITORY
-from bagpipe_hpc.config import Config
-from bagpipe_hpc.config_file import load_config
-from bagpipe_hpc.storage.shard_manifest import MANIFEST_NAME
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME
+from bagpipe_hpc.tools.conditions import REPOSITORY
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings

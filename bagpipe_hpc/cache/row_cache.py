@@ -12,7 +12,7 @@ from bagpipe_hpc.cache.row_memory import new_table
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.kernels.device import open_device
 from bagpipe_hpc.kernels.row_operations import RowOperations
-from bagpipe_hpc.row_record import RowRecord
+from bagpipe_hpc.rows.record import RowRecord
 
 _MOST_SLOTS = int(np.iinfo(np.int32).max)
 ROW_NUMBER_BYTES = 8

@@ -7,7 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from bagpipe_hpc.cache.row_cache import RowCache
-from bagpipe_hpc.config import OptimizerConfig
+from bagpipe_hpc.config.schema import OptimizerConfig
 
 
 class RowOptimizer(Protocol):

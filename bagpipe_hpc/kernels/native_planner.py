@@ -6,8 +6,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.batch_plan import SharedPlan, TrainerPlan
 from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
 
 ALL_COLUMNS = -1
 """Column of a table whose rows any column of a batch may have."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.backend import use_native
-from bagpipe_hpc.row_copies import NumpyRowCopies, Places, RowCopies, Rows, check_places
+from bagpipe_hpc.rows.copies import NumpyRowCopies, Places, RowCopies, Rows, check_places
 
 _LIBRARY = "row_operations"
 _ARGUMENTS = (c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int32)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from bagpipe_hpc.config import OptimizerConfig
+from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 
 _OPTION_ERRORS = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)

@@ -5,7 +5,7 @@ Legend: `N` dense features, `F` sparse features, `D` embedding width.
 
 from itertools import pairwise
 
-from bagpipe_hpc.config import ModelConfig
+from bagpipe_hpc.config.schema import ModelConfig
 
 _FLOAT_BYTES = 4
 _LOOK_UP_COPIES = 3

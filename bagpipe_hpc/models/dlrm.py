@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from bagpipe_hpc.config import ModelConfig
+from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.models.dense_size import layer_widths
 from bagpipe_hpc.models.interaction import Interaction, torch_interaction
 from bagpipe_hpc.models.linear import LinearLayer, torch_linear

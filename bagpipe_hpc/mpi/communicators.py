@@ -6,11 +6,11 @@ from types import TracebackType
 
 from mpi4py import MPI
 
+from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
+from bagpipe_hpc.cluster.role_placement import Placement
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.mpi.roll_call import call_roll
+from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
-from bagpipe_hpc.role_layout import Role, RoleLayout
-from bagpipe_hpc.role_placement import Placement
 
 ORACLE_RANK = 0
 """Rank of the oracle in `world` and in `planning`."""

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from mpi4py import MPI
 
-from bagpipe_hpc.mpi.roll_call import call_roll
+from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 
 _THREAD_LEVELS = {

@@ -12,9 +12,9 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.batch_plan import BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK
 from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
+from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan
 
 _TAG_TRAINER_PLAN = 1
 _TAG_CREDIT = 2

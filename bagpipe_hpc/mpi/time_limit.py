@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from bagpipe_hpc.mpi.world import abort_job
+from bagpipe_hpc.mpi.start.world import abort_job
 from bagpipe_hpc.terminal import IN_FILE_ONLY
 
 log = logging.getLogger(__name__)

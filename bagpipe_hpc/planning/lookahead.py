@@ -5,7 +5,7 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.rules import Decision, Int32s, Int64s, LoadedBatch, LookaheadRules, RetiredRows
 from bagpipe_hpc.planning.slots import UNLIMITED

@@ -5,10 +5,10 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
-from bagpipe_hpc.batch_slices import slice_bounds
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.kernels.native_planner import ALL_COLUMNS, PlannerCore, SlotsUsedUpError, WrongRowError
+from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.slots import UNLIMITED, first_private_slot, slots_used_up
 from bagpipe_hpc.planning.window import Window

@@ -6,7 +6,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.batch_plan import BatchPlan
+from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.window import Window
 
 

@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.batch_slices import slice_bounds
 from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.slots import UNLIMITED, SlotPool, first_private_slot
 from bagpipe_hpc.planning.window import Window
 

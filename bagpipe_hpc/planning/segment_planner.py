@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.batch_plan import BatchPlan
+from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.planner import Planner
 
 Batches = Iterable[NDArray[np.integer]]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from bagpipe_hpc.batch_plan import NO_GROUP
+from bagpipe_hpc.plan.batch_plan import NO_GROUP
 
 
 @dataclass(frozen=True)

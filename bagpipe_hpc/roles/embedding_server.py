@@ -3,13 +3,13 @@
 import logging
 from collections.abc import Callable
 
+from bagpipe_hpc.checkpointing.server import ServerCheckpoints
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.progress import serve_until_barrier
-from bagpipe_hpc.mpi.row_window import RowWindow
-from bagpipe_hpc.roles.first_records import fill_partition
-from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.server_checkpoints import ServerCheckpoints
-from bagpipe_hpc.trace import Trace
+from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.run.first_records import fill_partition
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.telemetry.trace import Trace
 
 log = logging.getLogger(__name__)
 
@@ -17,12 +17,12 @@ _UNASKED_SLEEP_S = 2e-3
 
 
 def run_embedding_server(
-    job: Job, comms: Communicators, window: RowWindow, timeout_s: float, trace: Trace, watch: Callable[[], None]
+    run: Run, comms: Communicators, window: RowWindow, timeout_s: float, trace: Trace, watch: Callable[[], None]
 ) -> None:
     """Fill this server's partition, then serve it until the run ends, saving it at every checkpoint.
 
     Args:
-        job: the run.
+        run: the run.
         comms: this rank's communicators.
         window: the rows.
         timeout_s: longest wait for the other ranks to take part in a checkpoint.
@@ -30,16 +30,16 @@ def run_embedding_server(
         watch: raises if the run has come to its end without this server.
     """
     server = comms.role_rank
-    partition = job.partition(comms.layout.servers)
+    partition = run.partition(comms.layout.servers)
     with trace.span("fill"):
-        fill_partition(window.local, job, partition, server)
+        fill_partition(window.local, run, partition, server)
     window.synchronise()
     log.info("holds %d rows, %.1f MB", window.local_rows, window.local.nbytes / 1e6)
-    poll_interval_s = longest_sleep_s(job, window)
+    poll_interval_s = longest_sleep_s(run, window)
     serve_until_barrier(comms.store, window.answer, poll_interval_s, watch)  # the rows may be fetched from now on
-    ServerCheckpoints(job, comms, window, partition, timeout_s, trace).serve(poll_interval_s, watch)
+    ServerCheckpoints(run, comms, window, partition, timeout_s, trace).serve(poll_interval_s, watch)
 
 
-def longest_sleep_s(job: Job, window: RowWindow) -> float:
+def longest_sleep_s(run: Run, window: RowWindow) -> float:
     """Seconds between polls of an idle server; one that no trainer asks merely waits for barriers."""
-    return job.config.roles.server_poll_us * 1e-6 if window.is_asked else _UNASKED_SLEEP_S
+    return run.config.roles.server_poll_us * 1e-6 if window.is_asked else _UNASKED_SLEEP_S

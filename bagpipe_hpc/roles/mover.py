@@ -16,19 +16,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.batch_plan import NO_GROUP, SharedPlan, TrainerPlan
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
-from bagpipe_hpc.mpi.row_transfer import LONGEST_SLEEP_S, PendingRows, advance_any
-from bagpipe_hpc.mpi.row_window import RowWindow
-from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.ready_batch import NO_INPUTS, BatchInputs, ReadyBatch
-from bagpipe_hpc.roles.slice_reader import SliceReader
-from bagpipe_hpc.trace import Trace
-from bagpipe_hpc.updated_rows import UpdatedRows
+from bagpipe_hpc.mpi.rows.transfer import LONGEST_SLEEP_S, PendingRows, advance_any
+from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.plan.batch_plan import NO_GROUP, SharedPlan, TrainerPlan
+from bagpipe_hpc.rows.updated import UpdatedRows
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step.ready_batch import NO_INPUTS, BatchInputs, ReadyBatch
+from bagpipe_hpc.step.slice_reader import SliceReader
+from bagpipe_hpc.telemetry.trace import Trace
 
 _SHORTEST_PAUSE_S = 20e-6
 _LONGEST_PAUSE_S = 500e-6
@@ -77,7 +77,7 @@ class Mover:
     """Moves rows between the servers and the cache, in a thread of its own between `start` and `join`.
 
     Args:
-        job: the run.
+        run: the run.
         receiver: where the plans come from.
         window: the rows at the servers; no other thread of this rank uses it.
         cache: the rows at this trainer.
@@ -91,7 +91,7 @@ class Mover:
 
     def __init__(
         self,
-        job: Job,
+        run: Run,
         receiver: PlanReceiver,
         window: RowWindow,
         cache: RowCache,
@@ -102,7 +102,7 @@ class Mover:
         updated: UpdatedRows | None = None,
         advance_sums: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._job = job
+        self._run = run
         self._receiver = receiver
         self._window = window
         self._cache = cache
@@ -114,12 +114,12 @@ class Mover:
         self._updated = updated
         self._advance_sums = advance_sums
         self._barrier_since_s = 0.0
-        self._planned = iter(job.schedule)
-        self._segments = iter(job.schedule)
+        self._planned = iter(run.schedule)
+        self._segments = iter(run.schedule)
         self._segment = next(self._segments)
         self._planned_segments = 0
         self._finished_segments = 0
-        self._last_segment = len(job.schedule)
+        self._last_segment = len(run.schedule)
         self._incoming: deque[tuple[SharedPlan, TrainerPlan]] = deque()
         self._ready: queue.SimpleQueue[ReadyBatch] = queue.SimpleQueue()
         self._to_retire: queue.SimpleQueue[tuple[ReadyBatch, Mark]] = queue.SimpleQueue()
@@ -130,7 +130,7 @@ class Mover:
         self._is_closing = False
         self._drained = threading.Event()
         self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="mover", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="mover", daemon=True)
 
     # Called by the compute thread.
 
@@ -146,7 +146,7 @@ class Mover:
         Raises:
             WaitTimeoutError: they did not come in time.
         """
-        timeout_s = self._job.config.train.timeout_s
+        timeout_s = self._run.config.train.timeout_s
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -174,7 +174,7 @@ class Mover:
         Raises:
             WaitTimeoutError: they were not in time.
         """
-        timeout_s = 2 * self._job.config.train.timeout_s  # one for the puts, one for the barrier
+        timeout_s = 2 * self._run.config.train.timeout_s  # one for the puts, one for the barrier
         deadline = time.monotonic() + timeout_s
         while not self._drained.wait(_WATCH_EVERY_S):
             self.check()
@@ -195,7 +195,7 @@ class Mover:
 
     # The mover's own thread.
 
-    def _run(self) -> None:
+    def _loop(self) -> None:
         try:
             with self._device.own_stream():
                 self._device.follow(self._cache_made)
@@ -254,7 +254,7 @@ class Mover:
         if slots.size:
             records = self._cache.gather_records(self._device.to_device(slots))
         else:
-            records = np.empty((0, self._job.record.width), dtype=np.float32)
+            records = np.empty((0, self._run.record.width), dtype=np.float32)
         return self._window.start_put(plan.write_back_rows, records)
 
     def _finish_write_back(self) -> bool:
@@ -305,7 +305,7 @@ class Mover:
         since_s = time.perf_counter()
         rows = np.concatenate([part.fetch_rows for plan in plans for part in plan])
         slots = np.concatenate([part.fetch_slots for plan in plans for part in plan])
-        records = self._device.new_array((rows.size, self._job.record.width))
+        records = self._device.new_array((rows.size, self._run.record.width))
         self._fetch = Fetch(plans, slots, rows, records, self._window.start_get(rows, records), since_s)
         return True
 

@@ -6,15 +6,15 @@ from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.plan_channel import PlanSender
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.segment_planner import plan_segment
-from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.stop_request import StopRequest
-from bagpipe_hpc.trace import Trace
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.stop_request import StopRequest
+from bagpipe_hpc.telemetry.trace import Trace
 
 log = logging.getLogger(__name__)
 
 
 def run_oracle(
-    job: Job, need: CacheNeed, comms: Communicators, timeout_s: float, trace: Trace, stop: StopRequest
+    run: Run, need: CacheNeed, comms: Communicators, timeout_s: float, trace: Trace, stop: StopRequest
 ) -> None:
     """Plan every batch of the run and send the plans, held back by the slowest trainer.
 
@@ -23,7 +23,7 @@ def run_oracle(
     whole ones: a row that another trainer would have used after the cut would need a private slot now.
 
     Args:
-        job: the run.
+        run: the run.
         need: the window and the cache's capacities.
         comms: this rank's communicators.
         timeout_s: longest wait for a trainer to finish a batch.
@@ -31,12 +31,12 @@ def run_oracle(
         stop: whether the run is asked to stop.
     """
     window = need.window
-    planner = job.planner_recipe(comms.layout.trainers).build(window, need.shared_rows, need.private_rows)
-    log.info("planner state: %.1f MB for %d rows", planner.size().state_bytes / 1e6, job.total_rows)
+    planner = run.planner_factory(comms.layout.trainers).build(window, need.shared_rows, need.private_rows)
+    log.info("planner state: %.1f MB for %d rows", planner.size().state_bytes / 1e6, run.total_rows)
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
-    for segment in job.schedule:
-        batches = iter(()) if stop.is_asked() else job.batches(segment)
+    for segment in run.schedule:
+        batches = iter(()) if stop.is_asked() else run.batches(segment)
         plans = plan_segment(planner, batches, training=segment.is_training, first_step=segment.first_step)
         planned = 0
         while True:

@@ -13,21 +13,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.batch_slices import slice_bounds
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
-from bagpipe_hpc.config import Config
+from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.models.click_metrics import evaluate
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.linear import usable_implementations
-from bagpipe_hpc.roles.checkpointing import checkpoint_manifest
-from bagpipe_hpc.roles.dense_start import check_dense, load_dense
-from bagpipe_hpc.roles.dense_step import forward_backward, predict
-from bagpipe_hpc.roles.evaluation import evaluate
-from bagpipe_hpc.roles.first_records import fill_partition
-from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.linear_choice import choose_linear, must_time
-from bagpipe_hpc.roles.linear_timing import time_linear_layers
-from bagpipe_hpc.roles.model_setup import (
+from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.run.dense_start import check_dense, load_dense
+from bagpipe_hpc.run.first_records import fill_partition
+from bagpipe_hpc.run.resumed_settings import changes_since
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step.dense_step import forward_backward, predict
+from bagpipe_hpc.step.linear_choice import choose_linear, must_time
+from bagpipe_hpc.step.linear_timing import time_linear_layers
+from bagpipe_hpc.step.model_setup import (
     arithmetic_of,
     build_divergence_watch,
     build_model,
@@ -35,13 +37,11 @@ from bagpipe_hpc.roles.model_setup import (
     start_threads,
     use_deterministic_algorithms,
 )
-from bagpipe_hpc.roles.resumed_settings import changes_since
-from bagpipe_hpc.roles.run_record import RunRecord
-from bagpipe_hpc.roles.slice_reader import SliceReader
-from bagpipe_hpc.roles.step_stats import StepStats
-from bagpipe_hpc.schedule import Segment
-from bagpipe_hpc.storage.checkpoint_folder import remove_older_checkpoints
-from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter
+from bagpipe_hpc.step.slice_reader import SliceReader
+from bagpipe_hpc.storage.checkpoints.folder import remove_older_checkpoints
+from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
+from bagpipe_hpc.telemetry.run_record import RunRecord
+from bagpipe_hpc.telemetry.step_stats import StepStats
 
 log = logging.getLogger(__name__)
 
@@ -52,60 +52,60 @@ class Reference:
     Gradients are summed over `train.reference_slices` slices of a batch, in order, as that many trainers would.
 
     Args:
-        job: the run.
+        run: the run.
         device: that it computes on; `compute_check` has looked at it.
     """
 
-    def __init__(self, job: Job, device: torch.device) -> None:
-        config = job.config
+    def __init__(self, run: Run, device: torch.device) -> None:
+        config = run.config
         self._device = device
-        check_dense(job)
+        check_dense(run)
         self._slices = config.train.reference_slices
         own = 0, frozenset(os.sched_getaffinity(0))
         start_threads(config.train.threads, [own] * self._slices)  # as that many trainers here
-        self._job = job = self._settle_linear(job, device)
+        self._run = run = self._settle_linear(run, device)
         if config.train.deterministic and device.type == "cuda":
             use_deterministic_algorithms()
         self._width = config.model.embedding_dim
         operations = build_row_operations(config, device)
-        self._tables = RowCache(job.total_rows, job.record, operations, device, holds_all=True)
-        first_records = np.empty((job.total_rows, job.record.width), dtype=np.float32)
-        fill_partition(first_records, job, job.partition(1), server=0)
+        self._tables = RowCache(run.total_rows, run.record, operations, device, holds_all=True)
+        first_records = np.empty((run.total_rows, run.record.width), dtype=np.float32)
+        fill_partition(first_records, run, run.partition(1), server=0)
         self._tables.scatter(self._all_slots(), first_records)
         self._row_optimizer = row_optimizer(config.optimizer)
-        self._model = build_model(job, device)
+        self._model = build_model(run, device)
         self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
-        load_dense(job, self._model, self._dense_optimizer)
-        self._divergence = build_divergence_watch(job, self._tables, self._model, self._dense_optimizer)
-        self._arithmetic = arithmetic_of(job.config, device, trainers=self._slices)
+        load_dense(run, self._model, self._dense_optimizer)
+        self._divergence = build_divergence_watch(run, self._tables, self._model, self._dense_optimizer)
+        self._arithmetic = arithmetic_of(run.config, device, trainers=self._slices)
         self._stats = StepStats()
         self._loss_sums = [0.0] * self._slices
-        self._readers = [SliceReader(job, number, self._slices) for number in range(self._slices)]
+        self._readers = [SliceReader(run, number, self._slices) for number in range(self._slices)]
 
     @property
     def config(self) -> Config:
         """The settings of the run, with its linear layers settled."""
-        return self._job.config
+        return self._run.config
 
-    def _settle_linear(self, job: Job, device: torch.device) -> Job:
+    def _settle_linear(self, run: Run, device: torch.device) -> Run:
         """Choose the linear layers, alone: as another run did only if `kernels.linear` says what that was."""
         usable = usable_implementations(device)
-        timed = must_time(job, usable)
-        offer = time_linear_layers(job, device, usable, self._slices, float) if timed else dict.fromkeys(usable)
-        choice = choose_linear(job, offer)
+        timed = must_time(run, usable)
+        offer = time_linear_layers(run, device, usable, self._slices, float) if timed else dict.fromkeys(usable)
+        choice = choose_linear(run, offer)
         log.info("%s", choice)
         if timed:
             log.info("to compare with a run, set the kernels.linear that is in its config.toml")
-        return job.with_linear(choice.implementation)
+        return run.with_linear(choice.implementation)
 
     def run(self) -> None:
         """Train, evaluate and save as the schedule says."""
-        log.info("reference: one process, %d rows in memory, %d slices", self._job.total_rows, self._slices)
-        with RunRecord(Path(self._job.config.train.output), self._job.total_steps, has_cache=False) as record:
-            if self._job.start:
-                changes = changes_since(self._job.start.manifest, self._job, self._arithmetic)
-                record.resumed(self._job.steps_done, self._job.start.directory, changes)
-            for segment in self._job.schedule:
+        log.info("reference: one process, %d rows in memory, %d slices", self._run.total_rows, self._slices)
+        with RunRecord(Path(self._run.config.train.output), self._run.total_steps, has_cache=False) as record:
+            if self._run.start:
+                changes = changes_since(self._run.start.manifest, self._run, self._arithmetic)
+                record.resumed(self._run.steps_done, self._run.start.directory, changes)
+            for segment in self._run.schedule:
                 for reader in self._readers:
                     reader.start_segment(segment)
                 if segment.is_training:
@@ -117,9 +117,9 @@ class Reference:
             record.summary([self._stats.per_step()], self._stats, {"servers": 0})
 
     def _train(self, segment: Segment, record: RunRecord) -> None:
-        log_every = self._job.config.train.log_every_steps
+        log_every = self._run.config.train.log_every_steps
         reported = self._stats.copy()
-        for number, rows in enumerate(self._job.batches(segment)):
+        for number, rows in enumerate(self._run.batches(segment)):
             step = segment.first_step + number + 1
             with self._stats.timed("total_s"):
                 self._step(number, rows, step)
@@ -163,13 +163,13 @@ class Reference:
         return self._tables.device.to_device(rows.astype(np.int32))
 
     def _all_slots(self) -> Tensor:
-        return torch.arange(self._job.total_rows, dtype=torch.int32, device=self._device)
+        return torch.arange(self._run.total_rows, dtype=torch.int32, device=self._device)
 
     def _evaluate(self, segment: Segment, record: RunRecord) -> None:
         start = time.perf_counter()
         labels, logits = [], []
         to_device, to_host = self._tables.device.to_device, self._tables.device.to_host
-        for number, rows in enumerate(self._job.batches(segment)):
+        for number, rows in enumerate(self._run.batches(segment)):
             bounds = slice_bounds(len(rows), self._slices)
             for part, reader in enumerate(self._readers):
                 own = self._on_device(rows[bounds[part] : bounds[part + 1]])
@@ -185,14 +185,14 @@ class Reference:
         """Write the checkpoint; the records are copied once in memory."""
         start = time.perf_counter()
         self._divergence.require_finite_state(segment.last_step)
-        writer = CheckpointWriter(Path(self._job.config.train.output), segment.last_step)
+        writer = CheckpointWriter(Path(self._run.config.train.output), segment.last_step)
         records = self._tables.gather_records(self._all_slots())
         infos = [
-            writer.write_rows(0, self._job.partition(1), records, self._width),
+            writer.write_rows(0, self._run.partition(1), records, self._width),
             writer.write_dense(self._model.state_dict(), self._dense_optimizer.state_dict()),
         ]
-        manifest = checkpoint_manifest(self._job, segment.last_step, segment, self._arithmetic, 1, infos)
+        manifest = checkpoint_manifest(self._run, segment.last_step, segment, self._arithmetic, 1, infos)
         directory = writer.commit(manifest)
-        remove_older_checkpoints(directory, self._job.config.train.keep_checkpoints)
+        remove_older_checkpoints(directory, self._run.config.train.keep_checkpoints)
         seconds = time.perf_counter() - start
         record.checkpoint(manifest, directory, seconds, seconds)

@@ -12,24 +12,29 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
+from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
+from bagpipe_hpc.models.click_metrics import evaluate
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on, start_horovod, stop_horovod
 from bagpipe_hpc.models.linear import usable_implementations
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
-from bagpipe_hpc.mpi.row_reduction import RowReducer
-from bagpipe_hpc.mpi.row_window import RowWindow
+from bagpipe_hpc.mpi.rows.reduction import RowReducer
+from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.capacity import CacheNeed
-from bagpipe_hpc.roles.dense_replicas import dense_digests, require_equal_replicas
-from bagpipe_hpc.roles.dense_start import load_dense
-from bagpipe_hpc.roles.evaluation import evaluate
-from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.roles.linear_choice import Offer, must_time
-from bagpipe_hpc.roles.linear_timing import time_linear_layers
-from bagpipe_hpc.roles.model_setup import (
+from bagpipe_hpc.roles.mover import Mover
+from bagpipe_hpc.rows.updated import UpdatedRows
+from bagpipe_hpc.run.dense_start import load_dense
+from bagpipe_hpc.run.resumed_settings import changes_since
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step.dense_replicas import dense_digests, require_equal_replicas
+from bagpipe_hpc.step.linear_choice import Offer, must_time
+from bagpipe_hpc.step.linear_timing import time_linear_layers
+from bagpipe_hpc.step.model_setup import (
     arithmetic_of,
     build_divergence_watch,
     build_model,
@@ -38,35 +43,30 @@ from bagpipe_hpc.roles.model_setup import (
     start_threads,
     use_deterministic_algorithms,
 )
-from bagpipe_hpc.roles.mover import Mover
-from bagpipe_hpc.roles.ready_batch import ReadyBatch
-from bagpipe_hpc.roles.resumed_settings import changes_since
-from bagpipe_hpc.roles.row_sums import RowSums
-from bagpipe_hpc.roles.run_record import RunRecord
-from bagpipe_hpc.roles.slice_reader import SliceReader
-from bagpipe_hpc.roles.step_stats import StepStats
-from bagpipe_hpc.roles.train_step import TrainStep
-from bagpipe_hpc.roles.trainer_checkpoints import TrainerCheckpoints
-from bagpipe_hpc.schedule import Segment
-from bagpipe_hpc.trace import Trace
-from bagpipe_hpc.updated_rows import UpdatedRows
+from bagpipe_hpc.step.ready_batch import ReadyBatch
+from bagpipe_hpc.step.row_sums import RowSums
+from bagpipe_hpc.step.slice_reader import SliceReader
+from bagpipe_hpc.step.train_step import TrainStep
+from bagpipe_hpc.telemetry.run_record import RunRecord
+from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.trace import Trace
 
 log = logging.getLogger(__name__)
 
 _Value = TypeVar("_Value")
 
 
-def trainer_device(job: Job, comms: Communicators) -> torch.device:
+def trainer_device(run: Run, comms: Communicators) -> torch.device:
     """Where this trainer computes; see `choose_device`."""
-    return choose_device(job.config.train.device, comms.gpu_number)
+    return choose_device(run.config.train.device, comms.gpu_number)
 
 
-def offer_linear_layers(job: Job, comms: Communicators) -> Offer:
+def offer_linear_layers(run: Run, comms: Communicators) -> Offer:
     """Start this trainer's threads, and find what can compute its linear layers: timed, where the choice depends on it.
 
     Collective over: the trainers.
     """
-    config, device = job.config, trainer_device(job, comms)
+    config, device = run.config, trainer_device(run, comms)
     own = comms.hosts[comms.world.Get_rank()], frozenset(os.sched_getaffinity(0))
     timeout_s = config.train.timeout_s
     wait_for_barrier(comms.trainers, "the other trainers to say what they have", timeout_s)
@@ -74,7 +74,7 @@ def offer_linear_layers(job: Job, comms: Communicators) -> Offer:
         cores, offered = zip(*comms.trainers.allgather((own, usable_implementations(device))), strict=True)
     start_threads(config.train.threads, cores)
     usable = [name for name in offered[0] if all(name in names for names in offered)]
-    if not must_time(job, usable):
+    if not must_time(run, usable):
         return dict.fromkeys(usable)
 
     def slowest(seconds: float) -> float:
@@ -83,21 +83,21 @@ def offer_linear_layers(job: Job, comms: Communicators) -> Offer:
             found: list[float] = comms.trainers.allgather(seconds)
         return max(found)
 
-    return time_linear_layers(job, device, usable, comms.layout.trainers, slowest)
+    return time_linear_layers(run, device, usable, comms.layout.trainers, slowest)
 
 
 def run_trainer(
-    job: Job, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace
+    run: Run, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace
 ) -> None:
     """Run one trainer to the end of the run, after `offer_linear_layers`; arguments as for `Trainer`.
 
     Collective over: the trainers.
     """
-    timeout_s = job.config.train.timeout_s
+    timeout_s = run.config.train.timeout_s
     wait_for_barrier(comms.trainers, "the other trainers to be ready to start", timeout_s)
     with TimeLimit("the other trainers to start Horovod", timeout_s):
         start_horovod(comms.horovod)
-    Trainer(job, need, comms, window, fill_timeout_s, trace).run()
+    Trainer(run, need, comms, window, fill_timeout_s, trace).run()
     with TimeLimit("the other trainers to stop Horovod", timeout_s):
         stop_horovod()
 
@@ -106,7 +106,7 @@ class Trainer:
     """One trainer. Collective over: the trainers; `run` also meets the servers at checkpoints.
 
     Args:
-        job: the run.
+        run: the run.
         need: the window and the cache's capacities.
         comms: this rank's communicators; Horovod must have been started on them.
         window: the rows at the servers.
@@ -116,22 +116,22 @@ class Trainer:
 
     def __init__(
         self,
-        job: Job,
+        run: Run,
         need: CacheNeed,
         comms: Communicators,
         window: RowWindow,
         fill_timeout_s: float,
         trace: Trace,
     ) -> None:
-        config = job.config
-        self._job = job
+        config = run.config
+        self._run = run
         self._comms = comms
         self._fill_timeout_s = fill_timeout_s
         self._trace = trace
-        device = trainer_device(job, comms)
+        device = trainer_device(run, comms)
         if config.train.deterministic and device.type == "cuda":
             use_deterministic_algorithms()
-        cache = RowCache(need.total_rows, job.record, build_row_operations(config, device), device)
+        cache = RowCache(need.total_rows, run.record, build_row_operations(config, device), device)
         log.info(
             "cache of %d rows (%d shared, %d private), %.1f MB on %s",
             need.total_rows,
@@ -145,12 +145,12 @@ class Trainer:
         self._need = need
         timeout_s = config.train.timeout_s
         self._receiver = PlanReceiver(comms.planning)
-        self._reader = SliceReader(job, comms.role_rank, comms.layout.trainers)
+        self._reader = SliceReader(run, comms.role_rank, comms.layout.trainers)
         has_increments = config.train.full_checkpoint_every > 1
-        updated = UpdatedRows(job.partition(comms.layout.servers)) if has_increments else None
+        updated = UpdatedRows(run.partition(comms.layout.servers)) if has_increments else None
         reducer = RowReducer(comms.trainers, comms.gathering, timeout_s, self._check_mover, cache.device.new_array)
         self._mover = Mover(
-            job,
+            run,
             self._receiver,
             window,
             cache,
@@ -161,10 +161,10 @@ class Trainer:
             updated,
             reducer.advance,
         )
-        self._model = build_model(job, device)
+        self._model = build_model(run, device)
         self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
-        load_dense(job, self._model, self._dense_optimizer)
-        self._divergence = build_divergence_watch(job, cache, self._model, self._dense_optimizer)
+        load_dense(run, self._model, self._dense_optimizer)
+        self._divergence = build_divergence_watch(run, cache, self._model, self._dense_optimizer)
         self._step = TrainStep(
             cache,
             row_optimizer(config.optimizer),
@@ -179,14 +179,14 @@ class Trainer:
                 staged_from=None if reduces_on(device) else cache.device,
             ),
             self._divergence,
-            (len(job.manifest.tables), config.model.embedding_dim),
+            (len(run.manifest.tables), config.model.embedding_dim),
             trace,
             verify=config.debug.verify_rows,
         )
         self._arithmetic = arithmetic_of(config, device, comms.layout.trainers)
-        self._record = RunRecord(Path(config.train.output), job.total_steps) if comms.role_rank == 0 else None
+        self._record = RunRecord(Path(config.train.output), run.total_steps) if comms.role_rank == 0 else None
         self._checkpoints = TrainerCheckpoints(
-            job, comms, updated, self._record, self._arithmetic, fill_timeout_s, self._check_mover
+            run, comms, updated, self._record, self._arithmetic, fill_timeout_s, self._check_mover
         )
         self._reported = StepStats()
 
@@ -197,13 +197,13 @@ class Trainer:
     def run(self) -> None:
         """Train, evaluate and save as the schedule says."""
         wait_for_barrier(self._comms.store, "the servers to fill their tables", self._fill_timeout_s)
-        if self._record and self._job.start:
-            changes = changes_since(self._job.start.manifest, self._job, self._arithmetic)
-            self._record.resumed(self._job.steps_done, self._job.start.directory, changes)
+        if self._record and self._run.start:
+            changes = changes_since(self._run.start.manifest, self._run, self._arithmetic)
+            self._record.resumed(self._run.steps_done, self._run.start.directory, changes)
         with self._reader:
             self._mover.start()
             saved = None
-            for segment in self._job.schedule:
+            for segment in self._run.schedule:
                 done = self._train(segment) if segment.is_training else self._evaluate(segment)
                 stopped = done < segment.batches
                 step = segment.first_step + (done if segment.is_training else 0)
@@ -216,14 +216,14 @@ class Trainer:
                 if stopped:
                     break
             self._mover.join()
-            self._receiver.finish(self._job.config.train.timeout_s, self._mover.check)
+            self._receiver.finish(self._run.config.train.timeout_s, self._mover.check)
         self._checkpoints.finish()
         self._summarise(is_complete=not stopped)
 
     def _train(self, segment: Segment) -> int:
         """Train on the batches of a segment; how many there were: none, if the run is to stop."""
         stats = self._step.stats
-        log_every = self._job.config.train.log_every_steps
+        log_every = self._run.config.train.log_every_steps
         done = 0
         while True:
             with stats.timed("total_s"):
@@ -305,7 +305,7 @@ class Trainer:
 
         The barrier waits with a limit and without spinning, so that the gathering itself is short.
         """
-        timeout_s = self._job.config.train.timeout_s
+        timeout_s = self._run.config.train.timeout_s
         what = f"{what} of the other trainers"
         wait_for_barrier(self._comms.trainers, what, timeout_s, self._mover.check)
         with TimeLimit(what, timeout_s):

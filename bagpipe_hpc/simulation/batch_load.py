@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil, log2
 
-from bagpipe_hpc.batch_plan import BatchPlan, PlanRecord
+from bagpipe_hpc.plan.batch_plan import BatchPlan, PlanRecord
 
 
 @dataclass(frozen=True)

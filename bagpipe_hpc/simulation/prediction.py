@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bagpipe_hpc.planning.window import Window
-from bagpipe_hpc.row_record import RowRecord
+from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.batch_load import BatchLoad
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.pipeline import Pipeline

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.row_partition import table_offsets
+from bagpipe_hpc.rows.partition import table_offsets
 
 MOST_ROWS = 1 << 53
 """Rows are drawn as float64, which has every whole number up to here."""

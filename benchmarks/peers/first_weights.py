@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.initial_rows import initial_weights
 from bagpipe_hpc.models.dlrm import DLRM
-from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.rows.initial_values import initial_weights
+from bagpipe_hpc.run.run import Run
 
 _FILL_ROWS = 1 << 16
 """Rows that are drawn at a time: bounds the temporary memory."""
 
 
-def dense_weights(job: Job) -> dict[str, Tensor]:
+def dense_weights(job: Run) -> dict[str, Tensor]:
     """First weights of the dense half, named `bottom.0.weight`, `bottom.0.bias`, `bottom.2.weight` ..., `top...`."""
     model = DLRM(job.config.model, job.manifest.dense_features, len(job.manifest.tables), job.config.train.seed)
     return model.state_dict()
@@ -37,7 +37,7 @@ def in_torchrec_order(weight: Tensor, width: int, vectors: int) -> Tensor:
 
 
 @torch.no_grad()
-def fill_table(weights: Tensor, job: Job, table: int) -> None:
+def fill_table(weights: Tensor, job: Run, table: int) -> None:
     """Write the first weights of a table: float32 `[rows of the table, D]`, in place."""
     begin, seed, width = int(job.table_offsets[table]), job.config.train.seed, job.config.model.embedding_dim
     for first in range(0, len(weights), _FILL_ROWS):

@@ -22,13 +22,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bagpipe_hpc.batch_slices import slice_bounds
-from bagpipe_hpc.config_file import load_config
+from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.models.click_metrics import log_loss, roc_auc
-from bagpipe_hpc.roles.job import Job
-from bagpipe_hpc.schedule import Segment, build_schedule, training_batch_sizes
-from bagpipe_hpc.storage.sample_stream import SampleStream
-from bagpipe_hpc.storage.shard_manifest import load_manifest
+from bagpipe_hpc.plan.schedule import Segment, build_schedule, training_batch_sizes
+from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.storage.shards.sample_stream import SampleStream
 
 FIRST_LOSSES = 5
 """Steps whose losses a peer prints, to see that all train the same."""
@@ -60,7 +60,7 @@ class PeerRun:
         onednn: whether linear layers go through oneDNN.
     """
 
-    job: Job
+    job: Run
     warm_up_steps: int
     onednn: bool
 
@@ -77,23 +77,23 @@ class PeerRun:
         manifest = load_manifest(Path(config.data.path))
         schedule = build_schedule(config.train, manifest.rows("train"), manifest.rows("test"))
         torch.set_num_threads(config.train.threads)
-        return cls(Job(config, manifest, tuple(schedule)), arguments.warm_up_steps, arguments.onednn)
+        return cls(Run(config, manifest, tuple(schedule)), arguments.warm_up_steps, arguments.onednn)
 
 
-def training_batches(job: Job, number: int = 0, slices: int = 1) -> Iterator[Batch]:
+def training_batches(job: Run, number: int = 0, slices: int = 1) -> Iterator[Batch]:
     """Slice `number` of each training batch of the run."""
     for segment in job.schedule:
         if segment.is_training:
             yield from _segment_batches(job, segment, number, slices)
 
 
-def evaluation_batches(job: Job, number: int = 0, slices: int = 1) -> Iterator[Batch]:
+def evaluation_batches(job: Run, number: int = 0, slices: int = 1) -> Iterator[Batch]:
     """Slice `number` of each batch of the test rows; none where the run does not end with an evaluation."""
     if not job.schedule[-1].is_training:
         yield from _segment_batches(job, job.schedule[-1], number, slices)
 
 
-def _segment_batches(job: Job, segment: Segment, number: int, slices: int) -> Iterator[Batch]:
+def _segment_batches(job: Run, segment: Segment, number: int, slices: int) -> Iterator[Batch]:
     with ExitStack() as stack:
         shards, order = stack.enter_context(job.shards(segment)), job.order(segment)
         streams = [SampleStream(read, order) for read in (shards.read_dense, shards.read_sparse, shards.read_labels)]

@@ -14,7 +14,7 @@ from onednn_linear import use_onednn
 from peer_run import PeerRun, StepClock, TimedBatches, evaluation, evaluation_batches, print_result, training_batches
 from torch import Tensor, nn
 
-from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.run.run import Run
 
 ROW_OPTIMIZERS = {"sgd": torch.optim.SGD, "adagrad": torch.optim.Adagrad, "rowwise_adagrad": torch.optim.Adagrad}
 """Those of `optimizer.rows` that take sparse gradients."""
@@ -26,7 +26,7 @@ class PlainDLRM(nn.Module):
     Legend: `n` samples, `N` dense features, `F` sparse features, `D` embedding width.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Run) -> None:
         super().__init__()
         model, tables = job.config.model, job.manifest.table_rows
         width, vectors = model.embedding_dim, len(tables) + 1

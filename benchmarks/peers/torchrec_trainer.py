@@ -39,8 +39,8 @@ from torchrec.optim import RowWiseAdagrad
 from torchrec.optim.keyed import CombinedOptimizer, KeyedOptimizerWrapper
 from torchrec.optim.optimizers import in_backward_optimizer_filter
 
-from bagpipe_hpc.config import OptimizerConfig
-from bagpipe_hpc.roles.job import Job
+from bagpipe_hpc.config.schema import OptimizerConfig
+from bagpipe_hpc.run.run import Run
 
 CPU = torch.device("cpu")
 RANK_VARIABLES = {
@@ -50,7 +50,7 @@ RANK_VARIABLES = {
 """What torch.distributed calls a rank's number and the number of ranks, and what MPICH and Open MPI call them."""
 
 
-def torchrec_batches(job: Job, batches: Iterator[Batch]) -> Iterator[TorchRecBatch]:
+def torchrec_batches(job: Run, batches: Iterator[Batch]) -> Iterator[TorchRecBatch]:
     """The same batches as TorchRec takes them: ids table by table, one for each look-up."""
     names = [table.name for table in job.manifest.tables]
     for batch in batches:
@@ -59,7 +59,7 @@ def torchrec_batches(job: Job, batches: Iterator[Batch]) -> Iterator[TorchRecBat
         yield TorchRecBatch(batch.dense, KeyedJaggedTensor(keys=names, values=ids, lengths=lengths), batch.labels)
 
 
-def untrained_model(job: Job) -> DLRMTrain:
+def untrained_model(job: Run) -> DLRMTrain:
     """TorchRec's DLRM with the run's first dense weights; the tables are filled where they end up."""
     model, tables = job.config.model, job.manifest.tables
     configs = [
@@ -89,7 +89,7 @@ def untrained_model(job: Job) -> DLRMTrain:
     return DLRMTrain(dlrm)
 
 
-def shard(model: DLRMTrain, job: Job, config: OptimizerConfig) -> DistributedModelParallel:
+def shard(model: DLRMTrain, job: Run, config: OptimizerConfig) -> DistributedModelParallel:
     """Tables table-wise over the ranks, their optimizer fused into the backward pass; the dense half replicated."""
     rows = {
         "sgd": (torch.optim.SGD, {"lr": config.rows_lr}),
@@ -126,7 +126,7 @@ def mean_over_ranks(values: list[float]) -> list[float]:
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, job: Job) -> dict[str, object]:
+def evaluate(model: nn.Module, job: Run) -> dict[str, object]:
     """AUC and log loss over the test rows, from the slices of all ranks. Collective over: all ranks."""
     model.eval()
     labels, logits = [], []

@@ -8,23 +8,23 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
-from bagpipe_hpc.batch_plan import TrainerPlan
-from bagpipe_hpc.mpi.row_reduction import PendingSum, RowReducer
-from bagpipe_hpc.mpi.row_transfer import PendingRows
-from bagpipe_hpc.mpi.row_window import RowWindow
+from bagpipe_hpc.checkpointing.server import ServerCheckpoints
+from bagpipe_hpc.mpi.rows.reduction import PendingSum, RowReducer
+from bagpipe_hpc.mpi.rows.transfer import PendingRows
+from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.plan.batch_plan import TrainerPlan
 from bagpipe_hpc.planning.lookahead import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.planner_recipe import PlannerRecipe
+from bagpipe_hpc.planning.planner_factory import PlannerFactory
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.roles import embedding_server, oracle
 from bagpipe_hpc.roles.mover import Mover
-from bagpipe_hpc.roles.row_sums import OwnRows
-from bagpipe_hpc.roles.server_checkpoints import ServerCheckpoints
-from bagpipe_hpc.roles.train_step import DelayedUpdate, TrainStep
-from bagpipe_hpc.storage.checkpoint_manifest import FileInfo
-from bagpipe_hpc.storage.row_file import SelectedRows
-from bagpipe_hpc.updated_rows import UpdatedRows
+from bagpipe_hpc.rows.updated import UpdatedRows
+from bagpipe_hpc.step.row_sums import OwnRows
+from bagpipe_hpc.step.train_step import DelayedUpdate, TrainStep
+from bagpipe_hpc.storage.checkpoints.manifest import FileInfo
+from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
 from tests.unit.planning import mutants
 
 Patch = Callable[[object, str, object], None]
@@ -34,10 +34,10 @@ Breakage = Callable[[Patch], None]
 
 def use_planner(mutant: type[LookaheadPlanner]) -> Breakage:
     """Let the oracle plan with a broken rule; the cache's need is still measured with the sound one."""
-    build_sound = PlannerRecipe.build
+    build_sound = PlannerFactory.build
 
     def build(
-        recipe: PlannerRecipe, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED
+        recipe: PlannerFactory, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED
     ) -> Planner:
         if shared_capacity == UNLIMITED:
             return build_sound(recipe, window)
@@ -45,7 +45,7 @@ def use_planner(mutant: type[LookaheadPlanner]) -> Breakage:
         return mutant(total_rows, recipe.trainers, window, shared_capacity, private_capacity, verify=recipe.verify)
 
     def install(patch: Patch) -> None:
-        patch(PlannerRecipe, "build", build)
+        patch(PlannerFactory, "build", build)
 
     return install
 

@@ -11,8 +11,9 @@ import signal
 import sys
 from typing import Any
 
-import bagpipe_hpc.mpi.running  # noqa: F401 - before any other file that imports mpi4py
-from bagpipe_hpc import cli, launch
+import bagpipe_hpc.mpi.start.running  # noqa: F401 - before any other file that imports mpi4py
+from bagpipe_hpc import launch
+from bagpipe_hpc.cli import commands as cli
 from tests.launched_pytest import world_rank
 
 

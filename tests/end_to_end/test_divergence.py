@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from bagpipe_hpc.storage.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.checkpoint_folder import find_checkpoints
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from tests.end_to_end.test_equality import DRIVER
 
 RunRanks = Callable[..., CompletedProcess[str]]

@@ -9,8 +9,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from bagpipe_hpc.comparison import Comparison, compare
-from bagpipe_hpc.config_file import load_config
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.tools.compare import Comparison, compare
 
 DRIVER = ("python", "-m", "tests.end_to_end.train_many")
 WINDOWS = {"no look-ahead": (1, 0), "shortest": (2, 1), "short": (5, 2), "long": (12, 11), "beyond the data": (200, 7)}

@@ -10,8 +10,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from bagpipe_hpc.host_memory import free_bytes
-from bagpipe_hpc.storage.shard_manifest import load_manifest
+from bagpipe_hpc.cluster.host_memory import free_bytes
+from bagpipe_hpc.storage.shards.manifest import load_manifest
 from tests.end_to_end.test_equality import DRIVER
 from tests.end_to_end.train_many import END_OF_RUN
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from bagpipe_hpc.comparison import compare
-from bagpipe_hpc.storage.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.checkpoint_folder import find_checkpoints
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
+from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.killed_runs import RANKS, command
 from tests.ranks import RUN_RANKS, rank_environment, require_launcher
 

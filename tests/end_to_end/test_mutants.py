@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from bagpipe_hpc.comparison import compare
+from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.breakages import MUTANTS, NOTHING
 from tests.end_to_end.test_equality import DRIVER, train
 

@@ -18,7 +18,7 @@ import sys, time
 from mpi4py import MPI
 if MPI.COMM_WORLD.Get_rank() == 2:
     time.sleep(300)
-from bagpipe_hpc.cli import main
+from bagpipe_hpc.cli.commands import main
 sys.exit(main(sys.argv[1:]))
 """
 

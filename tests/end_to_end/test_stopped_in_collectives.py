@@ -28,24 +28,24 @@ NO_PLAN = r"waited \d+ s for trainer \d to finish plan"
 """The oracle waits as long, since about the same time."""
 
 PLACES = {
-    "mpi.running:_library": (SERVER, limit("all ranks to start MPI")),
+    "mpi.start.running:_library": (SERVER, limit("all ranks to start MPI")),
     "launch:find_places": (SERVER, missing("rank 1", "having started")),
     "mpi.communicators:Communicators._create": (SERVER, limit("all ranks to form the groups of their roles")),
-    "launch:check_job": (SERVER, missing("server 0 (world rank 1)", "having checked its part")),
+    "launch:check_run": (SERVER, missing("server 0 (world rank 1)", "having checked its part")),
     "launch:log_to_file": (SERVER, missing("server 0 (world rank 1)", "having timed its linear layers")),
     "launch:_run_prepared": (SERVER, missing("server 0 (world rank 1)", "being about to start its role")),
     "launch:_open_window": (SERVER, missing("server 0 (world rank 1)", "being ready to share the tables")),
-    "mpi.host_tables:HostTables.__init__": (
+    "mpi.rows.host_tables:HostTables.__init__": (
         SERVER,
         limit("the ranks of this host to share the memory of the tables"),
     ),
     "roles.trainer:start_horovod": (TRAINER, f"{limit('the other trainers to start Horovod')}|{NO_PLAN}"),
-    "roles.checkpointing:_share": (FIRST_TRAINER, f"{limit('trainer 0 to announce a checkpoint')}|{NO_PLAN}"),
+    "checkpointing.protocol:_share": (FIRST_TRAINER, f"{limit('trainer 0 to announce a checkpoint')}|{NO_PLAN}"),
     "roles.trainer:stop_horovod": (TRAINER, limit("the other trainers to stop Horovod")),
     "launch:_save_resources": (TRAINER, limit("all ranks to say what they have used")),
-    "mpi.row_window:RowWindow.close": (SERVER, missing("server 0 (world rank 1)", "being done with the tables")),
-    "mpi.host_tables:HostTables.close": (SERVER, limit("all ranks to give the memory of the tables back")),
-    "mpi.signs_of_life:Pulse.__exit__": (
+    "mpi.rows.window:RowWindow.close": (SERVER, missing("server 0 (world rank 1)", "being done with the tables")),
+    "mpi.rows.host_tables:HostTables.close": (SERVER, limit("all ranks to give the memory of the tables back")),
+    "mpi.heartbeat:Pulse.__exit__": (
         SERVER,
         limit("the ranks of this host to give back a count of signs of life"),
     ),
@@ -53,8 +53,8 @@ PLACES = {
         FIRST_TRAINER,
         missing("trainer 0 (world rank 2)", "being about to end"),
     ),
-    "mpi.running:_end": (FIRST_TRAINER, missing("rank 2", "having finished")),
-    "mpi.running:_library@2": (FIRST_TRAINER, limit("all ranks to end MPI")),
+    "mpi.start.running:_end": (FIRST_TRAINER, missing("rank 2", "having finished")),
+    "mpi.start.running:_library@2": (FIRST_TRAINER, limit("all ranks to end MPI")),
 }
 """Where a rank stops: which one, and what is said."""
 

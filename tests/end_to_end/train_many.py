@@ -16,9 +16,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bagpipe_hpc import launch
-from bagpipe_hpc.config_file import load_config
+from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.mpi import communicators
-from bagpipe_hpc.mpi.world import world_rank
+from bagpipe_hpc.mpi.start.world import world_rank
 from tests.end_to_end.breakages import BREAKAGES
 
 END_OF_RUN = "==== the run has ended"

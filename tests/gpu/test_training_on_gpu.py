@@ -7,7 +7,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from bagpipe_hpc.comparison import compare
+from bagpipe_hpc.tools.compare import compare
 from data_prep.generate import generate_clicks
 from data_prep.prepare import PrepareSettings, prepare_clicks
 

@@ -5,10 +5,10 @@ import socket
 import pytest
 from mpi4py import MPI
 
+from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
+from bagpipe_hpc.cluster.role_placement import Placement
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.mpi.communicators import Communicators
-from bagpipe_hpc.role_layout import Role, RoleLayout
-from bagpipe_hpc.role_placement import Placement
 
 LAYOUTS = [RoleLayout(servers=1, trainers=2), RoleLayout(servers=2, trainers=1)]
 IN_ORDER = [Placement.in_rank_order(layout) for layout in LAYOUTS]

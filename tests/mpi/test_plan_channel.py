@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from bagpipe_hpc.batch_plan import BatchPlan, PlanRecord, SharedPlan, TrainerPlan
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver, PlanSender
 from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.plan.batch_plan import BatchPlan, PlanRecord, SharedPlan, TrainerPlan
 
 TRAINERS = 2
 TIMEOUT_S = 30.0

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bagpipe_hpc.row_partition import RoundRobinPartition
-from bagpipe_hpc.storage.checkpoint_manifest import Arithmetic, CheckpointManifest
-from bagpipe_hpc.storage.checkpoint_writer import CheckpointWriter, base_of
+from bagpipe_hpc.rows.partition import RoundRobinPartition
+from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, CheckpointManifest
+from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter, base_of
 
 
 def sample_records(table_rows: tuple[int, ...], columns: int, seed: int = 0) -> NDArray[np.float32]:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from bagpipe_hpc.cli import main
-from bagpipe_hpc.config import Config
-from bagpipe_hpc.config_file import load_config, setting_types
-from bagpipe_hpc.config_reference import sections
-from bagpipe_hpc.role_layout import RoleLayout
+from bagpipe_hpc.cli.commands import main
+from bagpipe_hpc.cluster.role_layout import RoleLayout
+from bagpipe_hpc.config.file import load_config, setting_types
+from bagpipe_hpc.config.reference import sections
+from bagpipe_hpc.config.schema import Config
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "configs").glob("*.toml"))

@@ -7,7 +7,7 @@ import torch
 
 from bagpipe_hpc.bench import dense
 from bagpipe_hpc.bench.dense import DenseWorkload
-from bagpipe_hpc.config import ModelConfig
+from bagpipe_hpc.config.schema import ModelConfig
 
 
 def test_a_steps_products_are_counted_once_each() -> None:

@@ -6,9 +6,9 @@ import numpy as np
 
 from bagpipe_hpc.bench.kaggle_rows import TABLE_ROWS
 from bagpipe_hpc.bench.kaggle_shards import DENSE_FEATURES, write_kaggle_shards
-from bagpipe_hpc.storage.click_shards import CHUNK_ROWS, ClickShards
-from bagpipe_hpc.storage.shard_check import verify_shards
-from bagpipe_hpc.storage.shard_manifest import load_manifest
+from bagpipe_hpc.storage.shards.check import verify_shards
+from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.storage.shards.reader import CHUNK_ROWS, ClickShards
 
 SAMPLES = CHUNK_ROWS + 1000
 

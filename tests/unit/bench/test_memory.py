@@ -1,5 +1,5 @@
 from bagpipe_hpc.bench.memory import formula_bytes
-from bagpipe_hpc.config import Config, ModelConfig, OptimizerConfig, TrainConfig
+from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig, TrainConfig
 
 
 def test_formulas_by_hand():

@@ -9,12 +9,12 @@ from types import ModuleType
 import pytest
 import torch
 
-from bagpipe_hpc.bench.conditions import REPOSITORY
-from bagpipe_hpc.config import Config, ModelConfig
-from bagpipe_hpc.config_file import load_config
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.schema import Config, ModelConfig
 from bagpipe_hpc.launch import train_reference
 from bagpipe_hpc.models.dlrm import DLRM
-from bagpipe_hpc.roles.output_folder import METRICS_NAME
+from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
+from bagpipe_hpc.tools.conditions import REPOSITORY
 from data_prep.generate import generate_clicks
 from data_prep.prepare import PrepareSettings, prepare_clicks
 

@@ -11,9 +11,9 @@ from bagpipe_hpc.bench import contenders, peers
 from bagpipe_hpc.bench.contenders import CONTENDERS, PeerResult, TimedSteps, chosen_layers, peer_result, samples_per_s
 from bagpipe_hpc.bench.kaggle_shards import write_kaggle_shards
 from bagpipe_hpc.bench.peer_workloads import PeerWorkload
-from bagpipe_hpc.bench.report import Report
 from bagpipe_hpc.bench.watched_command import CommandError, WatchedRun
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.tools.report import Report
 
 
 def result(speed: float, rss_gb: float = 1.0, others: float = 0.0) -> PeerResult:

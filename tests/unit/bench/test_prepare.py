@@ -8,7 +8,7 @@ import pytest
 
 from bagpipe_hpc.bench import prepare
 from bagpipe_hpc.bench.prepare import Cost
-from bagpipe_hpc.bench.report import Report
+from bagpipe_hpc.tools.report import Report
 from data_prep.generate import generate_clicks
 
 

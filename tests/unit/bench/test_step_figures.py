@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc.bench.step_figures import StepFigures, StepRange, Traffic
-from bagpipe_hpc.row_record import RowRecord
+from bagpipe_hpc.rows.record import RowRecord
 
 FIGURES = StepFigures(
     step_ms=50.0,

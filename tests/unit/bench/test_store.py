@@ -7,9 +7,9 @@ import pytest
 
 from bagpipe_hpc.bench import store
 from bagpipe_hpc.bench.links import LINKS
-from bagpipe_hpc.bench.report import Report
 from bagpipe_hpc.bench.store_ranks import Measurement, StoreSettings
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.tools.report import Report
 
 
 def arguments(**changes: Any) -> argparse.Namespace:

@@ -10,7 +10,7 @@ from torch import Tensor
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.kernels.row_operations import row_operations
-from bagpipe_hpc.row_record import RowRecord
+from bagpipe_hpc.rows.record import RowRecord
 
 CPU = torch.device("cpu")
 SLOTS, WIDTH = 10, 4

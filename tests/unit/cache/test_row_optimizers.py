@@ -8,9 +8,9 @@ from torch import Tensor
 from bagpipe_hpc.cache import row_optimizers
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_optimizers import row_optimizer
-from bagpipe_hpc.config import ROW_OPTIMIZERS, Config, ModelConfig, OptimizerConfig
+from bagpipe_hpc.config.schema import ROW_OPTIMIZERS, Config, ModelConfig, OptimizerConfig
 from bagpipe_hpc.kernels.row_operations import row_operations
-from bagpipe_hpc.row_record import RowRecord
+from bagpipe_hpc.rows.record import RowRecord
 
 ROWS, WIDTH, STEPS = 6, 5, 20
 CPU = torch.device("cpu")

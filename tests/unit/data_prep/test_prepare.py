@@ -16,15 +16,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import bagpipe_hpc.storage.shard_manifest
+import bagpipe_hpc.storage.shards.manifest
 import data_prep.prepare
 import data_prep.shard_stage
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.kernels.shared_library import is_built
-from bagpipe_hpc.storage.click_shards import ClickShards
-from bagpipe_hpc.storage.shard_check import verify_shards
-from bagpipe_hpc.storage.shard_manifest import ShardManifest, load_manifest
-from bagpipe_hpc.storage.vocabulary_file import read_vocabulary
+from bagpipe_hpc.storage.shards.check import verify_shards
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
+from bagpipe_hpc.storage.shards.reader import ClickShards
+from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
@@ -216,7 +216,7 @@ def test_a_table_that_would_be_larger_than_allowed_is_hashed_and_no_other(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ids_that_need_64_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
-    for module in (data_prep.shard_stage, bagpipe_hpc.storage.shard_manifest):
+    for module in (data_prep.shard_stage, bagpipe_hpc.storage.shards.manifest):
         monkeypatch.setattr(module, "SPARSE_INT32_ROWS", 4)
     lines = random_rows(30, seed=5)
     source = write_text(tmp_path / "clicks", lines)

@@ -5,7 +5,7 @@ import pytest
 
 from bagpipe_hpc.kernels import row_copies as native_row_copies
 from bagpipe_hpc.kernels.row_copies import NativeRowCopies, row_copies
-from bagpipe_hpc.row_copies import NumpyRowCopies, RowCopies
+from bagpipe_hpc.rows.copies import NumpyRowCopies, RowCopies
 
 
 @pytest.fixture(params=[NumpyRowCopies, NativeRowCopies])

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from bagpipe_hpc.config import OptimizerConfig
+from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 

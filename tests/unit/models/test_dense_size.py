@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bagpipe_hpc.config import ModelConfig, OptimizerConfig
+from bagpipe_hpc.config.schema import ModelConfig, OptimizerConfig
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer, state_numbers
 from bagpipe_hpc.models.dense_size import dense_weights, slice_bytes, weights_bytes
 from bagpipe_hpc.models.dlrm import DLRM

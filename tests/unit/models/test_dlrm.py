@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from bagpipe_hpc.config import ModelConfig
+from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.models.dlrm import DLRM, click_loss
 from bagpipe_hpc.models.linear import LinearLayer, bfloat16_linear, torch_linear
 

@@ -9,8 +9,8 @@ from collections import deque
 
 import numpy as np
 
-from bagpipe_hpc.batch_plan import BatchPlan
-from bagpipe_hpc.batch_slices import slice_bounds
+from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.slices import slice_bounds
 
 PRIME = 2_147_483_629
 POISON = -(10**12)

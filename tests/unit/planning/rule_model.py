@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bagpipe_hpc.batch_slices import slice_bounds
+from bagpipe_hpc.plan.slices import slice_bounds
 
 
 @dataclass(frozen=True)

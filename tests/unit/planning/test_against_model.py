@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bagpipe_hpc.batch_plan import BatchPlan
+from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.lookahead import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window

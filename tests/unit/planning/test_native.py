@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bagpipe_hpc.batch_plan import BatchPlan
 from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.lookahead import LookaheadPlanner
 from bagpipe_hpc.planning.native import NativePlanner
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import measure_segment, plan_segment
 from bagpipe_hpc.planning.window import Window
-from bagpipe_hpc.row_partition import table_offsets
+from bagpipe_hpc.rows.partition import table_offsets
 
 pytestmark = pytest.mark.skipif(not shared_library.is_built("planner"), reason="_planner.so is not built")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bagpipe_hpc.batch_plan import NO_GROUP
+from bagpipe_hpc.plan.batch_plan import NO_GROUP
 from bagpipe_hpc.planning.window import Window
 
 BATCHES = range(60)

@@ -10,12 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.batch_plan import SharedPlan, TrainerPlan
 from bagpipe_hpc.kernels.device import Cpu
-from bagpipe_hpc.mpi.row_transfer import PendingRows
+from bagpipe_hpc.mpi.rows.transfer import PendingRows
+from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.roles.mover import Mover
-from bagpipe_hpc.schedule import Segment, SegmentKind
-from bagpipe_hpc.trace import Trace
+from bagpipe_hpc.telemetry.trace import Trace
 
 WIDTH = 3
 NO_SLOTS, NO_ROWS = np.empty(0, np.int32), np.empty(0, np.int64)

@@ -1,0 +1,1 @@
+"""Checkpoints while a run trains."""

@@ -1,0 +1,149 @@
+"""A server's part of checkpoints: copy the rows while the trainers stand still, write the copy while they go on."""
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.checkpointing.copy_buffer import CopyBuffer
+from bagpipe_hpc.checkpointing.protocol import Due, next_checkpoint, wait_for_copies
+from bagpipe_hpc.cluster.host_memory import free_bytes
+from bagpipe_hpc.cluster.role_layout import Role
+from bagpipe_hpc.kernels.row_copies import row_copies
+from bagpipe_hpc.mpi.checkpoint_channel import receive_updated, report_written
+from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.rows.partition import RoundRobinPartition
+from bagpipe_hpc.rows.updated import flag_bytes, flagged
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.checkpoints.manifest import FileInfo
+from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
+from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
+from bagpipe_hpc.telemetry.trace import Trace
+
+log = logging.getLogger(__name__)
+
+_SHARE_OF_MEMORY = 0.8
+"""Of the memory that is free: so much may copies take; other programs want some."""
+
+
+class ServerCheckpoints:
+    """Saves the rows of one server whenever the trainers ask for it.
+
+    Args:
+        run: the run.
+        comms: this rank's communicators.
+        window: the rows.
+        partition: where each row lies.
+        timeout_s: longest wait for the other ranks to take part.
+        trace: this rank's timeline.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        comms: Communicators,
+        window: RowWindow,
+        partition: RoundRobinPartition,
+        timeout_s: float,
+        trace: Trace,
+    ) -> None:
+        self._run = run
+        self._comms = comms
+        self._window = window
+        self._partition = partition
+        self._timeout_s = timeout_s
+        self._trace = trace
+        self._copies = row_copies(run.config.kernels.backend)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._buffer = CopyBuffer(self._room)
+        self._writing: Future[FileInfo] | None = None
+
+    def serve(self, poll_interval_s: float, watch: Callable[[], None]) -> None:
+        """Answer trainers and save rows until no other checkpoint comes. Collective over: `comms.store`.
+
+        Args:
+            poll_interval_s: longest sleep between polls while nobody asks.
+            watch: raises if nobody ever will.
+
+        Raises:
+            CheckpointError: a file cannot be written.
+            WaitTimeoutError: a trainer did not take part in time.
+        """
+        while (due := self._next(poll_interval_s, watch)) is not None:
+            self._window.synchronise()  # every write-back is in, and none comes before the copy is there
+            self._save(due)
+
+    def _next(self, poll_interval_s: float, watch: Callable[[], None]) -> Due | None:
+        return next_checkpoint(self._comms, self._answer, poll_interval_s, watch, self._timeout_s)
+
+    def _answer(self) -> bool:
+        """Answer trainers, without waiting, and report a file that has been written."""
+        was_busy = self._window.answer()
+        if self._writing and self._writing.done():
+            report_written(self._comms.saving, self._comms.layout.servers, self._writing.result(), self._timeout_s)
+            self._writing = None
+        return was_busy
+
+    def _save(self, due: Due) -> None:
+        positions = None if due.holds_all else self._updated()
+        copy = self._copy(due.step, positions) if self._run.config.train.checkpoint_copy else None
+        kept = self._in_place(positions) if copy is None else copy
+        self._writing = self._thread.submit(self._write, due.step, kept, positions)
+        if copy is None:
+            self._writing.result()
+        del copy, kept  # the thread has it, until the file is written
+        wait_for_copies(self._comms, self._timeout_s)
+
+    def _updated(self) -> NDArray[np.int64]:
+        """Positions of the rows that trainers have written back since the checkpoint before."""
+        trainers = range(self._comms.layout.servers, self._comms.layout.servers + self._comms.layout.trainers)
+        held = self._window.local_rows
+        return flagged(receive_updated(self._comms.store, trainers, flag_bytes(held), self._timeout_s), held)
+
+    def _room(self) -> int:
+        """Bytes that a copy may take beside those of this host's other servers."""
+        layout, hosts = self._comms.layout, self._comms.hosts
+        own = hosts[self._comms.world.Get_rank()]
+        sharers = [s for s in range(layout.servers) if hosts[layout.world_rank(Role.SERVER, s)] == own]
+        return int(_SHARE_OF_MEMORY * free_bytes() / len(sharers))
+
+    def _copy(self, step: int, positions: NDArray[np.int64] | None) -> NDArray[np.float32] | None:
+        """The rows as they are now, float32 `[rows, saved columns]`; None where memory does not hold them."""
+        records, saved = self._window.local, self._run.record.saved_width
+        rows, columns = (len(records), saved) if positions is None else (len(positions), records.shape[1])
+        copy = self._buffer.take(rows, columns)
+        if copy is None:
+            log.warning(
+                "checkpoint of step %d: a copy of the rows takes %.1f MB, and %.1f MB are free for it: "
+                "training stands still while they are written",
+                step,
+                rows * columns * records.itemsize / 1e6,
+                self._room() / 1e6,
+            )
+            return None
+        with self._trace.span("copy rows", step=step, rows=rows):
+            if positions is None:
+                np.copyto(copy, records[:, :saved])
+            else:
+                self._copies.copy_out(records, positions, copy)
+        return copy[:, :saved]
+
+    def _in_place(self, positions: NDArray[np.int64] | None) -> NDArray[np.float32] | SelectedRows:
+        """The rows where they are, float32 `[rows, saved columns]`: nobody may change them meanwhile."""
+        saved = self._window.local[:, : self._run.record.saved_width]
+        return saved if positions is None else SelectedRows(saved, positions)
+
+    def _write(
+        self, step: int, records: NDArray[np.float32] | SelectedRows, positions: NDArray[np.int64] | None
+    ) -> FileInfo:
+        since_s = time.perf_counter()
+        writer = CheckpointWriter(Path(self._run.config.train.output), step)
+        embedding_dim = self._run.config.model.embedding_dim
+        info = writer.write_rows(self._comms.role_rank, self._partition, records, embedding_dim, positions)
+        self._trace.add("save", since_s, time.perf_counter(), "checkpoint", step=step)
+        return info

@@ -1,0 +1,168 @@
+"""The trainers' part of checkpoints: announce them, keep the dense half, commit when all files are written."""
+
+import copy
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bagpipe_hpc.checkpointing.protocol import Due, announce, checkpoint_manifest, wait_for_copies
+from bagpipe_hpc.mpi.checkpoint_channel import await_written, send_updated
+from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.rows.updated import UpdatedRows
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.checkpoints.folder import remove_older_checkpoints
+from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, CheckpointManifest
+from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter, base_of
+from bagpipe_hpc.telemetry.run_record import RunRecord
+
+DenseState = tuple[dict[str, Any], dict[str, Any]]
+"""The `state_dict()` of the model and of its optimizer."""
+
+_SLEEP_S = 5e-3
+
+
+@dataclass(frozen=True)
+class _Writing:
+    """A checkpoint that is being written.
+
+    Attributes:
+        committed: its manifest, once it is complete.
+        directory: where it will be.
+        since_s: when it was announced.
+        stood_still_s: how long training stood still for it.
+    """
+
+    committed: Future[CheckpointManifest]
+    directory: Path
+    since_s: float
+    stood_still_s: float
+
+
+class TrainerCheckpoints:
+    """Saves a run as often as its trainers ask for it; one checkpoint is written at a time.
+
+    Args:
+        run: the run.
+        comms: this rank's communicators.
+        updated: where the mover notes rows that it has written back; None where every checkpoint holds all rows.
+        record: of the run, on the first trainer, which writes the dense half and commits.
+        arithmetic: what the manifests say of it.
+        timeout_s: longest wait for the other ranks, and for files to be written.
+        watch: raises what ended another thread of this rank.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        comms: Communicators,
+        updated: UpdatedRows | None,
+        record: RunRecord | None,
+        arithmetic: Arithmetic,
+        timeout_s: float,
+        watch: Callable[[], None],
+    ) -> None:
+        self._run = run
+        self._comms = comms
+        self._updated = updated
+        self._record = record
+        self._arithmetic = arithmetic
+        self._timeout_s = timeout_s
+        self._watch = watch
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._writing: _Writing | None = None
+        self._announced = 0
+        self._newest: Path | None = None
+
+    def save(self, step: int, segment: Segment, dense: DenseState) -> None:
+        """Start a checkpoint; every row and weight may change again when this returns.
+
+        Args:
+            step: steps done.
+            segment: the segment that has ended, perhaps early.
+            dense: of this trainer; the first one's is saved.
+
+        Collective over: `comms.store`.
+
+        Raises:
+            CheckpointError: the checkpoint before could not be written.
+            WaitTimeoutError: a server did not come in time.
+        """
+        self._wait()
+        since_s = time.perf_counter()
+        due = Due(step, holds_all=self._announced % self._run.config.train.full_checkpoint_every == 0)
+        self._announced += 1
+        announce(self._comms, due, self._timeout_s)
+        if self._updated:
+            if not due.holds_all:
+                flags = [self._updated.flags(server) for server in range(self._comms.layout.servers)]
+                send_updated(self._comms.store, flags, self._timeout_s)
+            self._updated.clear()
+        kept = _copy_to_host(dense) if self._record else None
+        wait_for_copies(self._comms, self._timeout_s)
+        if kept is not None:
+            writer = CheckpointWriter(Path(self._run.config.train.output), step)
+            base = None if due.holds_all else self._newest
+            committed = self._thread.submit(self._write, writer, base, segment, kept, step)
+            self._writing = _Writing(committed, writer.directory, since_s, time.perf_counter() - since_s)
+
+    def check(self) -> None:
+        """Report a checkpoint that has become complete, without waiting.
+
+        Raises:
+            CheckpointError: it could not be written.
+            WaitTimeoutError: a server did not write its part in time.
+        """
+        if self._writing is None or not self._writing.committed.done():
+            return
+        done, self._writing = self._writing, None
+        manifest = done.committed.result()
+        self._newest = done.directory
+        if self._record:
+            self._record.checkpoint(manifest, done.directory, done.stood_still_s, time.perf_counter() - done.since_s)
+
+    def finish(self) -> None:
+        """Wait for the last checkpoint, and tell the servers that no other comes. Collective over: `comms.store`.
+
+        Raises:
+            CheckpointError: it could not be written.
+        """
+        self._wait()
+        announce(self._comms, None, self._timeout_s)
+        self._thread.shutdown()
+
+    def _wait(self) -> None:
+        """Wait until the checkpoint that is being written is complete."""
+        if self._writing:
+            what = f"the checkpoint {self._writing.directory} to be complete"
+            wait_until(self._writing.committed.done, what, self._timeout_s, self._watch, longest_sleep_s=_SLEEP_S)
+            self.check()
+
+    def _write(
+        self, writer: CheckpointWriter, base: Path | None, segment: Segment, dense: DenseState, step: int
+    ) -> CheckpointManifest:
+        """Write the dense half, wait for the servers' files, and commit; in a thread of its own."""
+        servers = self._comms.layout.servers
+        info = writer.write_dense(*dense)
+        files = [*await_written(self._comms.saving, range(servers), self._timeout_s), info]
+        built_on = base_of(base) if base else None
+        manifest = checkpoint_manifest(self._run, step, segment, self._arithmetic, servers, files, built_on)
+        remove_older_checkpoints(writer.commit(manifest), self._run.config.train.keep_checkpoints)
+        return manifest
+
+
+def _copy_to_host(value: Any) -> Any:
+    """A copy of nested dicts, lists and tuples whose tensors are in main memory."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to("cpu", copy=True)
+    if isinstance(value, dict):
+        return {key: _copy_to_host(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_copy_to_host(entry) for entry in value)
+    return copy.copy(value)

@@ -1,0 +1,386 @@
+"""The `bagpipe` command: reads its arguments and calls the one function that does the work.
+
+What a command needs is imported when it runs, so that help and usage errors come at once, without numpy, torch or MPI.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bagpipe_hpc import __version__
+from bagpipe_hpc.bench.command import add_benchmarks
+from bagpipe_hpc.cli.argument_order import positionals_first
+from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_number, tolerance
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.reference import annotated_toml, markdown
+from bagpipe_hpc.errors import BagpipeError, ConfigError, naming_files, require_appendable
+from bagpipe_hpc.terminal import printable
+
+EXIT_OK = 0
+EXIT_DIFFERENT = 1
+"""`bagpipe compare`: the two differ by more than the tolerance. `bagpipe inspect`: files are damaged or absent."""
+EXIT_ERROR = 2
+"""An error that the user can cure; argparse uses the same code for usage errors."""
+EXIT_INTERRUPTED = 130
+"""Ctrl-C, as a shell reports it: 128 + SIGINT."""
+
+_GO_ON = {
+    "_train": ": complete checkpoints are kept; the same command with train.resume=auto goes on from the newest",
+    "_prepare": ": the same command goes on from the shards that are complete",
+}
+"""What to do after Ctrl-C."""
+_DEFAULT_MIN_COUNT = 2
+"""Not argparse's default: argparse overlooks a clash of exclusive options where one is given its default."""
+_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+_COLD_START_S = 120.0
+"""Beyond the limit of other waits until a rank starts MPI: interpreters come from a cold file system."""
+_FIRST_RANK_HEAD_START_S = 1.0
+"""Launchers kill all ranks when one exits with an error: the rank that prints it must come first."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: arguments after the program's name; None takes the process's own.
+
+    Returns:
+        Exit code: 0, or `EXIT_DIFFERENT`, `EXIT_ERROR`, `EXIT_INTERRUPTED`, or what `launch.train` returns.
+    """
+    arguments = _parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    try:
+        with naming_files():
+            return run(arguments)
+    except BagpipeError as error:
+        _print_error(error)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print(f"\nbagpipe: interrupted{_GO_ON.get(run.__name__, '')}", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    from data_prep.generate import generate_clicks
+
+    generate_clicks(
+        arguments.rows,
+        arguments.output,
+        seed=arguments.seed,
+        zipf=arguments.zipf,
+        ids_at_most=arguments.ids_at_most,
+    )
+    return 0
+
+
+def _prepare(arguments: argparse.Namespace) -> int:
+    from data_prep.prepare import prepare_clicks
+    from data_prep.prepare_settings import PrepareSettings
+
+    settings = PrepareSettings(
+        source_format=arguments.format,
+        min_count=arguments.min_count or _DEFAULT_MIN_COUNT,
+        max_rows_per_table=arguments.max_rows_per_table,
+        rows_per_shard=arguments.rows_per_shard,
+        test_fraction=arguments.test_fraction,
+        compression=arguments.compression,
+        chunk_checksums=arguments.chunk_checksums,
+        skip_bad_rows=arguments.skip_bad_rows,
+        backend=arguments.backend,
+    )
+    prepare_clicks(arguments.input, arguments.output, settings, progress=_print_progress)
+    return 0
+
+
+def _train(arguments: argparse.Namespace) -> int:
+    try:
+        config = load_config(arguments.config, arguments.overrides)
+        if not config.data.path:
+            raise ConfigError(f"{arguments.config}: data.path = '': name the folder that `bagpipe prepare` wrote")
+    except ConfigError as error:
+        # Every rank reads the same file and finds the same mistake. Later errors are each rank's own.
+        if _is_first_rank():
+            _print_error(error)
+        return EXIT_ERROR
+
+    from bagpipe_hpc.mpi.start.running import mpi_running
+
+    with mpi_running(config.train.timeout_s + _COLD_START_S, config.train.timeout_s):
+        from bagpipe_hpc.launch import train
+
+        return train(config)
+
+
+def _stop(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.run.stop_request import request_stop
+
+    is_output = arguments.run_path.is_dir()
+    if is_output and arguments.overrides:
+        raise ConfigError(f"{arguments.run_path} is a folder: overrides belong to a configuration file")
+    output = (
+        arguments.run_path if is_output else Path(load_config(arguments.run_path, arguments.overrides).train.output)
+    )
+    request_stop(output)
+    print(f"{printable(str(output))}: asked to stop; it ends with a checkpoint")
+    return 0
+
+
+def _sweep(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.config.sweep import sweep_runs
+
+    runs = sweep_runs(arguments.config, arguments.settings)
+    last = len(runs) - 1
+    if arguments.task is None:
+        for number, run in enumerate(runs):
+            print(f"{number}  {printable(shlex.join(run))}")
+        told = shlex.join([str(arguments.config), *arguments.settings])
+        print(f"{len(runs)} runs: sbatch --array=0-{last} slurm/sweep.sh {printable(told)}", file=sys.stderr)
+        return EXIT_OK
+    if arguments.task > last:
+        raise ConfigError(f"--task {arguments.task}: the sweep has {len(runs)} runs, 0 to {last}")
+    print(*runs[arguments.task], sep="\n")
+    return EXIT_OK
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.mpi.start.running import mpi_running
+
+    with mpi_running(arguments.timeout_s, arguments.timeout_s):
+        from bagpipe_hpc.tools.doctor import diagnose
+
+        return diagnose(arguments.output, arguments.timeout_s)
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.tools.inspection import describe
+
+    description = describe(arguments.path, verify=arguments.verify)
+    print(printable(description.text), flush=True)
+    for fault in description.faults:
+        print(printable(f"bagpipe: {fault}"), file=sys.stderr)
+    return EXIT_DIFFERENT if description.faults else EXIT_OK
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.tools.compare import compare
+
+    comparison = compare(arguments.first, arguments.second)
+    print(printable(comparison.report()))
+    return 0 if comparison.largest() <= arguments.tolerance else EXIT_DIFFERENT
+
+
+def _keys(arguments: argparse.Namespace) -> int:
+    print(markdown() if arguments.markdown else annotated_toml(), end="")
+    return 0
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.tools.simulate import simulate
+
+    if arguments.save:
+        require_appendable(arguments.save)
+    simulate(arguments).finish(arguments.save)
+    return 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.bench.command import run_benchmarks
+
+    return run_benchmarks(arguments)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Prints a usage error on the first rank only: a launcher gives all ranks the same arguments."""
+
+    _takes_overrides = False
+
+    def add_overrides(self, name: str, nargs: str, metavar: str, meaning: str) -> None:
+        """Let overrides stand anywhere among the arguments."""
+        self._takes_overrides = True
+        self.add_argument(name, nargs=nargs, metavar=metavar, help=meaning)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's; it parses the arguments of a command with this, too."""
+        if self._takes_overrides:
+            args = positionals_first(self._actions, args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        if _is_first_rank():
+            super().error(printable(message))
+        self.exit(EXIT_ERROR)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="bagpipe", description="Train recommendation models with huge embedding tables over MPI.")
+    parser.add_argument("--version", action="version", version=f"bagpipe {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    _add_data_commands(commands)
+    _add_run_commands(commands)
+    return parser
+
+
+def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    generate = _add(commands, "generate", _generate, "write synthetic clicks in Criteo's format")
+    generate.add_argument("--rows", type=positive, required=True, metavar="N", help="rows to write")
+    generate.add_argument("--output", type=Path, required=True, metavar="FILE", help="FILE.tsv or FILE.tsv.gz")
+    generate.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same rows (default: 1)")
+    generate.add_argument(
+        "--zipf", type=positive_number, default=1.05, metavar="A", help="skew of the categories (default: 1.05)"
+    )
+
+    generate.add_argument(
+        "--ids-at-most",
+        type=positive,
+        metavar="N",
+        help="tables of the Criteo Kaggle data's sizes, cut to N ids each (default: 339,000 ids in all)",
+    )
+
+    prepare = _add(commands, "prepare", _prepare, "turn raw clicks into checksummed shards for training")
+    prepare.add_argument("--format", choices=["criteo"], default="criteo", help="format of the input (default: criteo)")
+    prepare.add_argument(
+        "--input",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="FILE",
+        help="files or glob patterns, in time order",
+    )
+    prepare.add_argument("--output", type=Path, required=True, metavar="DIR", help="shard directory to write")
+    sizes = prepare.add_mutually_exclusive_group()
+    sizes.add_argument(
+        "--min-count", type=positive, metavar="N", help=f"rarer values share a row (default: {_DEFAULT_MIN_COUNT})"
+    )
+    sizes.add_argument(
+        "--max-rows-per-table", type=positive, metavar="N", help="hash the values of larger tables to N rows"
+    )
+    prepare.add_argument("--rows-per-shard", type=positive, default=1 << 20, metavar="N", help="(default: 1048576)")
+    prepare.add_argument(
+        "--test-fraction",
+        type=fraction,
+        default=0.1,
+        metavar="F",
+        help="last part of the rows, for tests (default: 0.1)",
+    )
+    prepare.add_argument("--compression", choices=["lzf", "gzip", "none"], default="lzf", help="(default: lzf)")
+    prepare.add_argument("--chunk-checksums", action="store_true", help="let HDF5 check every chunk that it reads")
+    prepare.add_argument(
+        "--skip-bad-rows", type=count, default=0, metavar="N", help="skip up to N malformed rows (default: 0)"
+    )
+    prepare.add_argument(
+        "--backend",
+        choices=["auto", "native", "reference"],
+        default="auto",
+        help="native code, its definition in Python, or native code where it was built (default: auto)",
+    )
+
+
+def _add_run_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    train = _add(
+        commands, "train", _train, "train; start it with mpirun or srun, or as one process for the reference run"
+    )
+    train.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings; `bagpipe keys` lists them")
+    train.add_overrides("overrides", "*", "section.field=value", "replace single settings")
+
+    stop = _add(commands, "stop", _stop, "let a run end early with a checkpoint, from which train.resume=auto goes on")
+    stop.add_argument("run_path", type=Path, metavar="OUTPUT|CONFIG.toml", help="folder of the run, or its settings")
+    stop.add_overrides("overrides", "*", "section.field=value", "as the run was given them")
+
+    sweep = _add(
+        commands, "sweep", _sweep, "list the runs of a parameter sweep; slurm/sweep.sh trains them as an array"
+    )
+    sweep.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings that all runs share")
+    sweep.add_overrides("settings", "+", "section.field=value,...", "values to combine; a run for each combination")
+    sweep.add_argument("--task", type=count, metavar="N", help="print the overrides of run N alone, one a line")
+
+    doctor = _add(commands, "doctor", _doctor, "check this set-up; start it with mpirun or srun to check several hosts")
+    doctor.add_argument(
+        "--output",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="folder that all hosts must share (default: this one)",
+    )
+    doctor.add_argument(
+        "--timeout-s", type=positive_number, default=30.0, metavar="S", help="longest wait for a host (default: 30)"
+    )
+
+    inspect = _add(commands, "inspect", _inspect, "describe a shard directory or a checkpoint")
+    inspect.add_argument("path", type=Path, metavar="PATH")
+    inspect.add_argument("--verify", action="store_true", help="read every file and check its checksum")
+
+    compare = _add(commands, "compare", _compare, "compare two checkpoints; exits with 1 where they differ")
+    compare.add_argument("first", type=Path, metavar="A")
+    compare.add_argument("second", type=Path, metavar="B")
+    compare.add_argument(
+        "--tolerance", type=tolerance, default=0.0, metavar="X", help="largest difference allowed (default: 0)"
+    )
+
+    _add_simulate(commands)
+    add_benchmarks(_add(commands, "bench", _bench, "measure the parts and the whole on this machine"))
+
+    keys = _add(commands, "keys", _keys, "print every setting with its meaning and default")
+    keys.add_argument("--markdown", action="store_true", help="print docs/configuration.md instead of TOML")
+
+
+def _add_simulate(commands: "argparse._SubParsersAction[_Parser]") -> None:
+    simulate = _add(commands, "simulate", _simulate, "predict the steps of a run on a cluster that is not at hand")
+    simulate.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+    simulate.add_overrides("overrides", "*", "section.field=value", "replace single settings")
+    simulate.add_argument(
+        "--rows", type=positive, metavar="N", help="draw ids of tables with N rows in all (default: those of data.path)"
+    )
+    simulate.add_argument(
+        "--zipf", type=positive_number, default=1.05, metavar="A", help="skew of the drawn ids (1.05)"
+    )
+    compute = simulate.add_mutually_exclusive_group(required=True)
+    compute.add_argument("--calibrate", type=Path, metavar="RUN", help="take the time of a sample from RUN's output")
+    compute.add_argument("--compute-us-per-sample", type=positive_number, metavar="US", help="time of a sample")
+    simulate.add_argument("--trainers", type=positive, nargs="+", default=[1, 2, 4, 8, 16], metavar="T")
+    simulate.add_argument("--lookahead", type=positive, nargs="+", metavar="L", help="(default: 1 and the setting)")
+    simulate.add_argument("--trainers-per-host", type=positive, default=1, metavar="N", help="(default: 1)")
+    simulate.add_argument(
+        "--server-hosts", type=count, default=2, metavar="N", help="hosts of servers; 0: all on one host (default: 2)"
+    )
+    simulate.add_argument("--gbit-per-s", type=positive_number, default=10.0, metavar="X", help="each link (10)")
+    simulate.add_argument("--latency-us", type=positive_number, default=50.0, metavar="US", help="one way (50)")
+    simulate.add_argument(
+        "--batches", type=positive, metavar="N", help="that count (default: 100, or what the data has)"
+    )
+    simulate.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
+
+
+def _add(
+    commands: "argparse._SubParsersAction[_Parser]", name: str, run: Callable[[argparse.Namespace], int], summary: str
+) -> _Parser:
+    command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+    command.set_defaults(run=run)
+    return command
+
+
+def _is_first_rank() -> bool:
+    """Whether the launcher numbers this process 0, or no launcher started it; asks the environment, not MPI.
+
+    Where it is not, waits until the first rank has had time to print.
+    """
+    rank = next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), "0")
+    if rank == "0":
+        return True
+    time.sleep(_FIRST_RANK_HEAD_START_S)
+    return False
+
+
+def _print_error(error: BagpipeError) -> None:
+    print(f"bagpipe: error: {printable(str(error))}", file=sys.stderr)
+
+
+def _print_progress(message: str) -> None:
+    print(printable(message), file=sys.stderr, flush=True)

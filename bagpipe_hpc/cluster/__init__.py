@@ -1,0 +1,1 @@
+"""Hosts and ranks: who takes which role, and what each host has."""

@@ -1,0 +1,65 @@
+"""Which way rows take between a trainer and a server: memory that both share, or transfers through MPI. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
+from bagpipe_hpc.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class RowRoutes:
+    """For every pair of trainer and server: near (plain loads and stores) or far (transfers through MPI).
+
+    Attributes:
+        layout: who is who.
+        hosts: number of the host of each world rank; equal numbers are one host.
+        loads: whether servers on a trainer's own host are near; without it all are far.
+    """
+
+    layout: RoleLayout
+    hosts: tuple[int, ...]
+    loads: bool
+
+    @classmethod
+    def choose(cls, layout: RoleLayout, hosts: Sequence[int], same_host: str) -> "RowRoutes":
+        """Routes as `roles.same_host` wants them.
+
+        Raises:
+            ConfigError: only loads are wanted, and a server is on another host than a trainer.
+        """
+        routes = cls(layout, tuple(hosts), loads=same_host != "transfers")
+        if same_host == "loads":
+            for trainer in range(layout.trainers):
+                if far := routes.far_servers(layout.world_rank(Role.TRAINER, trainer)):
+                    raise ConfigError(
+                        f"roles.same_host = 'loads': server {far[0]} is not on the host of trainer {trainer}, which "
+                        "cannot load its rows from memory; place all ranks on one host, or use roles.same_host=auto"
+                    )
+        return routes
+
+    def servers_on_host(self, world_rank: int) -> tuple[int, ...]:
+        """Servers on the host of a rank, near or not."""
+        return tuple(server for server in range(self.layout.servers) if self._share_host(world_rank, server))
+
+    def near_servers(self, world_rank: int) -> tuple[int, ...]:
+        """Servers whose rows a rank reaches in memory."""
+        return self.servers_on_host(world_rank) if self.loads else ()
+
+    def far_servers(self, world_rank: int) -> tuple[int, ...]:
+        """Servers whose rows a rank reaches through MPI."""
+        near = self.near_servers(world_rank)
+        return tuple(server for server in range(self.layout.servers) if server not in near)
+
+    def far_trainers(self, server: int) -> tuple[int, ...]:
+        """Trainers that reach a server's rows through MPI."""
+        ranks = ((trainer, self.layout.world_rank(Role.TRAINER, trainer)) for trainer in range(self.layout.trainers))
+        return tuple(trainer for trainer, rank in ranks if server in self.far_servers(rank))
+
+    @property
+    def any_far(self) -> bool:
+        """Whether any rows go through MPI."""
+        return any(self.far_trainers(server) for server in range(self.layout.servers))
+
+    def _share_host(self, world_rank: int, server: int) -> bool:
+        return self.hosts[self.layout.world_rank(Role.SERVER, server)] == self.hosts[world_rank]

@@ -1,0 +1,207 @@
+"""Settings from a TOML file and from overrides, and back to TOML. Standard library only.
+
+Relative paths in `data.path` and `train.output` are relative to the current directory, not to the TOML file: one file
+serves every folder that a run is started in.
+"""
+
+import difflib
+import json
+import math
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from bagpipe_hpc.config.schema import Config, SettingError
+from bagpipe_hpc.errors import ConfigError, FileError, read_small
+
+_LARGEST_INT = 2**63 - 1
+_MOST_BYTES = 1 << 20
+"""Of a configuration file; all settings with their meanings take a fiftieth of that."""
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_CURES: dict[object, str] = {
+    str: "use a string in quotes",
+    bool: "use true or false",
+    int: "use a whole number of at most 64 bits",
+    float: "use a finite number",
+    tuple[int, ...]: "use a list of whole numbers, such as [512, 256]",
+    tuple[float, float]: "use a list of two finite numbers, such as [0.9, 0.999]",
+    dict[str, Any]: "use a table of numbers, strings and booleans, such as { momentum = 0.9 }",
+}
+
+
+def setting_types() -> dict[str, object]:
+    """The declared type of every setting, by its key `section.field`, in the order of the declarations."""
+    return {
+        f"{section}.{name}": kind
+        for section, section_class in get_type_hints(Config).items()
+        for name, kind in get_type_hints(section_class).items()
+    }
+
+
+def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
+    """Read a TOML file, replace what the overrides name and check every value.
+
+    Args:
+        path: TOML file with a section for each part of `Config`; what it leaves out keeps its default.
+        overrides: `section.field=value`, the value written as in TOML; strings may go without quotes.
+
+    Raises:
+        ConfigError: something is wrong; the message names the file or the override, the key, the value and the cure.
+    """
+    types = setting_types()
+    values: dict[str, object] = {}
+    sources: dict[str, str] = {}
+    for key, value in _settings_of_file(path, types).items():
+        values[key], sources[key] = _converted(value, types[key], key, str(path)), str(path)
+    for text in overrides:
+        key, value = _split_override(text, types)
+        source = f"override {text!r}"
+        if sources.get(key, "").startswith("override"):
+            raise ConfigError(f"{source}: {key} = {value!r}: is overridden twice; keep one of the two")
+        values[key], sources[key] = _converted(value, types[key], key, source), source
+    try:
+        return _config_of(values)
+    except SettingError as error:
+        raise ConfigError(f"{sources.get(error.key, path)}: {error}") from None
+
+
+def to_toml(config: Config) -> str:
+    """Write every setting as TOML; `load_config` of the text gives an equal `Config`."""
+    lines: list[str] = []
+    for section in fields(Config):
+        part = getattr(config, section.name)
+        lines += [f"[{section.name}]"]
+        lines += [f"{setting.name} = {toml_value(getattr(part, setting.name))}" for setting in fields(part)]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def toml_value(value: object) -> str:
+    """Write a boolean, number, string, list or table as TOML on one line."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case str():
+            # TOML basic strings are JSON strings, but that TOML wants the delete character escaped.
+            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
+        case list() | tuple():
+            return f"[{', '.join(toml_value(item) for item in value)}]"
+        case dict():
+            pairs = (f"{_toml_key(key)} = {toml_value(item)}" for key, item in value.items())
+            return f"{{ {', '.join(pairs)} }}" if value else "{}"
+    raise TypeError(f"{value!r} cannot be written as TOML: use booleans, numbers, strings, lists and tables")
+
+
+def _toml_key(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else toml_value(key)
+
+
+def _settings_of_file(path: Path, types: dict[str, object]) -> dict[str, object]:
+    """The settings that a TOML file gives, by key, not yet checked against their types."""
+    try:
+        document = tomllib.loads(read_small(path, _MOST_BYTES))
+    except FileError as error:
+        raise ConfigError(f"{error}; configs/ holds examples") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror}); configs/ holds examples") from None
+    except (ValueError, RecursionError) as error:
+        # TOMLDecodeError, UnicodeDecodeError, an integer of thousands of digits, or as many brackets
+        raise ConfigError(f"{path}: is not TOML: {error}; strings need quotes, sections are written [train]") from None
+    settings: dict[str, object] = {}
+    sections = {key.partition(".")[0] for key in types}
+    for name, table in document.items():
+        if isinstance(table, dict) and (table or name in sections):
+            settings |= {f"{name}.{field}": value for field, value in table.items()}
+        elif name in sections:
+            raise ConfigError(f"{path}: {name} = {table!r}: is a section; write [{name}] and its settings below")
+        else:
+            settings[name] = table
+    for key, value in settings.items():
+        _require_known(key, value, types, str(path))
+    return settings
+
+
+def _split_override(text: str, types: dict[str, object]) -> tuple[str, object]:
+    """The key of an override and its value, not yet checked against the key's type."""
+    source = f"override {text!r}"
+    key, equals, written = (part.strip() for part in text.partition("="))
+    if not equals:
+        raise ConfigError(f"{source}: has no value; write section.field=value, such as train.seed=2")
+    _require_known(key, written, types, source)
+    quoted = written.startswith(('"', "'"))
+    if types[key] is str and not quoted:
+        return key, written  # a folder named 2024 or true is a folder
+    try:
+        document = tomllib.loads(f"value = {written}")
+    except (ValueError, RecursionError) as error:
+        if quoted or written.startswith(("[", "{")):
+            raise ConfigError(f"{source}: {key} = {written}: is not TOML: {error}; close what was opened") from None
+        return key, written
+    if len(document) > 1:
+        raise ConfigError(f"{source}: {key} = {written!r}: holds more than one value; write one setting an override")
+    return key, document["value"]
+
+
+def _require_known(key: str, value: object, types: dict[str, object], source: str) -> None:
+    if key in types:
+        return
+    same_name = [known for known in types if known.partition(".")[2] == key.rpartition(".")[2]]
+    nearest = difflib.get_close_matches(key, same_name, n=1, cutoff=0.0) or difflib.get_close_matches(key, types, n=1)
+    cure = f"did you mean {nearest[0]}?" if nearest else "`bagpipe keys` lists every setting"
+    raise ConfigError(f"{source}: {key} = {value!r}: no such setting; {cure}")
+
+
+def _converted(value: object, kind: object, key: str, source: str) -> object:
+    """The value as its setting's type: an integer becomes a float where one is wanted, a list a tuple."""
+    value = _widened(value, kind)
+    if not _fits(value, kind):
+        raise ConfigError(f"{source}: {key} = {value!r}: {_CURES[kind]}")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _widened(value: object, kind: object) -> object:
+    """The value with floats for integers where its setting holds floats."""
+    if kind is float and _fits(value, int):
+        return float(value)  # type: ignore[arg-type]  # `_fits` says that it is an int
+    if kind == tuple[float, float] and isinstance(value, list):
+        return [_widened(item, float) for item in value]
+    return value
+
+
+def _fits(value: object, kind: object) -> bool:
+    """Whether a value from TOML is of a setting's type; a boolean is no number, NaN and infinity are none either."""
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST_INT
+    if kind is float:
+        return isinstance(value, float) and math.isfinite(value)
+    if kind is str:
+        # Bytes of the command line that are not UTF-8 arrive as lone surrogates, which no TOML file can hold.
+        return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+    if kind == tuple[int, ...]:
+        return isinstance(value, list) and all(_fits(item, int) for item in value)
+    if kind == tuple[float, float]:
+        return isinstance(value, list) and len(value) == 2 and all(_fits(item, float) for item in value)
+    if kind == dict[str, Any]:
+        return isinstance(value, dict) and all(_fits(name, str) and _is_plain(item) for name, item in value.items())
+    return kind is bool and isinstance(value, bool)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether an option of the dense optimizer is one that `to_toml` can write back; dates are not."""
+    if isinstance(value, list):
+        return all(_is_plain(item) for item in value)
+    return any(_fits(value, kind) for kind in (bool, int, float, str, dict[str, Any]))
+
+
+def _config_of(values: dict[str, object]) -> Config:
+    sections: dict[str, Any] = {}
+    for section, section_class in get_type_hints(Config).items():
+        prefix = f"{section}."
+        given = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+        sections[section] = section_class(**given)
+    return Config(**sections)

@@ -1,0 +1,348 @@
+"""The settings of a run: frozen dataclasses, each field documented below it.
+
+`config_file.load_config` fills them from TOML and command-line overrides, `config_reference` makes
+`docs/configuration.md` from them. Standard library only, so that a mistake in a configuration is reported at once.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from bagpipe_hpc.config.row_state import ROW_STATE
+from bagpipe_hpc.errors import ConfigError
+
+ROW_OPTIMIZERS = tuple(ROW_STATE)
+DEVICES = ("auto", "cpu", "cuda")
+BACKENDS = ("auto", "native", "reference")
+LINEAR_LAYERS = ("auto", "onednn", "torch")
+PLANNER_STATES = ("auto", "dense", "sparse")
+PRECISIONS = ("float32", "bfloat16")
+VERIFY_LEVELS = ("full", "quick")
+SAME_HOST_WAYS = ("auto", "loads", "transfers")
+TRANSFERS = ("messages", "one_sided")
+PLACEMENTS = ("auto", "rank_order")
+MOST_THREADS = 1024
+"""Of one process, as many as the largest hosts have cores. What the host at hand has is looked at before a run."""
+MOST_TRAINERS = 32_000
+"""The planner keeps the trainer that uses a row in 16 bits, with some to spare."""
+MOST_WIDTH = (1 << 31) - 1
+"""Columns of a layer or a row: MPI and BLAS libraries count them with C ints."""
+_LONGEST_TIMEOUT_S = 31_536_000
+_LONGEST_POLL_US = 1_000_000
+_SMALLEST_FLOAT32, _LARGEST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+_FLOAT32_RANGE = "a number above 0 that float32 can hold, 1.2e-38 to 3.4e+38"
+_LARGEST_DECAY = 1 - 2.0**-24
+"""The largest float32 below 1; a decay that is rounded to 1 never forgets."""
+
+
+class SettingError(ConfigError):
+    """A setting has a value that it cannot have.
+
+    Attributes:
+        key: the setting, `section.field`.
+    """
+
+    def __init__(self, key: str, value: object, cure: str) -> None:
+        """Say what is wrong with the value and how to cure it."""
+        super().__init__(f"{key} = {value!r}: {cure}")
+        self.key = key
+
+
+def _require(holds: bool, key: str, value: object, cure: str) -> None:
+    if not holds:
+        raise SettingError(key, value, cure)
+
+
+def _is_float32(value: float) -> bool:
+    """Whether a number above 0 stays one, and finite, where rows and weights are computed with it."""
+    return _SMALLEST_FLOAT32 <= value <= _LARGEST_FLOAT32
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the prepared clicks are and how they are read."""
+
+    path: str = ""
+    """Shard directory written by `bagpipe prepare`."""
+    block_rows: int = 8192
+    """Rows that are read as one contiguous piece; an epoch's order permutes the blocks, then the rows inside each."""
+    shuffle: bool = True
+    """Permute the training rows anew in every epoch; false keeps the order of the shards."""
+    verify: str = "full"
+    """`full` checks every shard's checksum before training; `quick` checks sizes and shapes only."""
+
+    def __post_init__(self) -> None:
+        _require(self.block_rows >= 1, "data.block_rows", self.block_rows, "use 1 or more rows")
+        _require(self.verify in VERIFY_LEVELS, "data.verify", self.verify, f"use one of {', '.join(VERIFY_LEVELS)}")
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The deep learning recommendation model (DLRM, Naumov et al. 2019)."""
+
+    embedding_dim: int = 16
+    """Width D of every embedding row and of the bottom MLP's output."""
+    bottom_mlp: tuple[int, ...] = (512, 256, 64)
+    """Hidden widths of the MLP over the dense features; a last layer of width `embedding_dim` is added."""
+    top_mlp: tuple[int, ...] = (512, 256)
+    """Hidden widths of the MLP over the interactions; a last layer of width 1 (the logit) is added."""
+    precision: str = "float32"
+    """Numbers that linear layers multiply: `float32`, or `bfloat16` on GPUs and on CPUs with AVX512-BF16 or AMX.
+    Weights, optimizers, rows, interactions and the gradients that trainers sum are float32 in both."""
+
+    def __post_init__(self) -> None:
+        widths = f"a width of 1 to {MOST_WIDTH}"
+        _require(1 <= self.embedding_dim <= MOST_WIDTH, "model.embedding_dim", self.embedding_dim, f"use {widths}")
+        for key, mlp in (("model.bottom_mlp", self.bottom_mlp), ("model.top_mlp", self.top_mlp)):
+            is_possible = all(1 <= width <= MOST_WIDTH for width in mlp)
+            _require(is_possible, key, list(mlp), f"every layer needs {widths}")
+        _require(self.precision in PRECISIONS, "model.precision", self.precision, f"use one of {', '.join(PRECISIONS)}")
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """How embedding rows and dense weights are updated."""
+
+    rows: str = "rowwise_adagrad"
+    """Optimizer of the embedding rows: `sgd`, `rowwise_adagrad` (one accumulator a row), `adagrad` or `adam`."""
+    rows_lr: float = 0.005
+    """Learning rate of the embedding rows."""
+    rows_eps: float = 1e-8
+    """Added to the root that divides the gradient; not for `sgd`."""
+    rows_betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of the running means of a row's gradients and of their squares (`adam`)."""
+    dense: str = "Adagrad"
+    """Optimizer of the dense weights: the name of a class in `torch.optim`; not LBFGS or SparseAdam."""
+    dense_lr: float = 0.005
+    """Learning rate of the dense weights."""
+    dense_options: dict[str, Any] = field(default_factory=dict)
+    """Further keyword arguments of the dense optimizer, such as `{ momentum = 0.9 }`."""
+
+    def __post_init__(self) -> None:
+        _require(self.rows in ROW_OPTIMIZERS, "optimizer.rows", self.rows, f"use one of {', '.join(ROW_OPTIMIZERS)}")
+        for key, rate in (("optimizer.rows_lr", self.rows_lr), ("optimizer.dense_lr", self.dense_lr)):
+            _require(_is_float32(rate), key, rate, f"use {_FLOAT32_RANGE}")
+        _require(_is_float32(self.rows_eps), "optimizer.rows_eps", self.rows_eps, f"use {_FLOAT32_RANGE}")
+        decays = all(0 <= beta <= _LARGEST_DECAY for beta in self.rows_betas)
+        cure = f"use two numbers from 0 to below 1, {_LARGEST_DECAY:.8f} (the largest float32) at most"
+        _require(decays, "optimizer.rows_betas", list(self.rows_betas), cure)
+
+
+@dataclass(frozen=True)
+class LookaheadConfig:
+    """The oracle's window (BagPipe, SOSP 2023, section 3)."""
+
+    batches: int = 40
+    """Window L in batches, the current one included; 1 switches look-ahead and caching off."""
+    group: int = 0
+    """Batches C whose retired rows are written back together; 0 chooses max(1, batches // 4)."""
+
+    def __post_init__(self) -> None:
+        _require(self.batches >= 1, "lookahead.batches", self.batches, "use 1 or more batches")
+        _require(self.group >= 0, "lookahead.group", self.group, "use 1 or more batches, or 0 for batches // 4")
+        if self.batches > 1:
+            _require(
+                self.group < self.batches,
+                "lookahead.group",
+                self.group,
+                f"use at most lookahead.batches - 1 = {self.batches - 1}, else training would wait for itself",
+            )
+
+    @property
+    def group_batches(self) -> int:
+        """The clean-up interval C that is used: `group`, or a quarter of the window (BagPipe's default)."""
+        if self.batches == 1:
+            return 1
+        return self.group or max(1, self.batches // 4)
+
+
+@dataclass(frozen=True)
+class CacheConfig:
+    """The row cache of each trainer."""
+
+    rows: int = 0
+    """Most rows that a trainer's cache may hold: a window that needs more is shortened; 0 takes what is needed."""
+
+    def __post_init__(self) -> None:
+        _require(self.rows >= 0, "cache.rows", self.rows, "use 1 or more rows, or 0 for what the window needs")
+
+
+@dataclass(frozen=True)
+class RolesConfig:
+    """How MPI ranks are split."""
+
+    servers: int = 0
+    """Embedding servers; one rank is the oracle, the rest train. 0 takes a trainer for each GPU, servers of the rest;
+    without GPUs, or by `rank_order`, 2 servers of 5 or more ranks, else 1."""
+    placement: str = "auto"
+    """Which rank takes which role: `auto` puts trainers where GPUs are, servers where memory is, the oracle apart from
+    servers; on a single host it is `rank_order`: the first rank is the oracle, servers and trainers follow."""
+    server_poll_us: int = 200
+    """Most microseconds that an idle server sleeps between polls of MPI while trainers may ask it for rows; 0 spins and
+    wants a core of its own."""
+    same_host: str = "auto"
+    """How rows travel between a trainer and a server of its host: `auto` through memory that both share, `transfers` as
+    between hosts; `loads` is `auto`, but refuses to run where a server is on another host."""
+    transfers: str = "messages"
+    """How rows travel where they do not lie in memory that both share: by `messages`, which the server answers, or by
+    `one_sided` calls of MPI."""
+
+    def __post_init__(self) -> None:
+        _require(self.transfers in TRANSFERS, "roles.transfers", self.transfers, f"use one of {', '.join(TRANSFERS)}")
+        _require(
+            self.same_host in SAME_HOST_WAYS,
+            "roles.same_host",
+            self.same_host,
+            f"use one of {', '.join(SAME_HOST_WAYS)}",
+        )
+        _require(self.placement in PLACEMENTS, "roles.placement", self.placement, f"use one of {', '.join(PLACEMENTS)}")
+        _require(self.servers >= 0, "roles.servers", self.servers, "use 1 or more servers, or 0 for the default")
+        _require(
+            0 <= self.server_poll_us <= _LONGEST_POLL_US,
+            "roles.server_poll_us",
+            self.server_poll_us,
+            f"use 0 to {_LONGEST_POLL_US} microseconds: trainers wait as long for each answer",
+        )
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Length, outputs and arithmetic of a run."""
+
+    batch_size: int = 2048
+    """Samples of a global batch, shared out over the trainers in contiguous slices."""
+    epochs: int = 1
+    """Passes over the training rows."""
+    max_steps: int = 0
+    """Stop after this many steps in all; 0 trains all epochs to their end."""
+    seed: int = 1
+    """Seed of the first weights and of the sample order."""
+    output: str = "output"
+    """Folder for the checkpoint, the resolved configuration, the metrics and the logs."""
+    overwrite: bool = False
+    """Replace an earlier run in `output`; false refuses to touch one."""
+    resume: str = ""
+    """Go on from a checkpoint: `auto` from the newest complete one in `output`, or from the start where there is none;
+    else the checkpoint's folder, or a run's output folder for its newest. Empty starts anew."""
+    preflight: bool = False
+    """Examine hosts, links and the output folder first, as `bagpipe doctor` does; a failed check refuses the run."""
+    checkpoint_every_steps: int = 0
+    """Steps between checkpoints besides the one at the end; 0 writes only that one."""
+    full_checkpoint_every: int = 1
+    """Every so many checkpoints one holds all rows, the first of a start among them; those between hold the rows that
+    were updated since the one before, and need it. 1: each holds all rows, as the one-rank run's do."""
+    checkpoint_copy: bool = True
+    """Servers copy the rows of a checkpoint where memory is free for it, and write the copy while training goes on;
+    false: training stands still while they write."""
+    keep_checkpoints: int = 0
+    """Complete checkpoints that are kept in `output`, and those that they need: older ones are removed after a new one;
+    0 keeps all."""
+    checkpoint_at_end: bool = True
+    """Write a checkpoint when the last step is done; false is for measurements, which need no result."""
+    evaluate: bool = True
+    """Evaluate on the test rows after every epoch."""
+    log_every_steps: int = 10
+    """Steps between progress lines and metrics records."""
+    device: str = "auto"
+    """Where the trainers compute: `cpu`, `cuda`, or `auto` for a GPU where there is one."""
+    threads: int = 1
+    """CPU threads of a trainer's dense model; 0 shares the cores that a trainer may use with the trainers that may use
+    them too, and gives all trainers the least of these numbers."""
+    deterministic: bool = False
+    """Sum dense gradients in rank order too, so that any number of trainers gives the reference's bits; slower."""
+    reference_slices: int = 1
+    """One-rank run only: sum gradients over this many slices of a batch, as that many trainers would."""
+    trace: str = ""
+    """File for a timeline of all ranks (Chrome's trace format); empty for none."""
+    timeout_s: float = 300.0
+    """Longest wait for another rank before the job is ended with a message that names what was waited for."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "epochs", "log_every_steps", "reference_slices"):
+            _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "use 1 or more")
+        _require(
+            self.full_checkpoint_every >= 1,
+            "train.full_checkpoint_every",
+            self.full_checkpoint_every,
+            "use 1 for all rows in every checkpoint, or more",
+        )
+        for name in ("max_steps", "seed", "checkpoint_every_steps", "keep_checkpoints", "threads"):
+            _require(getattr(self, name) >= 0, f"train.{name}", getattr(self, name), "use 0 or more")
+        _require(self.seed < 1 << 63, "train.seed", self.seed, "use a number below 2**63")
+        _require(self.threads <= MOST_THREADS, "train.threads", self.threads, f"use {MOST_THREADS} threads at most")
+        _require(
+            self.reference_slices <= MOST_TRAINERS,
+            "train.reference_slices",
+            self.reference_slices,
+            f"use {MOST_TRAINERS} at most, as many trainers as a run may have",
+        )
+        _require(
+            0 < self.timeout_s <= _LONGEST_TIMEOUT_S,
+            "train.timeout_s",
+            self.timeout_s,
+            f"use a number of seconds above 0, {_LONGEST_TIMEOUT_S} (a year) at most",
+        )
+        _require(self.device in DEVICES, "train.device", self.device, f"use one of {', '.join(DEVICES)}")
+        _require(bool(self.output), "train.output", self.output, "name a folder")
+
+
+@dataclass(frozen=True)
+class KernelsConfig:
+    """Native code: the planner, row operations."""
+
+    backend: str = "auto"
+    """`native` (C++, CUDA), `reference` (NumPy and torch, same results), or `auto` for native where it was built."""
+    linear: str = "auto"
+    """What multiplies the matrices of linear layers: `onednn`, `torch` (its BLAS; the GPU's on a GPU), or `auto`: what
+    the checkpoint was trained with where a run goes on, else the faster of the two on the trainers' x86 CPUs, measured
+    before the first step, and torch elsewhere. The run's `config.toml` says which it was."""
+    planner_threads: int = 1
+    """Threads of the oracle's native planner, which share out the tables."""
+    planner_state: str = "auto"
+    """Rows that the native planner keeps: `dense` all, `sparse` those in the window, `auto` what cannot take more."""
+    row_threads: int = 0
+    """CPU threads of a trainer's native row operations (gather, scatter, sums, updates); 0 takes `train.threads`."""
+
+    def __post_init__(self) -> None:
+        _require(self.backend in BACKENDS, "kernels.backend", self.backend, f"use one of {', '.join(BACKENDS)}")
+        _require(self.linear in LINEAR_LAYERS, "kernels.linear", self.linear, f"use one of {', '.join(LINEAR_LAYERS)}")
+        _require(
+            1 <= self.planner_threads <= MOST_THREADS,
+            "kernels.planner_threads",
+            self.planner_threads,
+            f"use 1 to {MOST_THREADS} threads",
+        )
+        _require(
+            self.planner_state in PLANNER_STATES,
+            "kernels.planner_state",
+            self.planner_state,
+            f"use one of {', '.join(PLANNER_STATES)}",
+        )
+        _require(
+            0 <= self.row_threads <= MOST_THREADS,
+            "kernels.row_threads",
+            self.row_threads,
+            f"use 1 to {MOST_THREADS} threads, or 0 for train.threads",
+        )
+
+
+@dataclass(frozen=True)
+class DebugConfig:
+    """Checks that cost time."""
+
+    verify_rows: bool = False
+    """Carry a version with every row and check each read against the plan."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run; a section of the TOML file each."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    lookahead: LookaheadConfig = field(default_factory=LookaheadConfig)
+    cache: CacheConfig = field(default_factory=CacheConfig)
+    roles: RolesConfig = field(default_factory=RolesConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    kernels: KernelsConfig = field(default_factory=KernelsConfig)
+    debug: DebugConfig = field(default_factory=DebugConfig)

@@ -1,0 +1,97 @@
+"""Runs of a parameter sweep: every combination of the values that settings are to take. Standard library only.
+
+A setting is given as an override whose value lists several, `train.seed=1,2,3`. The runs are the cartesian product,
+numbered from 0 with the last setting changing fastest, so that a task of a Slurm array can ask for its own.
+"""
+
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.errors import ConfigError
+
+_OUTPUT = "train.output"
+
+# What opens, counts where a value may begin: the apostrophe of `data.path=anna's` opens nothing.
+_TOKEN = re.compile(
+    r"""(?P<string>(?<![^\s,=\[{])(?:"(?:\\.|[^"\\])*"|'[^']*'))|(?P<open>(?<![^\s,=\[{])[\[{])|(?P<close>[\]}])|.""",
+    re.DOTALL,
+)
+
+
+def sweep_runs(path: Path, settings: Sequence[str]) -> list[list[str]]:
+    """The overrides of each run, checked as `bagpipe train` will check them.
+
+    Args:
+        path: TOML file that all runs share.
+        settings: `section.field=value,value`, each as in an override; commas within lists, tables and strings in quotes
+            part no values.
+
+    Returns:
+        For each run its overrides, in the order of `settings`, with `train.output` last: a folder of its own below the
+        one that `settings` or the file names, called after the values that differ from run to run.
+
+    Raises:
+        ConfigError: a name or a value is wrong in some run, or two runs would write into the same folder.
+    """
+    swept = [_choices(setting) for setting in settings]
+    for choices in swept:
+        if len(choices) > 1 and _key(choices[0]) == _OUTPUT:
+            raise ConfigError(f"{_OUTPUT} takes one folder, below which every run gets its own (a comma needs quotes)")
+    runs: list[list[str]] = []
+    number_of_output: dict[str, int] = {}
+    for number, overrides in enumerate(itertools.product(*swept)):
+        differing = [override for override, choices in zip(overrides, swept, strict=True) if len(choices) > 1]
+        try:
+            output = _own_output(load_config(path, overrides).train.output, differing)
+            runs.append([*(override for override in overrides if _key(override) != _OUTPUT), f"{_OUTPUT}={output}"])
+            load_config(path, runs[number])
+        except ConfigError as error:
+            raise ConfigError(f"run {number} ({' '.join(overrides)}): {error}") from None
+        earlier = number_of_output.setdefault(output, number)
+        if earlier != number:
+            raise ConfigError(
+                f"runs {earlier} and {number} would both write to {output}: leave out values that are given twice, "
+                "and values that differ in special characters alone"
+            )
+    return runs
+
+
+def split_values(written: str) -> list[str]:
+    """The values of `1,2` or `[64, 16],[8]`, each as it is written."""
+    values, depth = [""], 0
+    for token in _TOKEN.finditer(written):
+        if token[0] == "," and depth == 0:
+            values.append("")
+            continue
+        if token["open"]:
+            depth += 1
+        elif token["close"]:
+            depth = max(0, depth - 1)
+        values[-1] += token[0]
+    return [value.strip() for value in values]
+
+
+def _choices(setting: str) -> list[str]:
+    """One override for each value that a setting is to take."""
+    if "\n" in setting:
+        raise ConfigError(f"{setting!r}: holds a line break, which divides overrides; write the value on one line")
+    key, equals, written = setting.partition("=")
+    return [f"{key}{equals}{value}" for value in split_values(written)]
+
+
+def _own_output(base: str, differing: Sequence[str]) -> str:
+    """The folder of a run: below `base`, unless there is only one run and so nothing to tell apart."""
+    return str(Path(base) / ",".join(map(_name, differing))) if differing else base
+
+
+def _name(override: str) -> str:
+    """`model.top_mlp=[64, 16]` as a part of a folder's name: `model.top_mlp=64-16`."""
+    value = re.sub(r"[^\w.+-]+", "-", override.partition("=")[2]).strip("-")
+    return f"{_key(override)}={value}"
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].strip()

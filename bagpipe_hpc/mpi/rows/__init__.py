@@ -1,0 +1,1 @@
+"""How rows travel between trainers and servers, and gradients between trainers."""

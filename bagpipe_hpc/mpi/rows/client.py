@@ -1,0 +1,72 @@
+"""Rows of far servers by messages, at a trainer: it asks with offsets, and rows come and go in large pieces.
+
+A server gathers and scatters with NumPy, which is faster than any MPI library packs single rows, and the link carries
+nothing but long messages. `row_answers` is the other end.
+
+A get is a message of int32 offsets `[N]` with tag GET, answered by the records in pieces with tag ROWS. A put is a
+message of offsets with tag PUT and the records in pieces with tag ROWS, answered by an empty message with tag DONE once
+they are in place.
+
+Legend: `N` rows of one call, `W` float32 numbers of a row's record.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from bagpipe_hpc.mpi.rows.transfer import RowTransfer
+
+TAG_GET = 1
+TAG_PUT = 2
+TAG_ROWS = 3
+TAG_DONE = 4
+
+_PIECE_BYTES = 1 << 20
+"""Bytes of a piece: long enough for a link's full rate, short enough that the server gathers one while the link carries
+another."""
+
+
+def pieces(rows: int, record_width: int) -> Iterator[slice]:
+    """The rows of each piece of a call, the same on both ends."""
+    piece_rows = max(1, _PIECE_BYTES // (record_width * np.dtype(np.float32).itemsize))
+    for first in range(0, rows, piece_rows):
+        yield slice(first, min(first + piece_rows, rows))
+
+
+class RowMessages:
+    """Asks servers for rows. One get and one put a server may be under way: the pieces of two gets could be mixed up.
+
+    Args:
+        comm: servers and trainers, and whoever else is among them, for these messages alone.
+        rank_of_server: rank of each server in `comm`.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, rank_of_server: list[int]) -> None:
+        self._comm = comm
+        self._rank_of_server = rank_of_server
+
+    def start_get(self, server: int, offsets: NDArray[np.int32], into: NDArray[np.float32]) -> RowTransfer:
+        """Start to read the rows at `offsets [N]` of a server; `into [N, W]` holds them once the transfer is complete.
+
+        Any number of ranks may read at once; nobody may write the same rows meanwhile.
+        """
+        rank = self._rank_of_server[server]
+        requests = [self._comm.Irecv(into[piece], rank, TAG_ROWS) for piece in pieces(*into.shape)]
+        requests.append(self._comm.Isend(offsets, rank, TAG_GET))
+        return RowTransfer(requests)
+
+    def start_put(self, server: int, offsets: NDArray[np.int32], records: NDArray[np.float32]) -> RowTransfer:
+        """Start to write `records [N, W]` to distinct `offsets [N]` of a server, which has them once it is complete.
+
+        No other rank may read or write these rows meanwhile.
+        """
+        rank = self._rank_of_server[server]
+        requests = [self._comm.Irecv(bytearray(), rank, TAG_DONE), self._comm.Isend(offsets, rank, TAG_PUT)]
+        requests += [self._comm.Isend(records[piece], rank, TAG_ROWS) for piece in pieces(*records.shape)]
+        return RowTransfer(requests)
+
+    def close(self) -> None:
+        """Free the communicator. Collective over: `comm`."""
+        self._comm.Free()

@@ -1,0 +1,77 @@
+"""Rows of other hosts by one-sided calls: a server exposes its partition, a trainer gets and puts by offset.
+
+Legend: `N` rows of one call, `W` float32 numbers of a row's record.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from bagpipe_hpc.mpi.rows.transfer import RowTransfer
+
+
+class OneSidedRows:
+    """A window over the servers' partitions.
+
+    It is locked once by every rank for its whole life (MPI 4.1, section 12.5.3; without `MPI_MODE_NOCHECK` the lock
+    itself would wait for the target). Transfers complete while the target polls MPI.
+
+    Collective over `comm`: construction and `close`.
+
+    Args:
+        comm: servers and trainers, and whoever else is among them.
+        own: this rank's records as a server, float32 `[rows, W]`; no rows elsewhere. Where other ranks of its host load
+            and store the same memory, `HostTables.synchronise` and a barrier or message must lie between them and a
+            transfer; in the unified memory model nothing else is needed (MPI 4.1, section 12.4).
+        rank_of_server: world rank of each server.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, own: NDArray[np.float32], rank_of_server: list[int]) -> None:
+        self._rank_of_server = rank_of_server
+        self._window = MPI.Win.Create(own if own.size else None, own.shape[1] * own.itemsize, comm=comm)
+        self._row_type = MPI.FLOAT.Create_contiguous(own.shape[1]).Commit()
+        self._window.Lock_all(MPI.MODE_NOCHECK)
+
+    def start_get(self, server: int, offsets: NDArray[np.int32], into: NDArray[np.float32]) -> RowTransfer:
+        """Start to read the rows at `offsets [N]` of a server; `into [N, W]` holds them once the transfer is complete.
+
+        Any number of ranks may read at once; nobody may write the same rows meanwhile.
+        """
+        return self._start(self._window.Rget, server, offsets, into)
+
+    def start_put(self, server: int, offsets: NDArray[np.int32], records: NDArray[np.float32]) -> RowTransfer:
+        """Start to write `records [N, W]` to distinct `offsets [N]` of a server, which has them once it is finished.
+
+        No other rank may read or write these rows meanwhile. A request's completion is local; only the flush says that
+        the server has the rows (MPI 4.1, section 12.5.4).
+        """
+        transfer = self._start(self._window.Rput, server, offsets, records)
+        free = transfer.finish
+
+        def flush() -> None:
+            free()
+            self._window.Flush(self._rank_of_server[server])
+
+        return RowTransfer(transfer.requests, flush)
+
+    def _start(
+        self,
+        call: Callable[..., MPI.Request],
+        server: int,
+        offsets: NDArray[np.int32],
+        buffer: NDArray[np.float32],
+    ) -> RowTransfer:
+        # One indexed datatype a call: a call for each row would take ten times as long.
+        rows = self._row_type.Create_indexed_block(1, offsets)  # type: ignore[arg-type] # a buffer, as it is
+        rows.Commit()
+        origin = [buffer, offsets.size, self._row_type]
+        request = call(origin, self._rank_of_server[server], (0, 1, rows))
+        return RowTransfer([request], rows.Free)
+
+    def close(self) -> None:
+        """End the access epoch and free the window. Collective over: `comm`; a barrier must have come before."""
+        self._window.Unlock_all()
+        self._row_type.Free()
+        self._window.Free()

@@ -1,0 +1,181 @@
+"""Sums row gradients over the trainers, in the background of whatever the caller does meanwhile.
+
+Through MPI rather than Horovod, which takes longer for as many rows (`benchmarks/row_reduction.py`) and keeps its core
+while it waits. Each trainer sums its share of the rows, in the order of the trainers, then all gather the
+shares: the bytes of a good allreduce, and a result that does not depend on MPI's choice of algorithm. `MPI_Iallreduce`
+itself is not used: in whole runs under Open MPI 5.0.11, on busy cores, it returned wrong sums (docs/architecture.md).
+"""
+
+import threading
+from collections.abc import Callable, Generator
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.plan.slices import slice_bounds
+
+_TESTS_A_WAKE = 16
+"""As `row_transfer.TESTS_A_WAKE`, but its sleeps grow longer, and the thread has nothing else to do."""
+
+_Stages = Generator[MPI.Request, None, NDArray[np.float32]]
+
+
+class PendingSum:
+    """A sum that is under way; any thread may move it on.
+
+    Args:
+        stages: yields one operation after the other and returns the sum.
+        older: the sum that was started before this one; it is completed first, since all trainers have to start the
+            same operations in the same order.
+        lock: held by whoever moves a sum on: stages then start in one order, and no communicator meets two threads.
+        timeout_s: longest wait for the other trainers.
+        watch: see `wait_until`.
+    """
+
+    def __init__(
+        self,
+        stages: _Stages,
+        older: "PendingSum | None",
+        lock: threading.Lock,
+        timeout_s: float,
+        watch: Callable[[], None],
+    ) -> None:
+        self._stages = stages
+        self._older = older
+        self._lock = lock
+        self._timeout_s = timeout_s
+        self._watch = watch
+        self._request: MPI.Request | None = None
+        self._total: NDArray[np.float32] | None = None
+        self._start_next_stage()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether somebody has seen the sum to be complete; asks nobody."""
+        return self._total is not None
+
+    def advance(self) -> bool:
+        """Start the next stage if the last one is done; whether the sum is complete. Never waits for other trainers."""
+        with self._lock:
+            return self._advance()
+
+    def _advance(self) -> bool:
+        if self._older is not None:
+            if not self._older._advance():
+                return False
+            self._older = None
+        while self._request is not None and self._request.Test():
+            self._start_next_stage()
+        return self._request is None
+
+    def advance_far(self) -> bool:
+        """Advance several times over: between hosts a test moves a long message on by a small part of it."""
+        return any(self.advance() for _ in range(_TESTS_A_WAKE))
+
+    def _start_next_stage(self) -> None:
+        try:
+            self._request = next(self._stages)
+        except StopIteration as finished:
+            self._request = None
+            self._total = finished.value
+
+    def wait(self, what: str) -> NDArray[np.float32]:
+        """The sum over all trainers, float32, shape as given to `start`.
+
+        Raises:
+            WaitTimeoutError: another trainer did not take part in time.
+        """
+        wait_until(self.advance_far, what, self._timeout_s, self._watch)
+        assert self._total is not None, "the wait ends when the sum is complete"
+        return self._total
+
+
+class RowReducer:
+    """Starts sums over the trainers; every trainer starts the same sums in the same order, in one thread.
+
+    Args:
+        comm: the trainers' communicator, on which that thread alone starts operations.
+        gathering: another one, for second stages, which may meet the first stage of a newer sum; they are started by
+            whichever thread moves the sum on, one at a time.
+        timeout_s: longest wait for the other trainers.
+        watch: see `wait_until`.
+        new_array: gives memory for a sum, float32 of a shape; NumPy's unless given.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        gathering: MPI.Comm,
+        timeout_s: float,
+        watch: Callable[[], None],
+        new_array: Callable[[tuple[int, ...]], NDArray[np.float32]] | None = None,
+    ) -> None:
+        self.trainers: int = comm.Get_size()
+        self._comm = comm
+        self._gathering = gathering
+        self._newest: PendingSum | None = None
+        self._lock = threading.Lock()
+        self._timeout_s = timeout_s
+        self._watch = watch
+        self._new_array = new_array or _new_array
+
+    def start(self, gradients: NDArray[np.float32]) -> PendingSum:
+        """Start summing gradients, float32 `[rows, D]`, of the same shape on every trainer; left alone until `wait`."""
+        if self.trainers == 1 or gradients.size == 0:
+            stages = _nothing_to_add(gradients)
+        elif self.trainers == 2:
+            stages = self._gather_and_add(gradients)
+        else:
+            stages = self._add_shares(gradients)
+        with self._lock:
+            self._newest = PendingSum(stages, self._newest, self._lock, self._timeout_s, self._watch)
+        return self._newest
+
+    def advance(self) -> bool:
+        """Move on what is under way, from another thread than the one that starts sums; whether anything is.
+
+        A sum that is started early and needed late is complete by then only if somebody starts its second stage, and
+        tests the first: MPI moves long messages on while it is called. Never waits for other trainers.
+        """
+        newest = self._newest
+        return newest is not None and not newest.advance_far()
+
+    def _gather_and_add(self, gradients: NDArray[np.float32]) -> _Stages:
+        """One stage: the fastest for two, who exchange no more than they would with shares."""
+        gathered = np.empty((self.trainers, *gradients.shape), dtype=np.float32)
+        yield self._comm.Iallgather(gradients, gathered)
+        return add_in_order(gathered, self._new_array(gradients.shape))
+
+    def _add_shares(self, gradients: NDArray[np.float32]) -> _Stages:
+        """Two stages: send each trainer its share of the rows, then gather the summed shares."""
+        trainers, rank = self.trainers, self._comm.Get_rank()
+        rows, width = gradients.shape
+        bounds = np.asarray(slice_bounds(rows, trainers)) * width
+        counts, starts = np.diff(bounds), bounds[:-1]
+        own = counts[rank]
+        parts = np.empty((trainers, own), dtype=np.float32)
+        received = [parts, np.full(trainers, own), np.arange(trainers) * own, MPI.FLOAT]
+        yield self._comm.Ialltoallv([gradients, counts, starts, MPI.FLOAT], received)
+        total = self._new_array(gradients.shape)
+        yield self._gathering.Iallgatherv(add_in_order(parts), [total, counts, starts, MPI.FLOAT])
+        return total
+
+
+def _new_array(shape: tuple[int, ...]) -> NDArray[np.float32]:
+    return np.empty(shape, dtype=np.float32)
+
+
+def _nothing_to_add(gradients: NDArray[np.float32]) -> _Stages:
+    """A sum that is complete as it is."""
+    yield from ()
+    return gradients
+
+
+def add_in_order(parts: NDArray[np.float32], total: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+    """Add two or more `parts[0]`, `parts[1]`, ... from left to right, float32 `[parts, ...]`, to `total [...]`."""
+    total = np.add(parts[0], parts[1], out=total)
+    for part in parts[2:]:
+        total += part
+    return total

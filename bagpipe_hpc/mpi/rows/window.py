@@ -1,0 +1,324 @@
+"""Embedding rows at the servers: trainers get and put them by global number, each by the shortest way.
+
+Legend: `N` rows of one call, `W` float32 numbers of a row's record (weights, optimizer state, version where verified).
+"""
+
+import logging
+from collections.abc import Sequence
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from bagpipe_hpc.cluster.role_layout import Role
+from bagpipe_hpc.cluster.row_routes import RowRoutes
+from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.mpi.rows.client import RowMessages
+from bagpipe_hpc.mpi.rows.host_tables import HostTables
+from bagpipe_hpc.mpi.rows.one_sided import OneSidedRows
+from bagpipe_hpc.mpi.rows.server import RowAnswers
+from bagpipe_hpc.mpi.rows.transfer import PendingRows, RowTransfer, RowTransfers
+from bagpipe_hpc.mpi.start.roll_call import call_roll
+from bagpipe_hpc.mpi.time_limit import TimeLimit
+from bagpipe_hpc.rows.copies import NumpyRowCopies, RowCopies
+from bagpipe_hpc.rows.partition import RowPartition
+
+log = logging.getLogger(__name__)
+
+_MOST_ROWS = int(np.iinfo(np.int32).max)
+"""Offsets travel, and displacements of a datatype are, C ints."""
+
+
+def require_addressable(routes: RowRoutes, partition: RowPartition) -> None:
+    """See that transfers reach every row; trainers of a server's host load and store any number of them.
+
+    Raises:
+        CapacityError: a server would hold more rows than a transfer can address.
+    """
+    largest = max(partition.rows_on(server) for server in range(partition.servers))
+    if largest > _MOST_ROWS and routes.any_far:
+        raise CapacityError(
+            f"{largest} rows on one embedding server are more than the {_MOST_ROWS} that MPI can address: "
+            f"set roles.servers to at least {-(-largest * partition.servers // _MOST_ROWS)}"
+        )
+
+
+class RowWindow:
+    """All tables, a partition on each server.
+
+    Rows of near servers are loaded and stored in the memory of the host (`HostTables`); those of far ones are
+    transferred. One thread of a rank makes all calls; one get and one put of its may be under way at a time, so that
+    both directions of a link are busy.
+
+    What a trainer has put is seen by every get that begins after a barrier or message which the trainer entered or sent
+    after the put was complete: puts end and gets begin with `HostTables.synchronise`, and a transfer is complete at its
+    server. A server that reads or writes `local` itself calls `synchronise` in between, with a barrier beside.
+
+    Collective over `comm`: construction and `close`.
+
+    Args:
+        comm: all ranks of the layout, in its order.
+        routes: who is a server, and which way rows take.
+        partition: where each row lies.
+        record_width: numbers W of a record.
+        timeout_s: longest wait for one transfer (servers that are saving their rows may not answer meanwhile), and for
+            the other ranks to open or close the window.
+        transfers: how rows travel between far pairs, `messages` or `one_sided`.
+        copies: how rows are gathered and scattered; NumPy where it is not given.
+
+    Raises:
+        CapacityError: a server would hold more rows than a transfer can address.
+        WaitTimeoutError: a rank did not come to open the window; where a call blocks, the job is ended instead.
+    """
+
+    def __init__(
+        self,
+        comm: MPI.Intracomm,
+        routes: RowRoutes,
+        partition: RowPartition,
+        record_width: int,
+        timeout_s: float,
+        transfers: str = "messages",
+        copies: RowCopies | None = None,
+    ) -> None:
+        rows_on = [partition.rows_on(server) for server in range(partition.servers)]
+        require_addressable(routes, partition)
+        self._partition = partition
+        self._copies = copies or NumpyRowCopies()
+        self._width = record_width
+        self._timeout_s = timeout_s
+        self._total_rows = sum(rows_on)
+        rank = comm.Get_rank()
+        layout = routes.layout
+        self._first_rows, rows_here = _places_on_host(routes.servers_on_host(rank), rows_on)
+        first_row, self.local_rows = 0, 0
+        if layout.role(rank) is Role.SERVER:
+            first_row = int(self._first_rows[layout.role_rank(rank)])
+            self.local_rows = rows_on[layout.role_rank(rank)]
+        self._comm, self._names = comm, layout.names
+        self._meet("being ready to share the tables")
+        with TimeLimit("the ranks of this host to share the memory of the tables", timeout_s):
+            host = MPI.Intracomm(comm.Split(routes.hosts[rank], rank))
+            self._tables = HostTables(host, self.local_rows, first_row, rows_here, record_width)
+            host.Free()
+        self.is_asked = layout.role(rank) is Role.SERVER and bool(routes.far_trainers(layout.role_rank(rank)))
+        """Whether this is a server whose rows trainers reach through MPI."""
+        self._near, far = routes.near_servers(rank), routes.far_servers(rank)
+        self._any_far = bool(far)
+        self._transfers: RowTransfers | None = None
+        self._answers: RowAnswers | None = None
+        if routes.any_far:
+            ranks = [layout.world_rank(Role.SERVER, server) for server in range(layout.servers)]
+            if transfers == "one_sided":
+                with TimeLimit("all ranks to open the window on the tables", timeout_s):
+                    self._transfers = OneSidedRows(comm, self._tables.own, ranks)
+            else:
+                with TimeLimit("all ranks to open the channel of the tables", timeout_s):
+                    messages = comm.Dup()
+                self._transfers = RowMessages(messages, ranks)
+                if layout.role(rank) is Role.SERVER:
+                    self._answers = RowAnswers(messages, self._tables, self._copies)
+        if layout.role(rank) is Role.TRAINER:
+            log.info("rows of %d servers in shared memory, of %d by %s", len(self._near), len(far), transfers)
+
+    @property
+    def local(self) -> NDArray[np.float32]:
+        """A server's own records, float32 `[rows_on, W]`, at their window positions; empty elsewhere.
+
+        Call `synchronise` between reading or writing it and the other ranks' accesses, with a barrier beside.
+        """
+        return self._tables.own
+
+    @property
+    def host_rows(self) -> NDArray[np.float32]:
+        """Records of all servers of this host, in the order of their numbers, float32 `[P, W]`."""
+        return self._tables.rows
+
+    def synchronise(self) -> None:
+        """Make this rank's loads and stores and those of other ranks see each other; see the class."""
+        self._tables.synchronise()
+
+    def get(self, rows: NDArray[np.int64], records: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
+        """Read records and wait for them; arguments and errors as for `start_get`.
+
+        Args:
+            rows: global rows `[N]`.
+            records: where their records go; new memory if left out.
+
+        Returns:
+            The records, complete.
+
+        Raises:
+            WaitTimeoutError: a server did not answer in time.
+        """
+        if records is None:
+            records = np.empty((rows.size, self._width), dtype=np.float32)
+        self.start_get(rows, records).wait()
+        return records
+
+    def put(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> None:
+        """Write records and wait until each is at its server; arguments and errors as for `start_put`.
+
+        Raises:
+            WaitTimeoutError: a server did not answer in time.
+        """
+        self.start_put(rows, records).wait()
+
+    def start_get(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> PendingRows:
+        """Start to read records; at most one get may be under way.
+
+        Any number of ranks may read at once; nobody may write the same rows meanwhile (the plan and the movers' barrier
+        see to it).
+
+        Args:
+            rows: global rows `[N]`.
+            records: where their records go, C-contiguous float32 `[N, W]`, there once the get is complete.
+
+        Raises:
+            ValueError: there is no such row.
+        """
+        self._require_rows(rows)
+        self._tables.synchronise()
+        what = f"{rows.size} embedding rows from the servers"
+        if self._transfers is None or not self._any_far:
+            self._copies.copy_out(self._tables.rows, self._near_index(rows), records)
+            return PendingRows([], _nothing, what, self._timeout_s)
+        order, near, far = self._by_server(rows)
+        received = records if order is None else np.empty_like(records)
+        under_way = [self._transfers.start_get(part.server, part.places, received[part.where]) for part in far]
+        for part in near:
+            self._copies.copy_out(self._tables.rows, part.places, received[part.where])
+
+        def restore_order() -> None:
+            if order is not None:
+                self._copies.copy_in(records, order, received)
+
+        return PendingRows(under_way, restore_order, what, self._timeout_s)
+
+    def start_put(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> PendingRows:
+        """Start to write records: once the put is complete, every record is at its server.
+
+        At most one put may be under way. The rows must differ, and no other rank may read or write them meanwhile.
+
+        Args:
+            rows: global rows `[N]`.
+            records: float32 `[N, W]`, left alone until the put is complete.
+
+        Raises:
+            ValueError: there is no such row, or the records do not fit the rows.
+        """
+        self._require_rows(rows)
+        if records.shape != (rows.size, self._width) or records.dtype != np.float32:
+            raise ValueError(
+                f"records {records.dtype} {list(records.shape)}: must be float32 {[rows.size, self._width]}"
+            )
+        given = np.ascontiguousarray(records)
+        under_way: list[RowTransfer] = []
+        if self._transfers is None or not self._any_far:
+            self._copies.copy_in(self._tables.rows, self._near_index(rows), given)
+        else:
+            order, near, far = self._by_server(rows)
+            sent = given
+            if order is not None:
+                sent = np.empty_like(given)
+                self._copies.copy_out(given, order, sent)
+            under_way = [self._transfers.start_put(part.server, part.places, sent[part.where]) for part in far]
+            for part in near:
+                self._copies.copy_in(self._tables.rows, part.places, sent[part.where])
+        what = f"the servers to take {rows.size} embedding rows"
+        return PendingRows(under_way, self._tables.synchronise, what, self._timeout_s)
+
+    def answer(self) -> bool:
+        """On a server: answer what far trainers ask, without waiting.
+
+        Servers call it again and again while rows may be got and put; transfers proceed only meanwhile.
+
+        Returns:
+            Whether anything is being answered; always false where rows do not travel by messages.
+        """
+        return self._answers is not None and self._answers.answer()
+
+    def _require_rows(self, rows: NDArray[np.int64]) -> None:
+        """Other numbers would reach memory that is no row."""
+        if rows.size and not (0 <= (low := int(rows.min())) <= (high := int(rows.max())) < self._total_rows):
+            wrong = low if low < 0 else high
+            raise ValueError(f"row {wrong}: the tables have rows 0 to {self._total_rows - 1}")
+
+    def _near_index(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where rows of near servers stand in the memory of this host."""
+        index = self._partition.offset(rows)
+        if self._partition.servers > 1:
+            index = index + self._first_rows.take(self._partition.owner(rows))
+        return index
+
+    def _by_server(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, list["_Part"], list["_Part"]]:
+        """Order rows by server: the order, None if the rows have it, and the parts of near and of far servers."""
+        offsets = self._partition.offset(rows)
+        order, bounds = None, [0, rows.size]
+        if self._partition.servers > 1:
+            owners = self._partition.owner(rows).astype(np.int16)
+            order = np.argsort(owners, kind="stable")  # a radix sort, on numbers of 16 bits
+            offsets = offsets[order]
+            bounds = np.cumsum([0, *np.bincount(owners, minlength=self._partition.servers)]).tolist()
+        near, far = [], []
+        for server, (first, last) in enumerate(pairwise(bounds)):
+            if first == last:
+                continue
+            if server in self._near:
+                index = offsets[first:last] + self._first_rows[server]
+                near.append(_Part(server, slice(first, last), index))
+            else:
+                far.append(_Part(server, slice(first, last), offsets[first:last].astype(np.int32)))
+        return order, near, far
+
+    def close(self) -> None:
+        """Free everything. Collective over: `comm`; a barrier must have come before.
+
+        Raises:
+            WaitTimeoutError: a rank did not come; where a call blocks, the job is ended instead.
+        """
+        self._meet("being done with the tables")
+        with TimeLimit("all ranks to give the memory of the tables back", self._timeout_s):
+            if self._transfers is not None:
+                self._transfers.close()
+            self._tables.close()
+
+    def _meet(self, what: str) -> None:
+        call_roll(self._comm, what, self._timeout_s, names=self._names)
+
+    def __enter__(self) -> "RowWindow":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:  # after an error the other ranks do not come to a collective call: the job is aborted
+            self.close()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _places_on_host(here: Sequence[int], rows_on: Sequence[int]) -> tuple[NDArray[np.int64], int]:
+    """Where each server's rows start in the memory of a host that has the servers `here`, and the host's rows."""
+    first_rows = np.zeros(len(rows_on), dtype=np.int64)  # of no meaning for servers elsewhere
+    rows = 0
+    for server in here:
+        first_rows[server] = rows
+        rows += rows_on[server]
+    return first_rows, rows
+
+
+class _Part(NamedTuple):
+    """The rows of one call that lie on one server: its number, which of the ordered rows they are, and where they lie.
+
+    `places` holds positions in this host's memory, int64, if the server is near, else offsets at the server, int32.
+    """
+
+    server: int
+    where: slice
+    places: NDArray[Any]

@@ -1,0 +1,1 @@
+"""How the ranks of a job find each other, before they have roles."""

@@ -1,0 +1,1 @@
+"""What the oracle tells the trainers, and the order of a run's samples."""

@@ -1,0 +1,1 @@
+"""What is checked and decided before any rank trains."""

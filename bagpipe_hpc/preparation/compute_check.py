@@ -1,0 +1,109 @@
+"""What can be known of a rank that computes, a trainer or the one-rank run, before it does anything."""
+
+import os
+
+import torch
+
+from bagpipe_hpc.cache.row_cache import ROW_NUMBER_BYTES, require_slots
+from bagpipe_hpc.cluster.core_share import require_cores
+from bagpipe_hpc.cluster.host_memory import free_bytes
+from bagpipe_hpc.cluster.server_memory import Need
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.models.dense_optimizer import state_numbers
+from bagpipe_hpc.models.dense_size import dense_weights, slice_bytes, weights_bytes
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step.model_setup import check_gpu_memory, check_model_settings, choose_device
+
+
+def check_compute_settings(config: Config, gpu_number: int = 0) -> torch.device:
+    """See that this host can do what the settings ask for, whatever the data.
+
+    Args:
+        config: of the run.
+        gpu_number: as for `choose_device`.
+
+    Returns:
+        The device that the rank will compute on.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    threads = {"train.threads": config.train.threads, "kernels.row_threads": config.kernels.row_threads}
+    require_cores(threads, os.cpu_count() or 1)
+    device = choose_device(config.train.device, gpu_number)
+    check_model_settings(config, device)
+    return device
+
+
+def check_reference_settings(config: Config) -> torch.device:
+    """As `check_compute_settings`, for a run on one rank.
+
+    Raises:
+        ConfigError: as there, or the settings ask for what only several ranks can do.
+    """
+    if config.debug.verify_rows:
+        raise ConfigError("debug.verify_rows = true: a one-rank run has no plan to check rows against; leave it out")
+    if config.train.trace:
+        raise ConfigError(f"train.trace = {config.train.trace!r}: a one-rank run has no roles to draw; leave it out")
+    return check_compute_settings(config)
+
+
+def trainer_need(run: Run, trainers: int, gpu_number: int, cache_rows: int = 0) -> Need:
+    """Main memory that a trainer takes; what it takes of a GPU is looked for there.
+
+    Args:
+        run: the run.
+        trainers: number of trainers.
+        gpu_number: as for `choose_device`.
+        cache_rows: slots of its row cache; 0 while the cache is not measured.
+
+    Raises:
+        CapacityError: its GPU has no room for it, or plans cannot number the slots.
+    """
+    require_slots(cache_rows)
+    device = choose_device(run.config.train.device, gpu_number)
+    noted = run.total_rows // 8 if run.config.train.full_checkpoint_every > 1 else 0
+    slot_bytes = run.record.bytes + ROW_NUMBER_BYTES
+    dense = _dense_bytes(run, trainers, slices=trainers)
+    if device.type == "cpu":
+        return Need(caches_bytes=cache_rows * slot_bytes + noted, dense_bytes=dense)
+    check_gpu_memory(device, cache_rows, slot_bytes, dense)
+    return Need(caches_bytes=noted)
+
+
+def require_reference_memory(run: Run, device: torch.device) -> None:
+    """See that one process can hold a whole run: every table in its cache, and once more while it starts or saves.
+
+    Raises:
+        CapacityError: it cannot.
+    """
+    require_slots(run.total_rows)
+    tables = run.total_rows * run.record.bytes
+    dense = _dense_bytes(run, trainers=1, slices=run.config.train.reference_slices)
+    needed = 2 * tables + dense
+    if device.type != "cpu":
+        check_gpu_memory(device, run.total_rows, run.record.bytes, dense)
+        needed = tables
+    free = free_bytes()
+    if needed > free:
+        raise CapacityError(
+            f"a run on one rank needs {needed / 1e9:.1f} GB: twice the tables' {tables / 1e9:.1f} GB, since they are "
+            f"copied when it starts and saves, and {dense / 1e9:.1f} GB for the dense model with a step; this host has "
+            f"{free / 1e9:.1f} GB free: use more ranks, a smaller model.embedding_dim, narrower model.bottom_mlp and "
+            "model.top_mlp, or fewer rows"
+        )
+
+
+def _dense_bytes(run: Run, trainers: int, slices: int) -> int:
+    """Memory for the dense half and for what a step computes on a slice of a batch."""
+    config, manifest = run.config, run.manifest
+    features = manifest.dense_features, len(manifest.tables)
+    samples = min(config.train.batch_size, manifest.rows("train"))
+    weights = weights_bytes(
+        dense_weights(config.model, *features),
+        state_numbers(config.optimizer),
+        trainers,
+        deterministic=config.train.deterministic,
+    )
+    return weights + slice_bytes(config.model, *features, samples=-(-samples // slices))

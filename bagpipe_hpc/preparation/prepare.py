@@ -1,0 +1,116 @@
+"""What is checked and decided before any rank starts to train: data, schedule, window."""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.cluster.host_memory import free_bytes
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.plan.schedule import build_schedule, without_effect
+from bagpipe_hpc.planning.capacity import CacheNeed, fit_window
+from bagpipe_hpc.preparation.resume import find_start
+from bagpipe_hpc.run.output_folder import is_own_checkpoint
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.shards.check import verify_shards
+from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.telemetry.metrics_file import SUMMARY_NAME
+
+log = logging.getLogger(__name__)
+
+LARGEST_VERSION = 1 << 24
+"""A version is a step number in a float32 column."""
+_PROGRESS_EVERY_S = 10.0
+
+
+def prepare_run(config: Config) -> Run:
+    """Check the data and lay out the run.
+
+    Raises:
+        ConfigError: the configuration and the data do not fit each other.
+        DataError: the shard directory is incomplete or damaged.
+        CheckpointError: the checkpoint to go on from is absent, incomplete or of another training.
+    """
+    if not config.data.path:
+        raise ConfigError("data.path is empty: name a folder written by `bagpipe prepare`, as in data.path=shards")
+    directory = Path(config.data.path)
+    manifest = load_manifest(directory)
+    log.info("checking %d shards (%s)", len(manifest.train) + len(manifest.test), config.data.verify)
+    verify_shards(directory, manifest, config.data.verify)
+    start = find_start(config, manifest)
+    steps_done = start.manifest.step if start else 0
+    train_rows, test_rows = manifest.rows("train"), manifest.rows("test")
+    schedule = build_schedule(config.train, train_rows, test_rows, steps_done)
+    if config.train.batch_size > train_rows:
+        raise ConfigError(
+            f"train.batch_size = {config.train.batch_size}: the training data has {train_rows} rows, so no batch would "
+            f"ever be full; use {train_rows} at most, or prepare more rows"
+        )
+    for remark in without_effect(config.train, train_rows, test_rows):
+        log.warning(remark)
+    run = Run(config, manifest, tuple(schedule), start)
+    if config.debug.verify_rows and run.total_steps > LARGEST_VERSION:
+        raise ConfigError(
+            f"debug.verify_rows = true: versions are exact up to step {LARGEST_VERSION}, and the run has "
+            f"{run.total_steps}; set train.max_steps or leave it out"
+        )
+    return run
+
+
+def nothing_left(run: Run) -> str:
+    """Why a run that goes on from a checkpoint has nothing to do; empty if it has."""
+    if run.start is None:
+        return ""
+    was_told = run.steps_done == run.total_steps and (Path(run.config.train.output) / SUMMARY_NAME).exists()
+    if run.schedule and not (was_told and is_own_checkpoint(run.config, run.start)):
+        return ""
+    return f"{run.start.directory} is the end of this run, {run.total_steps} steps: nothing is left to do"
+
+
+def choose_window(run: Run, trainers: int) -> CacheNeed:
+    """The window that the run uses, and the cache that it needs; plans the whole run once without slots' limits.
+
+    Raises:
+        CapacityError: the configured cache does not even hold single batches, or the planner outgrows the memory.
+        ConfigError: the settings of the kernels do not go together.
+    """
+    asked, wanted = run.config.lookahead.batches, run.window
+    if wanted.lookahead < asked:
+        log.info(
+            "lookahead.batches = %d: the longest segment of the run has %d batches, and a window of %d plans the same",
+            asked,
+            run.longest_segment,
+            wanted.lookahead,
+        )
+    build = run.planner_factory(trainers).build
+    try:
+        return fit_window(build, wanted, lambda: _all_batches(run), run.config.cache.rows, free_bytes())
+    except MemoryError as error:
+        raise CapacityError(
+            f"lookahead.batches = {asked}: the planner of {run.total_rows} rows finds no more memory ({error}); set "
+            "a shorter lookahead.batches, a smaller train.batch_size or kernels.planner_state=sparse"
+        ) from error
+
+
+def _all_batches(run: Run) -> Iterator[Iterable[NDArray[np.int64]]]:
+    """One pass over the batches of every segment, with a line now and then of how far it is."""
+    total = sum(segment.batches for segment in run.schedule)
+    log.info("reading %d batches ahead of the run, to measure the cache", total)
+    spoke_s = time.monotonic()
+    done = 0
+
+    def told(batches: Iterator[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+        nonlocal spoke_s, done
+        for batch in batches:
+            yield batch
+            done += 1
+            if time.monotonic() - spoke_s > _PROGRESS_EVERY_S:
+                spoke_s = time.monotonic()
+                log.info("%d of %d batches read", done, total)
+
+    for segment in run.schedule:
+        yield told(run.batches(segment))

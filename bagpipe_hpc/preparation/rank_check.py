@@ -1,0 +1,100 @@
+"""What can be known of a rank before it does anything: from the settings, from the data, from the plan.
+
+Each function is called on every rank, in this order; an error of one refuses the run on all.
+"""
+
+import os
+
+from bagpipe_hpc.cluster.core_share import require_cores
+from bagpipe_hpc.cluster.role_layout import Role
+from bagpipe_hpc.cluster.row_routes import RowRoutes
+from bagpipe_hpc.cluster.server_memory import Need
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.kernels.row_copies import row_copies
+from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.rows.window import require_addressable
+from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.preparation.resume import verify_share
+from bagpipe_hpc.run.output_folder import check_writable
+from bagpipe_hpc.run.run import Run
+
+
+def check_settings(config: Config, comms: Communicators) -> None:
+    """What settings and hosts alone say of this rank; trainers import torch here.
+
+    Raises:
+        BagpipeError: it could not run.
+    """
+    if config.train.reference_slices > 1:
+        raise ConfigError(
+            f"train.reference_slices = {config.train.reference_slices}: only a one-rank run sums over slices; "
+            "leave it out"
+        )
+    RowRoutes.choose(comms.layout, comms.hosts, config.roles.same_host)
+    if comms.role is Role.ORACLE:
+        check_writable(config)
+        require_cores({"kernels.planner_threads": config.kernels.planner_threads}, os.cpu_count() or 1)
+        return
+    row_copies(config.kernels.backend)
+    if comms.role is Role.TRAINER:
+        from bagpipe_hpc.preparation.compute_check import check_compute_settings  # noqa: PLC0415 - torch, on trainers only
+
+        check_compute_settings(config, comms.gpu_number)
+
+
+def check_run(run: Run, comms: Communicators) -> Need:
+    """What can be known of this rank before the run is planned.
+
+    Returns:
+        The least memory that it takes: all of a server's, a trainer's without the cache, the tables' part of a planner.
+
+    Raises:
+        BagpipeError: it could not run.
+    """
+    require_addressable(row_routes(run, comms), run.partition(comms.layout.servers))
+    if comms.role is Role.ORACLE:
+        recipe = run.planner_factory(comms.layout.trainers)
+        return Need(planner_bytes=recipe.least_bytes(run.window, run.longest_segment))
+    return memory_need(run, None, comms)
+
+
+def check_start(run: Run, comms: Communicators) -> None:
+    """Read the checkpoint that the run goes on from: servers a share of it each, trainers its dense half.
+
+    Raises:
+        CheckpointError: it is damaged, or does not fit.
+    """
+    if run.start is None or comms.role is Role.ORACLE:
+        return
+    if comms.role is Role.SERVER:
+        verify_share(run.start, comms.role_rank, comms.layout.servers, run.row_name)
+        return
+    from bagpipe_hpc.run.dense_start import check_dense  # noqa: PLC0415 - torch, on trainers only
+
+    check_dense(run)
+
+
+def memory_need(run: Run, need: CacheNeed | None, comms: Communicators) -> Need:
+    """Main memory that this rank is about to allocate.
+
+    Args:
+        run: the run.
+        need: what the planner has found out; None before.
+        comms: this rank's communicators.
+
+    Raises:
+        CapacityError: a trainer's GPU has no room for its part, or plans cannot number its slots.
+    """
+    if comms.role is Role.SERVER:
+        return Need(tables_bytes=run.partition(comms.layout.servers).rows_on(comms.role_rank) * run.record.bytes)
+    if comms.role is Role.ORACLE:
+        return Need(planner_bytes=need.planner_bytes if need else 0)
+    from bagpipe_hpc.preparation.compute_check import trainer_need  # noqa: PLC0415 - torch, on trainers only
+
+    return trainer_need(run, comms.layout.trainers, comms.gpu_number, need.total_rows if need else 0)
+
+
+def row_routes(run: Run, comms: Communicators) -> RowRoutes:
+    """The ways that rows take; raises `ConfigError` where those that are asked for do not exist."""
+    return RowRoutes.choose(comms.layout, comms.hosts, run.config.roles.same_host)

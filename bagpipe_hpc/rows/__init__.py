@@ -1,0 +1,1 @@
+"""Embedding rows: what travels with one, where it lies, its first values."""

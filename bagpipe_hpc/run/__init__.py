@@ -1,0 +1,1 @@
+"""What all ranks know of a run."""

@@ -1,0 +1,120 @@
+"""The dense half that a run goes on with: checked before anybody trains, then loaded."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.dlrm import DLRM
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+
+_MISFITS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError)
+"""What torch raises about states that are not those of its module or optimizer."""
+
+
+def check_dense(run: Run) -> None:
+    """See that the dense half of the checkpoint that the run goes on from fits it, and that training can go on.
+
+    What is in the file is compared with a model and an optimizer of this run before it is read; then these load it and
+    make a step with gradients of zero. They are thrown away.
+
+    Raises:
+        CheckpointError: the file is damaged, or of another model, optimizer or options.
+    """
+    if run.start is None:
+        return
+    config = run.config
+    model = DLRM(config.model, run.manifest.dense_features, len(run.manifest.tables), config.train.seed)
+    optimizer = dense_optimizer(config.optimizer, model.parameters())
+    _step_of_zeros(optimizer)
+    with _blaming(run.start):
+        model_outline, optimizer_outline = run.start.outline_dense()
+        _require_model(model_outline, model.state_dict())
+        _require_states(optimizer_outline, optimizer.state_dict(), list(model.parameters()))
+    load_dense(run, model, optimizer)
+    with _blaming(run.start):
+        _step_of_zeros(optimizer)
+
+
+def load_dense(run: Run, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Take the dense half from the checkpoint that the run goes on from, if there is one.
+
+    The optimizer's state is the checkpoint's; its rate and its other hyperparameters stay those of this run, though
+    torch would take those of the checkpoint.
+
+    Raises:
+        CheckpointError: it is damaged, or of another model or optimizer.
+    """
+    if run.start is None:
+        return
+    model_state, optimizer_state = run.start.read_dense()
+    with _blaming(run.start):
+        model.load_state_dict(model_state)
+        groups = [
+            {**own, "params": saved["params"]}
+            for own, saved in zip(optimizer.param_groups, optimizer_state["param_groups"], strict=True)
+        ]
+        optimizer.load_state_dict({**optimizer_state, "param_groups": groups})
+
+
+@contextmanager
+def _blaming(start: Checkpoint) -> Iterator[None]:
+    """Say of what torch and the checks below raise that the checkpoint does not fit."""
+    try:
+        yield
+    except _MISFITS as error:
+        raise CheckpointError(
+            f"{start.directory}: its dense half does not fit the model or its optimizer ({error}); resume with the "
+            "same model.* and optimizer.* settings, or use another checkpoint"
+        ) from error
+
+
+def _step_of_zeros(optimizer: torch.optim.Optimizer) -> None:
+    """Make a step without gradients, which shows what state the optimizer keeps, and whether it can go on."""
+    for group in optimizer.param_groups:
+        for weight in group["params"]:
+            weight.grad = torch.zeros_like(weight)
+    try:
+        optimizer.step()
+    except KeyError as error:
+        raise ValueError(f"it has no {error.args[0]}, which optimizer.dense_options ask for") from error
+
+
+def _require_model(found: dict[str, Any], expected: dict[str, Tensor]) -> None:
+    """See that a model's state has the tensors of another, with their shapes and types."""
+    for name in found.keys() - expected.keys():
+        raise ValueError(f"it holds {name!s:.80}, which the model does not have")
+    for name, tensor in expected.items():
+        _require_tensor(name, found.get(name), tensor)
+
+
+def _require_states(found: dict[str, Any], expected: dict[str, Any], weights: list[torch.nn.Parameter]) -> None:
+    """See that an optimizer's state is that of these weights; what options keep besides has their shapes."""
+    numbers = [group["params"] for group in found["param_groups"]]
+    own_numbers = [group["params"] for group in expected["param_groups"]]
+    if numbers != own_numbers:
+        raise ValueError(f"its optimizer is of weights {numbers!r:.80} instead of {own_numbers!r:.80}")
+    for number, state in found["state"].items():
+        if type(number) is not int or not 0 <= number < len(weights):
+            raise ValueError(f"its optimizer has state of a weight {number!r:.80}")
+        known = expected["state"].get(number, {})
+        for name, value in state.items():
+            where = f"{name!s:.80} of weight {number}"
+            if isinstance(known.get(name), Tensor):
+                _require_tensor(where, value, known[name])
+            elif isinstance(value, Tensor) and value.shape not in (weights[number].shape, torch.Size()):
+                raise ValueError(f"{where} is {list(value.shape)}, the weight {list(weights[number].shape)}")
+
+
+def _require_tensor(name: str, found: object, expected: Tensor) -> None:
+    if not isinstance(found, Tensor):
+        raise ValueError(f"it has no tensor {name}")
+    if (found.shape, found.dtype) != (expected.shape, expected.dtype):
+        raise ValueError(
+            f"{name} is {found.dtype} {list(found.shape)} instead of {expected.dtype} {list(expected.shape)}"
+        )

@@ -1,0 +1,42 @@
+"""First records of a partition of the tables, as servers and the reference write them: new ones, or a checkpoint's."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.rows.initial_values import initial_weights
+from bagpipe_hpc.rows.partition import RowPartition
+from bagpipe_hpc.run.run import Run
+
+_FILL_WEIGHTS = 1 << 18
+"""Weights that are initialised at a time: their temporaries stay in the processor's cache, whatever the width."""
+
+
+def fill_partition(records: NDArray[np.float32], run: Run, partition: RowPartition, server: int) -> None:
+    """Write the first values of a partition: the checkpoint's where the run goes on from one, else new ones.
+
+    New weights depend on (seed, table, id); new optimizer state, and every version, is 0.
+
+    Args:
+        records: float32 `[rows on the server, W]`, written in place.
+        run: the run.
+        partition: where each row lies.
+        server: whose rows these are.
+
+    Raises:
+        CheckpointError: a file of the checkpoint is damaged.
+    """
+    if run.start is not None:
+        saved = run.record.saved_width
+        with run.start.open_rows() as files:
+            files.read_server(server, partition.servers, records[:, :saved])
+        records[:, saved:] = 0.0
+        return
+    embedding_dim = run.config.model.embedding_dim
+    fill_rows = max(1, _FILL_WEIGHTS // embedding_dim)
+    for first in range(0, len(records), fill_rows):
+        last = min(first + fill_rows, len(records))
+        rows = partition.rows_of(server, first, last)
+        records[first:last, :embedding_dim] = initial_weights(
+            rows, run.table_offsets, embedding_dim, run.config.train.seed
+        )
+        records[first:last, embedding_dim:] = 0.0

@@ -1,0 +1,149 @@
+"""The output folder of a run: what lies in it, and how it is started without losing an earlier run by accident."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bagpipe_hpc.config.file import to_toml
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_partial_checkpoints
+from bagpipe_hpc.storage.output_errors import writing
+from bagpipe_hpc.storage.run_lock import RunLock
+from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, cut_metrics
+
+CONFIG_NAME = "config.toml"
+RESOURCES_NAME = "resources.json"
+LOGS_NAME = "logs"
+_RUN_CONTENT = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME, RESOURCES_NAME, LOGS_NAME, CHECKPOINTS_FOLDER)
+
+
+def check_writable(config: Config) -> None:
+    """See that the output folder, and the timeline's if one is wanted, can be written. Makes nothing.
+
+    Raises:
+        ConfigError: one cannot.
+    """
+    _require_writable("train.output", config.train.output, Path(config.train.output))
+    if config.train.trace:
+        trace = Path(config.train.trace)
+        if trace.exists() and not trace.is_file():  # a device would be replaced by a file
+            raise ConfigError(f"train.trace = {config.train.trace!r}: is no file; name one, such as output/trace.json")
+        _require_writable("train.trace", config.train.trace, trace.parent)
+
+
+def _require_writable(key: str, value: str, folder: Path) -> None:
+    """See that a folder can be written, or made where it is not there."""
+    try:
+        nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        with tempfile.TemporaryFile(dir=nearest):  # without a name where the system can; permissions do not say it all
+            pass
+    except (OSError, ValueError) as error:  # also a name that is too long, or has a NUL
+        raise ConfigError(
+            f"{key} = {value!r} cannot be written: {error}; choose another place, or change its permissions"
+        ) from error
+
+
+def check_output(config: Config, start: Checkpoint | None) -> None:
+    """See that no earlier run is in the way.
+
+    Args:
+        config: of the run.
+        start: what it goes on from. Where that is a checkpoint of the output folder, the earlier run is this one. Nor
+            is a run in the way that ended before its first checkpoint, if it was to be resumed.
+
+    Raises:
+        ConfigError: the output folder holds one, and may not be overwritten.
+    """
+    if is_own_checkpoint(config, start):
+        return
+    earlier = _earlier_run(config)
+    was_cut_short = config.train.resume == "auto" and not (Path(config.train.output) / SUMMARY_NAME).exists()
+    if earlier and not config.train.overwrite and not was_cut_short:
+        raise ConfigError(
+            f"train.output = {config.train.output!r} holds an earlier run ({earlier[0].name}): "
+            "choose another folder, or set train.overwrite=true to replace it"
+        )
+
+
+def is_own_checkpoint(config: Config, start: Checkpoint | None) -> bool:
+    """Whether a checkpoint lies in the run's own output folder."""
+    return start is not None and start.directory.resolve().parent.parent == Path(config.train.output).resolve()
+
+
+@contextmanager
+def hold_output(config: Config, lost: Callable[[str], None]) -> Iterator[None]:
+    """Make the output folder and keep other runs out of it during the body.
+
+    Args:
+        config: of the run.
+        lost: called with the reason, in another thread, if another run has taken the folder, because this one stood
+            still for a minute, or may take it soon.
+
+    Raises:
+        ConfigError: another run uses it, or it cannot be written.
+    """
+    output = Path(config.train.output)
+    lock = RunLock(output, lost)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        lock.take()
+    except OSError as error:
+        raise ConfigError(f"train.output = {config.train.output!r} cannot be written: {error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def start_output(config: Config, start: Checkpoint | None) -> None:
+    """Make the output folder, and put the resolved configuration there.
+
+    Of an earlier run nothing stays, unless this run goes on from one of its checkpoints: then its checkpoints and logs
+    do, and its metrics up to that step. Comes after all that could refuse the run, so that a refused one destroys
+    nothing.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    output = Path(config.train.output)
+    try:
+        if start is not None and is_own_checkpoint(config, start):
+            for name in (SUMMARY_NAME, RESOURCES_NAME):
+                (output / name).unlink(missing_ok=True)
+            cut_metrics(output / METRICS_NAME, start.manifest.step)
+            remove_partial_checkpoints(output)
+        else:
+            for path in _earlier_run(config):
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+        (output / LOGS_NAME).mkdir(parents=True, exist_ok=True)
+        _write_config(config)
+    except OSError as error:
+        raise ConfigError(f"train.output = {config.train.output!r} cannot be written: {error}") from error
+
+
+def record_config(config: Config) -> None:
+    """Put the resolved configuration in the output folder, in place of an earlier one.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    with writing(Path(config.train.output) / CONFIG_NAME):
+        _write_config(config)
+
+
+def _write_config(config: Config) -> None:
+    with atomic_write(Path(config.train.output) / CONFIG_NAME) as path:
+        path.write_text(to_toml(config), encoding="utf-8")
+
+
+def _earlier_run(config: Config) -> list[Path]:
+    output = Path(config.train.output)
+    return [output / name for name in _RUN_CONTENT if (output / name).exists()]

@@ -1,0 +1,142 @@
+"""Which settings a resumed run must share with the one that wrote the checkpoint, and which may change. Pure.
+
+Every setting is in one of four sets, and a test sees to it: what no set names would change a training in silence.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from operator import attrgetter
+from typing import Any
+
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.rows.record import RowRecord
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, CheckpointManifest
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
+
+FIXED = (
+    "data.block_rows",
+    "data.shuffle",
+    "train.seed",
+    "train.batch_size",
+    "model.embedding_dim",
+    "model.bottom_mlp",
+    "model.top_mlp",
+    "optimizer.rows",
+    "optimizer.dense",
+)
+"""With another value the checkpoint's step, rows or weights would mean something else: the run is refused."""
+
+CHANGEABLE = (
+    "optimizer.rows_lr",
+    "optimizer.rows_eps",
+    "optimizer.rows_betas",
+    "optimizer.dense_lr",
+    "optimizer.dense_options",
+)
+"""A new value is used from the next step on, and the change is said."""
+
+ROUNDING = ("model.precision", "train.deterministic")
+"""These change how numbers are rounded or in which order they are added: said, as is what `Arithmetic` holds."""
+
+RESOLVED = ("kernels.linear", "train.device", "train.threads", "train.reference_slices")
+"""What these come to is in `Arithmetic`: `auto` may mean something else on another machine."""
+
+FREE = (
+    *("data.path", "data.verify"),  # the data itself is compared
+    *("lookahead.batches", "lookahead.group", "cache.rows"),
+    *(f"roles.{name}" for name in ("servers", "placement", "server_poll_us", "same_host", "transfers")),
+    *(f"train.{name}" for name in ("epochs", "max_steps", "output", "overwrite", "resume", "preflight")),
+    *(f"train.{name}" for name in ("checkpoint_every_steps", "full_checkpoint_every", "checkpoint_copy")),
+    *(f"train.{name}" for name in ("keep_checkpoints", "checkpoint_at_end", "evaluate", "log_every_steps")),
+    *("train.trace", "train.timeout_s", "debug.verify_rows"),
+    *(f"kernels.{name}" for name in ("backend", "planner_threads", "planner_state", "row_threads")),
+)
+"""These change no bit of a step."""
+
+_FIRST_STATE = {"Rprop": "lr", "Adagrad": "initial_accumulator_value"}
+"""Hyperparameters that an optimizer only makes its first state of; the checkpoint has a later one."""
+
+_UNKNOWN = "not recorded"
+
+
+def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardManifest) -> None:
+    """See that a checkpoint's step, rows and weights mean in this run what they meant in the run that wrote it.
+
+    Raises:
+        CheckpointError: they do not; the message names each difference, both values and the cure.
+    """
+    manifest, record = checkpoint.manifest, RowRecord.of(config)
+    compared: dict[str, tuple[Any, Any]] = {
+        "data.path, rows of the tables": (list(manifest.table_rows), list(shards.table_rows)),
+        "data.path, training samples": (manifest.train_samples, shards.rows("train")),
+        "data.path, digest of the training shards": (manifest.training_data, shards.digest("train")),
+        "train.batch_size": (manifest.batch_size, config.train.batch_size),
+        "train.seed": (manifest.seed, config.train.seed),
+        "model.embedding_dim": (manifest.embedding_dim, config.model.embedding_dim),
+        "optimizer.rows": (manifest.row_optimizer, config.optimizer.rows),
+        "optimizer.rows, numbers of state": (manifest.row_state_columns, record.state_columns),
+    }
+    compared |= {key: _both(manifest, config, key) for key in FIXED if key not in compared}
+    if not config.data.shuffle:
+        del compared["data.block_rows"]  # how rows are read alone; `data.shuffle` itself is compared
+    differences = [_was(name, *values) for name, values in compared.items() if values[0] != values[1]]
+    if differences:
+        raise CheckpointError(
+            f"{checkpoint.directory}: is of another training: {'; '.join(differences)}. Resume with the same data and "
+            "settings, or start anew in another train.output without train.resume"
+        )
+
+
+def changes_since(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> list[str]:
+    """What this run does in another way than the one that wrote a checkpoint, each as `NAME: THEN -> NOW`."""
+    return list(_changes(manifest, run, arithmetic))
+
+
+def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> Iterator[str]:
+    for key in (*CHANGEABLE, *ROUNDING):
+        then, now = _both(manifest, run.config, key)
+        if then != now:
+            yield f"{key}: {_short(then)} -> {_short(now)}{_doubt(key, then, now, run.config.optimizer.dense)}"
+    earlier = asdict(manifest.arithmetic)
+    for name, now in asdict(arithmetic).items():
+        if earlier[name] != now:
+            yield f"{_ARITHMETIC[name]}: {earlier[name]} -> {now} (results differ in the last bits)"
+    then, now = manifest.evaluation_data, run.manifest.digest("test")
+    if then != now:
+        yield f"set of test rows (data.path): {_short(then)} -> {_short(now)} (evaluations do not compare)"
+
+
+_ARITHMETIC = {
+    "trainers": "number of trainers",
+    "linear": "library for linear layers (kernels.linear)",
+    "device": "device (train.device)",
+    "threads": "number of threads (train.threads)",
+}
+
+
+def _both(manifest: CheckpointManifest, config: Config, key: str) -> tuple[Any, Any]:
+    """A setting's value in the run that wrote a checkpoint, and now; lists for tuples, as in JSON."""
+    section, _, name = key.partition(".")
+    now = attrgetter(key)(config)
+    return manifest.config.get(section, {}).get(name, _UNKNOWN), list(now) if isinstance(now, tuple) else now
+
+
+def _doubt(key: str, then: Any, now: Any, optimizer: str) -> str:
+    """What is to be said of a change that the dense optimizer does not take up."""
+    name = _FIRST_STATE.get(optimizer)
+    has_changed = key == "optimizer.dense_lr" and name == "lr"
+    if key == "optimizer.dense_options" and isinstance(then, dict):
+        has_changed = then.get(name) != now.get(name)
+    return f" ({optimizer} takes its {name} at the start of a training only)" if has_changed else ""
+
+
+def _was(name: str, then: object, now: object) -> str:
+    return f"{name}: {_short(then)} then, {_short(now)} now"
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."

@@ -1,0 +1,122 @@
+"""What all ranks know of a run before it starts."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.planning.planner_factory import PlannerFactory
+from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.rows.partition import RoundRobinPartition, table_offsets
+from bagpipe_hpc.rows.record import RowRecord
+from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
+from bagpipe_hpc.storage.shards.reader import ClickShards
+from bagpipe_hpc.storage.shards.sample_stream import SampleStream
+
+_SLOWEST_FILL_BYTES_PER_S = 20e6
+"""Initialising or saving rows slower than this counts as standing still."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The settings of a run, its data, its schedule, and what it goes on from; the same on every rank."""
+
+    config: Config
+    manifest: ShardManifest
+    schedule: tuple[Segment, ...]
+    start: Checkpoint | None = None
+
+    @cached_property
+    def table_offsets(self) -> NDArray[np.int64]:
+        """First global row of each table, and the number of rows of all tables, int64 `[tables + 1]`."""
+        return table_offsets(self.manifest.table_rows)
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of all tables."""
+        return int(self.table_offsets[-1])
+
+    @property
+    def record(self) -> RowRecord:
+        """What travels with each row."""
+        return RowRecord.of(self.config)
+
+    def row_name(self, row: int) -> str:
+        """A global row as users know it, such as `table C3, row 17`."""
+        table = int(np.searchsorted(self.table_offsets, row, side="right")) - 1
+        return f"table {self.manifest.tables[table].name}, row {row - self.table_offsets[table]}"
+
+    @property
+    def total_steps(self) -> int:
+        """Training steps of the whole run."""
+        return max((segment.last_step for segment in self.schedule), default=self.steps_done)
+
+    @property
+    def steps_done(self) -> int:
+        """Training steps of the checkpoint that the run goes on from."""
+        return self.start.manifest.step if self.start else 0
+
+    def with_linear(self, implementation: str) -> "Run":
+        """The same run with `kernels.linear` settled."""
+        kernels = replace(self.config.kernels, linear=implementation)
+        return replace(self, config=replace(self.config, kernels=kernels))
+
+    @property
+    def longest_segment(self) -> int:
+        """Batches of the longest segment that is left."""
+        return max((segment.batches for segment in self.schedule), default=0)
+
+    @property
+    def window(self) -> Window:
+        """The window that the settings ask for, but not longer than a segment and a batch.
+
+        Such a window sees a whole segment, and nothing is retired before its end: plans are those of any longer one.
+        """
+        lookahead, longest = self.config.lookahead, max(1, self.longest_segment)
+        if lookahead.batches <= longest + 1:
+            return Window(lookahead.batches, lookahead.group_batches)
+        return Window(longest + 1, min(lookahead.group_batches, longest))
+
+    def planner_factory(self, trainers: int) -> PlannerFactory:
+        """How the run's planners are made.
+
+        Raises:
+            ConfigError: the settings of the kernels do not go together.
+        """
+        config = self.config
+        verify = config.debug.verify_rows
+        samples = min(config.train.batch_size, self.manifest.rows("train"))
+        return PlannerFactory.choose(self.table_offsets, trainers, samples, config.kernels, verify=verify)
+
+    def partition(self, servers: int) -> RoundRobinPartition:
+        """Where each row lies."""
+        return RoundRobinPartition(self.total_rows, servers)
+
+    def fill_timeout_s(self, servers: int) -> float:
+        """Longest wait for servers to fill or save their tables: `train.timeout_s`, and more the larger they are."""
+        server_bytes = self.total_rows / servers * self.record.bytes
+        return self.config.train.timeout_s + server_bytes / _SLOWEST_FILL_BYTES_PER_S
+
+    def shards(self, segment: Segment) -> ClickShards:
+        """The reader of the split that a segment's samples come from."""
+        return ClickShards(Path(self.config.data.path), self.manifest, "train" if segment.is_training else "test")
+
+    def order(self, segment: Segment) -> SampleOrder:
+        """The order of a segment's samples; those of an evaluation are not shuffled."""
+        data = self.config.data
+        shuffle = data.shuffle and segment.is_training
+        return SampleOrder(segment.samples, data.block_rows, self.config.train.seed, segment.epoch, shuffle)
+
+    def batches(self, segment: Segment) -> Iterator[NDArray[np.int64]]:
+        """Global rows of each batch of a segment, int64 `[n, F]`."""
+        with self.shards(segment) as shards:
+            stream = SampleStream(shards.read_sparse, self.order(segment))
+            for batch in range(segment.batches):
+                yield stream.read(*segment.sample_range(batch)) + self.table_offsets[:-1]

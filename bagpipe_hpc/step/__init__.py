@@ -1,0 +1,1 @@
+"""One training step: what trainers and the reference share."""

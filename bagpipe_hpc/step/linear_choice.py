@@ -1,0 +1,62 @@
+"""Which code computes the linear layers of a run: one choice for all trainers, since the last bits depend on it.
+
+`kernels.linear` names it, or says `auto`: then a run that goes on takes what its checkpoint was trained with, and one
+that starts takes what is fastest on its trainers (`roles/linear_timing.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bagpipe_hpc.run.run import Run
+
+AUTO = "auto"
+_NAMES = {"onednn": "oneDNN", "torch": "torch"}
+
+Offer = Mapping[str, float | None]
+"""What every trainer of a run can use, by its name in `kernels.linear`, and how many seconds the dense half of a step
+takes with it; None where that was not measured. All trainers make the same offer."""
+
+
+@dataclass(frozen=True)
+class LinearChoice:
+    """What all trainers use.
+
+    Attributes:
+        implementation: `onednn` or `torch`.
+        reason: for the reader.
+    """
+
+    implementation: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"linear layers: {_NAMES[self.implementation]} ({self.reason})"
+
+
+def recorded_linear(run: Run) -> str | None:
+    """What the CPUs computed with that trained the checkpoint from which the run goes on; None if there were none."""
+    arithmetic = run.start.manifest.arithmetic if run.start else None
+    return arithmetic.linear if arithmetic and arithmetic.device == "cpu" else None
+
+
+def must_time(run: Run, usable: Sequence[str]) -> bool:
+    """Whether the choice among what all trainers can use depends on times."""
+    is_open = run.config.kernels.linear == AUTO and recorded_linear(run) is None
+    return is_open and len(usable) > 1 and run.config.model.precision == "float32"
+
+
+def choose_linear(run: Run, offer: Offer) -> LinearChoice:
+    """Choose for all trainers from what they offer, with times if `must_time`."""
+    setting, recorded = run.config.kernels.linear, recorded_linear(run)
+    if run.config.model.precision == "bfloat16":
+        return LinearChoice("torch" if setting == AUTO else setting, "bfloat16: model.precision")
+    if setting != AUTO:
+        return LinearChoice(setting, f"kernels.linear = {setting}")
+    if recorded and recorded in offer:
+        return LinearChoice(recorded, "kernels.linear = auto: as the checkpoint was trained")
+    if len(offer) == 1:
+        return LinearChoice("torch", "kernels.linear = auto: not every trainer can use oneDNN")
+    seconds = {name: found for name, found in offer.items() if found is not None}
+    times = ", ".join(f"{_NAMES[name]} {found * 1e3:.3g} ms" for name, found in seconds.items())
+    fastest = min(seconds, key=lambda name: seconds[name])
+    return LinearChoice(fastest, f"kernels.linear = auto: the dense half of a step takes {times}")

@@ -1,0 +1,85 @@
+"""How long the dense half of a step takes with each code for linear layers: what `kernels.linear = "auto"` decides by.
+
+All trainers run the same one at the same moment, as they will in training. A trainer that ran alone would have the
+memory, the last cache and, where two hardware threads share a core, its units to itself: one may gain more by that.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+import torch
+
+from bagpipe_hpc.models.dlrm import DLRM
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step.dense_step import forward_backward
+from bagpipe_hpc.step.model_setup import build_model, linear_layer
+
+_PASS_GFLOP = 3.0
+"""Of each thread in a pass at most, 30 ms at 100 GFLOP/s: larger slices are timed by a part of their samples."""
+_ENOUGH_S = 0.4
+"""No pass starts after so many seconds of passes, but for those that a median needs."""
+_FEWEST, _MOST = 3, 9
+"""Timed passes with each code; one before them is not timed."""
+
+
+def time_linear_layers(
+    run: Run, device: torch.device, implementations: Sequence[str], slices: int, slowest: Callable[[float], float]
+) -> dict[str, float]:
+    """Seconds of the dense half of a step, forward and backward, with each code for linear layers: medians.
+
+    Args:
+        run: the run.
+        device: where this trainer computes, with the threads that it will have.
+        implementations: values of `kernels.linear`; they take turns.
+        slices: of a batch, one a trainer.
+        slowest: the seconds that the slowest trainer took for a pass, from this trainer's; keeps all in step.
+    """
+    model = build_model(run.with_linear(implementations[0]), device)
+    layers = {name: linear_layer(run.with_linear(name).config) for name in implementations}
+    weights = sum(weight.numel() for weight in model.parameters() if weight.dim() > 1)
+    inputs = _inputs(run, samples_of_a_pass(run.config.train.batch_size, slices, weights), device)
+
+    def seconds(name: str) -> float:
+        model.use_linear(layers[name])
+        return slowest(_pass_seconds(model, inputs))
+
+    return median_seconds(implementations, seconds)
+
+
+def samples_of_a_pass(batch_size: int, slices: int, weights: int) -> int:
+    """A trainer's slice of a batch, or less of it where the linear layers have so many weights that it takes long."""
+    sample_gflop = 6e-9 * weights / torch.get_num_threads()
+    return max(1, min(math.ceil(batch_size / slices), int(_PASS_GFLOP / sample_gflop)))
+
+
+def median_seconds(names: Sequence[str], measure: Callable[[str], float]) -> dict[str, float]:
+    """Measure each of `names` in turn, the first time untimed; medians of the seconds that `measure` returns."""
+    found: dict[str, list[float]] = {name: [] for name in names}
+    spent_s, turns = 0.0, 0
+    while turns <= _FEWEST or (turns <= _MOST and spent_s < _ENOUGH_S):
+        for name in names:
+            seconds = measure(name)
+            spent_s += seconds
+            if turns:
+                found[name].append(seconds)
+        turns += 1
+    return {name: statistics.median(seconds) for name, seconds in found.items()}
+
+
+def _inputs(run: Run, samples: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Dense features, labels and rows of look-ups; their values do not matter."""
+    generator = torch.Generator().manual_seed(0)
+    dense = torch.rand(samples, run.manifest.dense_features, generator=generator)
+    shape = samples, len(run.manifest.tables), run.config.model.embedding_dim
+    rows = torch.rand(shape, generator=generator) - 0.5
+    return dense.to(device), torch.zeros(samples, device=device), rows.to(device)
+
+
+def _pass_seconds(model: DLRM, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> float:
+    dense, labels, rows = inputs
+    model.zero_grad()
+    start = time.perf_counter()
+    forward_backward(model, dense, labels, rows.detach(), len(labels))
+    return time.perf_counter() - start

@@ -1,0 +1,71 @@
+"""Sums of row gradients over the trainers, from and to the device that computes."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from bagpipe_hpc.kernels.device import Device
+from bagpipe_hpc.mpi.rows.reduction import PendingSum, RowReducer
+
+
+class PendingRows(Protocol):
+    """A sum that is under way."""
+
+    def advance(self) -> None:
+        """Let it go on if it can. Never waits."""
+
+    def wait(self, what: str) -> Tensor:
+        """The sum over all trainers, on the device, float32 of the shape that was given; see `PendingSum.wait`."""
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """The sum over a single trainer."""
+
+    sums: Tensor
+
+    def advance(self) -> None:
+        """See `PendingRows`."""
+
+    def wait(self, what: str) -> Tensor:  # noqa: ARG002
+        """See `PendingRows`."""
+        return self.sums
+
+
+@dataclass(frozen=True)
+class ReducedRows:
+    """A sum through MPI, in main memory."""
+
+    pending: PendingSum
+    device: Device
+
+    def advance(self) -> None:
+        """See `PendingRows`."""
+        self.pending.advance()
+
+    def wait(self, what: str) -> Tensor:
+        """See `PendingRows`."""
+        return self.device.to_device(self.pending.wait(what))
+
+
+class RowSums:
+    """Starts sums over the trainers; every trainer starts the same sums in the same order.
+
+    Args:
+        reducer: sums arrays in main memory.
+        device: where the gradients are.
+    """
+
+    def __init__(self, reducer: RowReducer, device: Device) -> None:
+        self._reducer = reducer
+        self._device = device
+
+    def start(self, sums: Tensor) -> PendingRows:
+        """Start summing `[rows, D]`, left alone until the sum has been waited for.
+
+        A GPU must have computed them first, and this waits until it has.
+        """
+        if self._reducer.trainers == 1:
+            return OwnRows(sums)
+        return ReducedRows(self._reducer.start(self._device.to_host(sums)), self._device)

@@ -1,0 +1,179 @@
+"""One training step (BagPipe, SOSP 2023, section 3.3): what is computed, reduced and applied, and in which order.
+
+Order of events in step x: wait for the rows of x; forward and backward; reduce now(x) and finish later(x - 1); update
+those rows and the private ones; start reducing later(x), which hides behind step x + 1; finish the dense gradients;
+update the dense weights.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from bagpipe_hpc.cache.row_cache import RowCache
+from bagpipe_hpc.cache.row_optimizers import RowOptimizer
+from bagpipe_hpc.errors import ConsistencyError
+from bagpipe_hpc.kernels.device import Mark
+from bagpipe_hpc.models.dense_reduction import DenseReducer
+from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
+from bagpipe_hpc.step.dense_step import forward_backward, predict
+from bagpipe_hpc.step.divergence import DivergenceWatch
+from bagpipe_hpc.step.ready_batch import BatchInputs, ReadyBatch
+from bagpipe_hpc.step.row_sums import PendingRows, RowSums
+from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.trace import Trace
+
+
+@dataclass
+class DelayedUpdate:
+    """later(x): rows whose reduction was started in step x and is applied in step x + 1."""
+
+    slots: Tensor
+    gradients: PendingRows
+    step: int
+
+
+class TrainStep:
+    """Carries out batches on one trainer.
+
+    Args:
+        cache: the rows.
+        optimizer: updates rows.
+        row_sums: sums row gradients over the trainers.
+        model: dense half.
+        dense_optimizer: updates dense weights.
+        dense_reducer: sums dense gradients over the trainers.
+        divergence: looks at every loss, updated row and dense weight.
+        look_ups: shape of a sample's look-ups: sparse features F, width D.
+        trace: this rank's timeline.
+        verify: check the version of every row that is read.
+    """
+
+    def __init__(
+        self,
+        cache: RowCache,
+        optimizer: RowOptimizer,
+        row_sums: RowSums,
+        model: nn.Module,
+        dense_optimizer: Optimizer,
+        dense_reducer: DenseReducer,
+        divergence: DivergenceWatch,
+        look_ups: tuple[int, int],
+        trace: Trace,
+        *,
+        verify: bool,
+    ) -> None:
+        self._cache = cache
+        self._optimizer = optimizer
+        self._row_sums = row_sums
+        self._model = model
+        self._dense_optimizer = dense_optimizer
+        self._dense_reducer = dense_reducer
+        self._divergence = divergence
+        self._look_ups = look_ups
+        self._trace = trace
+        self._verify = verify
+        self._delayed: DelayedUpdate | None = None
+        self._device = cache.device
+        self._last_step: Mark = None
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device.torch_device)
+        self.stats = StepStats()
+
+    def train(self, batch: ReadyBatch, step: int) -> None:
+        """Train on a batch; `step` counts from 1 over the whole run and becomes the version of the updated rows."""
+        shared, own, inputs = batch.shared, batch.own, batch.inputs
+        slots = inputs.slots
+        if self._verify:
+            self._check_versions(slots, shared, own)
+        self._dense_optimizer.zero_grad()
+        with self._trace.span("forward, backward", batch=shared.batch):
+            loss, gradients = forward_backward(
+                self._model, inputs.dense, inputs.labels, self._look_up(inputs), shared.samples
+            )
+        self._divergence.see_loss(step, loss, gradients, slots, inputs.positions)
+        if self._delayed is not None:
+            self._delayed.gradients.advance()
+        with self._trace.span("sum row gradients", rows=slots.numel()):
+            sums = self._cache.operations.sum_by_position(gradients, inputs.positions, slots.numel(), inputs.order)
+        now, reduced = shared.now_slots.size, shared.now_slots.size + shared.later_slots.size
+        reduction = self._row_sums.start(sums[:now])
+        with self._waiting("reduce now", now):
+            total = reduction.wait(f"the rows that batch {shared.batch + 1} needs")
+        self._update(slots[:now], total, step)
+        self.finish_delayed()
+        self._update(slots[reduced:], sums[reduced:], step)
+        self._delayed = self.start_delayed(slots[now:reduced], sums[now:reduced], step)
+        with self._waiting("reduce dense", 0):
+            self._dense_reducer.wait()
+        with self._trace.span("dense optimizer"):
+            self._dense_optimizer.step()
+            self._divergence.see_dense(step)
+        self._loss_sum += loss
+        self.stats.count_plan(shared, own)
+        self._device.wait(self._last_step)
+        self._last_step = self._device.mark()
+
+    def take_loss(self) -> float:
+        """The sum of the losses since the last call; it waits for the device."""
+        loss = float(self._loss_sum)
+        self._loss_sum.zero_()
+        return loss
+
+    def start_delayed(self, slots: Tensor, sums: Tensor, step: int) -> DelayedUpdate:
+        """Start reducing later(x), so that it runs behind the next step."""
+        return DelayedUpdate(slots, self._row_sums.start(sums), step)
+
+    def finish_delayed(self) -> None:
+        """Apply later(x - 1), if step x has not done so: a row may be retired or read only after that."""
+        if self._delayed is None:
+            return
+        delayed, self._delayed = self._delayed, None
+        with self._waiting("reduce later", delayed.slots.numel()):
+            total = delayed.gradients.wait(f"the delayed rows of step {delayed.step}")
+        self._update(delayed.slots, total, delayed.step)
+
+    def predict(self, batch: ReadyBatch) -> NDArray[np.float32]:
+        """Logits of the trainer's slice, float32 `[n]` on the host; nothing is updated."""
+        if self._verify:
+            self._check_versions(batch.inputs.slots, batch.shared, batch.own)
+        return self._device.to_host(predict(self._model, batch.inputs.dense, self._look_up(batch.inputs)))
+
+    def _look_up(self, inputs: BatchInputs) -> Tensor:
+        """Weights of every look-up of the slice, float32 `[n, F, D]`; n may be 0."""
+        features, width = self._look_ups
+        return self._cache.look_up(inputs.slots, inputs.positions).view(len(inputs.labels), features, width)
+
+    def _update(self, slots: Tensor, gradients: Tensor, step: int) -> None:
+        with self._trace.span("update rows", rows=slots.numel()):
+            self._optimizer.apply(self._cache, slots, gradients, step)
+            self._cache.set_version(slots, step)
+            self._divergence.see_rows(step, slots)
+
+    @contextmanager
+    def _waiting(self, what: str, rows: int) -> Iterator[None]:
+        """The body waits for a reduction."""
+        with self.stats.timed("wait_reductions_s"), self._trace.span(what, rows=rows):
+            yield
+
+    def _check_versions(self, slots: Tensor, shared: SharedPlan, own: TrainerPlan) -> None:
+        """Compare the rows' versions with the plan's.
+
+        Raises:
+            ConsistencyError: a row has missed an update, or got one too many.
+        """
+        found = self._device.to_host(self._cache.versions(slots))
+        expected = np.concatenate((shared.versions, own.versions))
+        wrong = np.flatnonzero(found != expected)
+        if wrong.size:
+            rows = np.concatenate((shared.rows, own.rows))
+            first = int(wrong[0])
+            raise ConsistencyError(
+                f"row {rows[first]} has version {found[first]} instead of {expected[first]} in batch {shared.batch} "
+                f"({wrong.size} of {found.size} rows are wrong): it was read before its last update was written back, "
+                "or an update was lost"
+            )

@@ -1,0 +1,1 @@
+"""Checkpoints: their files and what they promise."""

@@ -1,0 +1,87 @@
+"""Sees that the files of a checkpoint hold finite numbers, without torch and in small pieces.
+
+A run writes no others (`roles/divergence.py`); who goes on from one that comes from elsewhere would train NaN.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE, CheckpointManifest, FileInfo, row_file_name
+from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset
+
+_PIECE = 1 << 18
+_BFLOAT16_EXPONENT = 0x7F80
+
+
+def require_finite(
+    directory: Path, manifest: CheckpointManifest, info: FileInfo, name_row: Callable[[int], str]
+) -> None:
+    """Look at every number of one file of a checkpoint.
+
+    Args:
+        directory: of the checkpoint.
+        manifest: its manifest.
+        info: the file.
+        name_row: a global row as users know it.
+
+    Raises:
+        CheckpointError: one is NaN or infinite, or the file is damaged; the message names what it belongs to.
+    """
+    path = directory / info.file
+    with open_plain(path) as file:
+        if info.file == DENSE_FILE:
+            _check_dense(file, path)
+            return
+        servers = range(manifest.servers)
+        server = next(server for server in servers if row_file_name(server, manifest.servers) == info.file)
+        for name in ("weights", "optimizer_state"):
+            dataset = plain_dataset(file, name)
+            for first, piece in _pieces(dataset, path):
+                is_finite = np.isfinite(piece)
+                if not is_finite.all():
+                    place = first + int(np.argmin(is_finite.all(axis=1)))
+                    position = place
+                    if manifest.base:
+                        with errors_name(path):
+                            position = int(plain_dataset(file, "positions")[place])
+                    raise _error(path, f"{name} of {name_row(position * manifest.servers + server)}")
+
+
+def _check_dense(file: h5py.File, path: Path) -> None:
+    names: list[str] = []
+    with errors_name(path):
+        file.visititems(lambda name, member: names.append(name) if isinstance(member, h5py.Dataset) else None)
+    for name in names:
+        dataset = plain_dataset(file, name)
+        with errors_name(path):
+            is_bfloat16 = dataset.dtype == np.int16 and dataset.attrs.get("dtype") == "bfloat16"
+        if dataset.dtype.kind != "f" and not is_bfloat16:
+            continue
+        for _, piece in _pieces(dataset, path):
+            is_finite = (
+                np.bitwise_and(piece, _BFLOAT16_EXPONENT) != _BFLOAT16_EXPONENT if is_bfloat16 else np.isfinite(piece)
+            )
+            if not is_finite.all():
+                raise _error(path, name)
+
+
+def _pieces(dataset: h5py.Dataset, path: Path) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The first row of each piece, and the piece, of a dataset of any number of dimensions."""
+    if dataset.size == 0:
+        return
+    step = max(1, _PIECE * len(dataset) // dataset.size) if dataset.shape else 1
+    for first in range(0, len(dataset) if dataset.shape else 1, step):
+        with errors_name(path):
+            yield first, np.asarray(dataset[first : first + step] if dataset.shape else dataset[()])
+
+
+def _error(path: Path, what: str) -> CheckpointError:
+    return CheckpointError(
+        f"{path}: {what} holds NaN or infinity: the model had diverged; use a checkpoint from before that"
+    )

@@ -1,0 +1,1 @@
+"""Prepared data: shards of samples."""

@@ -1,0 +1,257 @@
+"""What a run tells the user: progress on stderr, the metrics file, and the summary on stdout. Written by one rank."""
+
+import json
+import logging
+import math
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bagpipe_hpc.models.click_metrics import Evaluation
+from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
+from bagpipe_hpc.storage.output_errors import writing
+from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, read_metrics
+from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.terminal import ERASE_LINE, IN_FILE_ONLY, columns, fitting, printable
+
+log = logging.getLogger(__name__)
+
+_LINE_EVERY_S = 30.0
+"""Between lines of progress where they stay, for they go to no terminal."""
+
+
+class RunRecord:
+    """Keeps a run's metrics; a context manager that closes the metrics file.
+
+    Args:
+        output: the run's output folder.
+        total_steps: steps of the whole run, for the time that is left.
+        has_cache: whether rows come through a cache, so that there are hits and waits to report.
+
+    Raises:
+        OutputError: by every method that writes, if it cannot.
+    """
+
+    def __init__(self, output: Path, total_steps: int, *, has_cache: bool = True) -> None:
+        self._has_cache = has_cache
+        self._output = output
+        self._path = output / METRICS_NAME
+        self._total_steps = total_steps
+        earlier = read_metrics(self._path)  # of the run that this one goes on with
+        with writing(self._path):
+            self._file = self._path.open("a", encoding="utf-8")
+        self._start_s = time.monotonic()
+        self._evaluations = [
+            {key: value for key, value in event.items() if key not in ("event", "seconds", "time_s")}
+            for event in earlier
+            if event["event"] == "evaluation"
+        ]
+        self._columns = columns()
+        self._is_line_open = False
+        self._shown_s = -math.inf
+
+    def __enter__(self) -> "RunRecord":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with writing(self._path):
+            self._file.close()
+
+    def resumed(self, step: int, directory: Path, changes: Sequence[str] = ()) -> None:
+        """Report the checkpoint that the run goes on from, and what has changed since, as `NAME: THEN -> NOW`."""
+        for change in changes:
+            log.info("resumed with another %s", change)
+        self._write(event="resumed", step=step, directory=str(directory), changes=list(changes))
+
+    def progress(self, step: int, epoch: int, trainers: Sequence[StepStats], loss: float) -> None:
+        """Report an interval of training.
+
+        A terminal shows the newest in one line, which fits it; elsewhere, a line is shown now and then.
+
+        Args:
+            step: steps done.
+            epoch: from 0.
+            trainers: of the interval, on each trainer; the line on the screen is of the first.
+            loss: mean of the losses of the interval's batches.
+        """
+        stats = trainers[0]
+        rate = stats.samples / stats.total_s if stats.total_s else 0.0
+        left_s = (self._total_steps - step) * stats.total_s / max(1, stats.steps)
+        waiting = stats.wait_rows_s / stats.total_s if stats.total_s else 0.0
+        self._write(
+            event="progress",
+            step=step,
+            epoch=epoch,
+            loss=loss,
+            samples_per_s=rate,
+            hit_rate=stats.hit_rate,
+            wait_rows_share=waiting,
+            trainers=[trainer.per_step() for trainer in trainers],
+        )
+        cached = [f"hits {stats.hit_rate:.1%}", f"waiting for rows {waiting:.1%}"] if self._has_cache else []
+        parts = [f"step {step}/{self._total_steps}", f"loss {loss:.5f}", f"{rate:,.0f} samples/s", *cached]
+        parts += [f"{_duration(left_s)} left to train"]
+        self._show(parts, is_last=step >= self._total_steps)
+
+    def _show(self, parts: Sequence[str], *, is_last: bool) -> None:
+        now_s = time.monotonic()
+        is_due = not self._columns and (is_last or now_s - self._shown_s >= _LINE_EVERY_S)
+        log.info("  ".join(parts), extra=None if is_due else IN_FILE_ONLY)
+        if is_due:
+            self._shown_s = now_s
+        if self._columns:
+            # Waits go first, then hits, then the rate; the time that is left stays longest.
+            line = fitting(parts, [*range(len(parts) - 2, 1, -1), len(parts) - 1], self._columns)
+            print(f"{ERASE_LINE}{line}", end="", file=sys.stderr, flush=True)
+            self._is_line_open = True
+
+    def evaluation(self, step: int, epoch: int, evaluation: Evaluation, seconds: float) -> None:
+        """Report an evaluation that took `seconds`."""
+        self._end_line()
+        self._evaluations.append({"step": step, "epoch": epoch, **asdict(evaluation)})
+        self._write(event="evaluation", seconds=seconds, **self._evaluations[-1])
+        log.info("epoch %d: %s (%.1f s)", epoch + 1, _quality(self._evaluations[-1]), seconds)
+
+    def checkpoint(self, manifest: CheckpointManifest, directory: Path, stood_still_s: float, seconds: float) -> None:
+        """Report a checkpoint that is complete.
+
+        Args:
+            manifest: its manifest.
+            directory: where it is.
+            stood_still_s: how long training stood still for it.
+            seconds: from then to now.
+        """
+        self._end_line()
+        base_step = manifest.base.step if manifest.base else None
+        self._write(
+            event="checkpoint",
+            step=manifest.step,
+            directory=str(directory),
+            seconds=stood_still_s,
+            complete_after_s=seconds,
+            bytes=manifest.total_bytes,
+            base_step=base_step,
+        )
+        what = "all rows" if base_step is None else f"rows updated since step {base_step}"
+        log.info(
+            "checkpoint %s, %s: %.1f MB in %.1f s, training stood still for %.2f s",
+            directory,
+            what,
+            manifest.total_bytes / 1e6,
+            seconds,
+            stood_still_s,
+        )
+
+    def summary(self, trainers: list[dict[str, float]], stats: StepStats, details: dict[str, Any]) -> None:
+        """Report the whole run.
+
+        Args:
+            trainers: means per step of each trainer, as `StepStats.per_step` and the mover give them.
+            stats: of this trainer, over the whole run.
+            details: further facts for the summary file.
+        """
+        self._end_line()
+        rate = stats.samples / stats.total_s if stats.total_s else 0.0
+        summary = {
+            "steps": stats.steps,
+            "samples_per_s": rate,
+            "hit_rate": stats.hit_rate,
+            "evaluations": self._evaluations,
+            "trainers": trainers,
+            "seconds": time.monotonic() - self._start_s,
+            **details,
+        }
+        path = self._output / SUMMARY_NAME
+        with writing(path), atomic_write(path) as partial:  # its presence says that the run has finished
+            partial.write_text(_strict_json(summary, indent=1) + "\n", encoding="utf-8")
+        if self._has_cache:
+            for line in summary_lines(trainers, self._columns):
+                _tell(line)
+        if self._evaluations:
+            _tell(_quality(self._evaluations[-1]))
+        hits = f", hit rate {stats.hit_rate:.1%}" if self._has_cache else ""
+        _tell(f"{rate:,.0f} samples/s over {stats.steps} steps{hits}")
+        _tell(f"outputs: {self._output}")
+
+    def stopped(self) -> None:
+        """Report that the run ends early, as it was asked to."""
+        self._end_line()
+        log.info("stopped as asked, with a checkpoint: go on with train.resume=auto")
+
+    def _write(self, **fields: Any) -> None:
+        fields["time_s"] = round(time.monotonic() - self._start_s, 3)
+        with writing(self._path):
+            self._file.write(_strict_json(fields) + "\n")
+            self._file.flush()
+
+    def _end_line(self) -> None:
+        if self._is_line_open:
+            print(file=sys.stderr, flush=True)
+            self._is_line_open = False
+
+
+def _tell(line: str) -> None:
+    """A result: to stdout, and to the log file."""
+    print(printable(line), flush=True)
+    log.info("%s", line, extra=IN_FILE_ONLY)
+
+
+def _quality(evaluation: dict[str, Any]) -> str:
+    """An evaluation in words; read back from the metrics file, an AUC that has no meaning is None."""
+    auc = evaluation["auc"]
+    text = "AUC undefined, as all labels are alike" if auc is None or math.isnan(auc) else f"AUC {auc:.5f}"
+    return f"{text}, log loss {evaluation['log_loss']:.5f} on {evaluation['samples']} test rows"
+
+
+def _strict_json(value: Any, indent: int | None = None) -> str:
+    """JSON in which an undefined number (an AUC without positives, a diverged loss) is null: it has no NaN."""
+
+    def defined(item: Any) -> Any:
+        if isinstance(item, dict):
+            return {key: defined(entry) for key, entry in item.items()}
+        if isinstance(item, list):
+            return [defined(entry) for entry in item]
+        return None if isinstance(item, float) and not math.isfinite(item) else item
+
+    return json.dumps(defined(value), indent=indent, allow_nan=False)
+
+
+_COLUMNS = {
+    "total_ms": "step ms",
+    "compute_ms": "compute ms",
+    "wait_rows_ms": "wait rows ms",
+    "wait_reductions_ms": "wait reductions ms",
+    "rows_fetched": "fetched",
+    "rows_written_back": "written back",
+    "reduced_now": "now",
+    "reduced_later": "later",
+    "private": "private",
+}
+
+
+def summary_lines(trainers: list[dict[str, float]], width: int = 0) -> list[str]:
+    """A table of means per step, one line a trainer; in several parts where all columns are wider than `width`."""
+    cells: list[list[str]] = []
+    for key, title in _COLUMNS.items():
+        column = [title, *(f"{means[key]:.{2 if key.endswith('_ms') else 0}f}" for means in trainers)]
+        cells.append([cell.rjust(max(9, len(title))) for cell in column])
+    heads = ["per step".ljust(14), *(f"trainer {number:<6}" for number in range(len(trainers)))]
+    lines: list[str] = []
+    part = [*heads]
+    for column in cells:
+        if width and part != heads and len(part[0]) + 2 + len(column[0]) >= width:
+            lines += part
+            part = [*heads]
+        between = "" if part == heads else "  "
+        part = [line + between + cell for line, cell in zip(part, column, strict=True)]
+    return lines + part
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

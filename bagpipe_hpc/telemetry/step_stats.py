@@ -1,0 +1,80 @@
+"""Where a trainer's time goes and what its plans ask for, added up over steps."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+
+from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
+
+
+@dataclass
+class StepStats:
+    """Sums over training steps; times in seconds of the compute thread.
+
+    `fetched_rows` are a batch's rows that any trainer fetches; `rows_fetched` and `rows_written_back` are what this
+    trainer moves.
+    """
+
+    steps: int = 0
+    samples: int = 0
+    total_s: float = 0.0
+    wait_rows_s: float = 0.0
+    wait_reductions_s: float = 0.0
+    unique_rows: int = 0
+    fetched_rows: int = 0
+    reduced_now: int = 0
+    reduced_later: int = 0
+    private: int = 0
+    rows_fetched: int = 0
+    rows_written_back: int = 0
+
+    @property
+    def compute_s(self) -> float:
+        """Time that was not spent waiting."""
+        return self.total_s - self.wait_rows_s - self.wait_reductions_s
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the batches' unique rows that were resident already."""
+        return 1.0 - self.fetched_rows / self.unique_rows if self.unique_rows else 0.0
+
+    def count_plan(self, shared: SharedPlan, own: TrainerPlan) -> None:
+        """Add what a plan asks for."""
+        self.steps += 1
+        self.samples += shared.samples
+        self.unique_rows += shared.unique_rows
+        self.fetched_rows += shared.fetched_rows
+        self.reduced_now += shared.now_slots.size
+        self.reduced_later += shared.later_slots.size
+        self.private += own.private_slots.size
+        self.rows_fetched += shared.fetch_rows.size + own.fetch_rows.size
+        self.rows_written_back += own.write_back_rows.size
+
+    @contextmanager
+    def timed(self, field: str) -> Iterator[None]:
+        """Add the time of the body to a field."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            setattr(self, field, getattr(self, field) + time.perf_counter() - start)
+
+    def since(self, earlier: "StepStats") -> "StepStats":
+        """The sums since an earlier copy."""
+        return StepStats(**{f.name: getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)})
+
+    def copy(self) -> "StepStats":
+        """A copy that does not change."""
+        return StepStats(**asdict(self))
+
+    def per_step(self) -> dict[str, float]:
+        """Means over the steps, times in milliseconds."""
+        steps = max(1, self.steps)
+        times = {
+            name: getattr(self, f"{name}_s") * 1e3 / steps
+            for name in ("total", "compute", "wait_rows", "wait_reductions")
+        }
+        moved = ("reduced_now", "reduced_later", "private", "rows_fetched", "rows_written_back")
+        counts = {name: getattr(self, name) / steps for name in moved}
+        return {f"{name}_ms": value for name, value in times.items()} | counts

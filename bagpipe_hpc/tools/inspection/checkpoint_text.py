@@ -1,0 +1,115 @@
+"""Describes a checkpoint."""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.rows.partition import table_offsets
+from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
+from bagpipe_hpc.storage.checkpoints.saved_rows import SavedRows, stream_rows
+from bagpipe_hpc.tools.inspection.description import Description
+from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text
+
+
+def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:
+    """Where training stood, tables, files and settings; with `verify` checksums and what the weights are like."""
+    manifest = checkpoint.manifest
+    checked, faults = _checked_files(checkpoint, verify)
+    what = "contents" if verify else "sizes only"
+    facts = [
+        ("step", str(manifest.step)),
+        ("next batch", f"{manifest.epoch_step} of epoch {manifest.epoch}, both from 0"),
+        ("seed", str(manifest.seed)),
+        (
+            "embedding tables",
+            f"{len(manifest.table_rows)} of {manifest.total_rows} rows, {manifest.embedding_dim} wide",
+        ),
+        ("row optimizer", f"{manifest.row_optimizer}, {manifest.row_state_columns} state columns"),
+        ("training rows", f"{manifest.train_samples}, digest {manifest.training_data}"),
+        ("test rows", f"digest {manifest.evaluation_data}"),
+        ("trainers", f"{manifest.arithmetic.trainers} of {manifest.arithmetic.threads} threads, {_products(manifest)}"),
+        ("servers", str(manifest.servers)),
+        ("rows", _kept_rows(checkpoint)),
+        ("size", size_text(manifest.total_bytes)),
+        ("files", f"{len(faults) or 'none'} of {len(checked)} damaged or absent ({what} checked)"),
+    ]
+    lines = [f"checkpoint {checkpoint.directory}", "", *aligned(facts), ""]
+    lines += [*aligned([("file", "bytes", "state"), *checked], right=(1,)), ""]
+    lines += [*_tables(checkpoint, summarise=verify and not faults), ""]
+    lines += aligned([("setting", "value"), *flattened(manifest.config)])
+    return Description("\n".join(lines), tuple(faults))
+
+
+def _products(manifest: CheckpointManifest) -> str:
+    return f"linear layers by {manifest.arithmetic.linear} on {manifest.arithmetic.device}"
+
+
+def _kept_rows(checkpoint: Checkpoint) -> str:
+    """Whether the rows in the files are all of them."""
+    base = checkpoint.manifest.base
+    return f"those updated since step {base.step}; the others are in the checkpoints before" if base else "all"
+
+
+def _checked_files(checkpoint: Checkpoint, verify: bool) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """Name, size and state of each file, those of the checkpoints included on which an increment builds; the faults."""
+    try:
+        files = checkpoint.files()
+    except CheckpointError as error:
+        return [("checkpoints before", "", str(error).removeprefix(f"{checkpoint.directory}: "))], [str(error)]
+    rows, faults = [], []
+    for layer, info in files:
+        try:
+            layer.verify_file(info, quick=not verify)
+            state = "as written" if verify else "size as written"
+        except CheckpointError as error:
+            state = str(error).removeprefix(f"{layer.directory / info.file}: ")
+            faults.append(str(error))
+        name = info.file if layer is checkpoint else f"{layer.directory.name}/{info.file}"
+        rows.append((name, str(info.bytes), state))
+    return rows, faults
+
+
+def _tables(checkpoint: Checkpoint, summarise: bool) -> list[str]:
+    """Rows of each table, and what its weights are like."""
+    manifest = checkpoint.manifest
+    rows = [(name, str(rows)) for name, rows in zip(manifest.table_names, manifest.table_rows, strict=True)]
+    if not summarise:
+        return aligned([("table", "rows"), *rows], right=(1,))
+    heading = ("table", "rows", "root mean square", "largest", "not finite")
+    bounds = pairwise(table_offsets(manifest.table_rows).tolist())
+    with checkpoint.open_rows() as files:
+        summaries = [_summary(files, checkpoint, begin, end) for begin, end in bounds]
+    lines = [(*row, *summary) for row, summary in zip(rows, summaries, strict=True)]
+    return aligned([heading, *lines], right=range(1, 5))
+
+
+@dataclass
+class _Weights:
+    """Running summary of the weights of a table."""
+
+    square_sum: float = 0.0
+    largest: float = 0.0
+    finite: int = 0
+    not_finite: int = 0
+
+    def add(self, weights: NDArray[np.float32]) -> None:
+        is_finite = np.isfinite(weights)
+        finite = weights if is_finite.all() else weights[is_finite]
+        self.largest = max(self.largest, float(finite.max(initial=0.0)), -float(finite.min(initial=0.0)))
+        self.square_sum += float(np.square(finite, dtype=np.float64).sum())
+        self.finite += finite.size
+        self.not_finite += weights.size - finite.size
+
+
+def _summary(files: SavedRows, checkpoint: Checkpoint, begin: int, end: int) -> tuple[str, str, str]:
+    """Root mean square and largest absolute value of the finite weights of some rows, and the number of others."""
+    step, weights = stream_rows(checkpoint.manifest.record_columns), _Weights()
+    for first in range(begin, end, step):
+        weights.add(files.read(first, min(first + step, end))[:, : checkpoint.manifest.embedding_dim])
+    mean_square = weights.square_sum / max(1, weights.finite)
+    return f"{math.sqrt(mean_square):.6g}", f"{weights.largest:.6g}", str(weights.not_finite)

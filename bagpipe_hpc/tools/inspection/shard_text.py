@@ -1,0 +1,54 @@
+"""Describes a shard directory."""
+
+from pathlib import Path
+
+from bagpipe_hpc.storage.shards.check import damaged_files
+from bagpipe_hpc.storage.shards.manifest import SPLITS, ShardManifest
+from bagpipe_hpc.terminal import printable
+from bagpipe_hpc.tools.inspection.description import Description
+from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text
+
+SKIPPED_SHOWN = 10
+"""Skipped rows that are listed; of the others only the number is said."""
+
+
+def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> Description:
+    """Samples, tables, files, settings and skipped rows; with `verify` every checksum is checked."""
+    damaged = damaged_files(directory, manifest, "full" if verify else "quick")
+    shards = [(split, shard) for split in SPLITS for shard in manifest.shards(split)]
+    facts = [
+        ("source format", manifest.source_format),
+        *((f"{split} rows", str(manifest.rows(split))) for split in SPLITS),
+        ("label rate", f"{manifest.label_rate:.6f}"),
+        ("dense features", str(manifest.dense_features)),
+        ("embedding tables", f"{len(manifest.tables)} of {sum(manifest.table_rows)} rows"),
+        ("vocabularies", manifest.vocabularies.file if manifest.vocabularies else "none"),
+        ("inputs", ", ".join(source.file for source in manifest.inputs) or "none"),
+        ("size of shards", size_text(sum(shard.bytes for _, shard in shards))),
+        ("skipped rows", str(len(manifest.skipped_rows))),
+        ("files", _state(damaged, verify)),
+    ]
+    tables = [("table", "rows"), *((table.name, str(table.rows)) for table in manifest.tables)]
+    files = [
+        ("file", "split", "rows", "label rate", "bytes"),
+        *((s.file, split, str(s.rows), f"{s.positives / s.rows:.6f}", str(s.bytes)) for split, s in shards),
+    ]
+    lines = [f"shards {directory}", "", *aligned(facts), "", *aligned(tables, right=(1,)), ""]
+    lines += aligned(files, right=(2, 3, 4))
+    if manifest.settings:
+        lines += ["", *aligned([("setting", "value"), *flattened(dict(manifest.settings))])]
+    if manifest.skipped_rows:
+        lines += [
+            "",
+            "skipped rows",
+            *(printable(row, is_layout_kept=False) for row in manifest.skipped_rows[:SKIPPED_SHOWN]),
+        ]
+        if len(manifest.skipped_rows) > SKIPPED_SHOWN:
+            lines.append(f"and {len(manifest.skipped_rows) - SKIPPED_SHOWN} more, in manifest.json")
+    return Description("\n".join(lines), tuple(damaged))
+
+
+def _state(damaged: list[str], verify: bool) -> str:
+    if damaged:
+        return f"damaged or absent: {len(damaged)}: {'; '.join(damaged)}"
+    return "as written" if verify else "present, sizes and shapes as written (contents not checked)"

@@ -1,0 +1,51 @@
+"""What a benchmark found: tables for a reader, and one JSON line with the conditions for everything else."""
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bagpipe_hpc.errors import refused
+from bagpipe_hpc.tools.conditions import conditions
+from bagpipe_hpc.tools.inspection.text_table import aligned
+
+
+@dataclass
+class Report:
+    """Tables and figures of one benchmark.
+
+    Attributes:
+        benchmark: its name.
+        figures: what the JSON line says besides the conditions; numbers carry their unit in their key.
+        lines: the printed tables.
+    """
+
+    benchmark: str
+    figures: dict[str, Any] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+
+    def table(self, title: str, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Add a table; all columns but the first are numbers."""
+        self.lines += ["", title, *aligned([headings, *rows], right=range(1, len(headings)))]
+
+    def finish(self, save: Path | None) -> None:
+        """Print everything, the JSON line last, and append that line to `save`, whose folder is there.
+
+        Raises:
+            FileError: `save` cannot be written.
+        """
+        line = json.dumps({"benchmark": self.benchmark} | conditions() | self.figures)
+        print("\n".join([*self.lines, "", line]).lstrip("\n"), flush=True)
+        if save is not None:
+            try:
+                with save.open("a", encoding="utf-8") as file:
+                    file.write(line + "\n")
+            except OSError as error:
+                raise refused(error, save) from error
+
+
+def median(values: Sequence[float], digits: int = 4) -> float:
+    """Median of several runs, rounded to significant digits for the JSON line."""
+    return float(f"{statistics.median(values):.{digits}g}")

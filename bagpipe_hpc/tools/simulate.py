@@ -1,0 +1,252 @@
+"""`bagpipe simulate`: predicts steps on a cluster that is not at hand, from real plans (docs/simulate.md)."""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.cluster.host_memory import free_bytes
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.models.dense_size import dense_weights
+from bagpipe_hpc.planning.capacity import within_memory
+from bagpipe_hpc.planning.planner_factory import PlannerFactory
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.rows.partition import table_offsets
+from bagpipe_hpc.rows.record import RowRecord
+from bagpipe_hpc.run.output_folder import CONFIG_NAME
+from bagpipe_hpc.simulation.batch_load import BatchLoad, loads_of
+from bagpipe_hpc.simulation.calibration import compute_s_per_sample
+from bagpipe_hpc.simulation.cluster import Cluster
+from bagpipe_hpc.simulation.prediction import Prediction, predict
+from bagpipe_hpc.simulation.synthetic_rows import draw_batches, scaled_tables
+from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
+from bagpipe_hpc.tools.inspection.text_table import size_text
+from bagpipe_hpc.tools.report import Report
+from data_prep.generate import KAGGLE_IDS as TABLE_ROWS
+
+_CRITEO_INTEGERS = 13
+_DEFAULT_BATCHES = 100
+"""Batches that count, where there are as many."""
+_MOST_BATCHES = 1_000_000
+"""Planned in hours."""
+
+Batches = Iterator[NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The look-ups that are replayed.
+
+    Attributes:
+        table_offsets: first row of each table and the number of all rows, int64 `[tables + 1]`.
+        dense_features: of a sample.
+        batches: the first so many batches of the run, in order.
+        most_batches: how many there are; None where any number can be drawn.
+    """
+
+    table_offsets: NDArray[np.int64]
+    dense_features: int
+    batches: Callable[[int], Batches]
+    most_batches: int | None = None
+
+    def steady_batches(self, lookahead: int) -> int:
+        """How many batches to count if nobody says: 100, or what a shorter trace leaves, at least 1."""
+        if self.most_batches is None:
+            return _DEFAULT_BATCHES
+        return max(1, min(_DEFAULT_BATCHES, self.most_batches - 2 * lookahead))
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of all tables."""
+        return int(self.table_offsets[-1])
+
+    @property
+    def tables(self) -> int:
+        """Number of tables."""
+        return len(self.table_offsets) - 1
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A trace's plans in numbers.
+
+    Attributes:
+        loads: of each plan.
+        shared_slots: largest number of slots in use at once that all trainers share.
+        private_slots: of the trainer with the most private ones.
+    """
+
+    loads: list[BatchLoad]
+    shared_slots: int
+    private_slots: int
+
+
+def shards_trace(config: Config) -> Trace:
+    """The samples that a run with these settings would train on.
+
+    Raises:
+        ConfigError, DataError: as for a run.
+    """
+    run = prepare_run(config)
+    segment = run.schedule[0]
+
+    def batches(count: int) -> Batches:
+        if count > segment.batches:
+            raise ConfigError(
+                f"the trace has {segment.batches} batches until the first checkpoint or end of an epoch; {count} are "
+                "needed (--batches, and twice the look-ahead): use fewer, a smaller train.batch_size, or more clicks"
+            )
+        return islice(run.batches(segment), count)
+
+    return Trace(run.table_offsets, run.manifest.dense_features, batches, segment.batches)
+
+
+def synthetic_trace(config: Config, total_rows: int, zipf: float) -> Trace:
+    """Criteo Kaggle's tables, scaled to `total_rows`, with ids by popularity."""
+    tables = scaled_tables(TABLE_ROWS, total_rows)
+
+    def batches(count: int) -> Batches:
+        return draw_batches(tables, count, config.train.batch_size, zipf, config.train.seed)
+
+    return Trace(table_offsets(tables), _CRITEO_INTEGERS, batches)
+
+
+def plan_trace(trace: Trace, config: Config, trainers: int, window: Window, steady_batches: int) -> Planned:
+    """Plan as many batches as have `steady_batches` in their steady state.
+
+    Raises:
+        ConfigError: these are more than anybody would wait for.
+        CapacityError: the planner needs more memory than this host has free.
+    """
+    count = steady_batches + 2 * window.lookahead
+    if count > _MOST_BATCHES:
+        raise ConfigError(
+            f"{count} batches to plan, one by one (--batches {steady_batches}, and twice the look-ahead of "
+            f"{window.lookahead}): use {_MOST_BATCHES} in all at most"
+        )
+    recipe = PlannerFactory.choose(
+        trace.table_offsets, trainers, config.train.batch_size, config.kernels, verify=config.debug.verify_rows
+    )
+    memory_bytes = free_bytes()
+    if (least := recipe.least_bytes(window, count)) > memory_bytes:
+        raise CapacityError(
+            f"the planner of {trace.total_rows} rows and a look-ahead of {window.lookahead} needs {least / 1e9:.1f} "
+            f"GB, and this host has {memory_bytes / 1e9:.1f} GB free: use fewer --rows, a shorter --lookahead, a "
+            "smaller train.batch_size or kernels.planner_state=sparse"
+        )
+    planner = recipe.build(window)
+    loads = list(loads_of(plan_segment(planner, within_memory(planner, trace.batches(count), memory_bytes))))
+    size = planner.size()
+    return Planned(loads, size.shared_slots, size.private_slots)
+
+
+def calibrate(run: Path) -> float:
+    """Compute seconds for a sample, from the output folder of a measured run.
+
+    Raises:
+        ConfigError: it is no such folder, or the run has recorded no step.
+    """
+    try:
+        events = [json.loads(line) for line in (run / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+        return compute_s_per_sample(events, load_config(run / CONFIG_NAME, []).train.batch_size)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--calibrate {run}: {error}; name the output folder of a finished run") from None
+
+
+def simulate(arguments: argparse.Namespace) -> Report:
+    """Predict every combination of trainers and look-ahead; see `cli` for the arguments."""
+    config = load_config(arguments.config, arguments.overrides)
+    trace = synthetic_trace(config, arguments.rows, arguments.zipf) if arguments.rows else shards_trace(config)
+    per_sample_s = calibrate(arguments.calibrate) if arguments.calibrate else arguments.compute_us_per_sample * 1e-6
+    cluster = Cluster(
+        trainers=1,
+        compute_s_per_sample=per_sample_s,
+        trainers_per_host=arguments.trainers_per_host,
+        server_hosts=arguments.server_hosts,
+        bytes_per_s=arguments.gbit_per_s * 1e9 / 8,
+        latency_s=arguments.latency_us * 1e-6,
+    )
+    lookaheads = arguments.lookahead or sorted({1, config.lookahead.batches})
+    steady_batches = arguments.batches or trace.steady_batches(max(lookaheads))
+    record = RowRecord.of(config)
+    weights = dense_weights(config.model, trace.dense_features, trace.tables)
+    report = Report("simulate")
+    report.figures |= {
+        "total_rows": trace.total_rows,
+        "batch_size": config.train.batch_size,
+        "batches": steady_batches,
+        "record_bytes": record.bytes,
+        "dense_weights": weights,
+        "cluster": asdict(cluster),
+        "predictions": [],
+    }
+    rows = []
+    for lookahead in lookaheads:
+        window = Window(lookahead, replace(config.lookahead, batches=lookahead, group=0).group_batches)
+        for trainers in arguments.trainers:
+            planned = plan_trace(trace, config, trainers, window, steady_batches)
+            prediction = predict(planned.loads, window, replace(cluster, trainers=trainers), record, weights)
+            cache_rows = planned.shared_slots + planned.private_slots
+            rows.append(_row(trainers, lookahead, prediction, cache_rows, record))
+            report.figures["predictions"].append(
+                {"trainers": trainers, "lookahead": lookahead, "cache_rows": cache_rows} | _rounded(prediction)
+            )
+    report.table(
+        f"{trace.total_rows:,} rows of {record.bytes} bytes, {steady_batches} batches of {config.train.batch_size:,}, "
+        f"{per_sample_s * 1e6:.2f} us of compute a sample",
+        _HEADINGS,
+        rows,
+    )
+    return report
+
+
+_HEADINGS = (
+    "trainers",
+    "L",
+    "samples/s",
+    "step ms",
+    "compute",
+    "reductions",
+    "rows",
+    "hits",
+    "fetched MB",
+    "written MB",
+    "plan MB",
+    "link ms",
+    "cache rows",
+    "cache",
+)
+
+
+def _row(trainers: int, lookahead: int, prediction: Prediction, cache_rows: int, record: RowRecord) -> list[str]:
+    return [
+        str(trainers),
+        str(lookahead),
+        f"{prediction.samples_per_s:,.0f}",
+        f"{prediction.step_s * 1e3:.2f}",
+        f"{prediction.compute_s / prediction.step_s:.1%}",
+        f"{prediction.wait_reductions_s / prediction.step_s:.1%}",
+        f"{prediction.wait_rows_s / prediction.step_s:.1%}",
+        f"{prediction.hit_rate:.1%}",
+        f"{prediction.rows_fetched * record.bytes / 1e6:.2f}",
+        f"{prediction.rows_written_back * record.bytes / 1e6:.2f}",
+        f"{prediction.plan_bytes / 1e6:.2f}",
+        f"{prediction.busiest_link_s * 1e3:.2f}",
+        f"{cache_rows:,}",
+        size_text(cache_rows * record.bytes),
+    ]
+
+
+def _rounded(prediction: Prediction) -> dict[str, Any]:
+    """The figures to five digits."""
+    return {name: float(f"{value:.5g}") for name, value in asdict(prediction).items()}

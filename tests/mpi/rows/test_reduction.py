@@ -1,0 +1,123 @@
+"""Row gradients are summed over the trainers, in rank order, any number of sums under way."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi.rows.reduction import RowReducer, add_in_order
+from bagpipe_hpc.mpi.waiting import wait_until
+
+
+def nothing_to_watch() -> None:
+    pass
+
+
+def reducer(comm: MPI.Comm, timeout_s: float = 30.0) -> RowReducer:
+    """Collective over: `comm`."""
+    return RowReducer(comm, comm.Dup(), timeout_s, nothing_to_watch)
+
+
+def gradients(number: int, trainer: int, rows: int) -> np.ndarray:
+    """A trainer's gradients of the `number`th sum, over twelve orders of magnitude: any other order of a sum shows."""
+    rng = np.random.default_rng([number, trainer])
+    return (rng.standard_normal((rows, 5)) * 10.0 ** rng.uniform(-6, 6, (rows, 5))).astype(np.float32)
+
+
+def left_to_right(parts: list[np.ndarray]) -> np.ndarray:
+    total = parts[0]
+    for part in parts[1:]:
+        total = (total + part).astype(np.float32)
+    return total
+
+
+@pytest.mark.mpi(min_size=3)
+def test_sums_under_way_do_not_meet(comm):
+    """Several at once, waited for in another order, some without rows."""
+    sums = reducer(comm)
+    sizes = [700, 0, 1, 3000, 2]
+    own = [gradients(number, comm.Get_rank(), rows) for number, rows in enumerate(sizes)]
+    pending = [sums.start(part) for part in own]
+    for number in (4, 0, 1, 3, 2):
+        parts = [gradients(number, trainer, sizes[number]) for trainer in range(3)]
+        found = pending[number].wait(f"sum {number}")
+        assert found.dtype == np.float32
+        tolerance = 1e-6 * np.abs(parts).sum(0)
+        assert (np.abs(found - np.sum(parts, axis=0, dtype=np.float64)) <= tolerance).all()
+        np.testing.assert_array_equal(own[number], parts[comm.Get_rank()])  # left as it was
+        np.testing.assert_array_equal(found, left_to_right(parts))
+
+
+@pytest.mark.mpi(min_size=5)
+def test_five_trainers_sums_are_in_rank_order(comm):
+    """Three trainers have a single third part; with five, any other order of those from the third on shows as well."""
+    parts = [gradients(0, trainer, 900) for trainer in range(5)]
+    found = reducer(comm).start(parts[comm.Get_rank()]).wait("a sum")
+    np.testing.assert_array_equal(found, left_to_right(parts))
+    for order in ([0, 1, 4, 3, 2], [0, 1, 3, 2, 4], [1, 2, 0, 3, 4]):
+        assert (found != left_to_right([parts[trainer] for trainer in order])).any()
+
+
+@pytest.mark.mpi(min_size=3)
+def test_another_thread_moves_sums_on(comm):
+    """So they are complete though the thread that started them does not look; newer ones may be started meanwhile."""
+    sums = reducer(comm)
+    is_over = threading.Event()
+
+    def move_on() -> None:
+        while not is_over.is_set():
+            time.sleep(0 if sums.advance() else 1e-4)
+
+    mover = threading.Thread(target=move_on)
+    mover.start()
+    try:
+        for number in range(20):
+            parts = [[gradients(2 * number + which, trainer, 4000) for trainer in range(3)] for which in range(2)]
+            later = sums.start(parts[0][comm.Get_rank()])
+            if number % 2:
+                wait_until(lambda pending=later: pending.is_complete, "the other thread", 30.0)
+            now = sums.start(parts[1][comm.Get_rank()])
+            np.testing.assert_array_equal(now.wait("the newer sum"), left_to_right(parts[1]))
+            np.testing.assert_array_equal(later.wait("the older sum"), left_to_right(parts[0]))
+    finally:
+        is_over.set()
+        mover.join()
+    assert not sums.advance()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_two_trainers_sums_have_one_result(comm):
+    pending = reducer(comm).start(gradients(0, comm.Get_rank(), 2000))
+    np.testing.assert_array_equal(pending.wait("a sum"), gradients(0, 0, 2000) + gradients(0, 1, 2000))
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_single_trainer_has_nothing_to_add():
+    own = gradients(0, 0, 10)
+    np.testing.assert_array_equal(reducer(MPI.COMM_SELF).start(own).wait("a sum"), own)
+
+
+@pytest.mark.mpi(min_size=3)
+def test_a_missing_trainer_is_noticed(comm):
+    sums = reducer(comm, timeout_s=0.05)
+    if comm.Get_rank() > 0:
+        pending = sums.start(np.ones((4, 5), np.float32))
+        with pytest.raises(WaitTimeoutError, match="the rows that batch 3 needs"):
+            pending.wait("the rows that batch 3 needs")
+    comm.Barrier()
+    if comm.Get_rank() == 0:
+        pending = sums.start(np.ones((4, 5), np.float32))
+    wait_until(pending.advance, "the late sum", 30.0)
+    np.testing.assert_array_equal(pending.wait("the late sum"), np.full((4, 5), 3, np.float32))
+
+
+@pytest.mark.mpi(min_size=2)
+def test_order_is_from_left_to_right():
+    """1 + 1e8 - 1e8 loses the 1 in float32; any other order keeps it."""
+    parts = np.asarray([[1.0], [1e8], [-1e8]], dtype=np.float32)
+    assert add_in_order(parts).tolist() == [0.0]
+    assert add_in_order(parts[[1, 2, 0]]).tolist() == [1.0]
+    assert parts[0, 0] == 1.0

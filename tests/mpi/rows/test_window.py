@@ -1,0 +1,284 @@
+"""Rows behind one-sided calls are a table: what one trainer puts, every trainer gets and the servers hold."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
+from bagpipe_hpc.cluster.row_routes import RowRoutes
+from bagpipe_hpc.config.schema import TRANSFERS
+from bagpipe_hpc.errors import CapacityError, WaitTimeoutError
+from bagpipe_hpc.mpi.progress import serve_until_barrier
+from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.rows.partition import RoundRobinPartition
+
+TIMEOUT_S = 30.0
+ONE_SERVER = RoleLayout(servers=1, trainers=2)
+TWO_SERVERS = RoleLayout(servers=2, trainers=1)
+ONE_HOST = (0, 0, 0, 0)
+ROUTES = {
+    "one server, loads": RowRoutes.choose(ONE_SERVER, ONE_HOST, "loads"),
+    "one server, transfers": RowRoutes.choose(ONE_SERVER, ONE_HOST, "transfers"),
+    "one server, a trainer elsewhere": RowRoutes.choose(ONE_SERVER, (0, 0, 0, 3), "auto"),
+    "two servers, loads": RowRoutes.choose(TWO_SERVERS, ONE_HOST, "loads"),
+    "two servers, transfers": RowRoutes.choose(TWO_SERVERS, ONE_HOST, "transfers"),
+    "two servers, one elsewhere": RowRoutes.choose(TWO_SERVERS, (0, 1, 0, 0), "auto"),
+}
+"""Every way that rows can take; the ranks of this one machine are dealt out to hosts that do not exist."""
+
+all_ways = pytest.mark.parametrize(
+    ("routes", "transfers"),
+    [
+        pytest.param(routes, transfers, id=f"{name}, {transfers}")
+        for name, routes in ROUTES.items()
+        for transfers in (TRANSFERS if routes.any_far else TRANSFERS[:1])
+    ],
+)
+far_ways = pytest.mark.parametrize("transfers", TRANSFERS)
+
+
+class Ranks:
+    """This rank's role, and a window on a table of random records that every rank knows."""
+
+    def __init__(self, comm: MPI.Intracomm, routes: RowRoutes, transfers: str, rows: int, width: int) -> None:
+        layout = routes.layout
+        self.comm = comm
+        self.trainers = layout.trainers
+        self.role = layout.role(comm.Get_rank())
+        self.role_rank = layout.role_rank(comm.Get_rank())
+        self.partition = RoundRobinPartition(rows, layout.servers)
+        self.window = RowWindow(comm, routes, self.partition, width, TIMEOUT_S, transfers)
+        self.table = np.random.default_rng(rows).standard_normal((rows, width)).astype(np.float32)
+        if self.role is Role.SERVER:
+            self.window.local[:] = self.table[self.rows_here]
+        self.window.synchronise()
+        self.meet()
+
+    @property
+    def rows_here(self) -> np.ndarray:
+        """Global rows of this server, at their window positions."""
+        return self.partition.rows_of(self.role_rank, 0, self.window.local_rows)
+
+    def meet(self) -> None:
+        """A barrier of all ranks; servers serve until it opens."""
+        if self.role is Role.SERVER:
+            serve_until_barrier(self.comm, self.window.answer, poll_interval_s=100e-6)
+        else:
+            wait_for_barrier(self.comm, "the others", TIMEOUT_S)
+
+    def on_trainers(self, action: Callable[[], None]) -> None:
+        """Run `action` on every trainer while the others serve or wait."""
+        if self.role is Role.TRAINER:
+            action()
+        self.meet()
+
+    def check_servers(self) -> None:
+        """Every server must hold the table's records."""
+        self.window.synchronise()
+        if self.role is Role.SERVER:
+            np.testing.assert_array_equal(self.window.local, self.table[self.rows_here])
+        self.meet()
+
+
+@contextmanager
+def ranks_of(routes: RowRoutes, transfers: str = "messages", rows: int = 61, width: int = 5) -> Iterator[Ranks]:
+    comm = MPI.COMM_WORLD.Dup()
+    ranks = Ranks(comm, routes, transfers, rows, width)
+    with ranks.window:
+        yield ranks
+        ranks.meet()
+    comm.Free()
+
+
+@pytest.mark.mpi(min_size=4)
+@all_ways
+@pytest.mark.parametrize("width", [1, 17])
+def test_random_puts_and_gets_are_those_of_a_table(routes, transfers, width):
+    """In every round each trainer puts some of its rows; then all get any rows, in any order, some twice."""
+    with ranks_of(routes, transfers, width=width) as ranks:
+        rng = np.random.default_rng(1)
+        for _ in range(12):
+            shares = np.array_split(rng.permutation(61)[: rng.integers(0, 62)], ranks.trainers)
+            records = [rng.standard_normal((len(share), width)).astype(np.float32) for share in shares]
+            wanted = rng.integers(0, 61, rng.integers(0, 90))
+
+            def put(shares=shares, records=records) -> None:
+                ranks.window.put(shares[ranks.role_rank], records[ranks.role_rank])
+
+            def get(wanted=wanted) -> None:
+                np.testing.assert_array_equal(ranks.window.get(wanted), ranks.table[wanted])
+
+            ranks.on_trainers(put)
+            for share, values in zip(shares, records, strict=True):
+                ranks.table[share] = values
+            ranks.on_trainers(get)
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("way", ["loads", "transfers", "a trainer elsewhere"])
+@far_ways
+def test_a_put_is_there_when_it_returns(way, transfers):
+    """Two trainers pass a row back and forth; the message that hands it over overtakes no write."""
+    with ranks_of(ROUTES[f"one server, {way}"], transfers) as ranks:
+        row = np.asarray([7])
+
+        def pass_on() -> None:
+            own, other = (ranks.comm.Get_rank(), 5 - ranks.comm.Get_rank())  # world ranks 2 and 3
+            for turn in range(100):
+                if turn % 2 == ranks.role_rank:
+                    ranks.window.put(row, np.full((1, 5), turn, dtype=np.float32))
+                    ranks.comm.send(turn, dest=other)
+                else:
+                    assert ranks.comm.recv(source=other) == turn
+                    assert ranks.window.get(row).tolist() == [[turn] * 5], own
+
+        ranks.on_trainers(pass_on)
+        ranks.table[7] = 99
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+@all_ways
+def test_no_rows_are_no_traffic(routes, transfers):
+    with ranks_of(routes, transfers) as ranks:
+
+        def move_nothing() -> None:
+            nothing = np.empty(0, dtype=np.int64)
+            assert ranks.window.get(nothing).shape == (0, 5)
+            ranks.window.put(nothing, np.empty((0, 5), dtype=np.float32))
+
+        ranks.on_trainers(move_nothing)
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("way", ["loads", "transfers", "one elsewhere"])
+def test_a_server_may_have_no_rows(way):
+    """A table of one row on two servers."""
+    with ranks_of(ROUTES[f"two servers, {way}"], rows=1) as ranks:
+
+        def get() -> None:
+            np.testing.assert_array_equal(ranks.window.get(np.asarray([0])), ranks.table)
+
+        ranks.on_trainers(get)
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+def test_only_servers_hold_rows():
+    with ranks_of(ROUTES["two servers, loads"]) as ranks:
+        held = 0 if ranks.role is not Role.SERVER else (31, 30)[ranks.role_rank]
+        assert ranks.window.local_rows == held
+        assert ranks.window.local.shape == (held, 5)
+
+
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("same_host", ["loads", "transfers"])
+@far_ways
+def test_many_rows_go_in_one_call(same_host, transfers):
+    """More than a pipeline's worth of one message, out of order, on the smallest world."""
+    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 0), same_host)
+    with ranks_of(routes, transfers, rows=50_000, width=64) as ranks:
+        rows = np.random.default_rng(2).permutation(50_000)
+
+        def swap() -> None:
+            np.testing.assert_array_equal(ranks.window.get(rows), ranks.table[rows])
+            ranks.window.put(rows, ranks.table[rows[::-1]])
+
+        ranks.on_trainers(swap)
+        ranks.table[rows] = ranks.table[rows[::-1]]
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+@all_ways
+def test_a_get_and_a_put_may_be_under_way_at_once(routes, transfers):
+    """Of different rows; the one that was started last may be complete first."""
+    with ranks_of(routes, transfers, rows=40_000, width=33) as ranks:
+        rng = np.random.default_rng(3)
+        for _ in range(3):
+            shares = np.array_split(rng.permutation(40_000), 2 * ranks.trainers)
+
+            def exchange(shares=shares) -> None:
+                taken, given = shares[2 * ranks.role_rank], shares[2 * ranks.role_rank + 1]
+                records = np.empty((taken.size, 33), dtype=np.float32)
+                put = ranks.window.start_put(given, -ranks.table[given])
+                get = ranks.window.start_get(taken, records)
+                put.wait()
+                get.wait()
+                assert put.advance()
+                np.testing.assert_array_equal(records, ranks.table[taken])
+
+            ranks.on_trainers(exchange)
+            for given in shares[1::2]:
+                ranks.table[given] *= -1
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=3)
+def test_rows_that_do_not_come_are_an_error():
+    """A server that polls too late; afterwards it answers all the same."""
+    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 1), "auto")
+    comm = MPI.COMM_WORLD.Dup()
+    with RowWindow(comm, routes, RoundRobinPartition(61, 1), 5, timeout_s=0.2) as window:
+        if comm.Get_rank() == 2:
+            get = window.start_get(np.arange(61), np.zeros((61, 5), dtype=np.float32))
+            assert not get.advance()
+            time.sleep(0.3)
+            with pytest.raises(WaitTimeoutError, match=r"waited 0 s for 61 embedding rows from the servers"):
+                get.advance()
+        if comm.Get_rank() == 1:
+            time.sleep(1.0)
+            serve_until_barrier(comm, window.answer, poll_interval_s=100e-6)
+        else:
+            wait_for_barrier(comm, "the others", TIMEOUT_S)
+    comm.Free()
+
+
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("same_host", ["loads", "transfers"])
+@pytest.mark.parametrize("wrong", [-1, 61])
+def test_rows_that_do_not_exist_are_refused(same_host, wrong):
+    """Before any memory is touched: what lies there is not the tables'."""
+    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 0), same_host)
+    with ranks_of(routes) as ranks:
+
+        def reach_out() -> None:
+            rows = np.asarray([3, wrong, 4])
+            with pytest.raises(ValueError, match=rf"row {wrong}: the tables have rows 0 to 60"):
+                ranks.window.get(rows)
+            with pytest.raises(ValueError, match=rf"row {wrong}: the tables have rows 0 to 60"):
+                ranks.window.put(rows, np.zeros((3, 5), dtype=np.float32))
+
+        ranks.on_trainers(reach_out)
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=3)
+def test_records_that_do_not_fit_their_rows_are_refused():
+    with ranks_of(RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 0), "loads")) as ranks:
+
+        def put() -> None:
+            rows = np.arange(3)
+            with pytest.raises(ValueError, match=r"records float32 \[2, 5\]: must be float32 \[3, 5\]"):
+                ranks.window.put(rows, np.zeros((2, 5), dtype=np.float32))
+            with pytest.raises(ValueError, match=r"records float64 \[3, 5\]: must be float32 \[3, 5\]"):
+                ranks.window.put(rows, np.zeros((3, 5)))  # type: ignore[arg-type] # the fault
+
+        ranks.on_trainers(put)
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=3)
+def test_more_rows_than_mpi_can_address_are_refused():
+    """Before anything is allocated; the cure is a number of servers."""
+    partition = RoundRobinPartition(2**33, servers=1)
+    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 2), "auto")
+    with pytest.raises(CapacityError, match=r"8589934592 rows on one embedding server .* roles\.servers to at least 5"):
+        RowWindow(MPI.COMM_WORLD, routes, partition, 4, TIMEOUT_S)

@@ -1,0 +1,83 @@
+"""Tables that do not fit a host are refused before they are allocated, on all ranks alike."""
+
+import pytest
+from mpi4py import MPI
+
+from bagpipe_hpc.cluster.server_memory import Need
+from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.mpi.start import memory_check
+from bagpipe_hpc.mpi.start.memory_check import require_memory
+
+FREE_BYTES = 10 * 10**9
+
+
+@pytest.fixture
+def small_host(monkeypatch):
+    """A host with 10 GB free, half of it in /dev/shm, as rank 0 sees it, and a little more as the others do."""
+    free = FREE_BYTES + MPI.COMM_WORLD.Get_rank()
+    monkeypatch.setattr(memory_check, "free_bytes", lambda: free)
+    monkeypatch.setattr(memory_check, "free_shared_bytes", lambda: free // 2)
+    monkeypatch.setattr(memory_check.socket, "gethostname", lambda: "node7")
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.usefixtures("small_host")
+def test_what_fits_is_allowed():
+    rank = MPI.COMM_WORLD.Get_rank()
+    require_memory(MPI.COMM_WORLD, Need(0, 0))
+    require_memory(MPI.COMM_WORLD, Need(0, FREE_BYTES // 2))
+    require_memory(MPI.COMM_WORLD, Need(0, FREE_BYTES if rank == 1 else 0))
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.usefixtures("small_host")
+def test_the_servers_of_a_host_share_its_memory():
+    """Each would fit alone; the error names the host and the numbers on both ranks."""
+    expected = (
+        r" need 12\.0 GB on node7 \(2 ranks\), which has 10\.0 GB free: the tables take 8\.0 GB, 4\.0 GB on each of 2"
+    )
+    with pytest.raises(CapacityError, match=expected):
+        require_memory(MPI.COMM_WORLD, Need(4 * 10**9, 2 * 10**9))
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.usefixtures("small_host")
+def test_tables_must_fit_the_shared_memory():
+    """6 GB of tables fit the memory of 10 GB, but not the half of it that ranks may share."""
+    require_memory(MPI.COMM_WORLD, Need(2 * 10**9, 2 * 10**9))
+    expected = r"tables need 6\.0 GB of shared memory on node7, where /dev/shm has 5\.0 GB free \(mount"
+    with pytest.raises(CapacityError, match=expected):
+        require_memory(MPI.COMM_WORLD, Need(3 * 10**9, 10**9))
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.usefixtures("small_host")
+def test_tables_count_as_memory_too():
+    with pytest.raises(CapacityError, match=r"tables, row caches, dense models and planner need 12\.0 GB on node7"):
+        require_memory(MPI.COMM_WORLD, Need(2 * 10**9, 4 * 10**9))
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.usefixtures("small_host")
+def test_a_rank_without_rows_learns_it_too():
+    with pytest.raises(CapacityError, match=r"need 10\.0 GB on node7 \(1 ranks\)"):
+        require_memory(MPI.COMM_WORLD, Need(0, FREE_BYTES + 1 if MPI.COMM_WORLD.Get_rank() == 1 else 0))
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.usefixtures("small_host")
+def test_hosts_are_counted_apart(monkeypatch):
+    rank = MPI.COMM_WORLD.Get_rank()
+    monkeypatch.setattr(memory_check.socket, "gethostname", lambda: f"node{rank}")
+    require_memory(MPI.COMM_WORLD, Need(0, 6 * 10**9))
+    with pytest.raises(CapacityError, match="on node1"):
+        require_memory(MPI.COMM_WORLD, Need(0, 11 * 10**9 if rank == 1 else 6 * 10**9))
+
+
+@pytest.mark.mpi(min_size=2)
+def test_this_host_has_some_memory_and_not_all_of_it():
+    require_memory(MPI.COMM_WORLD, Need(1, 1))
+    with pytest.raises(CapacityError):
+        require_memory(MPI.COMM_WORLD, Need(0, 10**18))
+    with pytest.raises(CapacityError):
+        require_memory(MPI.COMM_WORLD, Need(10**18, 0))

@@ -1,0 +1,34 @@
+"""Trainers that may use the same cores share them; trainers with cores of their own keep them."""
+
+import pytest
+
+from bagpipe_hpc.cluster.core_share import require_cores, threads_each
+from bagpipe_hpc.errors import ConfigError
+
+Trainer = tuple[int, frozenset[int]]
+
+
+def on(host: int, *cores: int) -> Trainer:
+    return host, frozenset(cores)
+
+
+@pytest.mark.parametrize(
+    ("trainers", "threads"),
+    [
+        ([on(0, *range(16))], 16),
+        ([on(0, *range(16)), on(0, *range(16))], 8),
+        ([on(0, 0, 1), on(0, 0, 1), on(0, 0, 1)], 1),  # more trainers than cores
+        ([on(0, 0, 1, 2, 3), on(0, 4, 5, 6, 7)], 4),  # bound by the launcher
+        ([on(0, *range(8)), on(3, *range(8))], 8),  # the same numbers on other hosts
+        ([on(0, *range(8)), on(3, 0, 1), on(3, 2, 3)], 2),  # the least counts for all
+        ([on(0, 0, 1, 2, 3), on(0, 3)], 1),
+    ],
+)
+def test_threads_are_the_least_share(trainers: list[Trainer], threads: int) -> None:
+    assert threads_each(trainers) == threads
+
+
+def test_threads_that_would_drown_a_host_are_refused() -> None:
+    require_cores({"train.threads": 0, "kernels.row_threads": 32}, cores=2)
+    with pytest.raises(ConfigError, match=r"kernels\.row_threads = 33: this host has 2 cores; use 32 at most"):
+        require_cores({"train.threads": 0, "kernels.row_threads": 33}, cores=2)

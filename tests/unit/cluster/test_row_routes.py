@@ -1,0 +1,59 @@
+"""A server's rows are near where its host is shared and loads are wanted; everything else is far."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
+from bagpipe_hpc.cluster.row_routes import RowRoutes
+from bagpipe_hpc.errors import ConfigError
+
+LAYOUT = RoleLayout(servers=2, trainers=2)
+ONE_HOST = (0, 0, 0, 0, 0)
+TWO_HOSTS = (0, 0, 2, 0, 2)
+"""A server and a trainer on each, the oracle on the first."""
+
+
+def test_on_one_host_all_servers_are_near() -> None:
+    routes = RowRoutes.choose(LAYOUT, ONE_HOST, "auto")
+    assert [routes.near_servers(rank) for rank in range(5)] == [(0, 1)] * 5
+    assert not routes.any_far
+    assert routes == RowRoutes.choose(LAYOUT, ONE_HOST, "loads")
+
+
+def test_on_two_hosts_each_trainer_has_a_near_and_a_far_server() -> None:
+    routes = RowRoutes.choose(LAYOUT, TWO_HOSTS, "auto")
+    assert (routes.near_servers(3), routes.far_servers(3)) == ((0,), (1,))
+    assert (routes.near_servers(4), routes.far_servers(4)) == ((1,), (0,))
+    assert (routes.far_trainers(0), routes.far_trainers(1)) == ((1,), (0,))
+
+
+def test_loads_can_be_forbidden() -> None:
+    routes = RowRoutes.choose(LAYOUT, ONE_HOST, "transfers")
+    assert routes.near_servers(3) == ()
+    assert routes.far_servers(3) == (0, 1)
+    assert routes.servers_on_host(3) == (0, 1)
+
+
+def test_loads_alone_need_one_host() -> None:
+    with pytest.raises(ConfigError, match=r"roles\.same_host = 'loads': server 1 is not on the host of trainer 0"):
+        RowRoutes.choose(LAYOUT, TWO_HOSTS, "loads")
+
+
+def test_where_the_oracle_is_does_not_matter() -> None:
+    assert not RowRoutes.choose(LAYOUT, (9, 0, 0, 0, 0), "loads").any_far
+
+
+@given(st.data(), st.sampled_from(["auto", "transfers"]))
+def test_every_server_is_either_near_or_far(data: st.DataObject, same_host: str) -> None:
+    layout = RoleLayout(data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4)))
+    hosts = data.draw(st.lists(st.integers(0, 2), min_size=layout.world_size, max_size=layout.world_size))
+    routes = RowRoutes.choose(layout, hosts, same_host)
+    for trainer in range(layout.trainers):
+        rank = layout.world_rank(Role.TRAINER, trainer)
+        assert sorted(routes.near_servers(rank) + routes.far_servers(rank)) == list(range(layout.servers))
+        for server in range(layout.servers):
+            is_near = same_host == "auto" and hosts[layout.world_rank(Role.SERVER, server)] == hosts[rank]
+            assert (server in routes.near_servers(rank)) is is_near
+            assert (trainer in routes.far_trainers(server)) is not is_near
+    assert routes.any_far is any(routes.far_trainers(server) for server in range(layout.servers))

@@ -1,0 +1,166 @@
+"""Every rank derives the same run: all steps once and in order, cut only where a checkpoint or an evaluation is due."""
+
+import re
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bagpipe_hpc.config.schema import TrainConfig
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.plan.schedule import Segment, build_schedule, training_batch_sizes, without_effect
+
+settings_of_a_run = st.builds(
+    TrainConfig,
+    batch_size=st.integers(1, 12),
+    epochs=st.integers(1, 4),
+    max_steps=st.integers(0, 40),
+    checkpoint_every_steps=st.integers(0, 9),
+    checkpoint_at_end=st.booleans(),
+    evaluate=st.booleans(),
+)
+
+
+def plain_steps(config: TrainConfig, samples: int) -> list[tuple[int, int, int]]:
+    """(epoch, first sample, one after the last) of every step, as nested loops give them."""
+    steps = [
+        (epoch, first, min(first + config.batch_size, samples))
+        for epoch in range(config.epochs)
+        for first in range(0, samples, config.batch_size)
+    ]
+    return steps[: config.max_steps or None]
+
+
+def training(schedule: list[Segment]) -> list[Segment]:
+    return [segment for segment in schedule if segment.is_training]
+
+
+@given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30))
+def test_the_segments_are_the_run(config: TrainConfig, train_samples: int, test_samples: int) -> None:
+    schedule = training(build_schedule(config, train_samples, test_samples))
+    found = [(segment.epoch, *segment.sample_range(batch)) for segment in schedule for batch in range(segment.batches)]
+    assert found == plain_steps(config, train_samples)
+
+
+@given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30))
+def test_steps_count_through(config: TrainConfig, train_samples: int, test_samples: int) -> None:
+    done = 0
+    for segment in build_schedule(config, train_samples, test_samples):
+        assert segment.first_step == done
+        done = segment.last_step
+        assert segment.batches > 0
+    assert done == len(plain_steps(config, train_samples))
+
+
+@given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30))
+def test_checkpoints_come_every_so_many_steps_and_at_the_end_where_it_is_wanted(
+    config: TrainConfig, train_samples: int, test_samples: int
+) -> None:
+    schedule = build_schedule(config, train_samples, test_samples)
+    total = len(plain_steps(config, train_samples))
+    every = config.checkpoint_every_steps or total + 1
+    due = sorted({*range(every, total + 1, every), *([total] if config.checkpoint_at_end else [])})
+    assert [segment.last_step for segment in schedule if segment.checkpoint] == due
+
+
+@given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30))
+def test_evaluations_follow_each_epoch_and_the_end(config: TrainConfig, train_samples: int, test_samples: int) -> None:
+    schedule = build_schedule(config, train_samples, test_samples)
+    steps = plain_steps(config, train_samples)
+    last_of_epoch = [
+        number for number, step in enumerate(steps, 1) if number == len(steps) or steps[number][0] > step[0]
+    ]
+    wanted = last_of_epoch if config.evaluate and test_samples else []
+    evaluations = [segment for segment in schedule if not segment.is_training]
+    assert [segment.first_step for segment in evaluations] == wanted
+    for segment in evaluations:
+        assert segment.epoch == steps[segment.first_step - 1][0]
+        ranges = [segment.sample_range(batch) for batch in range(segment.batches)]
+        assert [first for first, _ in ranges] == list(range(0, test_samples, config.batch_size))
+        assert sum(last - first for first, last in ranges) == test_samples
+
+
+@given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30))
+def test_each_step_trains_its_samples(config: TrainConfig, train_samples: int, test_samples: int) -> None:
+    steps = plain_steps(config, train_samples)
+    sizes = [last - first for _, first, last in steps]
+    assert training_batch_sizes(build_schedule(config, train_samples, test_samples)) == sizes
+
+
+@given(settings_of_a_run, st.integers(1, 60))
+def test_nothing_is_cut_without_need(config: TrainConfig, train_samples: int) -> None:
+    """Each cut empties the caches, so there are no more than epochs and checkpoints ask for."""
+    schedule = training(build_schedule(config, train_samples, 0))
+    for segment, following in pairwise(schedule):
+        assert segment.checkpoint or segment.epoch != following.epoch
+
+
+def test_a_run_by_hand() -> None:
+    """10 samples in batches of 4, two epochs, a checkpoint every 2 steps, stopped after 5 of 6 steps."""
+    config = TrainConfig(batch_size=4, epochs=2, max_steps=5, checkpoint_every_steps=2)
+    found = [
+        (segment.kind.value, segment.epoch, segment.first_batch, segment.batches, segment.checkpoint)
+        for segment in build_schedule(config, 10, 3)
+    ]
+    assert found == [
+        ("train", 0, 0, 2, True),
+        ("train", 0, 2, 1, False),
+        ("evaluate", 0, 0, 1, False),
+        ("train", 1, 0, 1, True),
+        ("train", 1, 1, 1, True),
+        ("evaluate", 1, 0, 1, False),
+    ]
+
+
+def test_without_training_rows_there_is_no_run() -> None:
+    with pytest.raises(ConfigError, match=r"no training rows.*--test-fraction"):
+        build_schedule(TrainConfig(), 0, 100)
+
+
+@given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30), st.data())
+def test_a_resumed_run_has_what_came_after_the_checkpoint(
+    config: TrainConfig, train_samples: int, test_samples: int, data: st.DataObject
+) -> None:
+    """With the same settings: every segment after the checkpointed one, unchanged."""
+    schedule = build_schedule(config, train_samples, test_samples)
+    saved = [number for number, segment in enumerate(schedule) if segment.is_training]
+    number = data.draw(st.sampled_from(saved))
+    resumed = build_schedule(config, train_samples, test_samples, schedule[number].last_step)
+    assert resumed == schedule[number + 1 :]
+
+
+def test_a_checkpoint_beyond_the_run_is_refused() -> None:
+    config = TrainConfig(batch_size=5, epochs=2)
+    with pytest.raises(ConfigError, match=r"of step 5, and the run ends with step 4: set a larger train\.epochs"):
+        build_schedule(config, 10, 0, steps_done=5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "test_samples", "remarks"),
+    [
+        ({}, 5, []),
+        ({"max_steps": 4, "checkpoint_every_steps": 4}, 5, []),
+        ({"max_steps": 5}, 5, ["train.max_steps = 5: train.epochs = 2 ends the run sooner, after 4 steps"]),
+        (
+            {"checkpoint_every_steps": 5},
+            5,
+            ["train.checkpoint_every_steps = 5: the run has 4 .* before its end"],
+        ),
+        ({"checkpoint_every_steps": 5, "checkpoint_at_end": False}, 5, ["no checkpoint at all"]),
+        ({}, 0, ["train.evaluate = true: the data has no test rows"]),
+        ({"evaluate": False}, 0, []),
+    ],
+)
+def test_what_a_run_of_this_length_does_not_do(settings: dict[str, int], test_samples: int, remarks: list[str]) -> None:
+    config = TrainConfig(batch_size=5, epochs=2, **settings)  # type: ignore[arg-type]
+    found = without_effect(config, 10, test_samples)
+    assert len(found) == len(remarks)
+    assert all(re.search(remark, told) for remark, told in zip(remarks, found, strict=True))
+
+
+@pytest.mark.parametrize("settings", [{"epochs": 10**9}, {"epochs": 10**5, "checkpoint_every_steps": 1}])
+def test_more_segments_than_can_be_listed_are_refused(settings: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=r"train\.epochs = 10+, .* use 100000 of both together at most"):
+        build_schedule(TrainConfig(batch_size=5, **settings), 10, 5)
+    assert len(build_schedule(TrainConfig(batch_size=5, max_steps=3, **settings), 10, 0)) <= 3

@@ -1,0 +1,87 @@
+"""A rank that computes is refused before it starts where its settings or its memory do not allow it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.config.schema import DebugConfig, KernelsConfig, ModelConfig, OptimizerConfig, TrainConfig
+from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.preparation import compute_check
+from bagpipe_hpc.preparation.compute_check import (
+    check_compute_settings,
+    check_reference_settings,
+    require_reference_memory,
+    trainer_need,
+)
+from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.run.run import Run
+from tests.unit.preparation.test_prepare import write_clicks
+
+HUGE = ModelConfig(embedding_dim=4, top_mlp=(10**9,))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Two tables, 39 rows of 5 numbers; 3 dense features, batches of 8."""
+    return prepare_run(write_clicks(tmp_path))
+
+
+@pytest.fixture
+def three_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compute_check.os, "cpu_count", lambda: 3)
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (TrainConfig(threads=1000), r"train\.threads = 1000: this host has 3 cores; use 48 at most, 16 a core"),
+        (KernelsConfig(row_threads=49), r"kernels\.row_threads = 49: this host has 3 cores"),
+        (OptimizerConfig(dense="Adagrat"), r"optimizer\.dense = 'Adagrat': not an optimizer for this"),
+        (OptimizerConfig(dense_options={"momentun": 0.9}), r"optimizer\.dense_options = .* unexpected keyword"),
+        (OptimizerConfig(dense="SGD", dense_options={"weight_decay": 1e300}), r"dense_options = .* are not finite"),
+        (OptimizerConfig(dense="Adam", dense_options={"betas": [0.9]}), r"dense_options = .*: Adam says: list index"),
+        (OptimizerConfig(dense="Adam", dense_options={"foreach": True, "fused": True}), r"Adam says: `fused` and"),
+    ],
+)
+def test_settings_that_no_data_would_cure(
+    run: Run, part: object, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compute_check.os, "cpu_count", lambda: 3)
+    check_compute_settings(run.config)
+    section = type(part).__name__.removesuffix("Config").lower()
+    with pytest.raises(ConfigError, match=message):
+        check_compute_settings(replace(run.config, **{section: part}))  # type: ignore[arg-type]
+
+
+def test_one_rank_has_no_plan_and_no_roles(run: Run) -> None:
+    check_reference_settings(run.config)
+    with pytest.raises(ConfigError, match=r"debug\.verify_rows = true: a one-rank run has no plan"):
+        check_reference_settings(replace(run.config, debug=DebugConfig(verify_rows=True)))
+    with pytest.raises(ConfigError, match=r"train\.trace = 'x\.json': a one-rank run has no roles to draw"):
+        check_reference_settings(replace(run.config, train=replace(run.config.train, trace="x.json")))
+
+
+def test_a_trainer_needs_memory_for_its_cache_and_its_model(run: Run) -> None:
+    small = trainer_need(run, 2, 0, cache_rows=7)
+    assert small.caches_bytes == 7 * (5 * 4 + 8)  # a record, and which row it is
+    assert 4 * 10**5 < small.dense_bytes < 10**8
+    huge = trainer_need(replace(run, config=replace(run.config, model=HUGE)), 2, 0)
+    assert huge.dense_bytes > 4 * 4 * 8 * 10**9  # weights, gradients, Adagrad's sums and the buffer of the sums
+    noted = replace(run.config, train=replace(run.config.train, full_checkpoint_every=2))
+    assert trainer_need(replace(run, config=noted), 2, 0).caches_bytes == 39 // 8
+
+
+def test_slots_that_plans_cannot_number(run: Run) -> None:
+    with pytest.raises(CapacityError, match="2147483648 rows in one cache are more than the 2147483647"):
+        trainer_need(run, 2, 0, cache_rows=2**31)
+
+
+def test_a_run_on_one_rank_must_fit_its_host(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    device = check_reference_settings(run.config)
+    require_reference_memory(run, device)
+    with pytest.raises(CapacityError, match=r"GB for the dense model with a step; .* narrower model\.bottom_mlp"):
+        require_reference_memory(replace(run, config=replace(run.config, model=HUGE)), device)
+    monkeypatch.setattr(compute_check, "free_bytes", lambda: 2 * 39 * 5 * 4)
+    with pytest.raises(CapacityError, match=r"a run on one rank needs 0\.0 GB: twice the tables' 0\.0 GB"):
+        require_reference_memory(run, device)

@@ -1,0 +1,166 @@
+"""A run is refused before it starts where data, settings and output folder do not allow it; nothing is touched then."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.config.schema import (
+    CacheConfig,
+    Config,
+    DataConfig,
+    DebugConfig,
+    LookaheadConfig,
+    ModelConfig,
+    TrainConfig,
+)
+from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.preparation import prepare as preparation
+from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
+from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, ShardManifest, TableInfo, save_manifest
+from bagpipe_hpc.storage.shards.reader import write_shard
+
+TRAIN_ROWS, TEST_ROWS = 40, 6
+TABLES = (TableInfo("C1", 9), TableInfo("C2", 30))
+
+
+def write_clicks(directory: Path, *, train_rows: int = TRAIN_ROWS) -> Config:
+    """Two small shards, and a configuration for them."""
+    rng = np.random.default_rng(0)
+
+    def shard(name: str, rows: int):  # type: ignore[no-untyped-def]
+        ids = np.stack([rng.integers(0, table.rows, rows) for table in TABLES], axis=1).astype(np.int32)
+        return write_shard(directory / name, rows, [(rng.random((rows, 3), np.float32), ids, np.zeros(rows, np.uint8))])
+
+    train = (shard("train-00000.h5", train_rows),) if train_rows else ()
+    save_manifest(directory, ShardManifest(1, "criteo", 3, TABLES, train, (shard("test-00000.h5", TEST_ROWS),)))
+    return Config(
+        data=DataConfig(path=str(directory), block_rows=16),
+        model=ModelConfig(embedding_dim=4),
+        lookahead=LookaheadConfig(batches=6, group=2),
+        train=TrainConfig(batch_size=8, output=str(directory / "run")),
+    )
+
+
+def test_a_job_knows_the_whole_run(tmp_path: Path) -> None:
+    job = prepare_run(write_clicks(tmp_path))
+    assert job.total_rows == 39
+    assert job.table_offsets.tolist() == [0, 9, 39]
+    first_rows = np.asarray([0, 9])
+    assert job.record.width == 4 + 1  # the row optimizer's accumulator
+    assert job.total_steps == 5
+    training, evaluation = job.schedule
+    with job.shards(training) as train, job.shards(evaluation) as test:
+        ids, test_ids = train.read_sparse(0, TRAIN_ROWS), test.read_sparse(0, TEST_ROWS)
+    order = job.order(training)
+    places = np.concatenate([order.block_range(b)[0] + order.inside_block(b) for b in order.blocks().tolist()])
+    np.testing.assert_array_equal(np.concatenate(list(job.batches(training))), (ids + first_rows)[places])
+    np.testing.assert_array_equal(np.concatenate(list(job.batches(evaluation))), test_ids + first_rows)
+
+
+def test_data_must_be_named() -> None:
+    with pytest.raises(ConfigError, match=r"data\.path is empty: name a folder written by `bagpipe prepare`"):
+        prepare_run(Config())
+
+
+def test_data_must_be_complete(tmp_path: Path) -> None:
+    config = write_clicks(tmp_path)
+    (tmp_path / MANIFEST_NAME).unlink()
+    with pytest.raises(DataError, match=MANIFEST_NAME):
+        prepare_run(config)
+
+
+def test_damaged_data_is_named(tmp_path: Path) -> None:
+    config = write_clicks(tmp_path)
+    shard = tmp_path / "train-00000.h5"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(DataError, match=r"train-00000\.h5"):
+        prepare_run(config)
+
+
+def test_data_without_training_rows_do_not_fit(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no training rows"):
+        prepare_run(write_clicks(tmp_path, train_rows=0))
+
+
+def test_a_run_longer_than_versions_can_count_is_not_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(write_clicks(tmp_path), debug=DebugConfig(verify_rows=True))
+    prepare_run(config)
+    monkeypatch.setattr(preparation, "LARGEST_VERSION", 4)
+    with pytest.raises(ConfigError, match=r"debug\.verify_rows = true: .* up to step 4, and the run has 5"):
+        prepare_run(config)
+
+
+def test_the_window_is_cut_to_the_cache(tmp_path: Path) -> None:
+    config = write_clicks(tmp_path)
+    wanted = choose_window(prepare_run(config), trainers=2)
+    assert wanted.window == Window(6, 2)
+    small = replace(config, cache=CacheConfig(wanted.total_rows - 1))
+    fitted = choose_window(prepare_run(small), trainers=2)
+    assert fitted.total_rows < wanted.total_rows
+    assert fitted.window.lookahead < 6
+
+
+def test_batches_that_no_data_fills_are_refused(tmp_path: Path) -> None:
+    config = write_clicks(tmp_path)
+    whole = replace(config, train=replace(config.train, batch_size=TRAIN_ROWS))
+    assert prepare_run(whole).total_steps == 1
+    larger = replace(config, train=replace(config.train, batch_size=TRAIN_ROWS + 1))
+    with pytest.raises(ConfigError, match=r"train\.batch_size = 41: the training data has 40 rows, .* use 40 at most"):
+        prepare_run(larger)
+
+
+def test_settings_without_effect_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = write_clicks(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        prepare_run(config)
+        assert not caplog.messages
+        prepare_run(replace(config, train=replace(config.train, max_steps=6)))
+    assert caplog.messages == [
+        "train.max_steps = 6: train.epochs = 1 ends the run sooner, after 5 steps; set more epochs to train longer"
+    ]
+
+
+@pytest.mark.parametrize(("batches", "group"), [(6, 2), (6, 5), (7, 3), (7, 6), (50, 3), (50, 12), (10**9, 0)])
+def test_a_window_beyond_the_longest_segment_plans_as_a_shorter_one(tmp_path: Path, batches: int, group: int) -> None:
+    """Five batches of training: where each row goes, and when, is the same; the last group's number is not."""
+    config = replace(write_clicks(tmp_path), lookahead=LookaheadConfig(batches, group))
+    job = prepare_run(config)
+    window = job.window
+    assert window.lookahead == min(batches, 6)
+    if batches == 10**9:
+        return
+    asked = Window(batches, config.lookahead.group_batches)
+    recipe = job.planner_factory(2)
+    found, wanted = (list(plan_segment(recipe.build(w), job.batches(job.schedule[0]))) for w in (window, asked))
+    for plan, sound in zip(found, wanted, strict=True):
+        retiring = replace(plan.shared, retire_group=0), replace(sound.shared, retire_group=0)
+        assert [encoded(part) for part in retiring] == [encoded(retiring[1])] * 2
+        assert [encoded(part) for part in plan.trainers] == [encoded(part) for part in sound.trainers]
+        assert bool(plan.shared.retire_group) == bool(sound.shared.retire_group)
+
+
+def encoded(part: Any) -> dict[str, Any]:
+    """The fields of a part of a plan, arrays as lists."""
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(part).items()}
+
+
+def test_a_planner_without_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = prepare_run(write_clicks(tmp_path))
+    monkeypatch.setattr(preparation, "free_bytes", lambda: 200)
+    with pytest.raises(CapacityError, match=r"lookahead\.batches = 6: with 1 batches read, the planner takes"):
+        choose_window(job, trainers=2)
+
+
+def test_a_cache_below_one_batch_is_refused(tmp_path: Path) -> None:
+    config = write_clicks(tmp_path)
+    tiny = replace(config, cache=CacheConfig(3))
+    with pytest.raises(CapacityError, match=r"cache\.rows = 3: a single batch needs"):
+        choose_window(prepare_run(tiny), trainers=2)

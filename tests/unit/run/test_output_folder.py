@@ -1,0 +1,135 @@
+"""The output folder is started with the resolved settings, and an earlier run in it is not lost by accident."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.schema import Config, TrainConfig
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.run.output_folder import (
+    CONFIG_NAME,
+    LOGS_NAME,
+    check_output,
+    check_writable,
+    hold_output,
+    start_output,
+)
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.run_lock import LOCK_NAME
+from tests.unit.checkpoint_samples import sample_records, write_checkpoint
+
+
+def in_output(output: Path, *, overwrite: bool = False, resume: str = "") -> Config:
+    return Config(train=TrainConfig(output=str(output), overwrite=overwrite, resume=resume))
+
+
+def test_the_output_folder_gets_the_resolved_settings(tmp_path: Path) -> None:
+    config = in_output(tmp_path / "new" / "run")
+    start_output(config, None)
+    assert load_config(tmp_path / "new" / "run" / CONFIG_NAME) == config
+    assert (tmp_path / "new" / "run" / LOGS_NAME).is_dir()
+
+
+@pytest.mark.parametrize(
+    "content", ["config.toml", "metrics.jsonl", "summary.json", "resources.json", "logs", "checkpoints"]
+)
+def test_an_earlier_run_is_left_alone(tmp_path: Path, content: str) -> None:
+    earlier = tmp_path / content
+    earlier.mkdir() if "." not in content else earlier.write_text("earlier", encoding="utf-8")
+    with pytest.raises(ConfigError, match=rf"holds an earlier run \({content}\): .*train\.overwrite=true"):
+        check_output(in_output(tmp_path), None)
+    assert [path.name for path in tmp_path.iterdir()] == [content]
+
+
+def test_an_earlier_run_is_replaced_where_that_is_wanted(tmp_path: Path) -> None:
+    """What is not of a run stays."""
+    (tmp_path / "checkpoints" / "step-5").mkdir(parents=True)
+    for name in ("metrics.jsonl", "notes.txt"):
+        (tmp_path / name).write_text("earlier", encoding="utf-8")
+    check_output(in_output(tmp_path, overwrite=True), None)
+    start_output(in_output(tmp_path, overwrite=True), None)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", CONFIG_NAME, LOGS_NAME}
+
+
+def test_a_folder_with_other_files_may_be_used(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
+    check_output(in_output(tmp_path), None)
+    start_output(in_output(tmp_path), None)
+    assert (tmp_path / "notes.txt").read_text(encoding="utf-8") == "mine"
+
+
+def writable(output: Path, trace: str = "") -> None:
+    check_writable(Config(train=TrainConfig(output=str(output), trace=trace)))
+
+
+def test_folders_that_can_be_made_are_writable_and_are_not_made(tmp_path: Path) -> None:
+    writable(tmp_path / "new" / "run", str(tmp_path / "new" / "run" / "trace.json"))
+    writable(tmp_path, str(tmp_path / "trace.json"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """Nobody may write to /proc, not even root."""
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    for output in (tmp_path / "file" / "run", tmp_path / "file", Path("/proc/new/run"), tmp_path / ("n" * 300)):
+        with pytest.raises(ConfigError, match=rf"train\.output = '{output}' cannot be written: .*choose another place"):
+            writable(output)
+    with pytest.raises(ConfigError, match=r"train\.trace = '/proc/new/x\.json' cannot be written: "):
+        writable(tmp_path, "/proc/new/x.json")
+
+
+@pytest.mark.parametrize("trace", ["/dev/null", "."])
+def test_a_timeline_replaces_files_alone(tmp_path: Path, trace: str) -> None:
+    with pytest.raises(ConfigError, match=rf"train\.trace = '{trace}': is no file"):
+        writable(tmp_path, trace)
+
+
+def test_an_output_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"train\.output = '.*file/run' cannot be written"):
+        start_output(in_output(tmp_path / "file" / "run"), None)
+
+
+def test_a_resumed_run_keeps_its_checkpoints_logs_and_metrics_so_far(tmp_path: Path) -> None:
+    for step in (100, 200):
+        write_checkpoint(tmp_path, sample_records((5, 3), 3), (5, 3), step=step)
+    (tmp_path / LOGS_NAME).mkdir()
+    (tmp_path / LOGS_NAME / "oracle-0.log").write_text("earlier", encoding="utf-8")
+    (tmp_path / "summary.json").write_text("{}", encoding="utf-8")
+    told = [("progress", 90), ("progress", 100), ("checkpoint", 100), ("evaluation", 100), ("progress", 110)]
+    lines = [json.dumps({"event": event, "step": step}) + "\n" for event, step in told]
+    (tmp_path / "metrics.jsonl").write_text("".join(lines) + '{"event": "prog', encoding="utf-8")
+    config = in_output(tmp_path, resume=str(tmp_path / "checkpoints" / "step-00000100"))
+    start = load_checkpoint(Path(config.train.resume))
+    check_output(config, start)
+    start_output(config, start)
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "metrics.jsonl", LOGS_NAME, CONFIG_NAME}
+    assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8") == "".join(lines[:3])
+    assert (tmp_path / LOGS_NAME / "oracle-0.log").read_text(encoding="utf-8") == "earlier"
+    assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+
+
+def test_a_checkpoint_of_another_run_does_not_open_the_folder_of_a_third(tmp_path: Path) -> None:
+    directory = write_checkpoint(tmp_path / "other", sample_records((5, 3), 3), (5, 3))
+    (tmp_path / "third").mkdir()
+    (tmp_path / "third" / "summary.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"holds an earlier run \(summary\.json\)"):
+        check_output(in_output(tmp_path / "third", resume=str(directory)), load_checkpoint(directory))
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_starts_anew(tmp_path: Path) -> None:
+    """Only where it was to be resumed, and only if it did not reach its end."""
+    (tmp_path / "metrics.jsonl").write_text("", encoding="utf-8")
+    check_output(in_output(tmp_path, resume="auto"), None)
+    (tmp_path / "summary.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ConfigError, match="holds an earlier run"):
+        check_output(in_output(tmp_path, resume="auto"), None)
+
+
+def test_a_folder_is_held_and_given_back(tmp_path: Path) -> None:
+    config = in_output(tmp_path / "run")
+    with hold_output(config, lambda: None):
+        assert (tmp_path / "run" / LOCK_NAME).exists()
+    assert not (tmp_path / "run" / LOCK_NAME).exists()

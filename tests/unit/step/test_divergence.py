@@ -1,0 +1,137 @@
+"""The first number that is not finite ends a run by name: at once, or, where that is deferred, when it is asked for."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bagpipe_hpc.cache.row_cache import RowCache
+from bagpipe_hpc.errors import DivergenceError
+from bagpipe_hpc.kernels.finite import finite_kernel
+from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.rows.record import RowRecord
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step.divergence import DivergenceWatch
+from tests.unit.checkpoint_samples import sample_records, write_checkpoint
+
+CPU = torch.device("cpu")
+TABLES = (5, 3, 8)
+WIDTH = 4
+deferring = pytest.mark.parametrize("defers", [False, True], ids=["at once", "deferred"])
+
+
+class Watched:
+    """A model, its optimizer and a cache in whose slots 0 to 9 lie the rows 12 to 3, watched."""
+
+    def __init__(self, output: Path, *, defers: bool = False, dense: str = "SGD") -> None:
+        tables = tuple(SimpleNamespace(name=f"C{number}") for number in range(1, 4))
+        config: Any = SimpleNamespace(train=SimpleNamespace(output=str(output)))
+        manifest: Any = SimpleNamespace(tables=tables, table_rows=TABLES)
+        run = Run(config, manifest, ())
+        record = RowRecord(WIDTH, (1,), False)
+        self.cache = RowCache(10, record, row_operations("auto", CPU), CPU)
+        rows = np.arange(12, 2, -1)
+        self.slots = torch.arange(10, dtype=torch.int32)
+        self.cache.scatter(self.slots, np.ones((10, record.width), np.float32), rows)
+        self.model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+        self.optimizer = getattr(torch.optim, dense)(self.model.parameters(), lr=0.1)
+        self.defers = defers
+        kernel = finite_kernel("auto", CPU)
+        self.watch = DivergenceWatch(run, self.cache, self.model, self.optimizer, kernel, defers=defers)
+
+    def step(self, step: int, loss: float = 0.5, look_ups: float = 1.0, dense: float = 1.0) -> None:
+        """See a whole step with such gradients; rows and weights stay as they are."""
+        gradients = torch.ones(20, WIDTH)
+        gradients[7] = look_ups
+        positions = torch.arange(20, dtype=torch.int32) % 10
+        for weight in self.model.parameters():
+            weight.grad = torch.full_like(weight, dense)
+        self.watch.see_loss(step, torch.tensor(loss), gradients, self.slots, positions)
+        self.watch.see_rows(step, self.slots[:5])
+        self.watch.see_rows(step, self.slots[5:])
+        self.watch.see_rows(step, self.slots[:0])
+        self.watch.see_dense(step)
+
+    def sound(self) -> None:
+        for step in (1, 2):
+            self.step(step)
+        self.watch.require_finite()
+
+    def end(self, **step: float) -> str:
+        """The message in which steps 3 and 4 end."""
+        with pytest.raises(DivergenceError) as error:  # noqa: PT012 - either the step raises or the question after it
+            self.step(3, **step)
+            assert self.defers
+            self.step(4, loss=float("nan"))
+            self.watch.require_finite()
+        return str(error.value)
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_is_named_with_the_first_gradients(tmp_path: Path, loss: float) -> None:
+    run = Watched(tmp_path)
+    run.sound()
+    found = run.end(loss=loss, look_ups=float("nan"), dense=float("nan"))
+    expected = f"step 3: the loss is {loss}, and the first such gradients are of table C2, row 0 and layer 0.weight"
+    assert expected in found
+    assert run.end(loss=loss).startswith(
+        f"the model has diverged in step 3: the loss is {loss}. There is no checkpoint"
+    )
+
+
+def test_a_deferred_loss_is_named(tmp_path: Path) -> None:
+    run = Watched(tmp_path, defers=True)
+    run.sound()
+    assert "in step 3: the loss is not finite; the gradient of layer 0.weight is not" in run.end(
+        loss=float("nan"), dense=float("nan")
+    )
+
+
+@deferring
+@pytest.mark.parametrize(("slot", "name"), [(0, "C3, row 4"), (4, "C3, row 0"), (5, "C2, row 2"), (9, "C1, row 3")])
+@pytest.mark.parametrize("part", ["weights", "state"])
+def test_an_updated_row_is_named(tmp_path: Path, defers: bool, slot: int, name: str, part: str) -> None:
+    run = Watched(tmp_path, defers=defers)
+    run.sound()
+    (run.cache.weights if part == "weights" else run.cache.state[0])[slot, -1] = -torch.inf
+    assert f"in step 3: table {name} is not finite after its update" in run.end()
+
+
+@deferring
+def test_a_dense_gradient_and_a_dense_weight_are_named(tmp_path: Path, defers: bool) -> None:
+    run = Watched(tmp_path, defers=defers)
+    run.sound()
+    assert "in step 3: the gradient of layer 0.weight is not finite" in run.end(dense=float("inf"))
+    run = Watched(tmp_path, defers=defers)
+    run.sound()
+    with torch.no_grad():
+        run.model[1].bias.fill_(torch.inf)
+    assert "in step 3: layer 1.bias is not finite after its update" in run.end()
+
+
+def test_the_dense_optimizers_state_is_looked_at_before_it_is_saved(tmp_path: Path) -> None:
+    """The square of a large gradient overflows: the weight stays as it is, for good."""
+    run = Watched(tmp_path, dense="Adam")
+    run.step(1, dense=1e30)
+    run.optimizer.step()
+    run.watch.see_dense(1)
+    with pytest.raises(DivergenceError, match=r"step 1: layer 0\.weight is not finite: 'exp_avg_sq' of the dense opt"):
+        run.watch.require_finite_state(1)
+
+
+def test_finite_predictions_alone_are_evaluated(tmp_path: Path) -> None:
+    watch = Watched(tmp_path).watch
+    watch.require_finite_predictions(8, np.asarray([0.5, -90.0], np.float32))
+    with pytest.raises(DivergenceError, match="step 8: 2 of 3 predictions of the test rows are not finite"):
+        watch.require_finite_predictions(8, np.asarray([np.nan, 0.5, np.inf], np.float32))
+
+
+def test_the_last_good_checkpoint_is_named(tmp_path: Path) -> None:
+    for step in (100, 200):
+        write_checkpoint(tmp_path, sample_records(TABLES, WIDTH + 1), TABLES, step=step)
+    assert f"The last good checkpoint is {tmp_path}/checkpoints/step-00000200; start anew" in Watched(tmp_path).end(
+        loss=float("nan")
+    )

@@ -1,0 +1,173 @@
+"""An increment and what it builds on give back every bit, whoever wrote the layers and whoever reads them."""
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.rows.partition import RoundRobinPartition
+from bagpipe_hpc.storage.checkpoints import row_file, saved_rows
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints, remove_older_checkpoints
+from tests.unit.checkpoint_samples import sample_records, write_checkpoint
+
+TABLES = (5, 1, 7)
+ROWS = sum(TABLES)
+
+
+def change(records: NDArray[np.float32], updated: NDArray[np.int64], seed: int) -> NDArray[np.float32]:
+    """New values in the rows `updated`."""
+    after = records.copy()
+    after[updated] = sample_records(TABLES, records.shape[1], seed)[updated]
+    return after
+
+
+def write_chain(output: Path, steps: int, servers: int = 2) -> list[Path]:
+    """A checkpoint with all rows at step 10, and increments of two rows at 20, 30 ..., each on the one before."""
+    records = sample_records(TABLES, 5)
+    chain = [write_checkpoint(output, records, TABLES, servers=servers, step=10)]
+    for step in range(20, 10 * steps + 1, 10):
+        updated = np.array([step // 10, step // 10 + 4])
+        records = change(records, updated, seed=step)
+        chain.append(
+            write_checkpoint(output, records, TABLES, servers=servers, step=step, base=chain[-1], updated=updated)
+        )
+    return chain
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    writers=st.lists(st.integers(1, 5), min_size=2, max_size=4),
+    new_servers=st.integers(1, 6),
+    piece_bytes=st.sampled_from([1, 60, 1 << 20]),
+    state_columns=st.integers(0, 2),
+    data=st.data(),
+)
+def test_layers_round_trip_bit_for_bit(
+    writers: list[int], new_servers: int, piece_bytes: int, state_columns: int, data: st.DataObject
+) -> None:
+    records = sample_records(TABLES, 3 + state_columns)
+    path: Path | None = None
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_file, "COPY_BYTES", piece_bytes)
+        for step, servers in enumerate(writers):
+            updated = None
+            if path:
+                rows = data.draw(st.lists(st.integers(0, ROWS - 1), unique=True))
+                updated = np.array(rows, dtype=np.int64)
+                records = change(records, updated, seed=step)
+            path = write_checkpoint(
+                Path(folder),
+                records,
+                TABLES,
+                servers=servers,
+                state_columns=state_columns,
+                step=step,
+                base=path,
+                updated=updated,
+            )
+        assert path
+        checkpoint = load_checkpoint(path)
+        checkpoint.verify()
+        first = data.draw(st.integers(0, ROWS))
+        last = data.draw(st.integers(first, ROWS))
+        assert checkpoint.read_rows(first, last).tobytes() == records[first:last].tobytes()
+        with checkpoint.open_rows() as saved:
+            for server in range(new_servers):
+                held = RoundRobinPartition(ROWS, new_servers).rows_on(server)
+                window = np.full((held, records.shape[1] + 1), np.nan, np.float32)
+                saved.read_server(server, new_servers, window[:, :-1])
+                assert window[:, :-1].tobytes() == records[server::new_servers].tobytes()
+
+
+def test_a_missing_or_replaced_layer_is_named(tmp_path: Path) -> None:
+    full, first, second = write_chain(tmp_path, 3)
+    opened = load_checkpoint(second)
+    assert [layer.directory for layer in opened.layers()] == [full, first, second]
+    manifest = (first / "manifest.json").read_text()
+    (first / "manifest.json").write_text(manifest + "\n")
+    with pytest.raises(CheckpointError, match=r"step-00000030: was built on another checkpoint than .*step-00000020"):
+        opened.verify()
+    (first / "manifest.json").write_text(manifest)
+    shutil.rmtree(full)
+    with pytest.raises(CheckpointError, match=r"step-00000020: holds only .*step-00000010, which is absent"):
+        opened.read_rows(0, 1)
+
+
+def test_layers_of_other_tables_are_refused(tmp_path: Path) -> None:
+    full = write_checkpoint(tmp_path, sample_records((4,), 5), (4,), step=10)
+    path = write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, base=full, updated=np.array([1]))
+    with pytest.raises(CheckpointError, match=r"step-00000100: table_rows = .*and \(4,\) in .*step-00000010"):
+        load_checkpoint(path).read_rows(0, 1)
+
+
+def test_damage_below_an_increment_is_found_by_name(tmp_path: Path) -> None:
+    full, first, _ = write_chain(tmp_path, 3)
+    for damaged in (full, first):
+        path = damaged / "rows-00001-of-00002.h5"
+        contents = path.read_bytes()
+        path.write_bytes(contents[:-1] + bytes([contents[-1] ^ 1]))
+        with pytest.raises(CheckpointError, match=f"{damaged.name}/rows-00001-of-00002.h5: its SHA-256"):
+            load_checkpoint(tmp_path).verify()
+        path.write_bytes(contents)
+    load_checkpoint(tmp_path).verify()
+    (full / "dense.h5").unlink()  # only the newest is read
+    load_checkpoint(tmp_path).verify()
+
+
+@pytest.mark.parametrize("positions", [[-1, 2], [2, 13], [3, 3], [4, 1], [2**62, 2**63 - 1]])
+def test_false_positions_are_refused(tmp_path: Path, positions: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    _, path = write_chain(tmp_path, 2, servers=1)
+    with h5py.File(path / "rows-00000-of-00001.h5", "r+") as file:
+        file["positions"][:] = positions
+    for at_once in (1, 2):
+        monkeypatch.setattr(saved_rows, "_CHECKED_AT_ONCE", at_once)
+        with (
+            load_checkpoint(path).open_rows() as rows,
+            pytest.raises(CheckpointError, match="positions are not ascending numbers from 0 to 12"),
+        ):
+            rows.read_server(0, 1, np.zeros((ROWS, 5), np.float32))
+
+
+def test_positions_must_be_as_many_as_records(tmp_path: Path) -> None:
+    _, path = write_chain(tmp_path, 2)
+    with h5py.File(path / "rows-00000-of-00002.h5", "r+") as file:
+        del file["positions"]
+        file["positions"] = np.arange(3)
+    with pytest.raises(CheckpointError, match=r"weights is float32 .*must be float32 \(3, 4\)"):
+        load_checkpoint(path).read_rows(0, 1)
+
+
+def test_what_a_kept_checkpoint_builds_on_is_kept(tmp_path: Path) -> None:
+    chain = write_chain(tmp_path, 3)
+    again = write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, step=40)
+    remove_older_checkpoints(again, keep=2)
+    assert find_checkpoints(tmp_path) == [*chain, again]
+    remove_older_checkpoints(again, keep=1)
+    assert find_checkpoints(tmp_path) == [again]
+
+
+def test_replacing_a_checkpoint_removes_what_builds_on_it(tmp_path: Path) -> None:
+    full, first, _ = write_chain(tmp_path, 3)
+    other = write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, step=40)
+    write_checkpoint(tmp_path, sample_records(TABLES, 5, seed=9), TABLES, step=20, base=full, updated=np.array([1]))
+    assert find_checkpoints(tmp_path) == [full, first, other]
+    for path in find_checkpoints(tmp_path):
+        load_checkpoint(path).verify()
+
+
+def test_a_kill_between_two_renames_loses_nothing(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, step=10)
+    aside = path.rename(path.with_name("step-00000010.replaced"))
+    assert find_checkpoints(tmp_path) == [aside]
+    load_checkpoint(tmp_path).verify()
+    write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, step=10)
+    assert find_checkpoints(tmp_path) == [path]
+    assert not aside.exists()

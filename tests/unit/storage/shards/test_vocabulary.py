@@ -1,0 +1,56 @@
+"""Vocabularies come back as they were saved; damage is named."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.shards.check import verify_shards
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, TableInfo
+from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary, write_vocabularies
+
+VALUES = {"C1": np.array([7, 0xFFFFFFFF, 0], dtype=np.uint32), "C2": np.array([], dtype=np.uint32)}
+
+
+def saved(directory: Path) -> ShardManifest:
+    tables = (TableInfo("C1", 4), TableInfo("C2", 1))
+    return ShardManifest(1, "criteo", 13, tables, (), (), vocabularies=write_vocabularies(directory, VALUES))
+
+
+def test_values_come_back(tmp_path: Path) -> None:
+    manifest = saved(tmp_path)
+    verify_shards(tmp_path, manifest, "full")
+    assert read_vocabulary(tmp_path, manifest, "C1").tolist() == [7, 0xFFFFFFFF, 0]
+    assert read_vocabulary(tmp_path, manifest, "C2").tolist() == []
+    assert write_vocabularies(tmp_path, VALUES) == manifest.vocabularies
+
+
+def test_damage_is_named(tmp_path: Path) -> None:
+    manifest = saved(tmp_path)
+    path = tmp_path / "vocabularies.h5"
+    with h5py.File(path, "r+") as file:
+        file["C1"][0] = 8
+    verify_shards(tmp_path, manifest, "quick")
+    with pytest.raises(DataError, match=r"vocabularies.h5: its SHA-256 is not the manifest's"):
+        verify_shards(tmp_path, manifest, "full")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match=r"vocabularies.h5: it has \d+ bytes instead of"):
+        verify_shards(tmp_path, manifest, "quick")
+    path.unlink()
+    for read in (lambda: verify_shards(tmp_path, manifest, "quick"), lambda: read_vocabulary(tmp_path, manifest, "C1")):
+        with pytest.raises(DataError, match=r"vocabularies.h5: the .* is missing"):
+            read()
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    manifest = saved(tmp_path)
+    other = replace(manifest, tables=(TableInfo("C1", 5), TableInfo("C2", 1)))
+    with pytest.raises(DataError, match="C1 has 3 values instead of 4 as the manifest says"):
+        read_vocabulary(tmp_path, other, "C1")
+    with pytest.raises(DataError, match="has no table 'C3'"):
+        read_vocabulary(tmp_path, manifest, "C3")
+    with pytest.raises(DataError, match="values of table C1 were hashed"):
+        read_vocabulary(tmp_path, replace(manifest, vocabularies=None), "C1")

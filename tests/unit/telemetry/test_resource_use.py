@@ -1,0 +1,34 @@
+import mmap
+import time
+
+import numpy as np
+
+from bagpipe_hpc.telemetry.resource_use import ResourceUse
+
+PIECE = 64 << 20
+
+
+def test_memory_that_was_touched_is_in_the_peak():
+    before = ResourceUse.now()
+    np.ones(before.peak_bytes, dtype=np.uint8)
+    after = ResourceUse.now()
+    assert after.peak_bytes > before.peak_bytes
+    assert after.page_faults > before.page_faults
+
+
+def test_shared_memory_is_told_apart():
+    before = ResourceUse.now()
+    with mmap.mmap(-1, PIECE) as shared:
+        np.frombuffer(shared, dtype=np.uint8)[::4096].sum()
+        memory = np.frombuffer(shared, dtype=np.uint8).copy()
+        shared.write(memory.tobytes())
+        touched = ResourceUse.now()
+    assert touched.shared_bytes - before.shared_bytes >= PIECE
+
+
+def test_processor_time_is_that_of_this_process():
+    before = ResourceUse.now()
+    end = time.process_time() + 0.05
+    while time.process_time() < end:
+        pass
+    assert ResourceUse.now().processor_s - before.processor_s >= 0.04

@@ -1,0 +1,198 @@
+"""What a run leaves behind: a line of JSON an event, a summary, and progress that a terminal or a log shows."""
+
+import io
+import json
+import logging
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bagpipe_hpc.models.click_metrics import Evaluation
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
+from bagpipe_hpc.telemetry import run_record
+from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME
+from bagpipe_hpc.telemetry.run_record import RunRecord, summary_lines
+from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.terminal import COLUMNS_VARIABLE
+from tests.unit.checkpoint_samples import sample_records, write_checkpoint
+
+INTERVAL = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=0.5, unique_rows=200, fetched_rows=20)
+SLOWER = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=1.0, unique_rows=200, fetched_rows=20)
+MEANS = INTERVAL.per_step() | {"rows_fetched": 4.0, "rows_written_back": 3.0}
+
+
+def events(output: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (output / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+
+
+def checkpoint_of(output: Path, step: int) -> tuple[Path, CheckpointManifest]:
+    directory = write_checkpoint(output, sample_records((4,), 2), (4,), step=step)
+    return directory, load_checkpoint(directory).manifest
+
+
+def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
+    """Each is there at once, for whoever watches the run."""
+    with RunRecord(tmp_path, total_steps=20) as record:
+        record.progress(5, 0, [INTERVAL, SLOWER], loss=0.5)
+        record.evaluation(5, 0, Evaluation(samples=7, auc=0.75, log_loss=0.25), seconds=1.5)
+        directory, manifest = checkpoint_of(tmp_path, step=5)
+        record.checkpoint(manifest, directory, stood_still_s=0.5, seconds=2.5)
+        progress, evaluation, checkpoint = events(tmp_path)
+    times = [event.pop("time_s") for event in (progress, evaluation, checkpoint)]
+    assert times == sorted(times)
+    assert progress == {
+        "event": "progress",
+        "step": 5,
+        "epoch": 0,
+        "loss": 0.5,
+        "samples_per_s": 320.0,
+        "hit_rate": 0.9,
+        "wait_rows_share": 0.25,
+        "trainers": [INTERVAL.per_step(), SLOWER.per_step()],
+    }
+    expected = {"event": "evaluation", "step": 5, "epoch": 0, "samples": 7, "auc": 0.75, "log_loss": 0.25}
+    assert evaluation == expected | {"seconds": 1.5}
+    assert checkpoint == {
+        "event": "checkpoint",
+        "step": 5,
+        "directory": str(directory),
+        "seconds": 0.5,
+        "complete_after_s": 2.5,
+        "bytes": manifest.total_bytes,
+        "base_step": None,
+    }
+
+
+def test_results_go_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with RunRecord(tmp_path, total_steps=5) as record:
+        record.progress(5, 0, [INTERVAL], loss=0.5)
+        record.evaluation(5, 0, Evaluation(samples=7, auc=0.75, log_loss=0.25), seconds=1.5)
+        record.summary([MEANS], INTERVAL, {})
+    told = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in told[:2]] == ["per", "trainer"]
+    assert told[2:] == [
+        "AUC 0.75000, log loss 0.25000 on 7 test rows",
+        "320 samples/s over 5 steps, hit rate 90.0%",
+        f"outputs: {tmp_path}",
+    ]
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_an_auc_without_meaning_is_said_to_be_undefined(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str], is_resumed: bool
+) -> None:
+    """It is NaN where all labels are alike, and null in the metrics file, from where a resumed run reads it back."""
+    with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps=5) as record:
+        record.evaluation(5, 0, Evaluation(samples=7, auc=math.nan, log_loss=0.25), seconds=1.5)
+        if not is_resumed:
+            record.summary([MEANS], INTERVAL, {})
+    if is_resumed:
+        with RunRecord(tmp_path, total_steps=5) as record:
+            record.summary([MEANS], INTERVAL, {})
+    quality = "AUC undefined, as all labels are alike, log loss 0.25000 on 7 test rows"
+    assert f"epoch 1: {quality} (1.5 s)" in caplog.messages
+    assert quality in capsys.readouterr().out.splitlines()
+
+
+def test_the_summary_is_the_whole_run(tmp_path: Path) -> None:
+    with RunRecord(tmp_path, total_steps=5) as record:
+        for step, auc in ((3, 0.5), (5, 0.75)):
+            record.evaluation(step, 0, Evaluation(samples=7, auc=auc, log_loss=0.25), seconds=1.5)
+        record.summary([MEANS, MEANS], INTERVAL, {"servers": 2})
+    summary = json.loads((tmp_path / SUMMARY_NAME).read_text(encoding="utf-8"))
+    assert summary.pop("seconds") >= 0
+    assert summary == {
+        "steps": 5,
+        "samples_per_s": 320.0,
+        "hit_rate": 0.9,
+        "evaluations": [
+            {"step": step, "epoch": 0, "samples": 7, "auc": auc, "log_loss": 0.25}
+            for step, auc in ((3, 0.5), (5, 0.75))
+        ],
+        "trainers": [MEANS, MEANS],
+        "servers": 2,
+    }
+
+
+@pytest.mark.parametrize(("total_steps", "left"), [(5, "0:00"), (20, "0:06"), (2005, "13:20"), (50_005, "5:33:20")])
+def test_progress_says_how_fast_and_how_long(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, total_steps: int, left: str
+) -> None:
+    with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps) as record:
+        record.progress(5, 0, [INTERVAL], loss=0.123456)
+    assert caplog.messages == [
+        f"step 5/{total_steps}  loss 0.12346  320 samples/s  hits 90.0%  waiting for rows 25.0%  {left} left to train"
+    ]
+
+
+def test_a_terminal_shows_progress_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with RunRecord(tmp_path, total_steps=10) as record:
+        record.progress(5, 0, [INTERVAL], loss=0.5)
+        record.progress(10, 0, [INTERVAL], loss=0.5)
+        directory, manifest = checkpoint_of(tmp_path, step=10)
+        record.checkpoint(manifest, directory, stood_still_s=0.5, seconds=2.5)
+    assert [line.split("  ")[0] for line in terminal.getvalue().split("\r\x1b[K")] == ["", "step 5/10", "step 10/10"]
+    assert terminal.getvalue().endswith("\n")
+
+
+def test_a_narrow_terminal_gets_a_shorter_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rank's stderr is a pipe; the script that launched it knows the terminal behind."""
+    monkeypatch.setenv(COLUMNS_VARIABLE, "60")
+    with RunRecord(tmp_path, total_steps=10) as record:
+        record.progress(5, 0, [INTERVAL], loss=0.5)
+    line = "step 5/10  loss 0.50000  320 samples/s  0:02 left to train"
+    assert capsys.readouterr().err == f"\r\x1b[K{line}"
+    assert len(line) < 60
+
+
+def test_lines_that_stay_come_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first one, then after a while, and the last; a rank's log file has them all."""
+    now_s = 1000.0
+    monkeypatch.setattr(run_record.time, "monotonic", lambda: now_s)
+    with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps=100) as record:
+        for step in range(10, 101, 10):
+            record.progress(step, 0, [INTERVAL], loss=0.5)
+            now_s += 10.0
+    shown = [line.message.split("  ")[0] for line in caplog.records if not hasattr(line, "in_file_only")]
+    assert shown == ["step 10/100", "step 40/100", "step 70/100", "step 100/100"]
+    assert len(caplog.records) == 10
+
+
+def test_an_interval_without_time_divides_nothing_by_zero(tmp_path: Path) -> None:
+    with RunRecord(tmp_path, total_steps=1) as record:
+        record.progress(1, 0, [StepStats()], loss=0.0)
+    assert events(tmp_path)[0]["samples_per_s"] == 0.0
+
+
+def test_a_run_that_goes_on_adds_to_its_metrics(tmp_path: Path) -> None:
+    for step in (5, 10):
+        with RunRecord(tmp_path, total_steps=10) as record:
+            record.progress(step, 0, [INTERVAL], loss=0.5)
+    assert [event["step"] for event in events(tmp_path)] == [5, 10]
+
+
+def test_the_table_has_a_line_a_trainer_with_its_columns_aligned() -> None:
+    lines = summary_lines([MEANS, MEANS | {"rows_fetched": 123456.0}])
+    assert len({len(line) for line in lines}) == 1
+    assert [line.split()[:2] for line in lines] == [["per", "step"], ["trainer", "0"], ["trainer", "1"]]
+    assert lines[1].split()[2:] == ["400.00", "300.00", "100.00", "0.00", "4", "3", "0", "0", "0"]
+    assert lines[2].split()[6] == "123456"
+
+
+def test_a_narrow_terminal_gets_the_table_in_parts() -> None:
+    lines = summary_lines([MEANS], 60)
+    assert all(len(line) < 60 for line in lines)
+    assert [line.split()[0] for line in lines] == ["per", "trainer"] * (len(lines) // 2)
+    cells = [cell for line in lines[1::2] for cell in line.split()[2:]]
+    assert cells == summary_lines([MEANS])[1].split()[2:]

@@ -1,0 +1,177 @@
+"""Descriptions name what is there, say what is damaged, and refuse what is neither shards nor a checkpoint."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.errors import BagpipeError, CheckpointError, DataError
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.shards.manifest import InputInfo, ShardManifest, TableInfo, save_manifest
+from bagpipe_hpc.storage.shards.reader import write_shard
+from bagpipe_hpc.tools.inspection import describe
+from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text
+from tests.unit.checkpoint_samples import sample_records, write_checkpoint
+
+TABLES = (5, 3)
+
+
+def facts(text: str) -> dict[str, str]:
+    """Lines of two columns or more: the first and the rest."""
+    return {
+        name: " ".join(rest.split()) for name, _, rest in (line.strip().partition("  ") for line in text.splitlines())
+    }
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    directory = tmp_path / "shards"
+    directory.mkdir()
+
+    def shard(name: str, rows: int) -> object:
+        dense, sparse = np.zeros((rows, 4), np.float32), np.zeros((rows, 2), np.int32)
+        return write_shard(directory / name, rows, [(dense, sparse, (np.arange(rows) % 4 == 0).astype(np.uint8))])
+
+    manifest = ShardManifest(
+        schema_version=1,
+        source_format="criteo",
+        dense_features=4,
+        tables=(TableInfo("C1", 5), TableInfo("C2", 300)),
+        train=(shard("train-00000.h5", 100), shard("train-00001.h5", 20)),  # type: ignore[arg-type]
+        test=(shard("test-00000.h5", 8),),  # type: ignore[arg-type]
+        inputs=(InputInfo("day_0.gz", 10, 0),),
+        settings={"min_count": 2, "hash": {"seed": 3}},
+        skipped_rows=tuple(f"day_0.gz:{line}: \x1b[31m3 columns" for line in range(12)),
+    )
+    save_manifest(directory, manifest)
+    return directory
+
+
+def test_shards_are_described(shards: Path) -> None:
+    text = describe(shards).text
+    found = facts(text)
+    assert found["source format"] == "criteo"
+    assert (found["train rows"], found["test rows"]) == ("120", "8")
+    assert found["label rate"] == "0.250000"
+    assert found["embedding tables"] == "2 of 305 rows"
+    assert found["files"].startswith("present")
+    assert found["vocabularies"].startswith("none")
+    assert found["hash.seed"] == "3"
+    assert facts(text)["C2"] == "300"
+    assert "train-00001.h5" in text
+    assert r"day_0.gz:9: \x1b[31m3 columns" in text
+    assert text.endswith("and 2 more, in manifest.json")
+    assert facts(describe(shards, verify=True).text)["files"] == "as written"
+
+
+def test_damaged_shards_are_described_as_such(shards: Path) -> None:
+    assert describe(shards, verify=True).faults == ()
+    (shards / "train-00001.h5").unlink()
+    (shards / "test-00000.h5").write_bytes((shards / "test-00000.h5").read_bytes()[:-1])
+    found = describe(shards)
+    assert "train-00001.h5" in facts(found.text)["files"]
+    assert facts(found.text)["files"].startswith("damaged or absent: 2: ")
+    assert [fault.partition(": ")[0] for fault in found.faults] == [
+        str(shards / name) for name in ("train-00001.h5", "test-00000.h5")
+    ]
+
+
+def test_a_checkpoint_is_described(tmp_path: Path) -> None:
+    records = np.zeros((8, 5), np.float32)
+    records[5:, :4] = 3
+    records[6, 1] = -5
+    records[7, 0] = np.nan
+    path = write_checkpoint(tmp_path, records, TABLES, servers=2)
+    text = describe(path).text
+    found = facts(text)
+    assert found["step"] == "100"
+    assert found["next batch"] == "20 of epoch 1, both from 0"
+    assert found["embedding tables"] == "2 of 8 rows, 4 wide"
+    assert found["row optimizer"] == "rowwise_adagrad, 1 state columns"
+    assert found["files"] == "none of 3 damaged or absent (sizes only checked)"
+    assert found["train.seed"] == "7"
+    assert found["trainers"] == "2 of 1 threads, linear layers by torch on cpu"
+    assert text.count("size as written") == 3
+
+    verified = describe(path, verify=True).text
+    assert facts(verified)["files"] == "none of 3 damaged or absent (contents checked)"
+    tables = [line.split() for line in verified.splitlines() if line.split()[:1] in (["C1"], ["C2"])]
+    mean_square = (10 * 9 + 25) / 11
+    assert tables == [["C1", "5", "0", "0", "0"], ["C2", "3", f"{mean_square**0.5:.6g}", "5", "1"]]
+
+
+def test_a_damaged_checkpoint_is_described_as_such(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, servers=2)
+    contents = bytearray((path / "rows-00001-of-00002.h5").read_bytes())
+    contents[-1] ^= 1
+    (path / "rows-00001-of-00002.h5").write_bytes(contents)
+    assert facts(describe(path).text)["files"].startswith("none of 3")
+    assert describe(path).faults == ()
+    found = describe(path, verify=True)
+    assert facts(found.text)["files"].startswith("1 of 3 damaged")
+    assert [fault.partition(": ")[0] for fault in found.faults] == [str(path / "rows-00001-of-00002.h5")]
+    (path / "dense.h5").unlink()
+    assert "is absent" in describe(path).text
+    assert len(describe(path, verify=True).faults) == 2
+
+
+def test_an_increment_is_described_with_what_it_builds_on(tmp_path: Path) -> None:
+    records = sample_records(TABLES, 5)
+    full = write_checkpoint(tmp_path, records, TABLES, step=10)
+    path = write_checkpoint(tmp_path, records, TABLES, step=20, base=full, updated=np.array([3]))
+    text = describe(path, verify=True).text
+    assert "those updated since step 10; the others are in the checkpoints before" in text
+    assert "none of 3 damaged or absent (contents checked)" in text
+    assert "step-00000010/rows-00000-of-00001.h5" in text
+    shutil.rmtree(full)
+    found = describe(path, verify=True)
+    assert len(found.faults) == 1
+    text = found.text
+    assert "1 of 1 damaged or absent" in text
+    assert "step-00000010, which is absent" in text
+
+
+def test_an_output_folder_shows_its_newest_checkpoint(tmp_path: Path) -> None:
+    for step in (7, 20):
+        write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, step=step)
+    (tmp_path / "checkpoints" / "step-00000030.partial").mkdir()
+    text = describe(tmp_path).text
+    assert "complete checkpoints of steps 7, 20; the newest:" in text
+    assert facts(text)["step"] == "20"
+
+
+def test_what_is_neither_is_refused_with_what_was_expected(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path, tmp_path / "file", tmp_path / "nowhere"):
+        with pytest.raises(BagpipeError, match="name a folder that bagpipe prepare has written, a run's output folder"):
+            describe(path)
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(CheckpointError, match="no complete checkpoint"):
+        describe(tmp_path)
+    (tmp_path / "step-00000003").mkdir()
+    with pytest.raises(CheckpointError, match="is absent"):
+        describe(tmp_path / "step-00000003")
+    (tmp_path / "shards").mkdir()
+    (tmp_path / "shards" / "preparation.json").touch()
+    with pytest.raises(DataError, match="not finished"):
+        describe(tmp_path / "shards")
+
+
+def test_hostile_text_cannot_control_the_terminal(tmp_path: Path) -> None:
+    path = write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES)
+    manifest = replace(
+        load_checkpoint(path).manifest, row_optimizer="sgd\x1b[2J\nstep  9", config={"a\x07": {"b": "\x1b"}}
+    )
+    (path / "manifest.json").write_text(manifest.to_json())
+    text = describe(path).text
+    assert r"sgd\x1b[2J\nstep  9" in text
+    assert all(line.isprintable() for line in text.splitlines())
+
+
+def test_text_helpers() -> None:
+    assert aligned([("a", "10"), ("long", "5")], right=(1,)) == ["a     10", "long   5"]
+    sizes = [size_text(size) for size in (0, 1023, 1024, 1536 << 20, 1 << 70)]
+    assert sizes == ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 GiB", "1048576.0 PiB"]
+    assert flattened({"a": {"b": 1, "c": {}}, "d": [2]}) == [("a.b", "1"), ("a.c", "{}"), ("d", "[2]")]

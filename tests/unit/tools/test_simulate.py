@@ -1,0 +1,97 @@
+"""`bagpipe simulate` from its arguments to its figures."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bagpipe_hpc.cli import commands as cli
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.tools.simulate import calibrate
+from data_prep.generate import generate_clicks
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
+
+SMALL = ["model.embedding_dim=8", "train.batch_size=50", "lookahead.batches=4"]
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    path = tmp_path / "run.toml"
+    path.write_text("[optimizer]\nrows = 'sgd'\n")
+    return str(path)
+
+
+def predicted(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    """The JSON line."""
+    assert cli.main(["simulate", *arguments]) == 0
+    line: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return line
+
+
+def test_synthetic_rows(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--rows", "100000", "--compute-us-per-sample", "100", "--trainers", "1", "4", "--batches", "20"]
+    result = predicted(capsys, config, *SMALL, *options)
+    assert (result["total_rows"], result["record_bytes"], result["batch_size"]) == (100_000, 32, 50)
+    by_job = {(job["trainers"], job["lookahead"]): job for job in result["predictions"]}
+    assert list(by_job) == [(1, 1), (4, 1), (1, 4), (4, 4)]
+    assert by_job[1, 1]["compute_s"] == pytest.approx(5e-3)
+    assert by_job[4, 1]["compute_s"] == pytest.approx(1.3e-3)  # slices of 13 samples
+    for trainers in (1, 4):
+        plain, looking_ahead = by_job[trainers, 1], by_job[trainers, 4]
+        assert plain["hit_rate"] == 0
+        assert looking_ahead["hit_rate"] > 0.3
+        assert looking_ahead["samples_per_s"] > plain["samples_per_s"]
+        assert looking_ahead["cache_rows"] > plain["cache_rows"] > 0
+
+
+def test_shards_and_a_measured_run(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    clicks, shards, run = tmp_path / "clicks.tsv", tmp_path / "shards", tmp_path / "run"
+    generate_clicks(900, clicks)
+    prepare_clicks([str(clicks)], shards, PrepareSettings(), lambda _: None)
+    run.mkdir()
+    (run / "config.toml").write_text("[train]\nbatch_size = 100\n")
+    record = {"event": "progress", "trainers": [{"total_ms": 6.0, "wait_rows_ms": 1.0}] * 2}
+    (run / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    options = ["--calibrate", str(run), "--trainers", "1", "--lookahead", "2", "--batches", "10"]
+    result = predicted(capsys, config, f"data.path={shards}", *SMALL, *options)
+    assert result["predictions"][0]["compute_s"] == pytest.approx(50 * 1e-4)
+    assert 0 < result["predictions"][0]["rows_fetched"] <= 50 * 26
+    assert result["batches"] == 10
+    fewer = predicted(capsys, config, f"data.path={shards}", *SMALL, "--calibrate", str(run), "--trainers", "1")
+    assert fewer["batches"] == 17 - 2 * 4
+    options = ["--calibrate", str(run), "--batches", "10"]
+    assert cli.main(["simulate", config, f"data.path={shards}", *SMALL, *options]) == 2
+    assert "the trace has 17 batches" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rows", ["10", "1741", "9223372036854775808"])
+def test_rows_that_no_tables_can_have_are_refused(rows: str, config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The smallest number that is allowed is planned like any other."""
+    options = ["--compute-us-per-sample", "100", "--trainers", "1", "--batches", "3"]
+    assert cli.main(["simulate", config, *SMALL, "--rows", rows, *options]) == 2
+    assert f"--rows {rows}: use 1742 to 9007199254740992 rows" in capsys.readouterr().err
+    result = predicted(capsys, config, *SMALL, "--rows", "1742", *options)
+    assert result["total_rows"] == 1742
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["--lookahead", "1000000000"], "2000000100 batches to plan, one by one (--batches 100, and twice the look-"),
+        (["--batches", "1000000", "--lookahead", "1"], "1000002 batches to plan"),
+        (["--lookahead", "300000", "--trainers", "1"], "rows and a look-ahead of 300000 needs 8"),
+    ],
+)
+def test_more_than_a_host_can_plan_is_refused(
+    settings: list[str], message: str, config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--rows", str(10**14), "--compute-us-per-sample", "100", *settings]
+    assert cli.main(["simulate", config, *SMALL, "kernels.planner_state=dense", *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="name the output folder of a finished run"):
+        calibrate(tmp_path)
