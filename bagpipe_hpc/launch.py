@@ -21,7 +21,7 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import BagpipeError, ConfigError, DivergenceError, naming_files
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK, Communicators
-from bagpipe_hpc.mpi.heartbeat import Heartbeats, HeartbeatWatch, Pulse
+from bagpipe_hpc.mpi.heartbeat import HeartbeatCounter, HeartbeatMonitor, HeartbeatSender
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.start.announcement import PreparationError, announce, await_announcement
@@ -315,14 +315,17 @@ def _run_prepared(run: Run, need: CacheNeed, comms: Communicators, stop: StopReq
     fill_timeout_s = run.fill_timeout_s(comms.layout.servers)
     timeout_s = run.config.train.timeout_s
     comms.meet("being about to start its role", timeout_s)
-    with Pulse(comms.world, comms.hosts, timeout_s) as pulse, _open_window(run, comms, fill_timeout_s) as window:
+    with (
+        HeartbeatCounter(comms.world, comms.hosts, timeout_s) as counter,
+        _open_window(run, comms, fill_timeout_s) as window,
+    ):
         if trace.enabled:
             comms.meet("having opened the tables", fill_timeout_s)
             trace.start()
         if comms.role is Role.ORACLE:
-            _run_oracle(run, need, comms, fill_timeout_s, trace, stop, pulse)
+            _run_oracle(run, need, comms, fill_timeout_s, trace, stop, counter)
         elif comms.role is Role.SERVER:
-            _run_server(run, comms, window, fill_timeout_s, trace, pulse)
+            _run_server(run, comms, window, fill_timeout_s, trace, counter)
         else:
             _run_trainer(run, need, comms, window, fill_timeout_s, trace)
         comms.meet("having finished", timeout_s)
@@ -338,25 +341,25 @@ def _run_oracle(
     fill_timeout_s: float,
     trace: Trace,
     stop: StopRequest,
-    pulse: Pulse,
+    counter: HeartbeatCounter,
 ) -> None:
     """Plan, and show the servers meanwhile that the run goes on: nobody may ask them for hours."""
     from bagpipe_hpc.roles.oracle import run_oracle
 
     servers = [comms.layout.world_rank(Role.SERVER, server) for server in range(comms.layout.servers)]
-    with Heartbeats(comms.world, servers, run.config.train.timeout_s, pulse) as signs:
+    with HeartbeatSender(comms.world, servers, run.config.train.timeout_s, counter) as heartbeats:
         run_oracle(run, need, comms, fill_timeout_s, trace, stop)
         _wait_for_all(comms, fill_timeout_s)
-    signs.say_last()
+    heartbeats.send_last()
 
 
 def _run_server(
-    run: Run, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace, pulse: Pulse
+    run: Run, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace, counter: HeartbeatCounter
 ) -> None:
     """Serve until all ranks have finished."""
     from bagpipe_hpc.roles.embedding_server import longest_sleep_s, run_embedding_server
 
-    oracle = HeartbeatWatch(comms.world, ORACLE_RANK, "the oracle", run.config.train.timeout_s, pulse)
+    oracle = HeartbeatMonitor(comms.world, ORACLE_RANK, "the oracle", run.config.train.timeout_s, counter)
     run_embedding_server(run, comms, window, fill_timeout_s, trace, oracle.check)
     serve_until_barrier(comms.world, window.answer, longest_sleep_s(run, window), oracle.check)
     oracle.finish()

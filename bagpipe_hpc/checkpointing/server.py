@@ -130,7 +130,7 @@ class ServerCheckpoints:
             if positions is None:
                 np.copyto(copy, records[:, :saved])
             else:
-                self._copies.copy_out(records, positions, copy)
+                self._copies.gather(records, positions, copy)
         return copy[:, :saved]
 
     def _in_place(self, positions: NDArray[np.int64] | None) -> NDArray[np.float32] | SelectedRows:

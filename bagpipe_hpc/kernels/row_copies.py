@@ -45,17 +45,17 @@ class NativeRowCopies:
             kernel.argtypes, kernel.restype = _ARGUMENTS, None
         self._numpy = NumpyRowCopies()
 
-    def copy_out(self, rows: Rows, places: Places, into: Rows) -> None:
-        """See `RowCopies`."""
+    def gather(self, rows: Rows, places: Places, into: Rows) -> None:
+        """Copy rows into `into`; rows ahead are prefetched."""
         if len(rows) > _MOST_ROWS:
-            self._numpy.copy_out(rows, places, into)
+            self._numpy.gather(rows, places, into)
         else:
             self._call(self._gather, rows, places, into)
 
-    def copy_in(self, rows: Rows, places: Places, records: Rows) -> None:
-        """See `RowCopies`."""
+    def scatter(self, rows: Rows, places: Places, records: Rows) -> None:
+        """Copy `records` to their places; rows ahead are prefetched."""
         if len(rows) > _MOST_ROWS:
-            self._numpy.copy_in(rows, places, records)
+            self._numpy.scatter(rows, places, records)
         else:
             self._call(self._scatter, rows, places, records)
 

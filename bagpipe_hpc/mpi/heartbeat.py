@@ -1,9 +1,9 @@
-"""Signs of life: a rank whose wait may rightly take hours still notices that the rank it depends on has fallen silent.
+"""Heartbeats: a rank whose wait may rightly take hours still notices that the rank it depends on has fallen silent.
 
-One rank gives a sign every few seconds from a thread of its own, as long as the process runs, whatever it is busy with.
-To ranks of its host it counts in memory that they share; to others it sends small messages. Messages alone would not
-do: MPICH gives a process 64 cells of shared memory for all that it sends on its host, and while a stopped rank holds
-them, messages to every other rank queue up behind.
+One rank sends a heartbeat every few seconds from a thread of its own, as long as the process runs, whatever it is busy
+with. To ranks of its host it counts in memory that they share; to others it sends small messages. Messages alone would
+not do: MPICH gives a process 64 cells of shared memory for all that it sends on its host, and while a stopped rank
+holds them, messages to every other rank queue up behind.
 """
 
 import threading
@@ -19,15 +19,15 @@ from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
 
 TAG_ALIVE = 11
-"""Of a sign: a bool, whether it is the last one."""
+"""Of a heartbeat: a bool, whether it is the last one."""
 
 _LONGEST_PAUSE_S = 2.0
-_SIGNS_A_LIMIT = 4
-"""At least so many signs are given within the silence that receivers bear."""
+_HEARTBEATS_A_LIMIT = 4
+"""At least so many are sent within the silence that receivers bear."""
 _LOOK_EVERY_S = 0.1
 
 
-class Pulse:
+class HeartbeatCounter:
     """A count in memory that the ranks of a host share; the first rank of `comm` raises it, others of its host read it.
 
     A context manager. Collective over `comm`: construction and its end, before which all ranks must have met.
@@ -45,7 +45,7 @@ class Pulse:
         """Ranks of `comm` that read the count."""
         self.is_read_here = rank in self.receivers
         size = np.dtype(np.int64).itemsize
-        with TimeLimit("the ranks of this host to share a count of signs of life", timeout_s):
+        with TimeLimit("the ranks of this host to share the heartbeat counter", timeout_s):
             host = MPI.Intracomm(comm.Split(hosts[rank], rank))
             self._window = MPI.Win.Allocate_shared(size if host.Get_rank() == 0 else 0, size, comm=host)
             host.Free()
@@ -65,7 +65,7 @@ class Pulse:
         self._window.Sync()
         return int(self._count[0])
 
-    def __enter__(self) -> "Pulse":
+    def __enter__(self) -> "HeartbeatCounter":
         return self
 
     def __exit__(
@@ -73,32 +73,34 @@ class Pulse:
     ) -> None:
         if error is None:  # after an error the other ranks do not come to a collective call: the job is aborted
             self._count = np.zeros(1, dtype=np.int64)
-            with TimeLimit("the ranks of this host to give back a count of signs of life", self._timeout_s):
+            with TimeLimit("the ranks of this host to give back the heartbeat counter", self._timeout_s):
                 self._window.Unlock_all()
                 self._window.Free()
 
 
-class Heartbeats:
-    """Gives signs of life while the body runs; a context manager.
+class HeartbeatSender:
+    """Sends heartbeats while the body runs; a context manager.
 
     Args:
         comm: where no other messages have `TAG_ALIVE`.
-        receivers: ranks in `comm` that take the signs.
+        receivers: ranks in `comm` that take the heartbeats.
         timeout_s: the silence that they bear.
-        pulse: of `comm`, where its first rank gives the signs and there is one; its receivers get no messages.
+        counter: of `comm`, where its first rank sends the heartbeats and there is one; its receivers get no messages.
     """
 
-    def __init__(self, comm: MPI.Comm, receivers: Sequence[int], timeout_s: float, pulse: Pulse | None = None) -> None:
+    def __init__(
+        self, comm: MPI.Comm, receivers: Sequence[int], timeout_s: float, counter: HeartbeatCounter | None = None
+    ) -> None:
         self._comm = comm
-        self._pulse = pulse
+        self._counter = counter
         self._timeout_s = timeout_s
-        self._pause_s = min(_LONGEST_PAUSE_S, timeout_s / _SIGNS_A_LIMIT)
-        counted = pulse.receivers if pulse else []
+        self._pause_s = min(_LONGEST_PAUSE_S, timeout_s / _HEARTBEATS_A_LIMIT)
+        counted = counter.receivers if counter else []
         self._sent: dict[int, MPI.Request] = {rank: MPI.REQUEST_NULL for rank in receivers if rank not in counted}
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._give, name="signs of life", daemon=True)
+        self._thread = threading.Thread(target=self._send, name="heartbeats", daemon=True)
 
-    def __enter__(self) -> "Heartbeats":
+    def __enter__(self) -> "HeartbeatSender":
         self._thread.start()
         return self
 
@@ -109,15 +111,15 @@ class Heartbeats:
         self._thread.join()
 
     def wait_taken(self) -> None:
-        """After the body: wait until the signs are taken, which receivers do before they take what is sent later.
+        """After the body: wait until the heartbeats are taken, which receivers do before they take what is sent later.
 
         Raises:
             WaitTimeoutError: a receiver did not take them in time.
         """
-        wait_for_all(list(self._sent.values()), "the other ranks to take the signs of life", self._timeout_s)
+        wait_for_all(list(self._sent.values()), "the other ranks to take the heartbeats", self._timeout_s)
 
-    def say_last(self) -> None:
-        """After the body: tell the receivers that no other sign comes; each calls `LifeWatch.finish`.
+    def send_last(self) -> None:
+        """After the body: tell the receivers that no other heartbeat comes; each calls `HeartbeatMonitor.finish`.
 
         Raises:
             WaitTimeoutError: a receiver did not take it in time.
@@ -126,10 +128,10 @@ class Heartbeats:
         self._sent = {rank: self._comm.issend(True, rank, TAG_ALIVE) for rank in self._sent}
         self.wait_taken()
 
-    def _give(self) -> None:
+    def _send(self) -> None:
         while not self._ended.wait(self._pause_s):
-            if self._pulse:
-                self._pulse.beat()
+            if self._counter:
+                self._counter.beat()
             for rank, sent in self._sent.items():
                 # A stopped rank takes none: do not pile them up, nor wait for it. A synchronous message is sent when it
                 # is taken, not when MPI has stored it somewhere.
@@ -137,30 +139,32 @@ class Heartbeats:
                     self._sent[rank] = self._comm.issend(False, rank, TAG_ALIVE)
 
 
-class HeartbeatWatch:
-    """Hears the signs of one rank, beside a wait that has no limit.
+class HeartbeatMonitor:
+    """Hears the heartbeats of one rank, beside a wait that has no limit.
 
     Args:
-        comm: as given to `SignsOfLife`.
-        sender: the rank that gives signs, in `comm`.
+        comm: as given to `HeartbeatSender`.
+        sender: the rank that gives heartbeats, in `comm`.
         name: what the error calls it.
         timeout_s: the silence to bear.
-        pulse: as given to `SignsOfLife`.
+        counter: as given to `HeartbeatSender`.
     """
 
-    def __init__(self, comm: MPI.Comm, sender: int, name: str, timeout_s: float, pulse: Pulse | None = None) -> None:
+    def __init__(
+        self, comm: MPI.Comm, sender: int, name: str, timeout_s: float, counter: HeartbeatCounter | None = None
+    ) -> None:
         self._comm = comm
         self._sender = sender
-        self._pulse = pulse if pulse and pulse.is_read_here else None
+        self._counter = counter if counter and counter.is_read_here else None
         self._heard = 0
-        self._what = f"a sign of life from {name}"
+        self._what = f"a heartbeat from {name}"
         self._timeout_s = timeout_s
         self._looked_s = time.monotonic()
         self._silent_s = 0.0
         self._has_ended = False
 
     def check(self) -> None:
-        """Take the signs that have come; call it every now and then, however often.
+        """Take the heartbeats that have come; call it every now and then, however often.
 
         Raises:
             WaitTimeoutError: none has come for too long.
@@ -175,18 +179,18 @@ class HeartbeatWatch:
             raise WaitTimeoutError.after(self._timeout_s, self._what)
 
     def finish(self) -> None:
-        """Take the signs up to the last one; a count has none.
+        """Take the heartbeats up to the last one; a count has none.
 
         Raises:
             WaitTimeoutError: it does not come in time.
         """
-        if self._pulse is None:
+        if self._counter is None:
             wait_until(self._hear, self._what, self._timeout_s)
 
     def _hear(self) -> bool:
         """Take what has come; whether the last one was among it, or before."""
-        if self._pulse:
-            count = self._pulse.read()
+        if self._counter:
+            count = self._counter.read()
             if count != self._heard:
                 self._heard, self._silent_s = count, 0.0
             return False

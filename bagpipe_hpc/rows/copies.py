@@ -1,4 +1,4 @@
-"""Copies rows between an array in memory and a dense one: what servers and movers do with every row.
+"""Gathers rows of an array into a dense one, and scatters them back: what servers and movers do with every row.
 
 Legend: `P` rows of the array, `N` rows of one call, `W` float32 numbers of a row.
 """
@@ -13,16 +13,16 @@ Places = NDArray[np.integer[Any]]
 
 
 class RowCopies(Protocol):
-    """Both directions.
+    """Copies rows in both directions.
 
     Raises:
         IndexError: a place is not one of 0 .. P - 1. Nothing is copied.
     """
 
-    def copy_out(self, rows: Rows, places: Places, into: Rows) -> None:
+    def gather(self, rows: Rows, places: Places, into: Rows) -> None:
         """`into[:] = rows[places]`: `rows [P, W]` and `into [N, W]` C-contiguous, integers `places [N]`."""
 
-    def copy_in(self, rows: Rows, places: Places, records: Rows) -> None:
+    def scatter(self, rows: Rows, places: Places, records: Rows) -> None:
         """`rows[places] = records`: `rows [P, W]` and `records [N, W]` C-contiguous, distinct integers `places [N]`."""
 
 
@@ -33,13 +33,13 @@ class NumpyRowCopies:
     assignment to rows of floats. `take` and `put` need no buffer in mode `clip`.
     """
 
-    def copy_out(self, rows: Rows, places: Places, into: Rows) -> None:
-        """See `RowCopies`."""
+    def gather(self, rows: Rows, places: Places, into: Rows) -> None:
+        """Copy rows into `into`, a row as one item."""
         check_places(places, len(rows))
         np.take(rows, places, axis=0, out=into, mode="clip")
 
-    def copy_in(self, rows: Rows, places: Places, records: Rows) -> None:
-        """See `RowCopies`."""
+    def scatter(self, rows: Rows, places: Places, records: Rows) -> None:
+        """Copy `records` to their places, a record as one item."""
         check_places(places, len(rows))
         if places.size:
             np.put(_items(rows), places, _items(records), mode="clip")

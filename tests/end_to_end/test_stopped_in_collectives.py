@@ -45,9 +45,9 @@ PLACES = {
     "launch:_save_resources": (TRAINER, limit("all ranks to say what they have used")),
     "mpi.rows.window:RowWindow.close": (SERVER, missing("server 0 (world rank 1)", "being done with the tables")),
     "mpi.rows.host_tables:HostTables.close": (SERVER, limit("all ranks to give the memory of the tables back")),
-    "mpi.heartbeat:Pulse.__exit__": (
+    "mpi.heartbeat:HeartbeatCounter.__exit__": (
         SERVER,
-        limit("the ranks of this host to give back a count of signs of life"),
+        limit("the ranks of this host to give back the heartbeat counter"),
     ),
     "mpi.communicators:Communicators.__exit__": (
         FIRST_TRAINER,

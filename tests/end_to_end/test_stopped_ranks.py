@@ -13,7 +13,7 @@ from tests.end_to_end.killed_runs import ORACLE, RANKS, SERVER, SERVERS, TRAINER
 LIMIT_S = 8.0
 END_S = LIMIT_S + 20
 WAITED_FOR = {
-    ORACLE: ("trainer [01]|server [01]", "the next plan of the oracle|a sign of life from the oracle"),
+    ORACLE: ("trainer [01]|server [01]", "the next plan of the oracle|a heartbeat from the oracle"),
     SERVER: (
         "trainer [01]|oracle 0",
         r"\d+ embedding rows from the servers|the servers to take \d+ embedding rows|trainer [01] to finish plan",
@@ -59,5 +59,5 @@ def test_a_stopped_rank_ends_the_job(rank: int, stopped: dict[int, Killed]) -> N
     who, what = WAITED_FOR[rank]
     said = rf"bagpipe: ({who}) \(world rank \d\) on \S+ failed: waited 8 s for ({what}).*a rank is stopped"
     assert re.search(said, ended.finished.stderr), ended.finished.stderr
-    blamed = "a sign of life from the oracle" in ended.finished.stderr
+    blamed = "a heartbeat from the oracle" in ended.finished.stderr
     assert rank == ORACLE or not blamed, ended.finished.stderr

@@ -7,7 +7,7 @@ import pytest
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
-from bagpipe_hpc.mpi.heartbeat import TAG_ALIVE, Heartbeats, HeartbeatWatch, Pulse
+from bagpipe_hpc.mpi.heartbeat import TAG_ALIVE, HeartbeatCounter, HeartbeatMonitor, HeartbeatSender
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.waiting import wait_for_all, wait_for_barrier, wait_until
 
@@ -29,12 +29,12 @@ def test_a_server_waits_as_long_as_it_hears_signs(comm):
     """Twice the limit; afterwards no message is left for another wait to trip over."""
     for _ in range(2):
         if is_sender(comm):
-            with Heartbeats(comm, range(1, comm.Get_size()), LIMIT_S) as signs:
+            with HeartbeatSender(comm, range(1, comm.Get_size()), LIMIT_S) as heartbeats:
                 time.sleep(2 * LIMIT_S)
                 wait_for_barrier(comm, "the servers", TIMEOUT_S)
-            signs.say_last()
+            heartbeats.send_last()
         else:
-            watch = HeartbeatWatch(comm, 0, "the oracle", LIMIT_S)
+            watch = HeartbeatMonitor(comm, 0, "the oracle", LIMIT_S)
             serve_until_barrier(comm, idle, 0.01, watch.check)
             watch.finish()
     comm.Barrier()
@@ -44,9 +44,9 @@ def test_a_server_waits_as_long_as_it_hears_signs(comm):
 @pytest.mark.mpi(min_size=3)
 def test_a_server_gives_up_when_it_hears_nothing(comm):
     if not is_sender(comm):
-        watch = HeartbeatWatch(comm, 0, "the oracle", LIMIT_S)
+        watch = HeartbeatMonitor(comm, 0, "the oracle", LIMIT_S)
         start = time.monotonic()
-        with pytest.raises(WaitTimeoutError, match="waited 1 s for a sign of life from the oracle"):
+        with pytest.raises(WaitTimeoutError, match="waited 1 s for a heartbeat from the oracle"):
             serve_until_barrier(comm, idle, 0.01, watch.check)
         assert time.monotonic() - start >= LIMIT_S
         comm.send(None, 0)
@@ -61,11 +61,11 @@ def test_a_server_gives_up_when_it_hears_nothing(comm):
 def test_a_server_that_was_busy_hears_what_came_meanwhile(comm):
     """It copies rows for longer than the limit: the silence was its own."""
     if is_sender(comm):
-        with Heartbeats(comm, range(1, comm.Get_size()), LIMIT_S) as signs:
+        with HeartbeatSender(comm, range(1, comm.Get_size()), LIMIT_S) as heartbeats:
             wait_for_barrier(comm, "the servers", TIMEOUT_S)
-        signs.say_last()
+        heartbeats.send_last()
     else:
-        watch = HeartbeatWatch(comm, 0, "the oracle", LIMIT_S)
+        watch = HeartbeatMonitor(comm, 0, "the oracle", LIMIT_S)
         time.sleep(1.5 * LIMIT_S)
         watch.check()
         wait_for_barrier(comm, "the oracle", TIMEOUT_S)
@@ -76,21 +76,21 @@ def test_a_server_that_was_busy_hears_what_came_meanwhile(comm):
 def test_signs_do_not_queue_up_behind_what_a_stopped_rank_does_not_take(comm):
     """MPICH has 64 cells for all messages to ranks of a host; the last rank, as if stopped, holds them."""
     stopped, plans = 2, [np.zeros(8000, dtype=np.uint8) for _ in range(100)]
-    with Pulse(comm, (0, 0, 0), TIMEOUT_S) as pulse:
+    with HeartbeatCounter(comm, (0, 0, 0), TIMEOUT_S) as counter:
         if is_sender(comm):
-            with Heartbeats(comm, [1], LIMIT_S, pulse) as signs:
+            with HeartbeatSender(comm, [1], LIMIT_S, counter) as heartbeats:
                 sent = [comm.Isend(plan, stopped) for plan in plans]
                 time.sleep(2.5 * LIMIT_S)
                 wait_for_all(sent, "the plans to be taken", TIMEOUT_S)
                 wait_for_barrier(comm, "the others", TIMEOUT_S)
-            signs.say_last()
+            heartbeats.send_last()
         elif comm.Get_rank() == stopped:
             time.sleep(2.5 * LIMIT_S)
             for plan in plans:
                 comm.Recv(plan, 0)
             wait_for_barrier(comm, "the others", TIMEOUT_S)
         else:
-            watch = HeartbeatWatch(comm, 0, "the oracle", LIMIT_S, pulse)
+            watch = HeartbeatMonitor(comm, 0, "the oracle", LIMIT_S, counter)
             serve_until_barrier(comm, idle, 0.01, watch.check)
             watch.finish()
         comm.Barrier()
@@ -98,11 +98,11 @@ def test_signs_do_not_queue_up_behind_what_a_stopped_rank_does_not_take(comm):
 
 @pytest.mark.mpi(min_size=3)
 def test_a_server_of_the_same_host_gives_up_when_the_count_stands_still(comm):
-    with Pulse(comm, (0, 0, 2), TIMEOUT_S) as pulse:
-        assert pulse.receivers == [1]
+    with HeartbeatCounter(comm, (0, 0, 2), TIMEOUT_S) as counter:
+        assert counter.receivers == [1]
         if comm.Get_rank() == 1:
-            watch = HeartbeatWatch(comm, 0, "the oracle", LIMIT_S, pulse)
-            with pytest.raises(WaitTimeoutError, match="waited 1 s for a sign of life from the oracle"):
+            watch = HeartbeatMonitor(comm, 0, "the oracle", LIMIT_S, counter)
+            with pytest.raises(WaitTimeoutError, match="waited 1 s for a heartbeat from the oracle"):
                 wait_until(lambda: watch.check() or False, "its patience to end", TIMEOUT_S)
         wait_for_barrier(comm, "the server to give up", TIMEOUT_S)
 
@@ -111,10 +111,10 @@ def test_a_server_of_the_same_host_gives_up_when_the_count_stands_still(comm):
 def test_signs_that_are_not_taken_do_not_pile_up(comm):
     """They would take the cells of the others' messages."""
     if is_sender(comm):
-        with Heartbeats(comm, [1], LIMIT_S) as signs:
-            time.sleep(LIMIT_S)  # four signs' time
+        with HeartbeatSender(comm, [1], LIMIT_S) as heartbeats:
+            time.sleep(LIMIT_S)  # four heartbeats' time
         wait_for_barrier(comm, "the receiver, which counts", TIMEOUT_S)
-        signs.wait_taken()
+        heartbeats.wait_taken()
         return
     wait_for_barrier(comm, "the sender", TIMEOUT_S)
     taken = 0

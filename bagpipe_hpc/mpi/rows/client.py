@@ -1,7 +1,7 @@
-"""Rows of far servers by messages, at a trainer: it asks with offsets, and rows come and go in large pieces.
+"""The row client: a trainer asks far servers for rows by messages, with offsets; rows come and go in large pieces.
 
 A server gathers and scatters with NumPy, which is faster than any MPI library packs single rows, and the link carries
-nothing but long messages. `row_answers` is the other end.
+nothing but long messages. `mpi.rows.server` is the other end.
 
 A get is a message of int32 offsets `[N]` with tag GET, answered by the records in pieces with tag ROWS. A put is a
 message of offsets with tag PUT and the records in pieces with tag ROWS, answered by an empty message with tag DONE once
@@ -35,7 +35,7 @@ def pieces(rows: int, record_width: int) -> Iterator[slice]:
         yield slice(first, min(first + piece_rows, rows))
 
 
-class RowMessages:
+class RowClient:
     """Asks servers for rows. One get and one put a server may be under way: the pieces of two gets could be mixed up.
 
     Args:

@@ -1,4 +1,4 @@
-"""Rows of far servers by messages, at the server: it answers what trainers ask; see `row_messages`.
+"""The row server: answers the messages of trainers of other hosts, which `mpi.rows.client` describes.
 
 Each answer is a generator that stops wherever it would have to wait, so one thread serves all trainers at once and the
 memory of an answer is bounded.
@@ -22,14 +22,14 @@ _PIECES_UNDER_WAY = 3
 """Pieces of an answer that may be in memory at a time."""
 
 
-class RowAnswers:
+class RowServer:
     """Answers requests for the rows of one server.
 
     Trainers of this host load and store the same rows: `HostTables.synchronise` before rows are read and after they
     were written orders that with the messages.
 
     Args:
-        comm: that of the `RowMessages`.
+        comm: as given to the trainers' `RowClient`.
         tables: the memory of this host, with this server's rows.
         copies: how rows are gathered and scattered.
     """
@@ -62,7 +62,7 @@ class RowAnswers:
             if len(under_way) == _PIECES_UNDER_WAY:
                 yield from _until_done(under_way.popleft())
             records = np.empty((piece.stop - piece.start, rows.shape[1]), dtype=np.float32)
-            self._copies.copy_out(rows, offsets[piece], records)
+            self._copies.gather(rows, offsets[piece], records)
             under_way.append(self._comm.Isend(records, trainer, TAG_ROWS))
         for request in under_way:
             yield from _until_done(request)
@@ -84,7 +84,7 @@ class RowAnswers:
     def _store(self, request: MPI.Request, offsets: NDArray[np.int32], records: NDArray[np.float32]) -> Iterator[None]:
         """Put received records in place."""
         yield from _until_done(request)
-        self._copies.copy_in(self._tables.own, offsets, records)
+        self._copies.scatter(self._tables.own, offsets, records)
 
 
 def _until_done(request: MPI.Request) -> Iterator[None]:

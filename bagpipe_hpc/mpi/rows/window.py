@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.errors import CapacityError
-from bagpipe_hpc.mpi.rows.client import RowMessages
+from bagpipe_hpc.mpi.rows.client import RowClient
 from bagpipe_hpc.mpi.rows.host_tables import HostTables
 from bagpipe_hpc.mpi.rows.one_sided import OneSidedRows
-from bagpipe_hpc.mpi.rows.server import RowAnswers
+from bagpipe_hpc.mpi.rows.server import RowServer
 from bagpipe_hpc.mpi.rows.transfer import PendingRows, RowTransfer, RowTransfers
 from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
@@ -109,7 +109,7 @@ class RowWindow:
         self._near, far = routes.near_servers(rank), routes.far_servers(rank)
         self._any_far = bool(far)
         self._transfers: RowTransfers | None = None
-        self._answers: RowAnswers | None = None
+        self._server: RowServer | None = None
         if routes.any_far:
             ranks = [layout.world_rank(Role.SERVER, server) for server in range(layout.servers)]
             if transfers == "one_sided":
@@ -118,9 +118,9 @@ class RowWindow:
             else:
                 with TimeLimit("all ranks to open the channel of the tables", timeout_s):
                     messages = comm.Dup()
-                self._transfers = RowMessages(messages, ranks)
+                self._transfers = RowClient(messages, ranks)
                 if layout.role(rank) is Role.SERVER:
-                    self._answers = RowAnswers(messages, self._tables, self._copies)
+                    self._server = RowServer(messages, self._tables, self._copies)
         if layout.role(rank) is Role.TRAINER:
             log.info("rows of %d servers in shared memory, of %d by %s", len(self._near), len(far), transfers)
 
@@ -184,17 +184,17 @@ class RowWindow:
         self._tables.synchronise()
         what = f"{rows.size} embedding rows from the servers"
         if self._transfers is None or not self._any_far:
-            self._copies.copy_out(self._tables.rows, self._near_index(rows), records)
+            self._copies.gather(self._tables.rows, self._near_index(rows), records)
             return PendingRows([], _nothing, what, self._timeout_s)
         order, near, far = self._by_server(rows)
         received = records if order is None else np.empty_like(records)
         under_way = [self._transfers.start_get(part.server, part.places, received[part.where]) for part in far]
         for part in near:
-            self._copies.copy_out(self._tables.rows, part.places, received[part.where])
+            self._copies.gather(self._tables.rows, part.places, received[part.where])
 
         def restore_order() -> None:
             if order is not None:
-                self._copies.copy_in(records, order, received)
+                self._copies.scatter(records, order, received)
 
         return PendingRows(under_way, restore_order, what, self._timeout_s)
 
@@ -218,16 +218,16 @@ class RowWindow:
         given = np.ascontiguousarray(records)
         under_way: list[RowTransfer] = []
         if self._transfers is None or not self._any_far:
-            self._copies.copy_in(self._tables.rows, self._near_index(rows), given)
+            self._copies.scatter(self._tables.rows, self._near_index(rows), given)
         else:
             order, near, far = self._by_server(rows)
             sent = given
             if order is not None:
                 sent = np.empty_like(given)
-                self._copies.copy_out(given, order, sent)
+                self._copies.gather(given, order, sent)
             under_way = [self._transfers.start_put(part.server, part.places, sent[part.where]) for part in far]
             for part in near:
-                self._copies.copy_in(self._tables.rows, part.places, sent[part.where])
+                self._copies.scatter(self._tables.rows, part.places, sent[part.where])
         what = f"the servers to take {rows.size} embedding rows"
         return PendingRows(under_way, self._tables.synchronise, what, self._timeout_s)
 
@@ -239,7 +239,7 @@ class RowWindow:
         Returns:
             Whether anything is being answered; always false where rows do not travel by messages.
         """
-        return self._answers is not None and self._answers.answer()
+        return self._server is not None and self._server.answer()
 
     def _require_rows(self, rows: NDArray[np.int64]) -> None:
         """Other numbers would reach memory that is no row."""

@@ -1,6 +1,6 @@
 """How the ranks wait for the oracle's preparations, which may take as long as the data is large.
 
-The oracle sends a sign of life every few seconds, then the outcome; so a wait without limit still notices a stopped
+The oracle sends a heartbeat every few seconds, then the outcome; so a wait without limit still notices a stopped
 oracle.
 """
 
@@ -12,7 +12,7 @@ from mpi4py import MPI
 
 from bagpipe_hpc.errors import BagpipeError
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK
-from bagpipe_hpc.mpi.heartbeat import Heartbeats
+from bagpipe_hpc.mpi.heartbeat import HeartbeatSender
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
 
@@ -32,7 +32,7 @@ def announce(comm: MPI.Comm, prepare: Callable[[], _Outcome], timeout_s: float) 
     Args:
         comm: all ranks.
         prepare: may take as long as it likes.
-        timeout_s: longest time without a sign of life, as the others bear it.
+        timeout_s: longest time without a heartbeat, as the others bear it.
 
     Raises:
         BagpipeError: whatever `prepare` raises; the other ranks are told.
@@ -40,13 +40,13 @@ def announce(comm: MPI.Comm, prepare: Callable[[], _Outcome], timeout_s: float) 
     """
     others = [rank for rank in range(comm.Get_size()) if rank != ORACLE_RANK]
     try:
-        with Heartbeats(comm, others, timeout_s) as signs:
+        with HeartbeatSender(comm, others, timeout_s) as heartbeats:
             outcome = prepare()
     except BagpipeError as error:
         _send_all(comm, others, str(error), _TAG_FAILED, timeout_s)
         raise
     _send_all(comm, others, outcome, _TAG_READY, timeout_s)
-    signs.wait_taken()
+    heartbeats.wait_taken()
     return outcome
 
 
@@ -61,7 +61,7 @@ def await_announcement(comm: MPI.Comm, timeout_s: float) -> Any:
 
     Args:
         comm: as given to `announce`.
-        timeout_s: longest time without a sign of life.
+        timeout_s: longest time without a heartbeat.
 
     Raises:
         PreparationError: the preparations failed.

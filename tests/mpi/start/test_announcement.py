@@ -44,7 +44,7 @@ def test_a_failure_reaches_all_ranks(comm):
 
 
 @pytest.mark.mpi(min_size=3)
-def test_signs_of_life_keep_the_others_waiting(comm):
+def test_heartbeats_keep_the_others_waiting(comm):
     """Preparations may take longer than the limit, which is one of silence; here twice as long."""
     if is_oracle(comm):
         announce(comm, lambda: time.sleep(2.0), 1.0)

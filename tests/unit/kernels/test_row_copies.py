@@ -26,14 +26,14 @@ def test_both_directions(copies: RowCopies, width: int, dtype: type, count: int)
     rng = np.random.default_rng(2)
     places = rng.integers(0, 1000, count).astype(dtype)
     into = np.empty((count, width), dtype=np.float32)
-    copies.copy_out(rows, places, into)
+    copies.gather(rows, places, into)
     np.testing.assert_array_equal(into, rows[places])
 
     places = rng.permutation(1000)[:count].astype(dtype)
     records = table(count, width)
     expected = rows.copy()
     expected[places] = records
-    copies.copy_in(rows, places, records)
+    copies.scatter(rows, places, records)
     np.testing.assert_array_equal(rows, expected)
 
 
@@ -42,7 +42,7 @@ def test_a_part_of_a_table(copies: RowCopies) -> None:
     rows = table(100, 4)
     expected = rows.copy()
     expected[30:60][[3, 1]] = 7.0
-    copies.copy_in(rows[30:60], np.asarray([3, 1]), np.full((2, 4), 7.0, dtype=np.float32))
+    copies.scatter(rows[30:60], np.asarray([3, 1]), np.full((2, 4), 7.0, dtype=np.float32))
     np.testing.assert_array_equal(rows, expected)
 
 
@@ -50,7 +50,7 @@ def test_a_part_of_a_table(copies: RowCopies) -> None:
 def test_a_place_outside_the_table_is_refused_before_anything_is_copied(copies: RowCopies, place: int) -> None:
     rows, records, places = table(10, 3), np.ones((2, 3), dtype=np.float32), np.asarray([4, place])
     before = rows.copy()
-    for copy in (copies.copy_in, copies.copy_out):
+    for copy in (copies.scatter, copies.gather):
         with pytest.raises(IndexError, match=rf"places reach from .*{place}.*: must lie in 0 to 9"):
             copy(rows, places, records)
     np.testing.assert_array_equal(rows, before)
@@ -62,8 +62,8 @@ def test_larger_arrays_than_native_code_can_address(monkeypatch: pytest.MonkeyPa
     copies, rows = NativeRowCopies(), table(10, 3)
     monkeypatch.setattr(copies, "_call", None)
     into = np.empty((1, 3), dtype=np.float32)
-    copies.copy_out(rows, np.asarray([9]), into)
-    copies.copy_in(rows, np.asarray([0]), into)
+    copies.gather(rows, np.asarray([9]), into)
+    copies.scatter(rows, np.asarray([0]), into)
     np.testing.assert_array_equal(rows[0], rows[9])
 
 
@@ -71,9 +71,9 @@ def test_memory_of_another_kind_is_refused() -> None:
     rows, places = table(10, 3), np.asarray([1, 2])
     for records in (np.empty((2, 3)), np.empty((3, 3), np.float32), np.empty((3, 2), np.float32).T):
         with pytest.raises(ValueError, match=r"native code needs contiguous float32 \[2, 3\]"):
-            NativeRowCopies().copy_out(rows, places, records)
+            NativeRowCopies().gather(rows, places, records)
     with pytest.raises(ValueError, match=r"native code needs contiguous float32 \[5, 3\]"):
-        NativeRowCopies().copy_in(rows[::2], places, np.empty((2, 3), np.float32))
+        NativeRowCopies().scatter(rows[::2], places, np.empty((2, 3), np.float32))
 
 
 def test_the_backend_decides() -> None:
