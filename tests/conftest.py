@@ -2,19 +2,35 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from subprocess import CompletedProcess
 
 import pytest
 
-from tests import ranks
+from tests import extending, ranks
 
 
 @pytest.fixture
 def run_ranks() -> Callable[..., CompletedProcess[str]]:
     """`run_ranks(count, *command, timeout_s=120, env=None, cwd=None)`: see `tests.ranks.run_ranks`."""
     return ranks.run_ranks
+
+
+@pytest.fixture
+def example(tmp_path: Path) -> Iterator[Callable[[str], extending.Example]]:
+    """`example("Row optimizer")`: the code of that part of docs/extending.md, which this process can import."""
+    with ExitStack() as stack:
+
+        def write(heading: str) -> extending.Example:
+            folder = tmp_path / f"example of {heading}"
+            folder.mkdir()
+            written = extending.write_example(heading, folder)
+            stack.enter_context(written.importable())
+            return written
+
+        yield write
 
 
 def pytest_configure(config: pytest.Config) -> None:
