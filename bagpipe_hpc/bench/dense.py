@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.cluster.allocator import keep_freed_memory
+from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.schema import ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
@@ -52,8 +53,9 @@ class DenseWorkload:
     def gigaflop(self) -> float:
         """Of a step's matrix products: three a layer, but two of the first, whose inputs are data."""
         width = self.model.embedding_dim
-        bottom = [_DENSE_FEATURES, *self.model.bottom_mlp, width]
-        top = [width + _SPARSE_FEATURES * (_SPARSE_FEATURES + 1) // 2, *self.model.top_mlp, 1]
+        mlps: DLRMSettings = self.model.settings
+        bottom = [_DENSE_FEATURES, *mlps.bottom_mlp, width]
+        top = [width + _SPARSE_FEATURES * (_SPARSE_FEATURES + 1) // 2, *mlps.top_mlp, 1]
         weights = [inputs * outputs for widths in (bottom, top) for inputs, outputs in pairwise(widths)]
         return 2 * self.samples * (3 * sum(weights) - weights[0]) / 1e9
 

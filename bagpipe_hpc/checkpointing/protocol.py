@@ -15,8 +15,9 @@ writes before the barrier, and the trainers stand still.
 """
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from bagpipe_hpc.config.file import to_document
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.time_limit import TimeLimit
@@ -103,5 +104,5 @@ def checkpoint_manifest(
         base=base,
         files=tuple(files),
         arithmetic=arithmetic,
-        config=asdict(run.config),
+        config=to_document(run.config),
     )

@@ -9,12 +9,13 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
-from bagpipe_hpc.config.schema import Config, SettingError
+from bagpipe_hpc.config.doors import Door, SettingError, door_of
+from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError, FileError, read_small
 
 _LARGEST_INT = 2**63 - 1
@@ -27,18 +28,52 @@ _CURES: dict[object, str] = {
     int: "use a whole number of at most 64 bits",
     float: "use a finite number",
     tuple[int, ...]: "use a list of whole numbers, such as [512, 256]",
+    tuple[float, ...]: "use a list of finite numbers, such as [0.5, 1.0]",
+    tuple[str, ...]: "use a list of strings in quotes",
     tuple[float, float]: "use a list of two finite numbers, such as [0.9, 0.999]",
     dict[str, Any]: "use a table of numbers, strings and booleans, such as { momentum = 0.9 }",
 }
 
 
-def setting_types() -> dict[str, object]:
-    """The declared type of every setting, by its key `section.field`, in the order of the declarations."""
-    return {
-        f"{section}.{name}": kind
-        for section, section_class in get_type_hints(Config).items()
-        for name, kind in get_type_hints(section_class).items()
-    }
+def doors() -> dict[str, Door]:
+    """Every door that a run's settings have, by the setting that chooses."""
+    sections: dict[str, type[Any]] = get_type_hints(Config)
+    found = (door_of(field) for section_class in sections.values() for field in fields(section_class))
+    return {door.key: door for door in found if door}
+
+
+def setting_types(chosen: Mapping[str, str] | None = None) -> dict[str, object]:
+    """The declared type of every setting, by its key `section.field`, in the order of the declarations.
+
+    Args:
+        chosen: what doors name, by their keys; the defaults where it says nothing.
+
+    Raises:
+        SettingError: a door has no such entry.
+    """
+    types: dict[str, object] = {}
+    for section, section_class in get_type_hints(Config).items():
+        kinds = get_type_hints(section_class)
+        for setting in fields(section_class):
+            if (door := door_of(setting)) is None:
+                types[f"{section}.{setting.name}"] = kinds[setting.name]
+                continue
+            name = (chosen or {}).get(door.key) or _default(section_class, door)
+            own = get_type_hints(settings := door.settings_class(name))
+            for entry in fields(settings):
+                if own[entry.name] not in _CURES:
+                    possible = "bool, int, float, str, tuples of one of these (tuple[int, ...]) and dict[str, Any]"
+                    raise SettingError(
+                        door.key, name, f"its Settings give {entry.name} a type that TOML has not: use {possible}"
+                    )
+                types[f"{door.prefix}{entry.name}"] = own[entry.name]
+    return types
+
+
+def _default(section_class: type[Any], door: Door) -> str:
+    """What a door names where no setting says it."""
+    name = door.key.partition(".")[2]
+    return next(str(setting.default) for setting in fields(section_class) if setting.name == name)
 
 
 def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
@@ -51,10 +86,12 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: something is wrong; the message names the file or the override, the key, the value and the cure.
     """
-    types = setting_types()
+    given = _settings_of_file(path)
+    types = _types_for(given, str(path), overrides)
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
-    for key, value in _settings_of_file(path, types).items():
+    for key, value in given.items():
+        _require_known(key, value, types, str(path))
         values[key], sources[key] = _converted(value, types[key], key, str(path)), str(path)
     for text in overrides:
         key, value = _split_override(text, types)
@@ -71,12 +108,38 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
 def to_toml(config: Config) -> str:
     """Write every setting as TOML; `load_config` of the text gives an equal `Config`."""
     lines: list[str] = []
-    for section in fields(Config):
-        part = getattr(config, section.name)
-        lines += [f"[{section.name}]"]
-        lines += [f"{setting.name} = {toml_value(getattr(part, setting.name))}" for setting in fields(part)]
+    for section, settings in to_document(config).items():
+        lines += [f"[{section}]"]
+        lines += [f"{name} = {toml_value(value)}" for name, value in settings.items()]
         lines += [""]
     return "\n".join(lines)
+
+
+def to_document(config: Config) -> dict[str, dict[str, Any]]:
+    """Every setting as it stands in TOML, by section and name: those of entries are beside the setting that chooses."""
+    document: dict[str, dict[str, Any]] = {}
+    for section in fields(Config):
+        part = getattr(config, section.name)
+        settings = document[section.name] = {}
+        for setting in fields(part):
+            value = getattr(part, setting.name)
+            if (door := door_of(setting)) is None:
+                settings[setting.name] = value
+                continue
+            prefix = door.prefix.partition(".")[2]
+            settings |= {f"{prefix}{own.name}": getattr(value, own.name) for own in fields(value)}
+    return document
+
+
+def own_keys(config: Config, door: Door) -> list[str]:
+    """The keys of the own settings of what `door` names in a configuration."""
+    section = getattr(config, door.key.partition(".")[0])
+    return [
+        f"{door.prefix}{own.name}"
+        for setting in fields(section)
+        if door_of(setting) is door
+        for own in fields(getattr(section, setting.name))
+    ]
 
 
 def toml_value(value: object) -> str:
@@ -101,8 +164,8 @@ def _toml_key(key: str) -> str:
     return key if _BARE_KEY.fullmatch(key) else toml_value(key)
 
 
-def _settings_of_file(path: Path, types: dict[str, object]) -> dict[str, object]:
-    """The settings that a TOML file gives, by key, not yet checked against their types."""
+def _settings_of_file(path: Path) -> dict[str, object]:
+    """The settings that a TOML file gives, by key, not yet checked."""
     try:
         document = tomllib.loads(read_small(path, _MOST_BYTES))
     except FileError as error:
@@ -113,7 +176,7 @@ def _settings_of_file(path: Path, types: dict[str, object]) -> dict[str, object]
         # TOMLDecodeError, UnicodeDecodeError, an integer of thousands of digits, or as many brackets
         raise ConfigError(f"{path}: is not TOML: {error}; strings need quotes, sections are written [train]") from None
     settings: dict[str, object] = {}
-    sections = {key.partition(".")[0] for key in types}
+    sections = {section.name for section in fields(Config)}
     for name, table in document.items():
         if isinstance(table, dict) and (table or name in sections):
             settings |= {f"{name}.{field}": value for field, value in table.items()}
@@ -121,9 +184,32 @@ def _settings_of_file(path: Path, types: dict[str, object]) -> dict[str, object]
             raise ConfigError(f"{path}: {name} = {table!r}: is a section; write [{name}] and its settings below")
         else:
             settings[name] = table
-    for key, value in settings.items():
-        _require_known(key, value, types, str(path))
     return settings
+
+
+def _types_for(given: Mapping[str, object], path: str, overrides: Sequence[str]) -> dict[str, object]:
+    """The types of all settings, with those of the entries that doors name.
+
+    Raises:
+        ConfigError: there is no such entry.
+    """
+    keys = doors()
+    chosen, sources = {}, {}
+    for key, value in given.items():
+        if key in keys and isinstance(value, str):
+            chosen[key], sources[key] = value, path
+    for text in overrides:
+        key, _, written = (part.strip() for part in text.partition("="))
+        if key in keys:
+            chosen[key], sources[key] = _unquoted(written), f"override {text!r}"
+    try:
+        return setting_types(chosen)
+    except SettingError as error:
+        raise ConfigError(f"{sources.get(error.key, path)}: {error}") from error
+
+
+def _unquoted(written: str) -> str:
+    return written[1:-1] if len(written) > 1 and written[0] == written[-1] and written[0] in "\"'" else written
 
 
 def _split_override(text: str, types: dict[str, object]) -> tuple[str, object]:
@@ -153,7 +239,18 @@ def _require_known(key: str, value: object, types: dict[str, object], source: st
     same_name = [known for known in types if known.partition(".")[2] == key.rpartition(".")[2]]
     nearest = difflib.get_close_matches(key, same_name, n=1, cutoff=0.0) or difflib.get_close_matches(key, types, n=1)
     cure = f"did you mean {nearest[0]}?" if nearest else "`bagpipe keys` lists every setting"
+    for door in doors().values():
+        if key.startswith(door.prefix):  # it may be of another entry
+            own = _own_keys(door, types)
+            cure += f"; of its own, what {door.key} names has {', '.join(own) if own else 'no settings'}"
     raise ConfigError(f"{source}: {key} = {value!r}: no such setting; {cure}")
+
+
+def _own_keys(door: Door, types: dict[str, object]) -> list[str]:
+    """The own settings of what `door` names, among the settings that there are."""
+    section, _, _ = door.key.partition(".")
+    common = {f"{section}.{setting.name}" for setting in fields(get_type_hints(Config)[section])}
+    return [key for key in types if key.startswith(door.prefix) and key not in common]
 
 
 def _converted(value: object, kind: object, key: str, source: str) -> object:
@@ -168,7 +265,7 @@ def _widened(value: object, kind: object) -> object:
     """The value with floats for integers where its setting holds floats."""
     if kind is float and _fits(value, int):
         return float(value)  # type: ignore[arg-type]  # `_fits` says that it is an int
-    if kind == tuple[float, float] and isinstance(value, list):
+    if kind in (tuple[float, float], tuple[float, ...]) and isinstance(value, list):
         return [_widened(item, float) for item in value]
     return value
 
@@ -182,8 +279,8 @@ def _fits(value: object, kind: object) -> bool:
     if kind is str:
         # Bytes of the command line that are not UTF-8 arrive as lone surrogates, which no TOML file can hold.
         return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
-    if kind == tuple[int, ...]:
-        return isinstance(value, list) and all(_fits(item, int) for item in value)
+    if kind in (tuple[int, ...], tuple[float, ...], tuple[str, ...]):
+        return isinstance(value, list) and all(_fits(item, get_args(kind)[0]) for item in value)
     if kind == tuple[float, float]:
         return isinstance(value, list) and len(value) == 2 and all(_fits(item, float) for item in value)
     if kind == dict[str, Any]:
@@ -199,9 +296,25 @@ def _is_plain(value: object) -> bool:
 
 
 def _config_of(values: dict[str, object]) -> Config:
+    """The configuration of checked values; the own settings of entries make a value of their own class."""
     sections: dict[str, Any] = {}
     for section, section_class in get_type_hints(Config).items():
-        prefix = f"{section}."
-        given = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+        given: dict[str, Any] = {}
+        for setting in fields(section_class):
+            if (door := door_of(setting)) is not None:
+                name = str(values.get(door.key) or _default(section_class, door))
+                given[setting.name] = _own_settings(door, name, values)
+            elif (key := f"{section}.{setting.name}") in values:
+                given[setting.name] = values[key]
         sections[section] = section_class(**given)
     return Config(**sections)
+
+
+def _own_settings(door: Door, name: str, values: dict[str, object]) -> Any:
+    """The own settings of what `door` names."""
+    kind = door.settings_class(name)
+    keys = {own.name: f"{door.prefix}{own.name}" for own in fields(kind)}
+    try:
+        return kind(**{own: values[key] for own, key in keys.items() if key in values})
+    except SettingError as error:
+        raise SettingError(keys.get(error.key, error.key), error.value, error.cure) from None

@@ -3,11 +3,12 @@
 import ast
 import inspect
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
-from bagpipe_hpc.config.file import setting_types, toml_value
+from bagpipe_hpc.config.doors import Door, door_of
+from bagpipe_hpc.config.file import toml_value
 from bagpipe_hpc.config.schema import Config
 
 _TYPE_NAMES: dict[object, str] = {
@@ -16,6 +17,8 @@ _TYPE_NAMES: dict[object, str] = {
     int: "integer",
     float: "number",
     tuple[int, ...]: "list of integers",
+    tuple[float, ...]: "list of numbers",
+    tuple[str, ...]: "list of strings",
     tuple[float, float]: "two numbers",
     dict[str, Any]: "table",
 }
@@ -48,6 +51,18 @@ class Setting:
 
 
 @dataclass(frozen=True)
+class OwnSettings:
+    """The own settings of what a door can name."""
+
+    choice: str
+    """How to choose it, such as `name = "dlrm"`."""
+    meaning: str
+    """The docstring of its settings."""
+    settings: tuple[Setting, ...]
+    """Its settings, in the order of their declarations."""
+
+
+@dataclass(frozen=True)
 class Section:
     """A section of the TOML file."""
 
@@ -56,25 +71,50 @@ class Section:
     meaning: str
     """The docstring of its class."""
     settings: tuple[Setting, ...]
-    """Its settings, in the order of their declarations."""
+    """Its settings with the own ones of what its doors name by default, in the order of their declarations."""
+    others: tuple[OwnSettings, ...]
+    """Those of what its doors can name besides."""
 
 
 def sections() -> Iterator[Section]:
     """All sections, in the order of their declarations."""
-    types = setting_types()
     defaults = Config()
     for name, section_class in get_type_hints(Config).items():
-        meanings = _field_meanings(section_class)
-        settings = tuple(
-            Setting(
-                name=setting.name,
-                type_name=_TYPE_NAMES[types[f"{name}.{setting.name}"]],
-                default=toml_value(getattr(getattr(defaults, name), setting.name)),
-                meaning=meanings[setting.name],
-            )
-            for setting in fields(section_class)
-        )
-        yield Section(name, inspect.getdoc(section_class) or "", settings)
+        part = getattr(defaults, name)
+        kinds, meanings = get_type_hints(section_class), _field_meanings(section_class)
+        settings: list[Setting] = []
+        others: list[OwnSettings] = []
+        for setting in fields(section_class):
+            value = getattr(part, setting.name)
+            if (door := door_of(setting)) is None:
+                settings.append(_setting(setting.name, kinds[setting.name], value, meanings[setting.name]))
+                continue
+            settings += _own_settings(door, value)
+            others += _others(door, type(value))
+        yield Section(name, inspect.getdoc(section_class) or "", tuple(settings), tuple(others))
+
+
+def _setting(name: str, kind: object, default: object, meaning: str) -> Setting:
+    return Setting(name, _TYPE_NAMES[kind], toml_value(default), meaning)
+
+
+def _own_settings(door: Door, defaults: Any) -> list[Setting]:
+    """An entry's own settings, by the names that they have in their section."""
+    prefix = door.prefix.partition(".")[2]
+    kinds, meanings = get_type_hints(type(defaults)), _field_meanings(type(defaults))
+    return [
+        _setting(f"{prefix}{own.name}", kinds[own.name], getattr(defaults, own.name), meanings[own.name])
+        for own in fields(defaults)
+    ]
+
+
+def _others(door: Door, default: type[Any]) -> Iterator[OwnSettings]:
+    """The entries with a short name and settings of their own, but for the one that is named by default."""
+    for name in door.entries:
+        kind = door.settings_class(name)
+        if kind is not default and fields(kind):
+            choice = f"{door.key.partition('.')[2]} = {toml_value(name)}"
+            yield OwnSettings(choice, inspect.getdoc(kind) or "", tuple(_own_settings(door, kind())))
 
 
 def annotated_toml() -> str:
@@ -94,17 +134,23 @@ def markdown() -> str:
     lines = [_MARKDOWN_HEAD]
     for section in sections():
         lines += [f"## `[{section.name}]`", "", section.meaning, ""]
-        lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
-        for setting in section.settings:
-            meaning = setting.meaning.replace("|", r"\|")
-            lines += [f"| `{setting.name}` | {setting.type_name} | `{setting.default}` | {meaning} |"]
-        lines += [""]
+        lines += _table(section.settings)
+        for other in section.others:
+            lines += [f"With `{other.choice}`: {other.meaning}", "", *_table(other.settings)]
     return "\n".join(lines)
+
+
+def _table(settings: Sequence[Setting]) -> list[str]:
+    lines = ["| key | type | default | meaning |", "|---|---|---|---|"]
+    for setting in settings:
+        meaning = setting.meaning.replace("|", r"\|")
+        lines += [f"| `{setting.name}` | {setting.type_name} | `{setting.default}` | {meaning} |"]
+    return [*lines, ""]
 
 
 def _field_meanings(section_class: type) -> dict[str, str]:
     """The string literal below each field of a dataclass, which Python itself does not keep."""
-    (class_node,) = ast.parse(inspect.getsource(section_class)).body
+    (class_node,) = ast.parse(textwrap.dedent(inspect.getsource(section_class))).body
     assert isinstance(class_node, ast.ClassDef)
     meanings: dict[str, str] = {}
     for declaration, below in zip(class_node.body, class_node.body[1:], strict=False):

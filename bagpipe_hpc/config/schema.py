@@ -7,8 +7,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from bagpipe_hpc.config.dlrm import MOST_WIDTH, WIDTHS
+from bagpipe_hpc.config.doors import DOOR, MODELS, SettingError, fill_settings
 from bagpipe_hpc.config.row_state import ROW_STATE
-from bagpipe_hpc.errors import ConfigError
 
 ROW_OPTIMIZERS = tuple(ROW_STATE)
 DEVICES = ("auto", "cpu", "cuda")
@@ -24,27 +25,12 @@ MOST_THREADS = 1024
 """Of one process, as many as the largest hosts have cores. What the host at hand has is looked at before a run."""
 MOST_TRAINERS = 32_000
 """The planner keeps the trainer that uses a row in 16 bits, with some to spare."""
-MOST_WIDTH = (1 << 31) - 1
-"""Columns of a layer or a row: MPI and BLAS libraries count them with C ints."""
 _LONGEST_TIMEOUT_S = 31_536_000
 _LONGEST_POLL_US = 1_000_000
 _SMALLEST_FLOAT32, _LARGEST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 _FLOAT32_RANGE = "a number above 0 that float32 can hold, 1.2e-38 to 3.4e+38"
 _LARGEST_DECAY = 1 - 2.0**-24
 """The largest float32 below 1; a decay that is rounded to 1 never forgets."""
-
-
-class SettingError(ConfigError):
-    """A setting has a value that it cannot have.
-
-    Attributes:
-        key: the setting, `section.field`.
-    """
-
-    def __init__(self, key: str, value: object, cure: str) -> None:
-        """Say what is wrong with the value and how to cure it."""
-        super().__init__(f"{key} = {value!r}: {cure}")
-        self.key = key
 
 
 def _require(holds: bool, key: str, value: object, cure: str) -> None:
@@ -77,24 +63,21 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The deep learning recommendation model (DLRM, Naumov et al. 2019)."""
+    """The model: embedding rows go in, logits come out."""
 
+    name: str = "dlrm"
+    """Which model: `dlrm`, or `package.module:Class` for one of your own (docs/extending.md)."""
     embedding_dim: int = 16
-    """Width D of every embedding row and of the bottom MLP's output."""
-    bottom_mlp: tuple[int, ...] = (512, 256, 64)
-    """Hidden widths of the MLP over the dense features; a last layer of width `embedding_dim` is added."""
-    top_mlp: tuple[int, ...] = (512, 256)
-    """Hidden widths of the MLP over the interactions; a last layer of width 1 (the logit) is added."""
+    """Width D of every embedding row."""
+    settings: Any = field(default=None, metadata={DOOR: MODELS})
+    """The model's own settings."""
     precision: str = "float32"
     """Numbers that linear layers multiply: `float32`, or `bfloat16` on GPUs and on CPUs with AVX512-BF16 or AMX.
     Weights, optimizers, rows, interactions and the gradients that trainers sum are float32 in both."""
 
     def __post_init__(self) -> None:
-        widths = f"a width of 1 to {MOST_WIDTH}"
-        _require(1 <= self.embedding_dim <= MOST_WIDTH, "model.embedding_dim", self.embedding_dim, f"use {widths}")
-        for key, mlp in (("model.bottom_mlp", self.bottom_mlp), ("model.top_mlp", self.top_mlp)):
-            is_possible = all(1 <= width <= MOST_WIDTH for width in mlp)
-            _require(is_possible, key, list(mlp), f"every layer needs {widths}")
+        fill_settings(self)
+        _require(1 <= self.embedding_dim <= MOST_WIDTH, "model.embedding_dim", self.embedding_dim, f"use {WIDTHS}")
         _require(self.precision in PRECISIONS, "model.precision", self.precision, f"use one of {', '.join(PRECISIONS)}")
 
 

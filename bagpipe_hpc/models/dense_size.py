@@ -21,8 +21,8 @@ def layer_widths(model: ModelConfig, dense_features: int, sparse_features: int) 
         sparse_features: number F.
     """
     interactions = sparse_features * (sparse_features + 1) // 2
-    bottom = [dense_features, *model.bottom_mlp, model.embedding_dim]
-    return bottom, [model.embedding_dim + interactions, *model.top_mlp, 1]
+    bottom = [dense_features, *model.settings.bottom_mlp, model.embedding_dim]
+    return bottom, [model.embedding_dim + interactions, *model.settings.top_mlp, 1]
 
 
 def dense_weights(model: ModelConfig, dense_features: int, sparse_features: int) -> int:

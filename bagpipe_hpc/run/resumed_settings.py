@@ -5,9 +5,10 @@ Every setting is in one of four sets, and a test sees to it: what no set names w
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from operator import attrgetter
 from typing import Any
 
+from bagpipe_hpc.config.doors import MODELS
+from bagpipe_hpc.config.file import own_keys, to_document
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.rows.record import RowRecord
@@ -21,9 +22,8 @@ FIXED = (
     "data.shuffle",
     "train.seed",
     "train.batch_size",
+    "model.name",
     "model.embedding_dim",
-    "model.bottom_mlp",
-    "model.top_mlp",
     "optimizer.rows",
     "optimizer.dense",
 )
@@ -56,10 +56,15 @@ FREE = (
 )
 """These change no bit of a step."""
 
+FIXED_DOORS = (MODELS,)
+"""The own settings of what these name are as those of `FIXED`."""
+
 _FIRST_STATE = {"Rprop": "lr", "Adagrad": "initial_accumulator_value"}
 """Hyperparameters that an optimizer only makes its first state of; the checkpoint has a later one."""
 
 _UNKNOWN = "not recorded"
+_BEFORE_DOORS = {"model.name": "dlrm"}
+"""What a checkpoint stands for that was written when there was nothing to choose."""
 
 
 def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardManifest) -> None:
@@ -79,7 +84,8 @@ def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardM
         "optimizer.rows": (manifest.row_optimizer, config.optimizer.rows),
         "optimizer.rows, numbers of state": (manifest.row_state_columns, record.state_columns),
     }
-    compared |= {key: _both(manifest, config, key) for key in FIXED if key not in compared}
+    own = [key for door in FIXED_DOORS for key in own_keys(config, door)]
+    compared |= {key: _both(manifest, config, key) for key in (*FIXED, *own) if key not in compared}
     if not config.data.shuffle:
         del compared["data.block_rows"]  # how rows are read alone; `data.shuffle` itself is compared
     differences = [_was(name, *values) for name, values in compared.items() if values[0] != values[1]]
@@ -120,8 +126,9 @@ _ARITHMETIC = {
 def _both(manifest: CheckpointManifest, config: Config, key: str) -> tuple[Any, Any]:
     """A setting's value in the run that wrote a checkpoint, and now; lists for tuples, as in JSON."""
     section, _, name = key.partition(".")
-    now = attrgetter(key)(config)
-    return manifest.config.get(section, {}).get(name, _UNKNOWN), list(now) if isinstance(now, tuple) else now
+    now = to_document(config)[section][name]
+    unknown = _BEFORE_DOORS.get(key, _UNKNOWN)
+    return manifest.config.get(section, {}).get(name, unknown), list(now) if isinstance(now, tuple) else now
 
 
 def _doubt(key: str, then: Any, now: Any, optimizer: str) -> str:

@@ -33,8 +33,8 @@ class PlainDLRM(nn.Module):
         self.tables = nn.ModuleList(
             nn.Embedding(rows, width, sparse=True, _weight=torch.empty(rows, width)) for rows in tables
         )
-        self.bottom = _mlp([job.manifest.dense_features, *model.bottom_mlp, width])
-        self.top = _mlp([width + vectors * (vectors - 1) // 2, *model.top_mlp, 1])[:-1]
+        self.bottom = _mlp([job.manifest.dense_features, *model.settings.bottom_mlp, width])
+        self.top = _mlp([width + vectors * (vectors - 1) // 2, *model.settings.top_mlp, 1])[:-1]
         self.first, self.second = torch.tril_indices(vectors, vectors, offset=-1)
         self.load_state_dict(dense_weights(job), strict=False)
         for number, table in enumerate(self.tables):

@@ -75,8 +75,8 @@ def untrained_model(job: Run) -> DLRMTrain:
     dlrm = DLRM(
         EmbeddingBagCollection(configs, device=torch.device("meta")),
         dense_in_features=job.manifest.dense_features,
-        dense_arch_layer_sizes=[*model.bottom_mlp, model.embedding_dim],
-        over_arch_layer_sizes=[*model.top_mlp, 1],
+        dense_arch_layer_sizes=[*model.settings.bottom_mlp, model.embedding_dim],
+        over_arch_layer_sizes=[*model.settings.top_mlp, 1],
         dense_device=CPU,
     )
     values = dense_weights(job)

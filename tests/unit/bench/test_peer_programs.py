@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 
+from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config, ModelConfig
 from bagpipe_hpc.launch import train_reference
@@ -70,7 +71,9 @@ def test_plain_pytorch_has_the_losses_of_the_reference(
 @pytest.mark.usefixtures("programs")
 def test_torchrecs_order_of_the_interactions_gives_the_same_logits() -> None:
     width, features = 4, 5
-    model = DLRM(ModelConfig(embedding_dim=width, bottom_mlp=(3,), top_mlp=(6,)), 2, features, seed=1)
+    model = DLRM(
+        ModelConfig(embedding_dim=width, settings=DLRMSettings(bottom_mlp=(3,), top_mlp=(6,))), 2, features, seed=1
+    )
     dense, embeddings = torch.rand(7, 2), torch.rand(7, features, width)
     bottom = model.bottom(dense)
     vectors = torch.cat((bottom.unsqueeze(1), embeddings), dim=1)

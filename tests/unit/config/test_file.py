@@ -1,6 +1,5 @@
 """A configuration is read exactly, or refused with file, key, value and cure."""
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bagpipe_hpc.config.file import load_config, setting_types, to_toml, toml_value
+from bagpipe_hpc.config.dlrm import DLRMSettings
+from bagpipe_hpc.config.file import load_config, setting_types, to_document, to_toml, toml_value
 from bagpipe_hpc.config.schema import (
     DEVICES,
     MOST_THREADS,
@@ -66,7 +66,7 @@ def test_a_file_replaces_what_it_names(tmp_path: Path) -> None:
     """
     assert load_text(tmp_path, text) == Config(
         train=TrainConfig(batch_size=512, timeout_s=60.0),
-        model=ModelConfig(top_mlp=(8, 4)),
+        model=ModelConfig(settings=DLRMSettings(top_mlp=(8, 4))),
         optimizer=OptimizerConfig(dense_options={"betas": [0.9, 0.99], "amsgrad": True}),
     )
 
@@ -77,7 +77,9 @@ def test_an_integer_becomes_the_float_that_is_declared(tmp_path: Path) -> None:
 
 def test_overrides_win_over_the_file(tmp_path: Path) -> None:
     overridden = load_text(tmp_path, "[train]\nseed = 2\nepochs = 3", "train.seed=5", "model.top_mlp=[8, 4]")
-    assert overridden == Config(train=TrainConfig(seed=5, epochs=3), model=ModelConfig(top_mlp=(8, 4)))
+    assert overridden == Config(
+        train=TrainConfig(seed=5, epochs=3), model=ModelConfig(settings=DLRMSettings(top_mlp=(8, 4)))
+    )
 
 
 def test_a_file_that_only_its_overrides_make_valid_is_valid(tmp_path: Path) -> None:
@@ -245,7 +247,7 @@ def lookaheads(draw: st.DrawFn) -> LookaheadConfig:
 configs = st.builds(
     Config,
     data=st.builds(DataConfig, words, positives, st.booleans(), st.sampled_from(VERIFY_LEVELS)),
-    model=st.builds(ModelConfig, columns, widths, widths),
+    model=st.builds(ModelConfig, st.just("dlrm"), columns, st.builds(DLRMSettings, widths, widths)),
     optimizer=st.builds(
         OptimizerConfig,
         st.sampled_from(ROW_OPTIMIZERS),
@@ -296,9 +298,9 @@ def test_what_is_written_is_read_back_equal(tmp_path: Path, config: Config) -> N
 )
 def test_every_setting_can_be_overridden_with_what_is_written(tmp_path: Path, config: Config) -> None:
     written = {
-        f"{section.name}.{setting.name}": toml_value(getattr(getattr(config, section.name), setting.name))
-        for section in fields(Config)
-        for setting in fields(getattr(config, section.name))
+        f"{section}.{name}": toml_value(value)
+        for section, settings in to_document(config).items()
+        for name, value in settings.items()
     }
     assert list(written) == list(setting_types())
     assert load_text(tmp_path, "", *(f"{key}={value}" for key, value in written.items())) == config

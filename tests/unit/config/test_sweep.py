@@ -68,7 +68,7 @@ def test_the_last_setting_changes_fastest_and_each_run_has_a_folder(run_file: Pa
         ]
     ]
     config = load_config(run_file, runs[1])
-    assert (config.train.seed, config.model.top_mlp) == (1, (8,))
+    assert (config.train.seed, config.model.settings.top_mlp) == (1, (8,))
     assert config.train.output == "out/train.seed=1,model.top_mlp=8"
 
 

@@ -3,17 +3,18 @@
 import pytest
 import torch
 
+from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.schema import ModelConfig, OptimizerConfig
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer, state_numbers
 from bagpipe_hpc.models.dense_size import dense_weights, slice_bytes, weights_bytes
 from bagpipe_hpc.models.dlrm import DLRM
 
-SMALL = ModelConfig(embedding_dim=4, bottom_mlp=(40,), top_mlp=(50, 30))
+SMALL = ModelConfig(embedding_dim=4, settings=DLRMSettings(bottom_mlp=(40,), top_mlp=(50, 30)))
 
 
 @pytest.mark.parametrize(("bottom", "top"), [((512, 256, 64), (512, 256)), ((), (8,))])
 def test_dense_weights_are_those_of_the_model(bottom: tuple[int, ...], top: tuple[int, ...]) -> None:
-    config = ModelConfig(embedding_dim=16, bottom_mlp=bottom, top_mlp=top)
+    config = ModelConfig(embedding_dim=16, settings=DLRMSettings(bottom_mlp=bottom, top_mlp=top))
     model = DLRM(config, dense_features=13, sparse_features=26, seed=1)
     assert dense_weights(config, 13, 26) == sum(weight.numel() for weight in model.parameters())
 

@@ -7,12 +7,13 @@ import pytest
 import torch
 from torch import nn
 
+from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.models.dlrm import DLRM, click_loss
 from bagpipe_hpc.models.linear import LinearLayer, bfloat16_linear, torch_linear
 
 DENSE, SPARSE, WIDTH = 13, 5, 8
-WIDTHS = ModelConfig(embedding_dim=WIDTH, bottom_mlp=(16, 12), top_mlp=(20,))
+WIDTHS = ModelConfig(embedding_dim=WIDTH, settings=DLRMSettings(bottom_mlp=(16, 12), top_mlp=(20,)))
 
 
 def model(seed: int = 3, widths: ModelConfig = WIDTHS) -> DLRM:
@@ -43,7 +44,9 @@ def plain_logits(dlrm: DLRM, dense: torch.Tensor, embeddings: torch.Tensor) -> n
     return plain_mlp(dlrm.top, np.concatenate((bottom, np.stack(pairs, 1)), 1), last_is_linear=True)[:, 0]
 
 
-@pytest.mark.parametrize("widths", [WIDTHS, ModelConfig(embedding_dim=WIDTH, bottom_mlp=(), top_mlp=())])
+@pytest.mark.parametrize(
+    "widths", [WIDTHS, ModelConfig(embedding_dim=WIDTH, settings=DLRMSettings(bottom_mlp=(), top_mlp=()))]
+)
 def test_logits_are_those_of_the_formula(widths: ModelConfig) -> None:
     dlrm = model(widths=widths)
     dense, embeddings = inputs(9)
@@ -78,7 +81,7 @@ def test_the_seed_alone_decides_the_first_weights() -> None:
 
 
 def test_first_weights_are_scaled_by_fan_in_and_fan_out() -> None:
-    dlrm = model(widths=ModelConfig(embedding_dim=WIDTH, bottom_mlp=(400, 200)))
+    dlrm = model(widths=ModelConfig(embedding_dim=WIDTH, settings=DLRMSettings(bottom_mlp=(400, 200))))
     layer = dlrm.bottom[2]
     assert isinstance(layer, nn.Linear)
     assert layer.weight.std().item() == pytest.approx(math.sqrt(2 / 600), rel=0.02)
@@ -100,7 +103,13 @@ def test_shares_of_the_loss_add_up_to_the_mean() -> None:
 
 def losses(linear: LinearLayer) -> list[float]:
     """A model that learns which of 40 samples are clicks, 60 steps of SGD."""
-    dlrm = DLRM(ModelConfig(embedding_dim=WIDTH, bottom_mlp=(32,), top_mlp=(64,)), DENSE, SPARSE, 3, linear)
+    dlrm = DLRM(
+        ModelConfig(embedding_dim=WIDTH, settings=DLRMSettings(bottom_mlp=(32,), top_mlp=(64,))),
+        DENSE,
+        SPARSE,
+        3,
+        linear,
+    )
     dense, embeddings = inputs(40)
     labels = (torch.arange(40) % 3 == 0).float()
     optimizer = torch.optim.SGD(dlrm.parameters(), lr=0.3)

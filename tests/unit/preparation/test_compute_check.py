@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.schema import DebugConfig, KernelsConfig, ModelConfig, OptimizerConfig, TrainConfig
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.preparation import compute_check
@@ -18,7 +19,7 @@ from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.run.run import Run
 from tests.unit.preparation.test_prepare import write_clicks
 
-HUGE = ModelConfig(embedding_dim=4, top_mlp=(10**9,))
+HUGE = ModelConfig(embedding_dim=4, settings=DLRMSettings(top_mlp=(10**9,)))
 
 
 @pytest.fixture

@@ -2,8 +2,7 @@
 
 import json
 import re
-from dataclasses import asdict, replace
-from operator import attrgetter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from bagpipe_hpc.config.file import setting_types
+from bagpipe_hpc.config.file import own_keys, setting_types, to_document
 from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig, TrainConfig
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.preparation.resume import find_start, verify_share
-from bagpipe_hpc.run.resumed_settings import CHANGEABLE, FIXED, FREE, RESOLVED, ROUNDING, changes_since
+from bagpipe_hpc.run.resumed_settings import CHANGEABLE, FIXED, FIXED_DOORS, FREE, RESOLVED, ROUNDING, changes_since
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
@@ -61,7 +60,7 @@ def write_run(output: Path, step: int, **increment: Any) -> Path:
         step=step,
         training_data=SHARDS.digest("train"),
         evaluation_data=SHARDS.digest("test"),
-        config=asdict(settings(output)),
+        config=to_document(settings(output)),
         **increment,
     )
 
@@ -229,6 +228,7 @@ OTHER: dict[str, object] = {
     "data.shuffle": False,
     "train.seed": 8,
     "train.batch_size": 64,
+    "model.name": "builtins:object",
     "model.embedding_dim": 8,
     "model.bottom_mlp": (8,),
     "model.top_mlp": (512, 128),
@@ -249,19 +249,30 @@ ARITHMETIC = Arithmetic(trainers=2, linear="torch", device="cpu", threads=1)
 
 def changed(config: Config, key: str, value: object) -> Config:
     section, _, name = key.partition(".")
-    return replace(config, **{section: replace(getattr(config, section), **{name: value})})
+    part = getattr(config, section)
+    if key == "model.name":
+        part = replace(part, name=value, settings=None)
+    elif hasattr(part, name):
+        part = replace(part, **{name: value})
+    else:
+        part = replace(part, settings=replace(part.settings, **{name: value}))
+    return replace(config, **{section: part})
+
+
+OWN_FIXED = [key for door in FIXED_DOORS for key in own_keys(Config(), door)]
 
 
 def test_every_setting_has_its_place() -> None:
     """A new setting must be put into one of the sets, by whether a resumed run may differ in it."""
-    places = [*FIXED, *CHANGEABLE, *ROUNDING, *RESOLVED, *FREE]
+    places = [*FIXED, *OWN_FIXED, *CHANGEABLE, *ROUNDING, *RESOLVED, *FREE]
     assert sorted(places) == sorted(setting_types())
 
 
-@pytest.mark.parametrize("key", FIXED)
+@pytest.mark.parametrize("key", [*FIXED, *OWN_FIXED])
 def test_another_training_is_refused_by_name(output: Path, key: str) -> None:
     config = settings(output)
-    then, now = attrgetter(key)(config), OTHER[key]
+    section, _, name = key.partition(".")
+    then, now = to_document(config)[section][name], OTHER[key]
     shown = [repr(list(value) if isinstance(value, tuple) else value) for value in (then, now)]
     with pytest.raises(CheckpointError) as raised:
         find_start(changed(config, key, now), SHARDS)
@@ -284,7 +295,7 @@ def test_without_shuffling_the_size_of_the_blocks_is_free(output: Path) -> None:
         sample_records(TABLES, 5),
         TABLES,
         training_data=SHARDS.digest("train"),
-        config=asdict(config),
+        config=to_document(config),
     )
     start = find_start(changed(config_at(config, output / "other"), "data.block_rows", 100), SHARDS)
     assert start is not None
@@ -378,7 +389,7 @@ def test_other_test_rows_are_said(output: Path) -> None:
 
 def test_a_change_without_effect_is_said_as_such(output: Path) -> None:
     before = changed(settings(output), "optimizer.dense", "Rprop")
-    manifest = replace(load_checkpoint(output).manifest, config=json.loads(json.dumps(asdict(before))))
+    manifest = replace(load_checkpoint(output).manifest, config=json.loads(json.dumps(to_document(before))))
     (change,) = changes_since(manifest, job_of(changed(before, "optimizer.dense_lr", 0.5)), ARITHMETIC)
     assert "Rprop takes its lr at the start of a training only" in change
     options = changed(settings(output), "optimizer.dense_options", {"initial_accumulator_value": 0.1})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
@@ -18,7 +19,7 @@ from bagpipe_hpc.storage.shards.manifest import ShardManifest, TableInfo
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 SHARDS = ShardManifest(1, "criteo", 3, (TableInfo("C1", 5), TableInfo("C2", 3)), (), ())
-MODEL = ModelConfig(embedding_dim=4, bottom_mlp=(6,), top_mlp=(5,))
+MODEL = ModelConfig(embedding_dim=4, settings=DLRMSettings(bottom_mlp=(6,), top_mlp=(5,)))
 
 
 def config(dense: str = "Adam", lr: float = 0.01, **options: Any) -> Config:
@@ -110,12 +111,18 @@ def test_another_optimizers_state_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "what"),
     [
-        (replace(MODEL, top_mlp=(7,)), r"top\.0\.weight is torch\.float32 \[5, 7\] instead of torch\.float32 \[7, 7\]"),
         (
-            replace(MODEL, bottom_mlp=(6, 6)),
+            replace(MODEL, settings=replace(MODEL.settings, top_mlp=(7,))),
+            r"top\.0\.weight is torch\.float32 \[5, 7\] instead of torch\.float32 \[7, 7\]",
+        ),
+        (
+            replace(MODEL, settings=replace(MODEL.settings, bottom_mlp=(6, 6))),
             r"bottom\.2\.weight is .* \[4, 6\] instead of .* \[6, 6\]",
         ),
-        (replace(MODEL, bottom_mlp=()), r"bottom\.2\.(weight|bias), which the model does not have"),
+        (
+            replace(MODEL, settings=replace(MODEL.settings, bottom_mlp=())),
+            r"bottom\.2\.(weight|bias), which the model does not have",
+        ),
     ],
 )
 def test_another_model_is_refused_in_one_line(tmp_path: Path, model: ModelConfig, what: str) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.schema import Config, ModelConfig, TrainConfig
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.linear_timing import median_seconds, samples_of_a_pass, time_linear_layers
@@ -43,7 +44,7 @@ def test_a_pass_is_a_slice_or_less_of_it(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_dense_half_is_run_with_each(tmp_path: Path) -> None:
     """On small layers; the slowest trainer's times count."""
     manifest = ShardManifest(1, "criteo", 3, (TableInfo("C1", 9), TableInfo("C2", 30)), (), ())
-    model = ModelConfig(embedding_dim=4, bottom_mlp=(8,), top_mlp=(8,))
+    model = ModelConfig(embedding_dim=4, settings=DLRMSettings(bottom_mlp=(8,), top_mlp=(8,)))
     run = Run(Config(model=model, train=TrainConfig(batch_size=6, output=str(tmp_path))), manifest, ())
     own: list[float] = []
 

@@ -1,0 +1,152 @@
+"""Doors: what others may add to the program, by a short name or as `package.module:Class`. Standard library only.
+
+A door is chosen by one setting. What it names, an *entry*, is a class that keeps the door's contract. It may have
+settings of its own: a frozen dataclass with typed fields and defaults, whose `__post_init__` raises `SettingError` for
+a value that it cannot have. They stand in TOML beside the setting that chooses. docs/extending.md has examples.
+
+A section of the configuration holds them in a field with `metadata={DOOR: ...}` and calls `fill_settings`.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bagpipe_hpc.errors import ConfigError
+
+
+class SettingError(ConfigError):
+    """A setting has a value that it cannot have.
+
+    Attributes:
+        key: the setting: `section.field`, or the field of an entry's own settings.
+        value: what it has.
+        cure: what it may have.
+    """
+
+    def __init__(self, key: str, value: object, cure: str) -> None:
+        """Say what is wrong with the value and how to cure it."""
+        super().__init__(f"{key} = {value!r}: {cure}")
+        self.key, self.value, self.cure = key, value, cure
+
+
+DOOR = "door"
+"""Key of a field's metadata: the door whose entry's own settings the field holds."""
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """An entry without settings of its own."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a short name stands for; both are written `package.module:Class`, and imported when they are asked for.
+
+    Attributes:
+        implementation: keeps the door's contract.
+        settings: its own settings, in a module that is quick to import: every command that reads a configuration does.
+    """
+
+    implementation: str
+    settings: str = f"{__name__}:NoSettings"
+
+
+@dataclass(frozen=True)
+class Door:
+    """One kind of thing that others may add.
+
+    Attributes:
+        key: the setting that chooses, such as `model.name`.
+        prefix: of an entry's own settings, such as `model.`.
+        entries: those with a short name.
+    """
+
+    key: str
+    prefix: str
+    entries: Mapping[str, Entry]
+
+    def implementation(self, name: str) -> Any:
+        """The class that a short name or `package.module:Class` stands for.
+
+        Raises:
+            SettingError: there is none.
+        """
+        if name in self.entries:
+            return self._load(name, self.entries[name].implementation)
+        return self._load(name, name)
+
+    def settings_class(self, name: str) -> type[Any]:
+        """The dataclass of an entry's own settings: that of a short name, or the attribute `Settings` of a class.
+
+        Raises:
+            SettingError: there is no such entry, or its `Settings` are no frozen dataclass whose fields have defaults.
+        """
+        if name in self.entries:
+            found = self._load(name, self.entries[name].settings)
+        else:
+            found = getattr(self._load(name, name), "Settings", NoSettings)
+        if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+            raise SettingError(self.key, name, "its Settings must be a frozen dataclass, or be left out")
+        for field in dataclasses.fields(found):
+            if field.default is field.default_factory is dataclasses.MISSING:
+                raise SettingError(self.key, name, f"its Settings must give {field.name} a default")
+        return found
+
+    def _load(self, name: str, path: str) -> Any:
+        """What `package.module:Class` names; `name` is what the setting says."""
+        module_name, colon, attribute = path.partition(":")
+        if not (colon and module_name and attribute):
+            raise SettingError(self.key, name, f"use {self._choices()}")
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+                raise SettingError(
+                    self.key, name, f"{module_name} imports {error.name}, which is not installed"
+                ) from error
+            raise SettingError(
+                self.key,
+                name,
+                f"there is no module {error.name}; set PYTHONPATH to its folder, or use {self._choices()}",
+            ) from error
+        found: Any = module
+        for part in attribute.split("."):
+            found = getattr(found, part, None)
+        if found is None:
+            raise SettingError(self.key, name, f"{module_name} has no {attribute}; use {self._choices()}")
+        return found
+
+    def _choices(self) -> str:
+        return f"one of {', '.join(self.entries)}, or package.module:Class"
+
+
+def door_of(field: "dataclasses.Field[Any]") -> Door | None:
+    """The door whose entry's settings a field holds; None for a setting like others."""
+    return field.metadata.get(DOOR)
+
+
+def fill_settings(section: Any) -> None:
+    """Give a section, in its `__post_init__`, the defaults of entries whose settings were left out.
+
+    Raises:
+        SettingError: the door has no such entry.
+        TypeError: the settings are another entry's.
+    """
+    for field in dataclasses.fields(section):
+        if (door := door_of(field)) is None:
+            continue
+        kind = door.settings_class(getattr(section, door.key.partition(".")[2]))
+        settings = getattr(section, field.name)
+        if settings is None:
+            object.__setattr__(section, field.name, kind())  # the section is frozen
+        elif not isinstance(settings, kind):
+            raise TypeError(f"{door.prefix}*: {settings!r} are no {kind.__name__}")
+
+
+MODELS = Door(
+    "model.name",
+    "model.",
+    {"dlrm": Entry("bagpipe_hpc.models.dlrm:DLRM", "bagpipe_hpc.config.dlrm:DLRMSettings")},
+)

@@ -1,0 +1,134 @@
+"""What others add is found by name with its own settings, or refused by name with what there is."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.config.doors import MODELS, Door, Entry, SettingError
+from bagpipe_hpc.config.file import load_config, setting_types, to_toml
+from bagpipe_hpc.config.schema import Config, ModelConfig
+from bagpipe_hpc.errors import ConfigError
+
+ADDED = '''
+from dataclasses import dataclass
+from bagpipe_hpc.config.doors import SettingError
+
+@dataclass(frozen=True)
+class Widths:
+    """Widths of a wide model."""
+
+    wide: int = 8
+    """Columns."""
+    names: tuple[str, ...] = ("a",)
+    """Names."""
+    rates: tuple[float, ...] = (0.5,)
+    """Rates."""
+
+    def __post_init__(self):
+        if self.wide < 1:
+            raise SettingError("wide", self.wide, "use 1 or more")
+
+class Wide:
+    Settings = Widths
+
+class Plain:
+    pass
+
+class Loose:
+    class Settings:
+        pass
+
+@dataclass(frozen=True)
+class NoDefault:
+    wide: int
+
+class Undecided:
+    Settings = NoDefault
+
+@dataclass(frozen=True)
+class OddType:
+    wide: bytes = b""
+
+class Odd:
+    Settings = OddType
+'''
+
+
+@pytest.fixture(autouse=True)
+def added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A module of somebody else's on the path."""
+    (tmp_path / "somebodys.py").write_text(ADDED, encoding="utf-8")
+    (tmp_path / "broken.py").write_text("import a_package_that_is_not_there\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("somebodys", None)
+
+
+def load(folder: Path, text: str, *overrides: str) -> Config:
+    path = folder / "run.toml"
+    path.write_text(text, encoding="utf-8")
+    return load_config(path, overrides)
+
+
+def refusal(folder: Path, text: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(folder, text, *overrides)
+    return str(caught.value)
+
+
+def test_a_short_name_and_a_path_are_found() -> None:
+    assert MODELS.implementation("somebodys:Wide").__name__ == "Wide"
+    door = Door("model.name", "model.", {"wide": Entry("somebodys:Wide", "somebodys:Widths")})
+    assert door.implementation("wide") is door.implementation("somebodys:Wide")
+    assert door.settings_class("wide") is door.settings_class("somebodys:Wide")
+
+
+def test_own_settings_stand_beside_the_choice_and_come_back(tmp_path: Path) -> None:
+    text = '[model]\nname = "somebodys:Wide"\nwide = 5\nrates = [1, 2.5]\nembedding_dim = 4'
+    config = load(tmp_path, text)
+    assert (config.model.settings.wide, config.model.settings.rates, config.model.embedding_dim) == (5, (1.0, 2.5), 4)
+    assert load(tmp_path, to_toml(config)) == config
+
+
+def test_an_override_chooses_whatever_the_file_says(tmp_path: Path) -> None:
+    config = load(tmp_path, '[model]\nname = "dlrm"', "model.name=somebodys:Wide", "model.wide=3")
+    assert config.model.settings.wide == 3
+    assert "model.wide" in setting_types({"model.name": "somebodys:Wide"})
+    assert "model.top_mlp" not in setting_types({"model.name": "somebodys:Plain"})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('name = "dlmr"', ["model.name = 'dlmr'", "one of dlrm, or package.module:Class"]),
+        ('name = "nowhere:Model"', ["there is no module nowhere", "PYTHONPATH"]),
+        ('name = "somebodys:Wider"', ["somebodys has no Wider"]),
+        ('name = "broken:Wide"', ["broken imports a_package_that_is_not_there, which is not installed"]),
+        ('name = "somebodys:Loose"', ["its Settings must be a frozen dataclass"]),
+        ('name = "somebodys:Undecided"', ["its Settings must give wide a default"]),
+        ('name = "somebodys:Odd"', ["give wide a type that"]),
+        ('name = "somebodys:Wide"\nwide = 0', ["model.wide = 0: use 1 or more"]),
+        ('name = "somebodys:Wide"\nwide = 0.5', ["model.wide = 0.5: use a whole number"]),
+        ('name = "somebodys:Wide"\ntop_mlp = [8]', ["no such setting", "has model.wide, model.names, model.rates"]),
+        ('name = "somebodys:Plain"\nwide = 8', ["no such setting", "what model.name names has no settings"]),
+        ("name = 5", ["model.name = 5: use a string in quotes"]),
+    ],
+)
+def test_a_wrong_choice_is_refused_by_name(tmp_path: Path, text: str, said: list[str]) -> None:
+    message = refusal(tmp_path, f"[model]\n{text}")
+    assert "run.toml" in message
+    for part in said:
+        assert part in message
+
+
+def test_a_wrong_override_is_named(tmp_path: Path) -> None:
+    assert refusal(tmp_path, "", "model.name=dlmr").startswith("override 'model.name=dlmr': model.name = 'dlmr'")
+
+
+def test_the_settings_of_another_entry_are_a_defect() -> None:
+    with pytest.raises(TypeError, match="no DLRMSettings"):
+        ModelConfig(settings=MODELS.settings_class("somebodys:Wide")())
+    with pytest.raises(SettingError, match="one of dlrm"):
+        ModelConfig(name="dlmr")
