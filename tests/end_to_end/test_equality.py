@@ -36,7 +36,6 @@ LINEAR = "onednn" if platform.machine() == "x86_64" else "torch"
 SGD_BY_TORCH = "sgd by torch"
 MEASURED = (1, 1)
 """World with one run more, whose trainers time both."""
-OPTIMIZERS = tuple(dict.fromkeys(optimizer for optimizer, _ in CASES))
 
 Case = tuple[str, str]
 RunRanks = Callable[..., CompletedProcess[str]]
@@ -65,14 +64,18 @@ def train(run_ranks: RunRanks, ranks: int, config: Path, runs: list[list[str]], 
 
 
 @pytest.fixture(scope="module")
-def references(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> References:
-    """Output folder of the one-rank reference for an optimizer and a number of slices."""
+def references(
+    config_path: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> References:
+    """Output folder of the one-rank reference for an optimizer and a number of slices that a test needs."""
     from tests.ranks import run_ranks
 
     folder = tmp_path_factory.mktemp("references")
-    outputs = {
-        (optimizer, slices): folder / f"{optimizer}-{slices}" for optimizer in OPTIMIZERS for slices in (1, 2, 3)
-    }
+    needed = {("sgd", 1), ("sgd", 3)}
+    for parameters in (item.callspec.params for item in request.session.items if hasattr(item, "callspec")):
+        if "chosen" in parameters:
+            needed |= {(optimizer, parameters["trainers"]) for optimizer, _ in parameters["chosen"]}
+    outputs = {(optimizer, slices): folder / f"{optimizer}-{slices}" for optimizer, slices in sorted(needed)}
     runs = [overrides(kind, out, f"train.reference_slices={slices}", PLAIN) for (kind, slices), out in outputs.items()]
     outputs[SGD_BY_TORCH, MEASURED[1]] = folder / "sgd-by-torch"
     runs.append(overrides("sgd", folder / "sgd-by-torch", PLAIN, "kernels.linear=torch"))
