@@ -5,7 +5,7 @@ nothing but long messages. `mpi.rows.server` is the other end.
 
 A get is a message of int32 offsets `[N]` with tag GET, answered by the records in pieces with tag ROWS. A put is a
 message of offsets with tag PUT and the records in pieces with tag ROWS, answered by an empty message with tag DONE once
-they are in place.
+they are in place. An add is as a put, with tag ADD; the server adds the records to the rows.
 
 Legend: `N` rows of one call, `W` float32 numbers of a row's record.
 """
@@ -22,6 +22,7 @@ TAG_GET = 1
 TAG_PUT = 2
 TAG_ROWS = 3
 TAG_DONE = 4
+TAG_ADD = 5
 
 _PIECE_BYTES = 1 << 20
 """Bytes of a piece: long enough for a link's full rate, short enough that the server gathers one while the link carries
@@ -36,7 +37,7 @@ def pieces(rows: int, record_width: int) -> Iterator[slice]:
 
 
 class RowClient:
-    """Asks servers for rows. One get and one put a server may be under way: the pieces of two gets could be mixed up.
+    """Asks servers for rows. One get, and one put or add, a server may be under way: pieces of two could be mixed up.
 
     Args:
         comm: servers and trainers, and whoever else is among them, for these messages alone.
@@ -62,8 +63,21 @@ class RowClient:
 
         No other rank may read or write these rows meanwhile.
         """
+        return self._start_write(TAG_PUT, server, offsets, records)
+
+    def start_add(self, server: int, offsets: NDArray[np.int32], records: NDArray[np.float32]) -> RowTransfer:
+        """Start to add `records [N, W]` to the rows at `offsets [N]` of a server; a row may come several times.
+
+        Other ranks may add to the same rows, but not read or write them, meanwhile. All is added once the transfer is
+        complete: records of one call in their order, those of several calls in the order in which pieces arrive.
+        """
+        return self._start_write(TAG_ADD, server, offsets, records)
+
+    def _start_write(
+        self, tag: int, server: int, offsets: NDArray[np.int32], records: NDArray[np.float32]
+    ) -> RowTransfer:
         rank = self._rank_of_server[server]
-        requests = [self._comm.Irecv(bytearray(), rank, TAG_DONE), self._comm.Isend(offsets, rank, TAG_PUT)]
+        requests = [self._comm.Irecv(bytearray(), rank, TAG_DONE), self._comm.Isend(offsets, rank, tag)]
         requests += [self._comm.Isend(records[piece], rank, TAG_ROWS) for piece in pieces(*records.shape)]
         return RowTransfer(requests)
 

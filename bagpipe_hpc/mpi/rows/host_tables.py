@@ -3,10 +3,14 @@
 Legend: `P` rows of all servers of this host, `W` float32 numbers of a row's record.
 """
 
+from typing import Any
+
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.rows.additions import distinct_rounds
 
 
 class HostTables:
@@ -38,6 +42,8 @@ class HostTables:
                 "this MPI does not offer the unified memory model for shared windows, which embedding tables need: "
                 "use an MPI with coherent shared memory"
             )
+        self._row_type = MPI.FLOAT.Create_contiguous(record_width).Commit()
+        self._row_bytes = row_bytes
         self._window.Lock_all(MPI.MODE_NOCHECK)
         self.rows = np.empty((0, record_width), dtype=np.float32)
         """Records of all servers of this host, float32 `[P, W]`."""
@@ -52,8 +58,31 @@ class HostTables:
         """Order this rank's earlier loads and stores before what it does next."""
         self._window.Sync()
 
+    def add(self, holder: int, offsets: NDArray[np.integer[Any]], records: NDArray[np.float32]) -> None:
+        """Add `records [N, W]` to the rows at `offsets [N]` of one server; a row may come several times.
+
+        Any ranks of the host may add to the same rows at once: each number of each record counts
+        (`MPI_Accumulate`; MPI 4.1, section 12.7.1), and those of one call in their order (section 12.7.2). Nobody may
+        load or store these rows meanwhile, nor add to them through another window. The server need not enter MPI.
+
+        Args:
+            holder: rank of the server in `host`.
+            offsets: positions in its part, integers.
+            records: C-contiguous float32.
+        """
+        for places in distinct_rounds(offsets):
+            added = records if places is None else records[places]
+            starts = (offsets if places is None else offsets[places]).astype(np.int64) * self._row_bytes
+            # By bytes, since a server may hold more rows than a C int counts.
+            rows = self._row_type.Create_hindexed_block(1, starts)  # type: ignore[arg-type] # a buffer, as it is
+            rows.Commit()
+            self._window.Accumulate([added, len(added), self._row_type], holder, (0, 1, rows), MPI.SUM)
+            self._window.Flush(holder)
+            rows.Free()
+
     def close(self) -> None:
         """Free the memory; no array on it may be used afterwards. Collective over: `host`; barrier before."""
         self.rows = self.own = np.empty((0, 0), dtype=np.float32)
         self._window.Unlock_all()
+        self._row_type.Free()
         self._window.Free()

@@ -1,15 +1,17 @@
-"""Rows of other hosts by one-sided calls: a server exposes its partition, a trainer gets and puts by offset.
+"""Rows of other hosts by one-sided calls: a server exposes its partition, a trainer gets, puts and adds by offset.
 
 Legend: `N` rows of one call, `W` float32 numbers of a row's record.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.rows.transfer import RowTransfer
+from bagpipe_hpc.rows.additions import distinct_rounds
 
 
 class OneSidedRows:
@@ -47,14 +49,32 @@ class OneSidedRows:
         No other rank may read or write these rows meanwhile. A request's completion is local; only the flush says that
         the server has the rows (MPI 4.1, section 12.5.4).
         """
-        transfer = self._start(self._window.Rput, server, offsets, records)
-        free = transfer.finish
+        return self._flushed([self._start(self._window.Rput, server, offsets, records)], server)
 
-        def flush() -> None:
-            free()
+    def start_add(self, server: int, offsets: NDArray[np.int32], records: NDArray[np.float32]) -> RowTransfer:
+        """Start to add `records [N, W]` to the rows at `offsets [N]` of a server; a row may come several times.
+
+        Any ranks may add to the same rows through this window at once: each number of each record counts, and those of
+        one call in their order (MPI 4.1, sections 12.7.1 and 12.7.2). Nobody may read or write these rows meanwhile.
+        """
+        add = partial(self._window.Raccumulate, op=MPI.SUM)
+        calls = [
+            self._start(add, server, offsets, records)
+            if places is None
+            else self._start(add, server, offsets[places], records[places])
+            for places in distinct_rounds(offsets)  # a target may not hold a place twice (section 12.3.4)
+        ]
+        return self._flushed(calls, server)
+
+    def _flushed(self, calls: list[RowTransfer], server: int) -> RowTransfer:
+        """Calls that write, as one transfer, which is finished when the server has everything."""
+
+        def finish() -> None:
+            for call in calls:
+                call.finish()
             self._window.Flush(self._rank_of_server[server])
 
-        return RowTransfer(transfer.requests, flush)
+        return RowTransfer([request for call in calls for request in call.requests], finish)
 
     def _start(
         self,

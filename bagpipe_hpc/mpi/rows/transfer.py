@@ -40,7 +40,7 @@ class RowTransfer:
 class RowTransfers(Protocol):
     """A way to the rows of servers on other hosts, used by a trainer's mover alone.
 
-    One get and one put a server may be under way at a time.
+    One get, and one put or add, a server may be under way at a time.
     """
 
     def start_get(self, server: int, offsets: NDArray[np.int32], into: NDArray[np.float32]) -> RowTransfer:
@@ -49,12 +49,15 @@ class RowTransfers(Protocol):
     def start_put(self, server: int, offsets: NDArray[np.int32], records: NDArray[np.float32]) -> RowTransfer:
         """Start to write `records`, float32 `[N, W]`, to distinct `offsets [N]` of a server."""
 
+    def start_add(self, server: int, offsets: NDArray[np.int32], records: NDArray[np.float32]) -> RowTransfer:
+        """Start to add `records`, float32 `[N, W]`, to the rows at `offsets [N]` of a server."""
+
     def close(self) -> None:
         """Give everything back. Collective over: the ranks that opened it; a barrier must have come before."""
 
 
 class PendingRows:
-    """The rows of one get or put.
+    """The rows of one get, put or add.
 
     Args:
         transfers: their parts at far servers.

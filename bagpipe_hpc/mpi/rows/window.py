@@ -1,10 +1,11 @@
-"""Embedding rows at the servers: trainers get and put them by global number, each by the shortest way.
+"""Embedding rows at the servers: trainers get, put and add them by global number, each by the shortest way.
 
 Legend: `N` rows of one call, `W` float32 numbers of a row's record (weights, optimizer state, version where verified).
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from bagpipe_hpc.mpi.rows.server import RowServer
 from bagpipe_hpc.mpi.rows.transfer import PendingRows, RowTransfer, RowTransfers
 from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
+from bagpipe_hpc.rows.additions import add_rows
 from bagpipe_hpc.rows.copies import NumpyRowCopies, RowCopies
 from bagpipe_hpc.rows.partition import RowPartition
 
@@ -50,12 +52,13 @@ class RowWindow:
     """All tables, a partition on each server.
 
     Rows of near servers are loaded and stored in the memory of the host (`HostTables`); those of far ones are
-    transferred. One thread of a rank makes all calls; one get and one put of its may be under way at a time, so that
-    both directions of a link are busy.
+    transferred. One thread of a rank makes all calls; one get of its, and one put or add, may be under way at a time,
+    so that both directions of a link are busy.
 
-    What a trainer has put is seen by every get that begins after a barrier or message which the trainer entered or sent
-    after the put was complete: puts end and gets begin with `HostTables.synchronise`, and a transfer is complete at its
-    server. A server that reads or writes `local` itself calls `synchronise` in between, with a barrier beside.
+    What a trainer has put or added is seen by every get that begins after a barrier or message which the trainer
+    entered or sent after the call was complete: puts and adds end and gets begin with `HostTables.synchronise`, and a
+    transfer is complete at its server. A server that reads or writes `local` itself calls `synchronise` in between,
+    with a barrier beside.
 
     Collective over `comm`: construction and `close`.
 
@@ -100,6 +103,11 @@ class RowWindow:
             self.local_rows = rows_on[layout.role_rank(rank)]
         self._comm, self._names = comm, layout.names
         self._meet("being ready to share the tables")
+        on_host = [other for other, name in enumerate(routes.hosts) if name == routes.hosts[rank]]
+        self._holders = {
+            server: on_host.index(layout.world_rank(Role.SERVER, server)) for server in routes.servers_on_host(rank)
+        }
+        """Rank of each server of this host among its ranks."""
         with TimeLimit("the ranks of this host to share the memory of the tables", timeout_s):
             host = MPI.Intracomm(comm.Split(routes.hosts[rank], rank))
             self._tables = HostTables(host, self.local_rows, first_row, rows_here, record_width)
@@ -107,6 +115,9 @@ class RowWindow:
         self.is_asked = layout.role(rank) is Role.SERVER and bool(routes.far_trainers(layout.role_rank(rank)))
         """Whether this is a server whose rows trainers reach through MPI."""
         self._near, far = routes.near_servers(rank), routes.far_servers(rank)
+        # All adds to a server go through one window: those of two are not atomic together (MPI 4.1, section 12.7.1).
+        by_window = transfers == "one_sided"
+        self._added_here = tuple(s for s in self._near if not (by_window and routes.far_trainers(s)))
         self._any_far = bool(far)
         self._transfers: RowTransfers | None = None
         self._server: RowServer | None = None
@@ -120,7 +131,7 @@ class RowWindow:
                     messages = comm.Dup()
                 self._transfers = RowClient(messages, ranks)
                 if layout.role(rank) is Role.SERVER:
-                    self._server = RowServer(messages, self._tables, self._copies)
+                    self._server = RowServer(messages, self._tables, self._copies, self._own_add(routes))
         if layout.role(rank) is Role.TRAINER:
             log.info("rows of %d servers in shared memory, of %d by %s", len(self._near), len(far), transfers)
 
@@ -186,7 +197,7 @@ class RowWindow:
         if self._transfers is None or not self._any_far:
             self._copies.gather(self._tables.rows, self._near_index(rows), records)
             return PendingRows([], _nothing, what, self._timeout_s)
-        order, near, far = self._by_server(rows)
+        order, near, far = self._by_server(rows, self._near)
         received = records if order is None else np.empty_like(records)
         under_way = [self._transfers.start_get(part.server, part.places, received[part.where]) for part in far]
         for part in near:
@@ -211,16 +222,13 @@ class RowWindow:
             ValueError: there is no such row, or the records do not fit the rows.
         """
         self._require_rows(rows)
-        if records.shape != (rows.size, self._width) or records.dtype != np.float32:
-            raise ValueError(
-                f"records {records.dtype} {list(records.shape)}: must be float32 {[rows.size, self._width]}"
-            )
+        self._require_records(rows, records)
         given = np.ascontiguousarray(records)
         under_way: list[RowTransfer] = []
         if self._transfers is None or not self._any_far:
             self._copies.scatter(self._tables.rows, self._near_index(rows), given)
         else:
-            order, near, far = self._by_server(rows)
+            order, near, far = self._by_server(rows, self._near)
             sent = given
             if order is not None:
                 sent = np.empty_like(given)
@@ -229,6 +237,51 @@ class RowWindow:
             for part in near:
                 self._copies.scatter(self._tables.rows, part.places, sent[part.where])
         what = f"the servers to take {rows.size} embedding rows"
+        return PendingRows(under_way, self._tables.synchronise, what, self._timeout_s)
+
+    def add(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> None:
+        """Add records and wait until each is at its server; arguments and errors as for `start_add`.
+
+        Raises:
+            WaitTimeoutError: a server did not answer in time.
+        """
+        self.start_add(rows, records).wait()
+
+    def start_add(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> PendingRows:
+        """Start to add to records: once the add is complete, all its numbers are part of those at the servers.
+
+        Every column of a record counts, the optimizer's state and the version too: give 0 for what is to stay. (Only
+        -0 becomes 0 by that.) A row may come several times in a call; each of its records is added, in their order.
+
+        Any trainers may add to the same rows at once, and nothing is lost, but nobody may get or put these rows
+        meanwhile. The order in which records of several trainers are added to a row is not defined, and float32 sums
+        depend on it in the last bits; where one trainer alone adds to a row between two barriers, they do not.
+
+        Rows of near servers are added by this thread in the memory of the host, and are there when this returns.
+        At most one put or add may be under way.
+
+        Args:
+            rows: global rows `[N]`.
+            records: what to add, float32 `[N, W]`, left alone until the add is complete.
+
+        Raises:
+            ValueError: there is no such row, or the records do not fit the rows.
+        """
+        self._require_rows(rows)
+        self._require_records(rows, records)
+        order, near, far = self._by_server(rows, self._added_here)
+        sent = np.ascontiguousarray(records)
+        if order is not None:
+            sent = np.empty_like(sent)
+            self._copies.gather(np.ascontiguousarray(records), order, sent)
+        under_way: list[RowTransfer] = []
+        if far:
+            assert self._transfers is not None  # there is a way to every server
+            under_way = [self._transfers.start_add(part.server, part.places, sent[part.where]) for part in far]
+        for part in near:
+            offsets = part.places - self._first_rows[part.server]
+            self._tables.add(self._holders[part.server], offsets, sent[part.where])
+        what = f"the servers to add to {rows.size} embedding rows"
         return PendingRows(under_way, self._tables.synchronise, what, self._timeout_s)
 
     def answer(self) -> bool:
@@ -247,6 +300,19 @@ class RowWindow:
             wrong = low if low < 0 else high
             raise ValueError(f"row {wrong}: the tables have rows 0 to {self._total_rows - 1}")
 
+    def _require_records(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> None:
+        if records.shape != (rows.size, self._width) or records.dtype != np.float32:
+            raise ValueError(
+                f"records {records.dtype} {list(records.shape)}: must be float32 {[rows.size, self._width]}"
+            )
+
+    def _own_add(self, routes: RowRoutes) -> Callable[[NDArray[np.int32], NDArray[np.float32]], None]:
+        """How this server adds what far trainers send: alone, or beside trainers of its host that add as well."""
+        layout, rank = routes.layout, self._comm.Get_rank()
+        if len(routes.far_trainers(layout.role_rank(rank))) < layout.trainers:
+            return partial(self._tables.add, self._holders[layout.role_rank(rank)])
+        return partial(add_rows, self._copies, self._tables.own)
+
     def _near_index(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where rows of near servers stand in the memory of this host."""
         index = self._partition.offset(rows)
@@ -254,7 +320,9 @@ class RowWindow:
             index = index + self._first_rows.take(self._partition.owner(rows))
         return index
 
-    def _by_server(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.int64] | None, list["_Part"], list["_Part"]]:
+    def _by_server(
+        self, rows: NDArray[np.int64], near_servers: Sequence[int]
+    ) -> tuple[NDArray[np.int64] | None, list["_Part"], list["_Part"]]:
         """Order rows by server: the order, None if the rows have it, and the parts of near and of far servers."""
         offsets = self._partition.offset(rows)
         order, bounds = None, [0, rows.size]
@@ -267,7 +335,7 @@ class RowWindow:
         for server, (first, last) in enumerate(pairwise(bounds)):
             if first == last:
                 continue
-            if server in self._near:
+            if server in near_servers:
                 index = offsets[first:last] + self._first_rows[server]
                 near.append(_Part(server, slice(first, last), index))
             else:

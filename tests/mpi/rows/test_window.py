@@ -1,4 +1,4 @@
-"""Rows behind one-sided calls are a table: what one trainer puts, every trainer gets and the servers hold."""
+"""Rows behind one-sided calls are a table: what trainers put and add, every trainer gets and the servers hold."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -145,6 +145,77 @@ def test_a_put_is_there_when_it_returns(way, transfers):
 
 @pytest.mark.mpi(min_size=4)
 @all_ways
+@pytest.mark.parametrize("width", [1, 17])
+def test_no_addition_is_lost(routes, transfers, width):
+    """All trainers add to the same few rows at once, some rows several times a call: whole numbers, so in any order."""
+    with ranks_of(routes, transfers, width=width) as ranks:
+        rng = np.random.default_rng(4)
+        counts = [50, 0, 1, 90]
+        added = [
+            [(rng.integers(0, 40, count), rng.integers(-9, 10, (count, width)).astype("f4")) for count in counts]
+            for _ in range(ranks.trainers)
+        ]
+        if ranks.role is Role.SERVER:
+            ranks.window.local[:] = np.rint(ranks.window.local)
+        ranks.table[:] = np.rint(ranks.table)
+        ranks.window.synchronise()
+        ranks.meet()
+
+        def add() -> None:
+            for rows, records in added[ranks.role_rank] * 5:
+                ranks.window.add(rows, records)
+
+        ranks.on_trainers(add)
+        for rows, records in [call for calls in added for call in calls] * 5:
+            np.add.at(ranks.table, rows, records)
+        ranks.on_trainers(lambda: np.testing.assert_array_equal(ranks.window.get(np.arange(61)), ranks.table))
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+@all_ways
+def test_one_adder_of_a_row_gives_exact_bits(routes, transfers):
+    """Trainers add to rows of their own, each row several times in a call: in the order of the call."""
+    with ranks_of(routes, transfers) as ranks:
+        rng = np.random.default_rng(5)
+        shares = np.array_split(rng.permutation(61), ranks.trainers)
+        rows = [rng.choice(share, 200) for share in shares]
+        records = [(rng.standard_normal((200, 5)) * 10.0 ** rng.integers(-4, 5, (200, 1))).astype("f4") for _ in shares]
+        ranks.on_trainers(lambda: ranks.window.add(rows[ranks.role_rank], records[ranks.role_rank]))
+        for share_rows, share_records in zip(rows, records, strict=True):
+            for row, record in zip(share_rows, share_records, strict=True):
+                ranks.table[row] += record
+        ranks.on_trainers(lambda: np.testing.assert_array_equal(ranks.window.get(np.arange(61)), ranks.table))
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("way", ["loads", "transfers", "a trainer elsewhere"])
+@far_ways
+def test_many_additions_to_the_same_rows_meet(way, transfers):
+    """Long calls of both trainers, under way at the same time, over several pieces of a message."""
+    count = 20_000 if transfers == "messages" else 1_000  # Open MPI sends a message a row
+    with ranks_of(ROUTES[f"one server, {way}"], transfers, rows=count, width=33) as ranks:
+        if ranks.role is Role.SERVER:
+            ranks.window.local[:] = 1.0
+        ranks.table[:] = 1.0
+        ranks.window.synchronise()
+        ranks.meet()
+
+        def add() -> None:
+            rows = np.random.default_rng(ranks.role_rank).permutation(count)
+            for _ in range(4):
+                pending = ranks.window.start_add(rows, np.ones((count, 33), dtype=np.float32))
+                pending.wait()
+                assert pending.advance()
+
+        ranks.on_trainers(add)
+        ranks.table += 4 * ranks.trainers
+        ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=4)
+@all_ways
 def test_no_rows_are_no_traffic(routes, transfers):
     with ranks_of(routes, transfers) as ranks:
 
@@ -152,6 +223,7 @@ def test_no_rows_are_no_traffic(routes, transfers):
             nothing = np.empty(0, dtype=np.int64)
             assert ranks.window.get(nothing).shape == (0, 5)
             ranks.window.put(nothing, np.empty((0, 5), dtype=np.float32))
+            ranks.window.add(nothing, np.empty((0, 5), dtype=np.float32))
 
         ranks.on_trainers(move_nothing)
         ranks.check_servers()
@@ -255,6 +327,8 @@ def test_rows_that_do_not_exist_are_refused(same_host, wrong):
                 ranks.window.get(rows)
             with pytest.raises(ValueError, match=rf"row {wrong}: the tables have rows 0 to 60"):
                 ranks.window.put(rows, np.zeros((3, 5), dtype=np.float32))
+            with pytest.raises(ValueError, match=rf"row {wrong}: the tables have rows 0 to 60"):
+                ranks.window.add(rows, np.zeros((3, 5), dtype=np.float32))
 
         ranks.on_trainers(reach_out)
         ranks.check_servers()
@@ -270,6 +344,8 @@ def test_records_that_do_not_fit_their_rows_are_refused():
                 ranks.window.put(rows, np.zeros((2, 5), dtype=np.float32))
             with pytest.raises(ValueError, match=r"records float64 \[3, 5\]: must be float32 \[3, 5\]"):
                 ranks.window.put(rows, np.zeros((3, 5)))  # type: ignore[arg-type] # the fault
+            with pytest.raises(ValueError, match=r"records float32 \[2, 5\]: must be float32 \[3, 5\]"):
+                ranks.window.add(rows, np.zeros((2, 5), dtype=np.float32))
 
         ranks.on_trainers(put)
         ranks.check_servers()
