@@ -10,15 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.kernels.cuda import CudaRowOperations
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
+from tests.row_optimizers import BUILT_IN, row_optimizer
 
-LR, EPS, BETAS, STEP = 0.005, 1e-8, (0.9, 0.999), 7
-STATE_WIDTHS = {"sgd": (), "rowwise_adagrad": (1,), "adagrad": ("D",), "adam": ("D", "D")}
+LR, STEP = 0.005, 7
 TWIN = ReferenceRowOperations()
 
 alignments = pytest.mark.parametrize("offset", [0, 1], ids=["aligned", "unaligned"])
-optimizers = pytest.mark.parametrize("optimizer", STATE_WIDTHS)
+optimizers = pytest.mark.parametrize("optimizer", BUILT_IN)
 
 On = Callable[[Tensor], Tensor]
 
@@ -51,7 +52,7 @@ def assert_same_bits(found: Tensor, expected: Tensor) -> None:
 
 
 def check_copies(operations: CudaRowOperations, on: On, rows: int, width: int, offset: int) -> None:
-    """Rows, look-ups that repeat, and records of one, two and four tables."""
+    """Rows, look-ups that repeat, and records of two to five tables; one kernel moves four."""
     slots = distinct_slots(1, rows)
     table = numbers(2, 2 * rows + 1, width)
     assert_same_bits(operations.gather(placed(on, table, offset), on(slots)), TWIN.gather(table, slots))
@@ -59,7 +60,7 @@ def check_copies(operations: CudaRowOperations, on: On, rows: int, width: int, o
         positions = torch.from_numpy(np.random.default_rng(3).integers(0, rows, 2 * rows, dtype=np.int32))
         found = operations.gather_look_ups(placed(on, table, offset), on(slots), on(positions))
         assert_same_bits(found, TWIN.gather_look_ups(table, slots, positions))
-    for state in ((1,), (width,), (width, width, 1)):
+    for state in ((1,), (width,), (width, width, 1), (1, width, width, 1)):
         tables = [numbers(4 + part, 2 * rows + 1, columns) for part, columns in enumerate((width, *state))]
         columns = [placed(on, part, offset) for part in tables]
         assert_same_bits(operations.gather_records(columns, on(slots)), TWIN.gather_records(tables, slots))
@@ -97,15 +98,17 @@ def segment_lengths(rows: int, most: int) -> list[int]:
 
 def check_update(operations: CudaRowOperations, on: On, optimizer: str, rows: int, width: int, offset: int) -> None:
     """Two steps on some of the rows; the others stay."""
-    state = [width if part == "D" else part for part in STATE_WIDTHS[optimizer]]
+    rule = row_optimizer(optimizer, lr=LR)
+    state = [part.width(width) for part in rule.state]
     tables = [numbers(10 + part, 2 * rows + 1, columns) for part, columns in enumerate((width, *state))]
     if state:
         tables[-1].abs_()  # the only state that is not a mean of squares is Adam's first
-    arguments = {"sgd": (LR,), "adam": (LR, *BETAS, EPS, STEP)}.get(optimizer, (LR, EPS))
     placed_tables = [placed(on, table, offset) for table in tables]
     for step in range(2):
         slots, gradients = distinct_slots(step, rows), numbers(20 + step, rows, width)
-        getattr(operations, f"apply_{optimizer}")(*placed_tables, on(slots), placed(on, gradients, offset), *arguments)
-        getattr(TWIN, f"apply_{optimizer}")(*tables, slots, gradients, *arguments)
+        weights, *parts = placed_tables
+        update_rows(operations, rule, weights, parts, on(slots), placed(on, gradients, offset), STEP)
+        weights, *parts = tables
+        update_rows(TWIN, rule, weights, parts, slots, gradients, STEP)
     for found, expected in zip(placed_tables, tables, strict=True):
         assert_same_bits(found, expected)

@@ -12,12 +12,17 @@ from torch import Tensor
 
 from bagpipe_hpc.bench.kaggle_rows import draw_batches
 from bagpipe_hpc.cache.row_memory import new_table
+from bagpipe_hpc.cache.row_updates import update_rows
+from bagpipe_hpc.config.doors import ROW_OPTIMIZERS
+from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.kernels.row_operations import RowOperations
+from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 
 SAMPLES = 16384
 ZIPF = 1.05
 _MOST_ROWS = 2_000_000
-_LR, _EPS, _BETA1, _BETA2 = 0.01, 1e-8, 0.9, 0.999
+_STEP = 1000
+"""Of the training step that updates are of: Adam's corrections depend on it."""
 
 
 @dataclass(frozen=True)
@@ -110,26 +115,23 @@ class CacheWorkload:
 
     def _updates(self, size: str, rows: int) -> list[Operation]:
         """Each reads the gradients once, and reads and writes weights and state once."""
-        (weights, first, second), accumulator = self._tables, self._accumulator
+        (weights, *moments), accumulator = self._tables, self._accumulator
         slots, gradients = self._slots[:rows], self._gradients[:rows]
-        calls: dict[str, tuple[int, Callable[[RowOperations], object]]] = {
-            "sgd": (0, lambda with_: with_.apply_sgd(weights, slots, gradients, _LR)),
-            "rowwise_adagrad": (
-                1,
-                lambda with_: with_.apply_rowwise_adagrad(weights, accumulator, slots, gradients, _LR, _EPS),
-            ),
-            "adagrad": (self._width, lambda with_: with_.apply_adagrad(weights, first, slots, gradients, _LR, _EPS)),
-            "adam": (
-                2 * self._width,
-                lambda with_: with_.apply_adam(
-                    weights, first, second, slots, gradients, _LR, _BETA1, _BETA2, _EPS, step=1000
-                ),
-            ),
-        }
-        return [
-            Operation(name, size, rows, 4 * rows * (3 * self._width + 2 * state + 1), call)
-            for name, (state, call) in calls.items()
-        ]
+
+        def update(name: str) -> Operation:
+            optimizer = build_row_optimizer(OptimizerConfig(rows=name))
+            per_weight = iter(moments)
+            state = [next(per_weight) if part.per_weight else accumulator for part in optimizer.state]
+            moved = 4 * rows * (3 * self._width + 2 * sum(part.shape[1] for part in state) + 1)
+            return Operation(
+                name,
+                size,
+                rows,
+                moved,
+                lambda with_: update_rows(with_, optimizer, weights, state, slots, gradients, _STEP),
+            )
+
+        return [update(name) for name in ROW_OPTIMIZERS.entries]
 
 
 def _gather(columns: list[Tensor], slots: Tensor) -> Callable[[RowOperations], object]:

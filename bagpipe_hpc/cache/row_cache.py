@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bagpipe_hpc.cache.row_memory import new_table
+from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.kernels.device import open_device
 from bagpipe_hpc.kernels.row_operations import RowOperations
+from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 from bagpipe_hpc.rows.record import RowRecord
 
 _MOST_SLOTS = int(np.iinfo(np.int32).max)
@@ -95,6 +97,10 @@ class RowCache:
     def gather(self, slots: Tensor) -> Tensor:
         """Weights of slots, which may repeat: int32 `[N]` to float32 `[N, D]`."""
         return self.operations.gather(self.weights, slots)
+
+    def update(self, optimizer: RowOptimizer, slots: Tensor, gradients: Tensor, step: int) -> None:
+        """Update distinct rows by their gradients; arguments as for `update_rows`."""
+        update_rows(self.operations, optimizer, self.weights, self.state, slots, gradients, step)
 
     def gather_records(self, slots: Tensor) -> NDArray[np.float32]:
         """Whole records for a write-back: distinct slots int32 `[N]` to float32 `[N, W]` on the host."""

@@ -150,3 +150,17 @@ MODELS = Door(
     "model.",
     {"dlrm": Entry("bagpipe_hpc.models.dlrm:DLRM", "bagpipe_hpc.config.dlrm:DLRMSettings")},
 )
+
+ROW_OPTIMIZERS = Door(
+    "optimizer.rows",
+    "optimizer.rows_",
+    {
+        name: Entry(f"bagpipe_hpc.rows.optimizers.{path}", f"bagpipe_hpc.rows.optimizers.{path}.Settings")
+        for name, path in {
+            "sgd": "sgd:SGD",
+            "rowwise_adagrad": "adagrad:RowwiseAdagrad",
+            "adagrad": "adagrad:Adagrad",
+            "adam": "adam:Adam",
+        }.items()
+    },
+)

@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bagpipe_hpc.config.dlrm import MOST_WIDTH, WIDTHS
-from bagpipe_hpc.config.doors import DOOR, MODELS, SettingError, fill_settings
-from bagpipe_hpc.config.row_state import ROW_STATE
+from bagpipe_hpc.config.doors import DOOR, MODELS, ROW_OPTIMIZERS, SettingError, fill_settings
+from bagpipe_hpc.config.float32 import require_positive
 
-ROW_OPTIMIZERS = tuple(ROW_STATE)
 DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("auto", "native", "reference")
 LINEAR_LAYERS = ("auto", "onednn", "torch")
@@ -27,20 +26,11 @@ MOST_TRAINERS = 32_000
 """The planner keeps the trainer that uses a row in 16 bits, with some to spare."""
 _LONGEST_TIMEOUT_S = 31_536_000
 _LONGEST_POLL_US = 1_000_000
-_SMALLEST_FLOAT32, _LARGEST_FLOAT32 = 2.0**-126, (2 - 2.0**-23) * 2.0**127
-_FLOAT32_RANGE = "a number above 0 that float32 can hold, 1.2e-38 to 3.4e+38"
-_LARGEST_DECAY = 1 - 2.0**-24
-"""The largest float32 below 1; a decay that is rounded to 1 never forgets."""
 
 
 def _require(holds: bool, key: str, value: object, cure: str) -> None:
     if not holds:
         raise SettingError(key, value, cure)
-
-
-def _is_float32(value: float) -> bool:
-    """Whether a number above 0 stays one, and finite, where rows and weights are computed with it."""
-    return _SMALLEST_FLOAT32 <= value <= _LARGEST_FLOAT32
 
 
 @dataclass(frozen=True)
@@ -86,13 +76,10 @@ class OptimizerConfig:
     """How embedding rows and dense weights are updated."""
 
     rows: str = "rowwise_adagrad"
-    """Optimizer of the embedding rows: `sgd`, `rowwise_adagrad` (one accumulator a row), `adagrad` or `adam`."""
-    rows_lr: float = 0.005
-    """Learning rate of the embedding rows."""
-    rows_eps: float = 1e-8
-    """Added to the root that divides the gradient; not for `sgd`."""
-    rows_betas: tuple[float, float] = (0.9, 0.999)
-    """Decay of the running means of a row's gradients and of their squares (`adam`)."""
+    """Optimizer of the embedding rows: `sgd`, `rowwise_adagrad` (one accumulator a row), `adagrad`, `adam`, or
+    `package.module:Class` for one of your own (docs/extending.md)."""
+    row_settings: Any = field(default=None, metadata={DOOR: ROW_OPTIMIZERS})
+    """The row optimizer's own settings."""
     dense: str = "Adagrad"
     """Optimizer of the dense weights: the name of a class in `torch.optim`; not LBFGS or SparseAdam."""
     dense_lr: float = 0.005
@@ -101,13 +88,8 @@ class OptimizerConfig:
     """Further keyword arguments of the dense optimizer, such as `{ momentum = 0.9 }`."""
 
     def __post_init__(self) -> None:
-        _require(self.rows in ROW_OPTIMIZERS, "optimizer.rows", self.rows, f"use one of {', '.join(ROW_OPTIMIZERS)}")
-        for key, rate in (("optimizer.rows_lr", self.rows_lr), ("optimizer.dense_lr", self.dense_lr)):
-            _require(_is_float32(rate), key, rate, f"use {_FLOAT32_RANGE}")
-        _require(_is_float32(self.rows_eps), "optimizer.rows_eps", self.rows_eps, f"use {_FLOAT32_RANGE}")
-        decays = all(0 <= beta <= _LARGEST_DECAY for beta in self.rows_betas)
-        cure = f"use two numbers from 0 to below 1, {_LARGEST_DECAY:.8f} (the largest float32) at most"
-        _require(decays, "optimizer.rows_betas", list(self.rows_betas), cure)
+        fill_settings(self)
+        require_positive("optimizer.dense_lr", self.dense_lr)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ Legend as in `row_operations`.
 import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import c_float, c_int32, c_int64, c_void_p
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.kernels.reference import adam_factors
 from bagpipe_hpc.kernels.sum_order import SumOrder
+from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS, UpdateKernel
 
 _TABLE = (c_void_p, c_int32)
 _ROWS = (c_void_p, c_void_p, c_int64)
@@ -20,13 +21,14 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
     "scatter_records": (c_void_p, c_void_p, c_int32, c_void_p, c_int64, c_void_p),
     "gather_look_ups": (*_TABLE, c_void_p, c_void_p, c_int64, c_void_p),
     "sum_segments": (*_TABLE, c_void_p, c_void_p, c_int64, c_void_p),
-    "apply_sgd": (*_TABLE, *_ROWS, c_float),
-    "apply_rowwise_adagrad": (c_void_p, *_TABLE, *_ROWS, c_float, c_float),
-    "apply_adagrad": (c_void_p, *_TABLE, *_ROWS, c_float, c_float),
-    "apply_adam": (c_void_p, c_void_p, *_TABLE, *_ROWS, *[c_float] * 7),
+} | {
+    f"apply_{name}": (*(c_void_p,) * len(kernel.per_weight), *_TABLE, *_ROWS, *(c_float,) * kernel.numbers)
+    for name, kernel in UPDATE_KERNELS.items()
 }
 """Arguments after device and stream, as in csrc/cuda_row_operations.h."""
 
+_MOST_TABLES = 4
+"""Of a record that one kernel gathers or scatters, `kMostParts` there; a record of more takes one for each table."""
 _WIDEST_ROWWISE = 8192
 """Numbers of a row that `apply_rowwise_adagrad` keeps in shared memory."""
 
@@ -65,6 +67,8 @@ class CudaRowOperations:
 
     def gather_records(self, columns: Sequence[Tensor], slots: Tensor) -> Tensor:
         """See `RowOperations`."""
+        if len(columns) > _MOST_TABLES:
+            return torch.cat([self.gather(part, slots) for part in columns], dim=1)
         records = columns[0].new_empty(slots.numel(), sum(part.shape[1] for part in columns))
         if records.numel():
             tables = self._tables(columns)
@@ -73,7 +77,12 @@ class CudaRowOperations:
 
     def scatter_records(self, columns: Sequence[Tensor], slots: Tensor, records: Tensor) -> None:
         """See `RowOperations`."""
-        _require(records.shape == (slots.numel(), sum(part.shape[1] for part in columns)), "records", records)
+        widths = [part.shape[1] for part in columns]
+        _require(records.shape == (slots.numel(), sum(widths)), "records", records)
+        if len(columns) > _MOST_TABLES:
+            for part, values in zip(columns, torch.split(records, widths, dim=1), strict=True):
+                self.scatter_records([part], slots, values.contiguous())
+            return
         if records.numel():
             tables = self._tables(columns)
             self._call("scatter_records", *tables, self._integers(slots), len(records), self._floats(records))
@@ -98,53 +107,28 @@ class CudaRowOperations:
             self._call("sum_segments", self._floats(gradients), width, *places, self._floats(sums))
         return sums
 
-    def apply_sgd(self, weights: Tensor, slots: Tensor, gradients: Tensor, lr: float) -> None:
-        """See `RowOperations`."""
-        self._update("apply_sgd", weights, [], slots, gradients, lr)
-
-    def apply_rowwise_adagrad(
-        self, weights: Tensor, accumulator: Tensor, slots: Tensor, gradients: Tensor, lr: float, eps: float
-    ) -> None:
-        """See `RowOperations`; for rows up to 8192 wide."""
-        _require(weights.shape[1] <= _WIDEST_ROWWISE, "weights", weights)
-        _require(accumulator.shape == (len(weights), 1), "accumulator", accumulator)
-        self._update("apply_rowwise_adagrad", weights, [accumulator], slots, gradients, lr, eps)
-
-    def apply_adagrad(
-        self, weights: Tensor, accumulator: Tensor, slots: Tensor, gradients: Tensor, lr: float, eps: float
-    ) -> None:
-        """See `RowOperations`."""
-        _require(accumulator.shape == weights.shape, "accumulator", accumulator)
-        self._update("apply_adagrad", weights, [accumulator], slots, gradients, lr, eps)
-
-    def apply_adam(
-        self,
-        weights: Tensor,
-        first: Tensor,
-        second: Tensor,
-        slots: Tensor,
-        gradients: Tensor,
-        lr: float,
-        beta1: float,
-        beta2: float,
-        eps: float,
-        step: int,
-    ) -> None:
-        """See `RowOperations`."""
-        _require(first.shape == weights.shape, "first", first)
-        _require(second.shape == weights.shape, "second", second)
-        betas = (beta1, 1 - beta1, beta2, 1 - beta2)
-        factors = adam_factors(lr, beta1, beta2, step)
-        self._update("apply_adam", weights, [first, second], slots, gradients, *betas, eps, *factors)
+    def update_kernel(self, name: str) -> UpdateKernel | None:
+        """See `RowOperations`; row-wise Adagrad is for rows up to 8192 wide."""
+        return partial(self._update, name) if name in UPDATE_KERNELS else None
 
     def _update(
-        self, name: str, weights: Tensor, state: Sequence[Tensor], slots: Tensor, gradients: Tensor, *numbers: float
+        self,
+        name: str,
+        weights: Tensor,
+        state: Sequence[Tensor],
+        slots: Tensor,
+        gradients: Tensor,
+        numbers: Sequence[float],
     ) -> None:
+        _require(name != "rowwise_adagrad" or weights.shape[1] <= _WIDEST_ROWWISE, "weights", weights)
+        shapes = UPDATE_KERNELS[name].state_shapes(*weights.shape)
+        for place, (part, shape) in enumerate(zip(state, shapes, strict=True)):
+            _require(part.shape == shape, f"state[{place}]", part)
         _require(gradients.shape == (slots.numel(), weights.shape[1]), "gradients", gradients)
         if gradients.numel():
             tables = [self._floats(table) for table in (weights, *state)]
             rows = (self._integers(slots), self._floats(gradients), len(gradients))
-            self._call(name, *tables, weights.shape[1], *rows, *numbers)
+            self._call(f"apply_{name}", *tables, weights.shape[1], *rows, *numbers)
 
     def _tables(self, columns: Sequence[Tensor]) -> tuple[object, object, int]:
         """Addresses and widths of some tables, as C arrays."""

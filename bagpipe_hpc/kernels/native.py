@@ -5,7 +5,7 @@ The legend is that of `row_operations`.
 
 from collections.abc import Callable, Sequence
 from ctypes import CDLL, c_float, c_int32, c_int64, c_void_p
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ from torch import Tensor
 
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.plain_tensor import check_plain
-from bagpipe_hpc.kernels.reference import adam_factors
 from bagpipe_hpc.kernels.sum_order import SumOrder
+from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS, UpdateKernel
 
 LIBRARY = "row_operations"
 
@@ -25,10 +25,14 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
     "gather_records": (c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int32),
     "scatter_records": (c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int32),
     "sum_by_position": (c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int64, c_int32),
-    "apply_sgd": (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_float, c_int32),
-    "apply_rowwise_adagrad": (c_void_p,) * 2 + (c_int64, c_void_p, c_void_p, c_int64, c_float, c_float, c_int32),
-    "apply_adagrad": (c_void_p,) * 2 + (c_int64, c_void_p, c_void_p, c_int64, c_float, c_float, c_int32),
-    "apply_adam": (c_void_p,) * 3 + (c_int64, c_void_p, c_void_p, c_int64, *(c_float,) * 7, c_int32),
+} | {
+    f"apply_{name}": (
+        *(c_void_p,) * (1 + len(kernel.per_weight)),
+        *(c_int64, c_void_p, c_void_p, c_int64),
+        *(c_float,) * kernel.numbers,
+        c_int32,
+    )
+    for name, kernel in UPDATE_KERNELS.items()
 }
 
 
@@ -108,42 +112,9 @@ class NativeRowOperations:
         )
         return sums
 
-    def apply_sgd(self, weights: Tensor, slots: Tensor, gradients: Tensor, lr: float) -> None:
+    def update_kernel(self, name: str) -> UpdateKernel | None:
         """See `RowOperations`."""
-        self._update(self._library.apply_sgd, [weights], slots, gradients, lr)
-
-    def apply_rowwise_adagrad(
-        self, weights: Tensor, accumulator: Tensor, slots: Tensor, gradients: Tensor, lr: float, eps: float
-    ) -> None:
-        """See `RowOperations`."""
-        check_plain(accumulator, (len(weights), 1), name="accumulator")
-        self._update(self._library.apply_rowwise_adagrad, [weights, accumulator], slots, gradients, lr, eps)
-
-    def apply_adagrad(
-        self, weights: Tensor, accumulator: Tensor, slots: Tensor, gradients: Tensor, lr: float, eps: float
-    ) -> None:
-        """See `RowOperations`."""
-        check_plain(accumulator, tuple(weights.shape), name="accumulator")
-        self._update(self._library.apply_adagrad, [weights, accumulator], slots, gradients, lr, eps)
-
-    def apply_adam(
-        self,
-        weights: Tensor,
-        first: Tensor,
-        second: Tensor,
-        slots: Tensor,
-        gradients: Tensor,
-        lr: float,
-        beta1: float,
-        beta2: float,
-        eps: float,
-        step: int,
-    ) -> None:
-        """See `RowOperations`."""
-        check_plain(first, tuple(weights.shape), name="first")
-        check_plain(second, tuple(weights.shape), name="second")
-        numbers = (beta1, 1 - beta1, beta2, 1 - beta2, eps, *adam_factors(lr, beta1, beta2, step))
-        self._update(self._library.apply_adam, [weights, first, second], slots, gradients, *numbers)
+        return partial(self._update, name) if name in UPDATE_KERNELS else None
 
     def _move(self, kernel: Callable[..., None], columns: Sequence[Tensor], slots: Tensor, records: Tensor) -> None:
         """Copy rows between tables and records, in the kernel's direction."""
@@ -152,13 +123,23 @@ class NativeRowOperations:
         kernel(tables, widths, len(columns), slots.data_ptr(), slots.numel(), records.data_ptr(), self._threads)
 
     def _update(
-        self, kernel: Callable[..., None], tables: Sequence[Tensor], slots: Tensor, gradients: Tensor, *numbers: float
+        self,
+        name: str,
+        weights: Tensor,
+        state: Sequence[Tensor],
+        slots: Tensor,
+        gradients: Tensor,
+        numbers: Sequence[float],
     ) -> None:
-        """Step rows of the weights and of their optimizer's state, whose shapes have been checked."""
-        self._check_slots(slots, tables[:1])
-        width = _width("weights", tables[0])
+        """Step rows of the weights and of their optimizer's state."""
+        self._check_slots(slots, [weights])
+        width = _width("weights", weights)
+        shapes = UPDATE_KERNELS[name].state_shapes(len(weights), width)
+        for place, (part, shape) in enumerate(zip(state, shapes, strict=True)):
+            check_plain(part, shape, name=f"state[{place}]")
         check_plain(gradients, (slots.numel(), width), name="gradients")
-        pointers = (table.data_ptr() for table in tables)
+        pointers = (table.data_ptr() for table in (weights, *state))
+        kernel = getattr(self._library, f"apply_{name}")
         kernel(*pointers, width, slots.data_ptr(), gradients.data_ptr(), slots.numel(), *numbers, self._threads)
 
     def _check_slots(self, slots: Tensor, columns: Sequence[Tensor]) -> None:

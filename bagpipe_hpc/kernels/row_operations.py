@@ -4,8 +4,7 @@ All implementations give the same bits (`reference` is the definition), so the c
 
 Legend: `R` rows of a table or cache, `K` columns, `N` rows of one call, `M` look-ups, `U` distinct rows of a batch, `D`
 embedding width, `W` numbers of a whole record. Numbers are float32, slots and positions int32; every tensor is
-contiguous and lies on the device that the operations were made for. Slots are distinct unless said otherwise, and every
-update is in place.
+contiguous and lies on the device that the operations were made for. Slots are distinct unless said otherwise.
 """
 
 from collections.abc import Sequence
@@ -20,10 +19,11 @@ from bagpipe_hpc.kernels.cuda import CudaRowOperations
 from bagpipe_hpc.kernels.native import NativeRowOperations
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
 from bagpipe_hpc.kernels.sum_order import SumOrder
+from bagpipe_hpc.kernels.update_kernels import UpdateKernel
 
 
 class RowOperations(Protocol):
-    """What a row cache and a training step need; formulas and rounding are those of `ReferenceRowOperations`."""
+    """What a row cache and a training step need; rounding is that of `ReferenceRowOperations`."""
 
     def gather(self, table: Tensor, slots: Tensor) -> Tensor:
         """Copy rows, which may repeat: `table [R, K]`, `slots [N]` to `[N, K]`."""
@@ -55,46 +55,8 @@ class RowOperations(Protocol):
             `[count, D]`; each sum runs from left to right, starting with 0, which is left where no look-up points.
         """
 
-    def apply_sgd(self, weights: Tensor, slots: Tensor, gradients: Tensor, lr: float) -> None:
-        """`w -= g * lr`: `weights [R, D]`, `slots [N]`, `gradients [N, D]`."""
-
-    def apply_rowwise_adagrad(
-        self, weights: Tensor, accumulator: Tensor, slots: Tensor, gradients: Tensor, lr: float, eps: float
-    ) -> None:
-        """`a += mean(g * g); w -= g / (sqrt(a) + eps) * lr`, one accumulator a row: `accumulator [R, 1]`."""
-
-    def apply_adagrad(
-        self, weights: Tensor, accumulator: Tensor, slots: Tensor, gradients: Tensor, lr: float, eps: float
-    ) -> None:
-        """`a += g * g; w -= g / (sqrt(a) + eps) * lr`: `accumulator [R, D]`."""
-
-    def apply_adam(
-        self,
-        weights: Tensor,
-        first: Tensor,
-        second: Tensor,
-        slots: Tensor,
-        gradients: Tensor,
-        lr: float,
-        beta1: float,
-        beta2: float,
-        eps: float,
-        step: int,
-    ) -> None:
-        """Adam on the rows of this step alone, with the bias corrections of global step `step`, from 1.
-
-        Args:
-            weights: `[R, D]`.
-            first: mean of the gradients, `[R, D]`.
-            second: mean of their squares, `[R, D]`.
-            slots: `[N]`.
-            gradients: `[N, D]`.
-            lr: learning rate.
-            beta1: decay of `first`.
-            beta2: decay of `second`.
-            eps: added to the root.
-            step: number of the step, from 1.
-        """
+    def update_kernel(self, name: str) -> UpdateKernel | None:
+        """Native code of `UPDATE_KERNELS[name]`; None where the formula itself is to be taken."""
 
 
 def row_operations(backend: str, device: torch.device, threads: int = 1) -> RowOperations:

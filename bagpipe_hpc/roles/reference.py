@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.cache.row_cache import RowCache
-from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.models.click_metrics import evaluate
@@ -22,6 +21,7 @@ from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.linear import usable_implementations
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.run.dense_start import check_dense, load_dense
 from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.resumed_settings import changes_since
@@ -72,7 +72,7 @@ class Reference:
         first_records = np.empty((run.total_rows, run.record.width), dtype=np.float32)
         fill_partition(first_records, run, run.partition(1), server=0)
         self._tables.scatter(self._all_slots(), first_records)
-        self._row_optimizer = row_optimizer(config.optimizer)
+        self._row_optimizer = build_row_optimizer(config.optimizer)
         self._model = build_model(run, device)
         self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
         load_dense(run, self._model, self._dense_optimizer)
@@ -146,7 +146,7 @@ class Reference:
             self._divergence.see_loss(step, loss, gradients, slots, own.reshape(-1))
             total += self._tables.operations.sum_by_position(gradients, own.reshape(-1), unique.size)
             self._loss_sums[part] += float(loss)
-        self._row_optimizer.apply(self._tables, slots, total, step)
+        self._tables.update(self._row_optimizer, slots, total, step)
         self._divergence.see_rows(step, slots)
         self._dense_optimizer.step()
         self._divergence.see_dense(step)

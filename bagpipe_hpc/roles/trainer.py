@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from bagpipe_hpc.cache.row_cache import RowCache
-from bagpipe_hpc.cache.row_optimizers import row_optimizer
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
 from bagpipe_hpc.models.click_metrics import evaluate
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
@@ -27,6 +26,7 @@ from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.roles.mover import Mover
+from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.dense_start import load_dense
 from bagpipe_hpc.run.resumed_settings import changes_since
@@ -167,7 +167,7 @@ class Trainer:
         self._divergence = build_divergence_watch(run, cache, self._model, self._dense_optimizer)
         self._step = TrainStep(
             cache,
-            row_optimizer(config.optimizer),
+            build_row_optimizer(config.optimizer),
             RowSums(reducer, cache.device),
             self._model,
             self._dense_optimizer,

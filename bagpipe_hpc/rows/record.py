@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from bagpipe_hpc.config.row_state import ROW_STATE
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
+from bagpipe_hpc.rows.optimizers.contract import StateColumns
 
 
 @dataclass(frozen=True)
@@ -12,20 +13,33 @@ class RowRecord:
 
     Attributes:
         embedding_dim: weights D.
-        state_widths: numbers of each part of the optimizer's state.
+        state: what the optimizer keeps.
         has_version: whether the step of the last update follows (`debug.verify_rows`).
     """
 
     embedding_dim: int
-    state_widths: tuple[int, ...]
+    state: tuple[StateColumns, ...]
     has_version: bool
 
     @classmethod
     def of(cls, config: Config) -> "RowRecord":
-        """The record that a configuration asks for."""
-        width = config.model.embedding_dim
-        state = tuple(part.width(width) for part in ROW_STATE[config.optimizer.rows])
-        return cls(width, state, config.debug.verify_rows)
+        """The record that a configuration asks for.
+
+        Raises:
+            SettingError: the row optimizer does not keep its contract.
+        """
+        state = tuple(build_row_optimizer(config.optimizer).state)
+        return cls(config.model.embedding_dim, state, config.debug.verify_rows)
+
+    @property
+    def state_widths(self) -> tuple[int, ...]:
+        """Numbers of each part of the optimizer's state."""
+        return tuple(part.width(self.embedding_dim) for part in self.state)
+
+    @property
+    def first_state(self) -> tuple[float, ...]:
+        """The optimizer's state of a new row: `state_columns` numbers."""
+        return tuple(part.first for part in self.state for _ in range(part.width(self.embedding_dim)))
 
     @property
     def state_columns(self) -> int:

@@ -14,7 +14,7 @@ _FILL_WEIGHTS = 1 << 18
 def fill_partition(records: NDArray[np.float32], run: Run, partition: RowPartition, server: int) -> None:
     """Write the first values of a partition: the checkpoint's where the run goes on from one, else new ones.
 
-    New weights depend on (seed, table, id); new optimizer state, and every version, is 0.
+    New weights depend on (seed, table, id); new optimizer state is what the optimizer says, and every version is 0.
 
     Args:
         records: float32 `[rows on the server, W]`, written in place.
@@ -25,13 +25,14 @@ def fill_partition(records: NDArray[np.float32], run: Run, partition: RowPartiti
     Raises:
         CheckpointError: a file of the checkpoint is damaged.
     """
+    saved = run.record.saved_width
     if run.start is not None:
-        saved = run.record.saved_width
         with run.start.open_rows() as files:
             files.read_server(server, partition.servers, records[:, :saved])
         records[:, saved:] = 0.0
         return
-    embedding_dim = run.config.model.embedding_dim
+    embedding_dim = run.record.embedding_dim
+    new_state = np.asarray(run.record.first_state, dtype=np.float32)
     fill_rows = max(1, _FILL_WEIGHTS // embedding_dim)
     for first in range(0, len(records), fill_rows):
         last = min(first + fill_rows, len(records))
@@ -39,4 +40,5 @@ def fill_partition(records: NDArray[np.float32], run: Run, partition: RowPartiti
         records[first:last, :embedding_dim] = initial_weights(
             rows, run.table_offsets, embedding_dim, run.config.train.seed
         )
-        records[first:last, embedding_dim:] = 0.0
+        records[first:last, embedding_dim:saved] = new_state
+        records[first:last, saved:] = 0.0

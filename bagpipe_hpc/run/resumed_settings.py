@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from bagpipe_hpc.config.doors import MODELS
+from bagpipe_hpc.config.doors import MODELS, ROW_OPTIMIZERS
 from bagpipe_hpc.config.file import own_keys, to_document
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError
@@ -30,9 +30,6 @@ FIXED = (
 """With another value the checkpoint's step, rows or weights would mean something else: the run is refused."""
 
 CHANGEABLE = (
-    "optimizer.rows_lr",
-    "optimizer.rows_eps",
-    "optimizer.rows_betas",
     "optimizer.dense_lr",
     "optimizer.dense_options",
 )
@@ -58,6 +55,9 @@ FREE = (
 
 FIXED_DOORS = (MODELS,)
 """The own settings of what these name are as those of `FIXED`."""
+
+CHANGEABLE_DOORS = (ROW_OPTIMIZERS,)
+"""The own settings of what these name are as those of `CHANGEABLE`."""
 
 _FIRST_STATE = {"Rprop": "lr", "Adagrad": "initial_accumulator_value"}
 """Hyperparameters that an optimizer only makes its first state of; the checkpoint has a later one."""
@@ -102,7 +102,8 @@ def changes_since(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic
 
 
 def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> Iterator[str]:
-    for key in (*CHANGEABLE, *ROUNDING):
+    own = [key for door in CHANGEABLE_DOORS for key in own_keys(run.config, door)]
+    for key in (*CHANGEABLE, *own, *ROUNDING):
         then, now = _both(manifest, run.config, key)
         if then != now:
             yield f"{key}: {_short(then)} -> {_short(now)}{_doubt(key, then, now, run.config.optimizer.dense)}"

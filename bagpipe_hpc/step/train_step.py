@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bagpipe_hpc.cache.row_cache import RowCache
-from bagpipe_hpc.cache.row_optimizers import RowOptimizer
 from bagpipe_hpc.errors import ConsistencyError
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
+from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 from bagpipe_hpc.step.dense_step import forward_backward, predict
 from bagpipe_hpc.step.divergence import DivergenceWatch
 from bagpipe_hpc.step.ready_batch import BatchInputs, ReadyBatch
@@ -150,7 +150,7 @@ class TrainStep:
 
     def _update(self, slots: Tensor, gradients: Tensor, step: int) -> None:
         with self._trace.span("update rows", rows=slots.numel()):
-            self._optimizer.apply(self._cache, slots, gradients, step)
+            self._cache.update(self._optimizer, slots, gradients, step)
             self._cache.set_version(slots, step)
             self._divergence.see_rows(step, slots)
 

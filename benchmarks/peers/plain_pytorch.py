@@ -65,7 +65,7 @@ def main() -> None:
         use_onednn(model)
     dense_parameters = [*model.bottom.parameters(), *model.top.parameters()]
     optimizers = [
-        ROW_OPTIMIZERS[config.rows](model.tables.parameters(), lr=config.rows_lr),
+        ROW_OPTIMIZERS[config.rows](model.tables.parameters(), lr=config.row_settings.lr),
         getattr(torch.optim, config.dense)(dense_parameters, lr=config.dense_lr, **config.dense_options),
     ]
     batches = TimedBatches(training_batches(job))

@@ -10,6 +10,7 @@ optimizers update the rows. The last line of rank 0 is one JSON object.
 
 import os
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import partial
 
 import torch
@@ -91,11 +92,8 @@ def untrained_model(job: Run) -> DLRMTrain:
 
 def shard(model: DLRMTrain, job: Run, config: OptimizerConfig) -> DistributedModelParallel:
     """Tables table-wise over the ranks, their optimizer fused into the backward pass; the dense half replicated."""
-    rows = {
-        "sgd": (torch.optim.SGD, {"lr": config.rows_lr}),
-        "rowwise_adagrad": (RowWiseAdagrad, {"lr": config.rows_lr, "eps": config.rows_eps}),
-    }
-    apply_optimizer_in_backward(rows[config.rows][0], model.model.sparse_arch.parameters(), rows[config.rows][1])
+    optimizer = {"sgd": torch.optim.SGD, "rowwise_adagrad": RowWiseAdagrad}[config.rows]
+    apply_optimizer_in_backward(optimizer, model.model.sparse_arch.parameters(), asdict(config.row_settings))
     constraint = ParameterConstraints(sharding_types=[ShardingType.TABLE_WISE.value])
     planner = EmbeddingShardingPlanner(
         topology=Topology(world_size=dist.get_world_size(), compute_device="cpu"),

@@ -1,4 +1,4 @@
-// What an update does to one weight. The same steps, each rounded by itself, as in `reference.ReferenceRowOperations`.
+// What an update does to one weight. The same steps, each rounded by itself, as in bagpipe_hpc/rows/optimizers.
 //
 // Compiled without fused multiply-add (--fmad=false). Division and sqrtf round to the nearest number by default
 // (-prec-div, -prec-sqrt), which is also what a root by way of double gives: 53 bits are more than twice 24 plus two.

@@ -13,7 +13,7 @@
 
 #include "simd.h"
 
-constexpr int kMostParts = 4;  // tables of one record: weights, at most two moments, version
+constexpr int kMostParts = 4;  // tables of one record, as `_MOST_TABLES` of cuda.py
 
 // Side by side, rows of `parts` tables columns[i] [R, widths[i]]: slots [N] to records [N, W].
 BAGPIPE_EXPORT int bagpipe_gather_records(int device, cudaStream_t stream, const float* const* columns,
@@ -47,7 +47,7 @@ BAGPIPE_EXPORT int bagpipe_apply_adagrad(int device, cudaStream_t stream, float*
                                          int32_t width, const int32_t* slots, const float* gradients, int64_t rows,
                                          float lr, float eps);
 
-// `step_size` and `root_scale` are those of reference.adam_factors.
+// `step_size` and `root_scale` are the factors of rows/optimizers/adam.py.
 BAGPIPE_EXPORT int bagpipe_apply_adam(int device, cudaStream_t stream, float* weights, float* first, float* second,
                                       int32_t width, const int32_t* slots, const float* gradients, int64_t rows,
                                       float beta1, float rest1, float beta2, float rest2, float eps, float step_size,

@@ -10,7 +10,7 @@ constexpr int kWarp = 32;
 constexpr int kWidestRow = 8192;      // numbers in 32 KB of shared memory
 constexpr int kUsualNumbers = 1024;   // enough for rows up to 128 wide; less of it lets more blocks run at once
 
-// Folds the right half of a row onto the left until one number is left, in the order of reference.fold_columns, with
+// Folds the right half of a row onto the left until one number is left, in the order of rows/optimizers/exact.py, with
 // the `lanes` threads of the row's group. All threads of a warp come here with the same width.
 __device__ float fold(float* values, int width, int lane, int lanes) {
   __syncwarp();

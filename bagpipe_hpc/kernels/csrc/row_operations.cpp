@@ -1,5 +1,5 @@
-// Operations on embedding rows in main memory: the native twin of bagpipe_hpc/kernels/reference.py, called by
-// native.py.
+// Operations on embedding rows in main memory: the native twin of bagpipe_hpc/kernels/reference.py and of
+// the formulas in bagpipe_hpc/rows/optimizers, called by native.py.
 //
 // Tables, records and gradients are float32, slots and positions int32, all contiguous. The caller has checked that
 // slots lie in their tables and positions in their range (`largest_index`), and sees to it that the slots of one call
@@ -258,7 +258,7 @@ BAGPIPE_EXPORT void apply_adagrad(float *weights, float *sums, int64_t width, co
     update(kernels->adagrad, Adagrad{weights, sums, lr, eps}, slots, gradients, rows, width, threads);
 }
 
-// `rest1` and `rest2` are 1 - beta1 and 1 - beta2; `step_size` and `root_scale` are reference.adam_factors.
+// `rest1` and `rest2` are 1 - beta1 and 1 - beta2; `step_size` and `root_scale` are the factors of rows/optimizers/adam.py.
 BAGPIPE_EXPORT void apply_adam(float *weights, float *first, float *second, int64_t width, const int32_t *slots,
                                const float *gradients, int64_t rows, float beta1, float rest1, float beta2, float rest2,
                                float eps, float step_size, float root_scale, int32_t threads) {

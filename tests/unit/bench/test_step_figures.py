@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc.bench.step_figures import StepFigures, StepRange, Traffic
+from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.record import RowRecord
 
 FIGURES = StepFigures(
@@ -18,7 +19,7 @@ FIGURES = StepFigures(
     rows_written_back=600.0,
     rows_reduced=500.0,
 )
-RECORD = RowRecord(embedding_dim=8, state_widths=(1,), has_version=False)
+RECORD = RowRecord(embedding_dim=8, state=(StateColumns("sum", per_weight=False),), has_version=False)
 """36 bytes, 32 of them weights."""
 
 

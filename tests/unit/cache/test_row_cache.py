@@ -10,13 +10,16 @@ from torch import Tensor
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.record import RowRecord
 
 CPU = torch.device("cpu")
 SLOTS, WIDTH = 10, 4
 
-RECORDS = [RowRecord(WIDTH, state, version) for state, version in (((), False), ((1,), False), ((), True))]
-RECORDS += [RowRecord(WIDTH, (WIDTH, WIDTH), True)]
+A_ROW = StateColumns("sum", per_weight=False)
+A_WEIGHT = StateColumns("mean", per_weight=True)
+RECORDS = [RowRecord(WIDTH, state, version) for state, version in (((), False), ((A_ROW,), False), ((), True))]
+RECORDS += [RowRecord(WIDTH, (A_WEIGHT, A_WEIGHT), True)]
 layouts = pytest.mark.parametrize("record", RECORDS)
 
 
@@ -88,17 +91,17 @@ def test_state_lies_between_weights_and_version() -> None:
 
 
 def test_versions_travel_with_their_rows() -> None:
-    cache, records = filled_cache(RowRecord(WIDTH, (1,), has_version=True))
+    cache, records = filled_cache(RowRecord(WIDTH, (A_ROW,), has_version=True))
     cache.set_version(slots_of([1, 8]), 2**24)
     records[[1, 8], -1] = 2**24
     assert cache.versions(slots_of([8, 2, 1])).tolist() == [2**24, int(records[2, -1]), 2**24]
-    other = new_cache(RowRecord(WIDTH, (1,), has_version=True))
+    other = new_cache(RowRecord(WIDTH, (A_ROW,), has_version=True))
     other.scatter(slots_of([0]), cache.gather_records(slots_of([8])))
     assert other.versions(slots_of([0])).tolist() == [2**24]
 
 
 def test_without_versions_none_are_kept() -> None:
-    cache, records = filled_cache(RowRecord(WIDTH, (1,), has_version=False))
+    cache, records = filled_cache(RowRecord(WIDTH, (A_ROW,), has_version=False))
     cache.set_version(slots_of([1]), 5)
     np.testing.assert_array_equal(cache.gather_records(all_slots()), records)
     with pytest.raises(AssertionError, match=r"debug\.verify_rows"):

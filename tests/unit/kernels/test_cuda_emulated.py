@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.kernels.cuda import CudaRowOperations
+from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
 from tests import cuda_row_cases as cases
 
 CSRC = Path(__file__).resolve().parents[3] / "bagpipe_hpc" / "kernels" / "csrc"
@@ -90,22 +91,30 @@ def test_what_does_not_fit_is_refused(operations: CudaRowOperations) -> None:
     with pytest.raises(ValueError, match=r"needs a contiguous torch\.int32 tensor there, but got torch\.int64 \[3\]"):
         operations.gather(table, slots.long())
     with pytest.raises(ValueError, match=r"contiguous torch\.float32 tensor there, but got torch\.float64"):
-        operations.apply_sgd(table.double(), slots, gradients, 0.1)
+        update(operations, "sgd", [table.double()], slots, gradients)
     with pytest.raises(ValueError, match=r"\[3, 8\] with strides \(16, 2\) on cpu"):
-        operations.apply_sgd(table, slots, torch.zeros(3, 16)[:, ::2], 0.1)
+        update(operations, "sgd", [table], slots, torch.zeros(3, 16)[:, ::2])
     with pytest.raises(ValueError, match=r"gradients: shape \[2, 8\] does not fit"):
-        operations.apply_sgd(table, slots, gradients[:2], 0.1)
-    with pytest.raises(ValueError, match=r"accumulator: shape \[9, 2\] does not fit"):
-        operations.apply_rowwise_adagrad(table, torch.zeros(9, 2), slots, gradients, 0.1, 0.1)
+        update(operations, "sgd", [table], slots, gradients[:2])
+    with pytest.raises(ValueError, match=r"state\[0\]: shape \[9, 2\] does not fit"):
+        update(operations, "rowwise_adagrad", [table, torch.zeros(9, 2)], slots, gradients)
     with pytest.raises(ValueError, match=r"records: shape \[3, 7\] does not fit"):
         operations.scatter_records([table], slots, torch.zeros(3, 7))
+    tables = [torch.zeros(1, 8193), torch.zeros(1, 1)]
     with pytest.raises(ValueError, match=r"weights: shape \[1, 8193\] does not fit"):
-        operations.apply_rowwise_adagrad(
-            torch.zeros(1, 8193), torch.zeros(1, 1), slots[:1], torch.zeros(1, 8193), 0.1, 0.1
-        )
+        update(operations, "rowwise_adagrad", tables, slots[:1], torch.zeros(1, 8193))
+
+
+def update(operations: CudaRowOperations, name: str, tables: list[Tensor], slots: Tensor, gradients: Tensor) -> None:
+    """Call a kernel with numbers of no importance."""
+    weights, *state = tables
+    kernel = operations.update_kernel(name)
+    assert kernel is not None
+    kernel(weights, state, slots, gradients, [0.5] * UPDATE_KERNELS[name].numbers)
 
 
 def test_what_cuda_says_of_a_failure_is_told(operations: CudaRowOperations) -> None:
-    """Five tables: more than the kernel takes."""
+    """A table too many: `gather_records` itself gives each kernel the tables that it takes."""
+    tables = operations._tables([torch.zeros(2, 1)] * 5)
     with pytest.raises(RuntimeError, match="CUDA could not start gather_records on cpu: invalid argument"):
-        operations.gather_records([torch.zeros(2, 1)] * 5, torch.zeros(1, dtype=torch.int32))
+        operations._call("gather_records", *tables, 0, 1, 0)

@@ -9,11 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.native import NativeRowOperations
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
 from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
+from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
+from tests.row_optimizers import BUILT_IN, row_optimizer
 
 CPU = torch.device("cpu")
 ROWS, USED = 300, 200
@@ -61,16 +64,11 @@ def results(operations: RowOperations, width: int, look_ups: int) -> dict[str, l
         "scatter_records": columns + alone,
         "sum_by_position": [operations.sum_by_position(floats(9, look_ups, width), positions, USED)],
     }
-    updates: dict[str, tuple[Callable[..., None], list[Tensor], tuple[float, ...]]] = {
-        "sgd": (operations.apply_sgd, [], (0.01,)),
-        "rowwise_adagrad": (operations.apply_rowwise_adagrad, [row_state], (0.01, 1e-8)),
-        "adagrad": (operations.apply_adagrad, state[:1], (0.01, 1e-8)),
-        "adam": (operations.apply_adam, state, (0.01, 0.9, 0.999, 1e-8, 3)),
-    }
-    for name, (apply, state_tables, numbers) in updates.items():
-        tables = [part.clone() for part in (table, *state_tables)]
-        apply(*tables, slots, gradients, *numbers)
-        found[name] = tables
+    states = {"sgd": [], "rowwise_adagrad": [row_state], "adagrad": state[:1], "adam": state}
+    for name, state_tables in states.items():
+        weights, *parts = [part.clone() for part in (table, *state_tables)]
+        update_rows(operations, row_optimizer(name, lr=0.01), weights, parts, slots, gradients, step=3)
+        found[name] = [weights, *parts]
     return found
 
 
@@ -84,6 +82,14 @@ def differing(found: dict[str, list[Tensor]], expected: dict[str, list[Tensor]])
             for one, other in zip(tensors, found[name], strict=True)
         )
     ]
+
+
+def update(operations: NativeRowOperations, name: str, tables: list[Tensor], slots: Tensor, gradients: Tensor) -> None:
+    """Call a kernel with numbers of no importance."""
+    weights, *state = tables
+    kernel = operations.update_kernel(name)
+    assert kernel is not None
+    kernel(weights, state, slots, gradients, [0.5] * UPDATE_KERNELS[name].numbers)
 
 
 @pytest.fixture
@@ -117,8 +123,9 @@ def test_many_rows_are_shared_out_over_threads() -> None:
     slots = torch.from_numpy(np.random.default_rng(1).permutation(rows).astype(np.int32))
     table, gradients = floats(1, rows, width).clone(), floats(2, rows, width)
     expected = table.clone()
-    ReferenceRowOperations().apply_sgd(expected, slots, gradients, 0.5)
-    NativeRowOperations(threads=3).apply_sgd(table, slots, gradients, 0.5)
+    sgd = row_optimizer("sgd", lr=0.5)
+    update_rows(ReferenceRowOperations(), sgd, expected, [], slots, gradients, step=1)
+    update_rows(NativeRowOperations(threads=3), sgd, table, [], slots, gradients, step=1)
     assert torch.equal(table, expected)
 
 
@@ -133,7 +140,7 @@ def test_a_slot_outside_the_table_is_refused_before_anything_is_written(slot: in
         lambda: operations.gather(table, slots),
         lambda: operations.gather_look_ups(table, slots, torch.zeros(1, dtype=torch.int32)),
         lambda: operations.scatter_records([table], slots, values),
-        lambda: operations.apply_sgd(table, slots, values, 0.5),
+        lambda: update(operations, "sgd", [table], slots, values),
     ]
     for call in calls:
         with pytest.raises(IndexError, match=f"slots reach .*{slot}.*: must lie in 0 to {ROWS - 1}"):
@@ -155,19 +162,29 @@ def test_what_a_kernel_would_misread_is_refused() -> None:
     with pytest.raises(ValueError, match=r"slots is torch.int64 \(2,\) on cpu: native code needs contiguous int32"):
         operations.gather(table, slots.long())
     with pytest.raises(ValueError, match=r"gradients is torch.float32 \(2, 7\) .* contiguous float32 \(2, 8\)"):
-        operations.apply_sgd(table, slots, torch.ones(2, 7), 0.5)
+        update(operations, "sgd", [table], slots, torch.ones(2, 7))
     with pytest.raises(ValueError, match=r"gradients is torch.float64"):
-        operations.apply_sgd(table, slots, torch.ones(2, 8).double(), 0.5)
+        update(operations, "sgd", [table], slots, torch.ones(2, 8).double())
     with pytest.raises(ValueError, match=r"columns is .* contiguous float32"):
         operations.gather(table[:, :4], slots)
     with pytest.raises(ValueError, match=r"columns is torch.float32 \(300, 0\) .* contiguous float32 \(300, 1\)"):
         operations.gather(torch.zeros(ROWS, 0), slots)
     with pytest.raises(ValueError, match=r"records is .* contiguous float32 \(2, 16\)"):
         operations.scatter_records([table, table.clone()], slots, torch.ones(2, 8))
-    with pytest.raises(ValueError, match=r"accumulator is .* contiguous float32 \(300, 1\)"):
-        operations.apply_rowwise_adagrad(table, table, slots, torch.ones(2, 8), 0.5, 1e-8)
-    with pytest.raises(ValueError, match=r"second is .* contiguous float32 \(300, 8\)"):
-        operations.apply_adam(table, table.clone(), table[:2], slots, torch.ones(2, 8), 0.5, 0.9, 0.9, 1e-8, 1)
+    with pytest.raises(ValueError, match=r"state\[0\] is .* contiguous float32 \(300, 1\)"):
+        update(operations, "rowwise_adagrad", [table, table], slots, torch.ones(2, 8))
+    with pytest.raises(ValueError, match=r"state\[1\] is .* contiguous float32 \(300, 8\)"):
+        update(operations, "adam", [table, table.clone(), table[:2]], slots, torch.ones(2, 8))
+
+
+def test_every_built_in_optimizer_has_a_kernel() -> None:
+    operations = NativeRowOperations(threads=1)
+    for name in BUILT_IN:
+        call = row_optimizer(name).kernel(1)
+        assert call is not None
+        assert operations.update_kernel(call.name) is not None
+    assert operations.update_kernel("momentum") is None
+    assert ReferenceRowOperations().update_kernel("sgd") is None
 
 
 def test_the_backend_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

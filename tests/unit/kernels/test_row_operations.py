@@ -1,6 +1,6 @@
 """Row operations equal plain loops to the last bit, and a row's result does not depend on where it stands."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.kernels import native, shared_library
-from bagpipe_hpc.kernels.reference import ReferenceRowOperations, adam_factors, fold_columns
+from bagpipe_hpc.kernels.reference import ReferenceRowOperations
 from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
+from bagpipe_hpc.rows.optimizers.adagrad import Adagrad, AdagradSettings, RowwiseAdagrad
+from bagpipe_hpc.rows.optimizers.adam import Adam
+from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
+from bagpipe_hpc.rows.optimizers.exact import sum_of_columns
+from bagpipe_hpc.rows.optimizers.sgd import SGD
 
-LR, EPS, BETA1, BETA2 = 0.005, 1e-8, 0.9, 0.999
+LR, EPS, BETA1, BETA2, STEP = 0.005, 1e-8, 0.9, 0.999, 7
 ROWS = 12
 F32 = np.float32
 
@@ -43,7 +49,7 @@ def some_slots(seed: int, count: int) -> NDArray[np.int32]:
 
 
 def rounded_fold(values: Floats) -> np.float32:
-    """`fold_columns` of one row: halves, each sum rounded to float32."""
+    """`sum_of_columns` of one row: halves, each sum rounded to float32."""
     while len(values) > 1:
         half = (len(values) + 1) // 2
         values = np.asarray(
@@ -109,7 +115,7 @@ def test_sums_run_from_left_to_right(
 @given(st.integers(0, 2**32), st.integers(1, 6), st.integers(1, 70))
 def test_columns_are_folded_by_halves(seed: int, rows: int, width: int) -> None:
     values = numbers(seed, rows, width)
-    found = fold_columns(torch.from_numpy(values))
+    found = sum_of_columns(torch.from_numpy(values))
     np.testing.assert_array_equal(found.numpy(), np.asarray([[rounded_fold(row)] for row in values]))
     np.testing.assert_allclose(
         found.numpy()[:, 0], values.astype(np.float64).sum(1), rtol=0, atol=1e-6 * np.abs(values).sum()
@@ -119,7 +125,7 @@ def test_columns_are_folded_by_halves(seed: int, rows: int, width: int) -> None:
 def test_folding_leaves_its_input_alone() -> None:
     values = torch.from_numpy(numbers(1, 3, 5))
     before = values.clone()
-    fold_columns(values)
+    sum_of_columns(values)
     assert torch.equal(values, before)
 
 
@@ -139,42 +145,37 @@ def plain_adagrad(weights: Floats, accumulator: Floats, gradient: Floats) -> Non
 
 
 def plain_adam(weights: Floats, first: Floats, second: Floats, gradient: Floats) -> None:
-    step_size, root_scale = map(F32, adam_factors(LR, BETA1, BETA2, step=7))
+    step_size, root_scale = F32(LR / (1 - BETA1**STEP)), F32(1 / (1 - BETA2**STEP) ** 0.5)
     first[:] = first * F32(BETA1) + gradient * F32(1 - BETA1)
     second[:] = second * F32(BETA2) + gradient * gradient * F32(1 - BETA2)
     weights -= first / (np.sqrt(second) * root_scale + F32(EPS)) * step_size
 
 
-def apply_sgd(operations: RowOperations, *tensors: Tensor) -> None:
-    operations.apply_sgd(*tensors, LR)
-
-
-def apply_rowwise_adagrad(operations: RowOperations, *tensors: Tensor) -> None:
-    operations.apply_rowwise_adagrad(*tensors, LR, EPS)
-
-
-def apply_adagrad(operations: RowOperations, *tensors: Tensor) -> None:
-    operations.apply_adagrad(*tensors, LR, EPS)
-
-
-def apply_adam(operations: RowOperations, *tensors: Tensor) -> None:
-    operations.apply_adam(*tensors, LR, BETA1, BETA2, EPS, step=7)
-
-
-UPDATES: dict[str, tuple[Callable[..., None], Callable[..., None], Callable[[int], list[int]]]] = {
-    "sgd": (apply_sgd, plain_sgd, lambda _: []),
-    "rowwise_adagrad": (apply_rowwise_adagrad, plain_rowwise_adagrad, lambda _: [1]),
-    "adagrad": (apply_adagrad, plain_adagrad, lambda width: [width]),
-    "adam": (apply_adam, plain_adam, lambda width: [width, width]),
+UPDATES: dict[str, tuple[RowOptimizer, Callable[..., None]]] = {
+    "sgd": (SGD(SGD.Settings(LR)), plain_sgd),
+    "rowwise_adagrad": (RowwiseAdagrad(AdagradSettings(LR, EPS)), plain_rowwise_adagrad),
+    "adagrad": (Adagrad(AdagradSettings(LR, EPS)), plain_adagrad),
+    "adam": (Adam(Adam.Settings(LR, EPS, (BETA1, BETA2))), plain_adam),
 }
-"""For each update: how it is called, its formula for one row, and the widths of its state."""
+"""For each update: the optimizer, and its formula for one row in NumPy."""
+
+
+def state_widths(update: str, width: int) -> list[int]:
+    return [part.width(width) for part in UPDATES[update][0].state]
+
+
+def apply(operations: RowOperations, update: str, tables: Sequence[Tensor], slots: Tensor, gradients: Tensor) -> None:
+    """By the native kernel where `operations` have one, else by the optimizer's own formula."""
+    weights, *state = tables
+    update_rows(operations, UPDATES[update][0], weights, state, slots, gradients, STEP)
+
 
 updates = pytest.mark.parametrize("update", UPDATES)
 
 
 def tables_of(update: str, seed: int, width: int) -> list[Floats]:
     """Weights and state of `ROWS` rows; the state is not negative."""
-    state = [np.abs(numbers(seed + part, ROWS, columns)) for part, columns in enumerate(UPDATES[update][2](width), 1)]
+    state = [np.abs(numbers(seed + part, ROWS, columns)) for part, columns in enumerate(state_widths(update, width), 1)]
     return [numbers(seed, ROWS, width), *state]
 
 
@@ -183,10 +184,10 @@ def tables_of(update: str, seed: int, width: int) -> list[Floats]:
 @given(st.integers(0, 2**32), st.integers(0, ROWS), st.one_of(st.integers(1, 20), st.sampled_from((48, 64, 100))))
 def test_an_update_is_its_formula(operations: RowOperations, update: str, seed: int, rows: int, width: int) -> None:
     """On the named rows; the others stay."""
-    apply, formula, _ = UPDATES[update]
+    formula = UPDATES[update][1]
     tables, gradients, slots = tables_of(update, seed, width), numbers(seed + 9, rows, width), some_slots(seed, rows)
     tensors = [torch.from_numpy(table.copy()) for table in tables]
-    apply(operations, *tensors, torch.from_numpy(slots), torch.from_numpy(gradients))
+    apply(operations, update, tensors, torch.from_numpy(slots), torch.from_numpy(gradients))
     for slot, gradient in zip(slots, gradients, strict=True):
         formula(*(table[slot] for table in tables), gradient)
     for tensor, table in zip(tensors, tables, strict=True):
@@ -197,8 +198,8 @@ def test_an_update_is_its_formula(operations: RowOperations, update: str, seed: 
 @implementations
 def test_a_gradient_of_zero_is_no_step(operations: RowOperations, update: str) -> None:
     """On a state of 0 it is divided by eps, not by 0."""
-    weights, *state = [torch.ones(2, 4), *(torch.zeros(2, columns) for columns in UPDATES[update][2](4))]
-    UPDATES[update][0](operations, weights, *state, torch.tensor([0], dtype=torch.int32), torch.zeros(1, 4))
+    weights, *state = tables = [torch.ones(2, 4), *(torch.zeros(2, columns) for columns in state_widths(update, 4))]
+    apply(operations, update, tables, torch.tensor([0], dtype=torch.int32), torch.zeros(1, 4))
     assert torch.equal(weights, torch.ones(2, 4))
     assert not any(part.any() for part in state)
 
@@ -216,7 +217,7 @@ def updated(update: str) -> Callable[[RowOperations, int, int, NDArray[np.int32]
     def run(operations: RowOperations, seed: int, width: int, chosen: NDArray[np.int32]) -> Tensor:
         tensors = [torch.from_numpy(table[chosen]) for table in tables_of(update, seed, width)]
         gradients = torch.from_numpy(numbers(seed + 9, ROWS, width)[chosen])
-        UPDATES[update][0](operations, *tensors, torch.arange(len(chosen), dtype=torch.int32), gradients)
+        apply(operations, update, tensors, torch.arange(len(chosen), dtype=torch.int32), gradients)
         return torch.cat(tensors, 1)
 
     return run
@@ -245,9 +246,9 @@ def test_no_rows_are_no_work(operations: RowOperations, width: int) -> None:
     nothing, no_rows = torch.empty(0, width), torch.empty(0, dtype=torch.int32)
     table, state = torch.ones(3, width), torch.ones(3, 1)
     operations.scatter_records([table, state], no_rows, torch.empty(0, width + 1))
-    for update, (apply, _, state_widths) in UPDATES.items():
-        tables = [torch.ones(3, columns) for columns in (width, *state_widths(width))]
-        apply(operations, *tables, no_rows, nothing)
+    for update in UPDATES:
+        tables = [torch.ones(3, columns) for columns in (width, *state_widths(update, width))]
+        apply(operations, update, tables, no_rows, nothing)
         assert all(part.eq(1).all() for part in tables), update
     assert torch.equal(table, torch.ones(3, width))
     assert torch.equal(state, torch.ones(3, 1))

@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 
 from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.batch_load import BatchLoad
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.pipeline import Pipeline, StepTimes
 
-RECORD = RowRecord(embedding_dim=24, state_widths=(1,), has_version=False)
+RECORD = RowRecord(embedding_dim=24, state=(StateColumns("sum", per_weight=False),), has_version=False)
 """100 bytes, 96 of them weights."""
 MS = 1e-3
 CLUSTER = Cluster(

@@ -12,6 +12,7 @@ from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import DivergenceError
 from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.divergence import DivergenceWatch
@@ -31,7 +32,7 @@ class Watched:
         config: Any = SimpleNamespace(train=SimpleNamespace(output=str(output)))
         manifest: Any = SimpleNamespace(tables=tables, table_rows=TABLES)
         run = Run(config, manifest, ())
-        record = RowRecord(WIDTH, (1,), False)
+        record = RowRecord(WIDTH, (StateColumns("sum", per_weight=False),), False)
         self.cache = RowCache(10, record, row_operations("auto", CPU), CPU)
         rows = np.arange(12, 2, -1)
         self.slots = torch.arange(10, dtype=torch.int32)

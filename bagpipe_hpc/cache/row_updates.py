@@ -1,0 +1,41 @@
+"""Updates rows: by a native kernel where the optimizer has one, else by its formula on copies of the rows."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from bagpipe_hpc.kernels.row_operations import RowOperations
+from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
+
+
+def update_rows(
+    operations: RowOperations,
+    optimizer: RowOptimizer,
+    weights: Tensor,
+    state: Sequence[Tensor],
+    slots: Tensor,
+    gradients: Tensor,
+    step: int,
+) -> None:
+    """Update distinct rows in place; both ways give the same bits.
+
+    Args:
+        operations: row operations on the tables' device.
+        optimizer: whose formula it is.
+        weights: of all rows, float32 `[R, D]`.
+        state: a table for each of the optimizer's `state`, float32 `[R, D]` or `[R, 1]`.
+        slots: int32 `[N]`; none is no work.
+        gradients: of the global-batch mean loss, float32 `[N, D]`.
+        step: number of the training step that they come from, from 1.
+    """
+    if not slots.numel():
+        return
+    call = optimizer.kernel(step)
+    if call and (kernel := operations.update_kernel(call.name)):
+        kernel(weights, state, slots, gradients, call.numbers)
+        return
+    tables = [weights, *state]
+    new_weights, *new_state = rows = [operations.gather(table, slots) for table in tables]
+    optimizer.update(new_weights, tuple(new_state), gradients, step)
+    for table, values in zip(tables, rows, strict=True):
+        operations.scatter_records([table], slots, values)

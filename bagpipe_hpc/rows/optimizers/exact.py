@@ -1,0 +1,34 @@
+"""Steps of formulas whose bits depend on a row's own numbers alone, never on where it stands in a batch.
+
+Elementwise operations of torch that round once have that property; these are for what else formulas need.
+
+Legend: `N` rows of one call, `D` columns. Tensors are float32.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def root(values: Tensor) -> Tensor:
+    """The nearest float32 numbers to the roots, of any shape.
+
+    `Tensor.sqrt` may have MKL take them, whose roots are not always the nearest.
+    """
+    return values.double().sqrt().float()
+
+
+def sum_of_columns(values: Tensor) -> Tensor:
+    """Fold the right half of the columns onto the left one until a single one is left: `[N, D]` to `[N, 1]`.
+
+    `Tensor.sum` chooses its order by shape and position; this order depends on the number of columns alone.
+    """
+    while values.shape[1] > 1:
+        half = (values.shape[1] + 1) // 2
+        folded = values[:, :half].clone()
+        folded[:, : values.shape[1] - half] += values[:, half:]
+        values = folded
+    return values
