@@ -36,6 +36,10 @@ class ConsistencyError(BagpipeError):
     """What must be equal is not: a row's version and the plan's (`debug.verify_rows`), or trainers' dense weights."""
 
 
+class PlanError(BagpipeError):
+    """A policy decides what the engine cannot carry out, or what would train wrongly."""
+
+
 class WaitTimeoutError(BagpipeError):
     """A wait on another rank or thread outlasted its limit; the message names what was waited for."""
 

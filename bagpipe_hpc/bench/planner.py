@@ -21,10 +21,13 @@ from bagpipe_hpc.bench.planner_pace import (
     ring_batches,
     window_of,
 )
+from bagpipe_hpc.config.doors import NoSettings
+from bagpipe_hpc.config.schema import KernelsConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.planner import PlannerSize
-from bagpipe_hpc.planning.planner_factory import PlannerFactory
+from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.rows.partition import table_offsets
 from bagpipe_hpc.tools.report import Report
 
@@ -72,8 +75,10 @@ class Setting:
     def start(self, ring: Batches) -> SteadyPlanner:
         """A planner with a full window."""
         offsets = table_offsets(tuple(self.table_rows))
-        recipe = PlannerFactory(offsets, self.trainers, self.batch_size, self.is_native, self.state, self.threads)
-        return SteadyPlanner(recipe.build(window_of(self.lookahead)), ring)
+        backend = "native" if self.is_native else "reference"
+        kernels = KernelsConfig(backend=backend, planner_state=self.state, planner_threads=self.threads)
+        policy = LookaheadPolicy(NoSettings(), RunFacts(offsets, self.trainers, self.batch_size, kernels=kernels))
+        return SteadyPlanner(policy.planner(window_of(self.lookahead)), ring)
 
 
 @dataclass(frozen=True)

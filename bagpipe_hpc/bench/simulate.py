@@ -22,7 +22,7 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict
 from bagpipe_hpc.tools.report import Report, median
-from bagpipe_hpc.tools.simulate import plan_trace, shards_trace
+from bagpipe_hpc.tools.simulate import plan_trace, shards_trace, trace_policy
 
 _MPI_EXTRA_LATENCY_US = {"native": 0.0, "10gbit": 10.0, "1gbit": 70.0}
 """What MPI's latency exceeds the link's setting by (docs/emulated-hosts.md)."""
@@ -152,7 +152,8 @@ def _predict(job: Cell, busy_ms: float, line: dict[str, Any]) -> Prediction:
     config = load_config(workload.config_file, [*line["set"], *settings])
     trace = shards_trace(config)
     window = Window(config.lookahead.batches, config.lookahead.group_batches)
-    planned = plan_trace(trace, config, job["trainers"], window, line["measured_steps"] // 2)
+    policy = trace_policy(trace, config, job["trainers"])
+    planned = plan_trace(trace, policy, window, line["measured_steps"] // 2)
     cluster = cluster_of(
         LINKS[job["link"]],
         job["trainers"],

@@ -164,3 +164,9 @@ ROW_OPTIMIZERS = Door(
         }.items()
     },
 )
+
+POLICIES = Door(
+    "policy.name",
+    "policy.",
+    {"bagpipe": Entry("bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy")},
+)

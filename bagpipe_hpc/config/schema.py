@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bagpipe_hpc.config.dlrm import MOST_WIDTH, WIDTHS
-from bagpipe_hpc.config.doors import DOOR, MODELS, ROW_OPTIMIZERS, SettingError, fill_settings
+from bagpipe_hpc.config.doors import DOOR, MODELS, POLICIES, ROW_OPTIMIZERS, SettingError, fill_settings
 from bagpipe_hpc.config.float32 import require_positive
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -129,6 +129,20 @@ class CacheConfig:
 
     def __post_init__(self) -> None:
         _require(self.rows >= 0, "cache.rows", self.rows, "use 1 or more rows, or 0 for what the window needs")
+
+
+@dataclass(frozen=True)
+class PolicyConfig:
+    """Who decides which rows are fetched, kept, summed and written back, and which trainer gets which sample."""
+
+    name: str = "bagpipe"
+    """Which policy: `bagpipe` keeps a row as long as a batch of the window uses it (`lookahead`, `cache`);
+    `package.module:Class` is one of your own (docs/extending.md)."""
+    settings: Any = field(default=None, metadata={DOOR: POLICIES})
+    """The policy's own settings."""
+
+    def __post_init__(self) -> None:
+        fill_settings(self)
 
 
 @dataclass(frozen=True)
@@ -307,6 +321,7 @@ class Config:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     lookahead: LookaheadConfig = field(default_factory=LookaheadConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
     roles: RolesConfig = field(default_factory=RolesConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     kernels: KernelsConfig = field(default_factory=KernelsConfig)

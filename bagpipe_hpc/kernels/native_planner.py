@@ -1,4 +1,7 @@
-"""The native planner (`csrc/planner.cpp`) as a class: arrays in, arrays out. `planning.native` makes plans of them."""
+"""The native planner (`csrc/planner.cpp`) as a class: arrays in, arrays out.
+
+`planning.lookahead.native` makes plans of them.
+"""
 
 import ctypes
 from functools import cache

@@ -1,5 +1,6 @@
 """What a planner is to the rest of the program, whoever implements it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,8 +43,13 @@ class Planner(Protocol):
     def start_segment(self, *, training: bool, first_step: int) -> None:
         """Forget the batches of earlier segments; no row is resident now."""
 
-    def load(self, rows: NDArray[np.integer]) -> None:
-        """Take the next batch into the window: global rows `[n, F]`.
+    def load(self, rows: NDArray[np.integer], bounds: Sequence[int] | None = None) -> None:
+        """Take the next batch into the window.
+
+        Args:
+            rows: global rows `[n, F]`, the samples of the first trainer first, then those of the second, and so on.
+            bounds: first sample of each trainer's slice and the end of the last, `[trainers + 1]`; slices of the same
+                size (`slice_bounds`) where it is not given.
 
         Raises:
             DataError: a row lies outside the tables, or not in its column's. The planner is of no use then.

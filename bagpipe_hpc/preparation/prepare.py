@@ -79,16 +79,24 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
         ConfigError: the settings of the kernels do not go together.
     """
     asked, wanted = run.config.lookahead.batches, run.window
-    if wanted.lookahead < asked:
+    policy = run.policy(trainers)
+    if (window := policy.window(wanted)) != wanted:
+        log.info(
+            "policy.name = %r: takes a window of %d batches in groups of %d, whatever [lookahead] asks for (%d)",
+            run.config.policy.name,
+            window.lookahead,
+            window.group,
+            asked,
+        )
+    elif wanted.lookahead < asked:
         log.info(
             "lookahead.batches = %d: the longest segment of the run has %d batches, and a window of %d plans the same",
             asked,
             run.longest_segment,
             wanted.lookahead,
         )
-    build = run.planner_factory(trainers).build
     try:
-        return fit_window(build, wanted, lambda: _all_batches(run), run.config.cache.rows, free_bytes())
+        return fit_window(policy.planner, window, lambda: _all_batches(run), run.config.cache.rows, free_bytes())
     except MemoryError as error:
         raise CapacityError(
             f"lookahead.batches = {asked}: the planner of {run.total_rows} rows finds no more memory ({error}); set "

@@ -54,8 +54,8 @@ def check_run(run: Run, comms: Communicators) -> Need:
     """
     require_addressable(row_routes(run, comms), run.partition(comms.layout.servers))
     if comms.role is Role.ORACLE:
-        recipe = run.planner_factory(comms.layout.trainers)
-        return Need(planner_bytes=recipe.least_bytes(run.window, run.longest_segment))
+        policy = run.policy(comms.layout.trainers)
+        return Need(planner_bytes=policy.least_bytes(policy.window(run.window), run.longest_segment))
     return memory_need(run, None, comms)
 
 

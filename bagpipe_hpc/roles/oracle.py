@@ -31,7 +31,7 @@ def run_oracle(
         stop: whether the run is asked to stop.
     """
     window = need.window
-    planner = run.planner_factory(comms.layout.trainers).build(window, need.shared_rows, need.private_rows)
+    planner = run.policy(comms.layout.trainers).planner(window, need.shared_rows, need.private_rows)
     log.info("planner state: %.1f MB for %d rows", planner.size().state_bytes / 1e6, run.total_rows)
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from bagpipe_hpc.config.doors import MODELS, ROW_OPTIMIZERS
+from bagpipe_hpc.config.doors import MODELS, POLICIES, ROW_OPTIMIZERS
 from bagpipe_hpc.config.file import own_keys, to_document
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError
@@ -35,7 +35,7 @@ CHANGEABLE = (
 )
 """A new value is used from the next step on, and the change is said."""
 
-ROUNDING = ("model.precision", "train.deterministic")
+ROUNDING = ("model.precision", "train.deterministic", "policy.name")
 """These change how numbers are rounded or in which order they are added: said, as is what `Arithmetic` holds."""
 
 RESOLVED = ("kernels.linear", "train.device", "train.threads", "train.reference_slices")
@@ -59,11 +59,14 @@ FIXED_DOORS = (MODELS,)
 CHANGEABLE_DOORS = (ROW_OPTIMIZERS,)
 """The own settings of what these name are as those of `CHANGEABLE`."""
 
+ROUNDING_DOORS = (POLICIES,)
+"""The own settings of what these name are as those of `ROUNDING`."""
+
 _FIRST_STATE = {"Rprop": "lr", "Adagrad": "initial_accumulator_value"}
 """Hyperparameters that an optimizer only makes its first state of; the checkpoint has a later one."""
 
 _UNKNOWN = "not recorded"
-_BEFORE_DOORS = {"model.name": "dlrm"}
+_BEFORE_DOORS = {"model.name": "dlrm", "policy.name": "bagpipe"}
 """What a checkpoint stands for that was written when there was nothing to choose."""
 
 
@@ -102,8 +105,8 @@ def changes_since(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic
 
 
 def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> Iterator[str]:
-    own = [key for door in CHANGEABLE_DOORS for key in own_keys(run.config, door)]
-    for key in (*CHANGEABLE, *own, *ROUNDING):
+    own = [key for door in (*CHANGEABLE_DOORS, *ROUNDING_DOORS) for key in own_keys(run.config, door)]
+    for key in (*CHANGEABLE, *ROUNDING, *own):
         then, now = _both(manifest, run.config, key)
         if then != now:
             yield f"{key}: {_short(then)} -> {_short(now)}{_doubt(key, then, now, run.config.optimizer.dense)}"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment
-from bagpipe_hpc.planning.planner_factory import PlannerFactory
+from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.partition import RoundRobinPartition, table_offsets
 from bagpipe_hpc.rows.record import RowRecord
@@ -84,16 +84,18 @@ class Run:
             return Window(lookahead.batches, lookahead.group_batches)
         return Window(longest + 1, min(lookahead.group_batches, longest))
 
-    def planner_factory(self, trainers: int) -> PlannerFactory:
-        """How the run's planners are made.
-
-        Raises:
-            ConfigError: the settings of the kernels do not go together.
-        """
+    def policy(self, trainers: int) -> Policy:
+        """The policy that plans the run for so many trainers."""
         config = self.config
-        verify = config.debug.verify_rows
-        samples = min(config.train.batch_size, self.manifest.rows("train"))
-        return PlannerFactory.choose(self.table_offsets, trainers, samples, config.kernels, verify=verify)
+        facts = RunFacts(
+            self.table_offsets,
+            trainers,
+            batch_size=min(config.train.batch_size, self.manifest.rows("train")),
+            seed=config.train.seed,
+            kernels=config.kernels,
+            verify=config.debug.verify_rows,
+        )
+        return build_policy(config.policy, facts)
 
     def partition(self, servers: int) -> RoundRobinPartition:
         """Where each row lies."""

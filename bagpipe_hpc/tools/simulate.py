@@ -17,7 +17,7 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.models.dense_size import dense_weights
 from bagpipe_hpc.planning.capacity import within_memory
-from bagpipe_hpc.planning.planner_factory import PlannerFactory
+from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import prepare_run
@@ -121,7 +121,20 @@ def synthetic_trace(config: Config, total_rows: int, zipf: float) -> Trace:
     return Trace(table_offsets(tables), _CRITEO_INTEGERS, batches)
 
 
-def plan_trace(trace: Trace, config: Config, trainers: int, window: Window, steady_batches: int) -> Planned:
+def trace_policy(trace: Trace, config: Config, trainers: int) -> Policy:
+    """The configured policy, for a trace and so many trainers."""
+    facts = RunFacts(
+        trace.table_offsets,
+        trainers,
+        config.train.batch_size,
+        config.train.seed,
+        config.kernels,
+        verify=config.debug.verify_rows,
+    )
+    return build_policy(config.policy, facts)
+
+
+def plan_trace(trace: Trace, policy: Policy, window: Window, steady_batches: int) -> Planned:
     """Plan as many batches as have `steady_batches` in their steady state.
 
     Raises:
@@ -134,17 +147,14 @@ def plan_trace(trace: Trace, config: Config, trainers: int, window: Window, stea
             f"{count} batches to plan, one by one (--batches {steady_batches}, and twice the look-ahead of "
             f"{window.lookahead}): use {_MOST_BATCHES} in all at most"
         )
-    recipe = PlannerFactory.choose(
-        trace.table_offsets, trainers, config.train.batch_size, config.kernels, verify=config.debug.verify_rows
-    )
     memory_bytes = free_bytes()
-    if (least := recipe.least_bytes(window, count)) > memory_bytes:
+    if (least := policy.least_bytes(window, count)) > memory_bytes:
         raise CapacityError(
             f"the planner of {trace.total_rows} rows and a look-ahead of {window.lookahead} needs {least / 1e9:.1f} "
             f"GB, and this host has {memory_bytes / 1e9:.1f} GB free: use fewer --rows, a shorter --lookahead, a "
             "smaller train.batch_size or kernels.planner_state=sparse"
         )
-    planner = recipe.build(window)
+    planner = policy.planner(window)
     loads = list(loads_of(plan_segment(planner, within_memory(planner, trace.batches(count), memory_bytes))))
     size = planner.size()
     return Planned(loads, size.shared_slots, size.private_slots)
@@ -192,9 +202,11 @@ def simulate(arguments: argparse.Namespace) -> Report:
     }
     rows = []
     for lookahead in lookaheads:
-        window = Window(lookahead, replace(config.lookahead, batches=lookahead, group=0).group_batches)
+        wanted = Window(lookahead, replace(config.lookahead, batches=lookahead, group=0).group_batches)
         for trainers in arguments.trainers:
-            planned = plan_trace(trace, config, trainers, window, steady_batches)
+            policy = trace_policy(trace, config, trainers)
+            window = policy.window(wanted)
+            planned = plan_trace(trace, policy, window, steady_batches)
             prediction = predict(planned.loads, window, replace(cluster, trainers=trainers), record, weights)
             cache_rows = planned.shared_slots + planned.private_slots
             rows.append(_row(trainers, lookahead, prediction, cache_rows, record))

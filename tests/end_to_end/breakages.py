@@ -13,9 +13,9 @@ from bagpipe_hpc.mpi.rows.reduction import PendingSum, RowReducer
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.plan.batch_plan import TrainerPlan
-from bagpipe_hpc.planning.lookahead import LookaheadPlanner
+from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
+from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.planner_factory import PlannerFactory
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.roles import embedding_server, oracle
@@ -25,7 +25,7 @@ from bagpipe_hpc.step.row_sums import OwnRows
 from bagpipe_hpc.step.train_step import DelayedUpdate, TrainStep
 from bagpipe_hpc.storage.checkpoints.manifest import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
-from tests.unit.planning import mutants
+from tests.unit.planning.lookahead import mutants
 
 Patch = Callable[[object, str, object], None]
 """Puts a value in the place of an object's attribute."""
@@ -34,18 +34,18 @@ Breakage = Callable[[Patch], None]
 
 def use_planner(mutant: type[LookaheadPlanner]) -> Breakage:
     """Let the oracle plan with a broken rule; the cache's need is still measured with the sound one."""
-    build_sound = PlannerFactory.build
+    sound_planner = LookaheadPolicy.planner
 
-    def build(
-        recipe: PlannerFactory, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED
+    def planner(
+        policy: LookaheadPolicy, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED
     ) -> Planner:
         if shared_capacity == UNLIMITED:
-            return build_sound(recipe, window)
-        total_rows = int(recipe.table_offsets[-1])
-        return mutant(total_rows, recipe.trainers, window, shared_capacity, private_capacity, verify=recipe.verify)
+            return sound_planner(policy, window)
+        facts = policy.facts
+        return mutant(facts.total_rows, facts.trainers, window, shared_capacity, private_capacity, verify=facts.verify)
 
     def install(patch: Patch) -> None:
-        patch(PlannerFactory, "build", build)
+        patch(LookaheadPolicy, "planner", planner)
 
     return install
 

@@ -84,7 +84,7 @@ def test_the_mutants_of_the_exactness_page_are_those_of_the_tests() -> None:
     """Each test id in the tables of docs/exactness.md is collected, and none is left out."""
     text = (ROOT / "docs" / "exactness.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\|.*\| `\[(.+?)\]` \|$", text, flags=re.MULTILINE))
-    files = ["tests/end_to_end/test_mutants.py", "tests/unit/planning/test_lookahead.py"]
+    files = ["tests/end_to_end/test_mutants.py", "tests/unit/planning/lookahead/test_rules.py"]
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-k", "mutant_is_killed or broken_rule", *files]
     collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=120).stdout
     assert listed == set(re.findall(r"\[(.+)\]$", collected, flags=re.MULTILINE))

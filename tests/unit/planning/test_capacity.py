@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.planning import capacity
 from bagpipe_hpc.planning.capacity import CacheNeed, Segments, fit_window, measure_need, shorter_window
-from bagpipe_hpc.planning.lookahead import LookaheadPlanner
+from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.window import Window
 
 ROWS = 400

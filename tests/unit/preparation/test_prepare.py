@@ -138,8 +138,8 @@ def test_a_window_beyond_the_longest_segment_plans_as_a_shorter_one(tmp_path: Pa
     if batches == 10**9:
         return
     asked = Window(batches, config.lookahead.group_batches)
-    recipe = job.planner_factory(2)
-    found, wanted = (list(plan_segment(recipe.build(w), job.batches(job.schedule[0]))) for w in (window, asked))
+    policy = job.policy(2)
+    found, wanted = (list(plan_segment(policy.planner(w), job.batches(job.schedule[0]))) for w in (window, asked))
     for plan, sound in zip(found, wanted, strict=True):
         retiring = replace(plan.shared, retire_group=0), replace(sound.shared, retire_group=0)
         assert [encoded(part) for part in retiring] == [encoded(retiring[1])] * 2

@@ -249,13 +249,14 @@ OTHER: dict[str, object] = {
     "optimizer.dense_options": {"lr_decay": 0.1},
     "model.precision": "bfloat16",
     "train.deterministic": True,
+    "policy.name": "builtins:object",
 }
 """For each setting that is compared a value that the run did not have."""
 
 ARITHMETIC = Arithmetic(trainers=2, linear="torch", device="cpu", threads=1)
 
 
-OWN = {"model": "settings", "optimizer": "row_settings"}
+OWN = {"model": "settings", "optimizer": "row_settings", "policy": "settings"}
 """Of a section, the field with the own settings of what its door names."""
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bagpipe_hpc.planning.lookahead import LookaheadPlanner
+from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.simulation.batch_load import broadcast_copies, loads_of

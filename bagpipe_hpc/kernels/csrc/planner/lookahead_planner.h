@@ -1,6 +1,6 @@
 // The look-ahead rules for all tables: the parts of `TableWindow` put together, slots, retirement.
 //
-// Gives the plans of planning/lookahead.py, byte for byte, whatever the number of threads.
+// Gives the plans of planning/lookahead/rules.py, byte for byte, whatever the number of threads.
 #pragma once
 
 #include <algorithm>

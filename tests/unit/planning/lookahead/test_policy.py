@@ -1,14 +1,18 @@
 """Which planner runs, and how it keeps its tables, follows from the settings."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from bagpipe_hpc.config.doors import NoSettings
 from bagpipe_hpc.config.schema import KernelsConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import backend, shared_library
-from bagpipe_hpc.planning.lookahead import LookaheadPlanner
-from bagpipe_hpc.planning.native import NativePlanner
-from bagpipe_hpc.planning.planner_factory import PlannerFactory
+from bagpipe_hpc.planning.lookahead.native import NativePlanner
+from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
+from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
+from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.partition import table_offsets
 
@@ -18,8 +22,11 @@ WINDOW = Window(10, 2)
 needs_native = pytest.mark.skipif(not shared_library.is_built("planner"), reason="_planner.so is not built")
 
 
-def choose(**kernels: object) -> PlannerFactory:
-    return PlannerFactory.choose(OFFSETS, 2, 64, KernelsConfig(**kernels), verify=False)  # type: ignore[arg-type]
+def policy(
+    offsets: np.ndarray = OFFSETS, samples: int = 64, *, verify: bool = False, **kernels: Any
+) -> LookaheadPolicy:
+    facts = RunFacts(offsets, 2, samples, kernels=KernelsConfig(**kernels), verify=verify)
+    return LookaheadPolicy(NoSettings(), facts)
 
 
 @pytest.fixture(autouse=True)
@@ -30,34 +37,33 @@ def decide_anew() -> None:
 @needs_native
 @pytest.mark.parametrize("name", ["auto", "native"])
 def test_the_native_planner_runs_where_it_is_built(name: str) -> None:
-    planner = choose(backend=name).build(WINDOW, 5, 5)
+    planner = policy(backend=name).planner(WINDOW, 5, 5)
     assert isinstance(planner, NativePlanner)
     assert planner.window == WINDOW
 
 
 def test_the_reference_runs_where_it_is_asked_for() -> None:
-    recipe = PlannerFactory.choose(table_offsets([3, 1000]), 2, 64, KernelsConfig(backend="reference"), verify=True)
-    assert isinstance(recipe.build(WINDOW), LookaheadPlanner)
+    chosen = policy(table_offsets([3, 1000]), backend="reference", verify=True)
+    assert isinstance(chosen.planner(WINDOW), LookaheadPlanner)
 
 
 @pytest.mark.usefixtures("nothing_built")
 def test_without_native_code_auto_takes_the_reference_and_native_is_refused() -> None:
-    assert not choose(backend="auto").is_native
+    assert not policy(backend="auto").is_native
     with pytest.raises(ConfigError, match=r"kernels\.backend = 'native': _planner\.so was not built"):
-        choose(backend="native")
+        policy(backend="native").planner(WINDOW)
 
 
 def test_only_the_native_planner_is_sparse() -> None:
     with pytest.raises(ConfigError, match=r"kernels\.planner_state = 'sparse': only the native planner has it"):
-        choose(backend="reference", planner_state="sparse")
+        policy(backend="reference", planner_state="sparse").planner(WINDOW)
 
 
 @pytest.mark.parametrize(
     ("state", "sparse"), [("dense", [False] * 3), ("sparse", [True] * 3), ("auto", [False, False, True])]
 )
 def test_tables_are_hashed_where_that_takes_less(state: str, sparse: list[bool]) -> None:
-    recipe = PlannerFactory(OFFSETS, 2, 64, is_native=True, state=state)
-    np.testing.assert_array_equal(recipe.sparse_tables(WINDOW), sparse)
+    np.testing.assert_array_equal(policy(planner_state=state).sparse_tables(WINDOW), sparse)
 
 
 @needs_native
@@ -65,9 +71,9 @@ def test_auto_takes_the_smaller_state() -> None:
     """At the border: a row more makes a table sparse, and then its state cannot outgrow the array."""
     border = 46 * 10 * 64 // 8
     offsets = table_offsets([border, border + 1])
-    recipe = PlannerFactory(offsets, 2, 64, is_native=True)
-    np.testing.assert_array_equal(recipe.sparse_tables(WINDOW), [False, True])
-    planner = recipe.build(WINDOW)
+    chosen = policy(offsets, backend="native")
+    np.testing.assert_array_equal(chosen.sparse_tables(WINDOW), [False, True])
+    planner = chosen.planner(WINDOW)
     distinct = np.arange(20 * 64).reshape(20, 64, 1)
     planner.start_segment(training=True, first_step=0)
     for rows in distinct[:10]:
@@ -83,12 +89,12 @@ def test_the_least_memory_is_no_more_than_a_planner_takes(backend: str, verify: 
     if backend == "native" and not shared_library.is_built("planner"):
         pytest.skip("_planner.so is not built")
     offsets = table_offsets([90_000, 300, 100_000_000] if backend == "native" else [90_000, 300, 400_000])
-    recipe = PlannerFactory.choose(offsets, 2, samples, KernelsConfig(backend=backend), verify=verify)
+    chosen = policy(offsets, samples, backend=backend, verify=verify)
     window = Window(3, 1)
-    planner = recipe.build(window)
+    planner = chosen.planner(window)
     planner.start_segment(training=True, first_step=0)
-    least = recipe.least_bytes(window, most_batches=100)
-    assert recipe.least_bytes(Window(10**9, 1), most_batches=3) >= least
+    least = chosen.least_bytes(window, most_batches=100)
+    assert chosen.least_bytes(Window(10**9, 1), most_batches=3) >= least
     for _ in range(3):
         planner.load(np.zeros((samples, 3), dtype=np.int64) + offsets[:-1])
     size = planner.size()

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagpipe_hpc.plan.batch_plan import BatchPlan
-from bagpipe_hpc.planning.lookahead import LookaheadPlanner
+from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
-from tests.unit.planning.rule_model import Rules
+from tests.unit.planning.lookahead.rule_model import Rules
 
 TABLE_ROWS = 60
 

@@ -1,13 +1,21 @@
-"""The planner in NumPy: the rules applied to one batch after another, and written down as plans."""
+"""A planner in NumPy that does all but the rules: a policy says what happens to a batch's rows, and it writes the plan.
 
+Legend: `n` samples of a batch, `F` sparse features, `U` unique rows of a batch.
+"""
+
+from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.planning.batch_rows import SEVERAL, Decision, Int32s, Int64s, LoadedBatch, RetiredRows, RowChoice
 from bagpipe_hpc.planning.planner import PlannerSize
-from bagpipe_hpc.planning.rules import Decision, Int32s, Int64s, LoadedBatch, LookaheadRules, RetiredRows
+from bagpipe_hpc.planning.row_slots import RowSlots
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
 
@@ -15,8 +23,21 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_SLOTS = np.empty(0, dtype=np.int32)
 
 
-class LookaheadPlanner(LookaheadRules):
-    """The reference implementation of `Planner`; the arguments are those of the rules."""
+class RulePlanner(ABC):
+    """Keeps the `Planner` protocol for a rule, which is `choose` in a subclass.
+
+    It gives slots, translates look-ups to positions, and retires rows group by group. A subclass may override who
+    writes back (`writers`) and in which groups rows leave (`prefetch_after`, `retiring_group`, `group_started_by`).
+    A row is in all caches or in none while it is shared, in the cache of its only user while it is private.
+
+    Args:
+        total_rows: rows of all tables.
+        trainers: number of trainers T.
+        window: look-ahead and group.
+        shared_capacity: slots below this number mean the same row on every trainer.
+        private_capacity: further slots of each trainer that are its own.
+        verify: put the expected version of every row into the plans (`debug.verify_rows`).
+    """
 
     def __init__(
         self,
@@ -28,7 +49,9 @@ class LookaheadPlanner(LookaheadRules):
         *,
         verify: bool = False,
     ) -> None:
-        super().__init__(total_rows, trainers, window, shared_capacity, private_capacity, verify=verify)
+        self.window = window
+        self.trainers = trainers
+        self.rows = RowSlots(total_rows, trainers, shared_capacity, private_capacity, verify=verify)
         self._training = True
         self._first_step = 0
         self._loaded: deque[LoadedBatch] = deque()
@@ -37,21 +60,57 @@ class LookaheadPlanner(LookaheadRules):
         self._occupied: dict[int, RetiredRows] = {}  # group -> slots that only a later prefetch may take
         self._window_bytes = 0
 
+    # The rule.
+
+    @abstractmethod
+    def choose(self, number: int, batch: LoadedBatch, following: LoadedBatch | None) -> RowChoice:
+        """Say what happens to each row of a batch.
+
+        Args:
+            number: of the batch in its segment, from 0.
+            batch: the oldest of the window.
+            following: the next one; None behind the last of a segment, and where the window holds no other.
+        """
+
+    def note_loaded(self, number: int, batch: LoadedBatch) -> None:  # noqa: B027 - few rules want to know
+        """Learn that batch `number` has come into the window."""
+
+    def writers(self, batch: LoadedBatch, choice: RowChoice) -> Int32s:
+        """Who writes each dead row back, int32 `[dead rows]`: the only user of a private one, else trainers in turn."""
+        dead = choice.dead
+        in_turn = np.arange(int(dead.sum()), dtype=np.int32) % self.trainers
+        return np.where(choice.private[dead], batch.user[dead], in_turn)
+
+    def prefetch_after(self, number: int) -> int:
+        """Group that must be retired before the rows of a batch are fetched."""
+        return self.window.group_before_prefetch(number)
+
+    def retiring_group(self, number: int) -> int:
+        """Group with which rows that are dead after batch `number` are written back."""
+        return self.window.group_that_retires(number)
+
+    def group_started_by(self, number: int) -> int:
+        """Group whose write-backs start after batch `number`; `NO_GROUP` for none."""
+        return self.window.group_started_by(number)
+
+    # The planner.
+
     def start_segment(self, *, training: bool, first_step: int) -> None:
         """Forget the batches of earlier segments; no row is resident now."""
-        self.forget_last_uses()
         self._training = training
         self._first_step = first_step
         self._loaded.clear()
         self._loaded_count = 0
 
-    def load(self, rows: NDArray[np.integer]) -> None:
+    def load(self, rows: NDArray[np.integer], bounds: Sequence[int] | None = None) -> None:
         """Take the next batch into the window.
 
         Raises:
             DataError: a row lies outside the tables.
         """
-        self._loaded.append(self.take_in(self._loaded_count, rows))
+        batch = self.rows.look_through(rows, slice_bounds(len(rows), self.trainers) if bounds is None else bounds)
+        self._loaded.append(batch)
+        self.note_loaded(self._loaded_count, batch)
         self._loaded_count += 1
         in_window = sum(batch.nbytes for batch in self._loaded)
         waiting = sum(retired.nbytes for retired in self._occupied.values())
@@ -63,15 +122,19 @@ class LookaheadPlanner(LookaheadRules):
 
     def _decide(self, number: int) -> tuple[LoadedBatch, Decision, RetiredRows]:
         """Free what is retired before the batch is fetched, then decide on its rows."""
-        self._free(self.window.group_before_prefetch(number))
+        self._free(self.prefetch_after(number))
         batch = self._loaded.popleft()
-        decision, retired = self.apply_rules(number, batch, self._loaded[0] if self._loaded else None)
+        choice = self.choose(number, batch, self._loaded[0] if self._loaded else None)
+        _require_possible(number, batch, choice)
+        slots, fetched = self.rows.give(batch, choice.private, choice.dead)
+        dead = choice.dead
+        retired = RetiredRows([batch.unique[dead].astype(np.int64)], [slots[dead]], [self.writers(batch, choice)])
         self._occupied.setdefault(self.retiring_group(number), RetiredRows()).extend(retired)
-        return batch, decision, retired
+        return batch, Decision(slots, fetched, choice.private, choice.now & ~choice.private), retired
 
     def _free(self, group: int) -> None:
         for due in [number for number in self._occupied if number <= group]:
-            self.free(self._occupied.pop(due))
+            self.rows.free(self._occupied.pop(due))
 
     def plan(self, number: int) -> BatchPlan:
         """Decide on the oldest batch of the window, and write the decision down."""
@@ -79,12 +142,12 @@ class LookaheadPlanner(LookaheadRules):
         self._unwritten.setdefault(self.retiring_group(number), RetiredRows()).extend(retired)
         now, later, private = decision.now, decision.later, decision.private
         fetch = decision.fetched & ~private
-        retire_group = self.window.group_started_by(number)
-        rows, versions = self.expected_versions(np.concatenate((batch.unique[now], batch.unique[later])))
+        retire_group = self.group_started_by(number)
+        rows, versions = self.rows.expected_versions(np.concatenate((batch.unique[now], batch.unique[later])))
         shared = SharedPlan(
             batch=number,
             samples=batch.samples,
-            prefetch_after=self.window.group_before_prefetch(number),
+            prefetch_after=self.prefetch_after(number),
             retire_group=retire_group,
             unique_rows=batch.unique.size,
             fetched_rows=int(decision.fetched.sum()),
@@ -97,10 +160,10 @@ class LookaheadPlanner(LookaheadRules):
         )
         write_backs = self._write_backs(retire_group)
         trainers = []
-        for trainer, positions in enumerate(self.positions(batch, decision)):
+        for trainer, positions in enumerate(self.rows.positions(batch, decision)):
             own = private & (batch.user == trainer)
             own_fetch = own & decision.fetched
-            rows, versions = self.expected_versions(batch.unique[own])
+            rows, versions = self.rows.expected_versions(batch.unique[own])
             trainers.append(
                 TrainerPlan(
                     positions=positions,
@@ -114,7 +177,7 @@ class LookaheadPlanner(LookaheadRules):
                 )
             )
         if self._training:
-            self.count_update(batch, self._first_step + number + 1)
+            self.rows.count_update(batch, self._first_step + number + 1)
         return BatchPlan(shared, tuple(trainers))
 
     def closing_plan(self) -> BatchPlan:
@@ -153,5 +216,19 @@ class LookaheadPlanner(LookaheadRules):
 
     def size(self) -> PlannerSize:
         """Memory and slots that it took so far."""
-        private = max(pool.peak for pool in self.private_pools)
-        return PlannerSize(self.state_bytes, self._window_bytes, self.shared_pool.peak, private)
+        return PlannerSize(self.rows.state_bytes, self._window_bytes, *self.rows.peaks)
+
+
+def _require_possible(number: int, batch: LoadedBatch, choice: RowChoice) -> None:
+    """See that a choice can be carried out.
+
+    Raises:
+        PlanError: a private row stays, or has several users.
+    """
+    private = choice.private
+    for what, wrong in (
+        ("is private and does not leave the cache: only dead rows may be private", private & ~choice.dead),
+        ("is private, but several trainers use it", private & (batch.user == SEVERAL)),
+    ):
+        if wrong.any():
+            raise PlanError(f"batch {number}: row {batch.unique[wrong][0]} {what}")

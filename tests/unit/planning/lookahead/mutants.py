@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from bagpipe_hpc.planning.lookahead import LookaheadPlanner
-from bagpipe_hpc.planning.rules import SEVERAL, Bools, Int32s, LoadedBatch
+from bagpipe_hpc.planning.batch_rows import SEVERAL, Bools, Int32s, LoadedBatch, RowChoice
+from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 
 
 class RetiresEarly(LookaheadPlanner):
@@ -16,8 +16,8 @@ class RetiresEarly(LookaheadPlanner):
 class WrongWriter(LookaheadPlanner):
     """The next trainer writes a private row back."""
 
-    def writers(self, private: Bools, batch: LoadedBatch, dead: Bools) -> Int32s:
-        return (super().writers(private, batch, dead) + 1) % self.trainers
+    def writers(self, batch: LoadedBatch, choice: RowChoice) -> Int32s:
+        return (super().writers(batch, choice) + 1) % self.trainers
 
 
 class PrivateWithoutDeadTest(LookaheadPlanner):
@@ -30,11 +30,10 @@ class PrivateWithoutDeadTest(LookaheadPlanner):
 class NowFromTheBatchAfterNext(LookaheadPlanner):
     """`now` is computed from x + 2."""
 
-    def take_in(self, number: int, rows: np.ndarray) -> LoadedBatch:
-        batch = super().take_in(number, rows)
+    def note_loaded(self, number: int, batch: LoadedBatch) -> None:
+        super().note_loaded(number, batch)
         batches = self.__dict__.setdefault("batches", {})
         batches[number] = batch
-        return batch
 
     def is_needed_now(self, batch: LoadedBatch, following: LoadedBatch | None, private: Bools) -> Bools:
         numbers = {id(loaded): number for number, loaded in self.batches.items()}

@@ -1,6 +1,7 @@
-"""The planner in C++: the same plans as `lookahead.LookaheadPlanner`, byte for byte, several times as fast."""
+"""The planner in C++: the same plans as `rules.LookaheadPlanner`, byte for byte, several times as fast."""
 
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,7 +81,7 @@ class NativePlanner:
         self._loaded_count = 0
         self._samples.clear()
 
-    def load(self, rows: NDArray[np.integer]) -> None:
+    def load(self, rows: NDArray[np.integer], bounds: Sequence[int] | None = None) -> None:
         """Take the next batch into the window.
 
         Raises:
@@ -93,7 +94,7 @@ class NativePlanner:
             raise DataError(
                 f"a batch of {rows.size} look-ups: positions are 32 bits wide, use {_MOST_LOOK_UPS} or fewer"
             )
-        slices = np.asarray(slice_bounds(samples, self._trainers), dtype=np.int64)
+        slices = np.asarray(slice_bounds(samples, self._trainers) if bounds is None else bounds, dtype=np.int64)
         contiguous: NDArray[np.int64] = np.ascontiguousarray(rows, dtype=np.int64)
         try:
             self._core.load(contiguous, slices)

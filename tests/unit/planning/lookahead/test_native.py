@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.batch_plan import BatchPlan
-from bagpipe_hpc.planning.lookahead import LookaheadPlanner
-from bagpipe_hpc.planning.native import NativePlanner
+from bagpipe_hpc.planning.lookahead.native import NativePlanner
+from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import measure_segment, plan_segment
 from bagpipe_hpc.planning.window import Window

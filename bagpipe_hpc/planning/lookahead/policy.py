@@ -1,0 +1,102 @@
+"""The look-ahead policy, `bagpipe`: which of its planners runs, and which tables' state is an array or a hash table."""
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.config.schema import MOST_TRAINERS
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.kernels.backend import use_native
+from bagpipe_hpc.planning.lookahead.native import NativePlanner
+from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
+from bagpipe_hpc.planning.planner import Planner
+from bagpipe_hpc.planning.policy import Policy
+from bagpipe_hpc.planning.slots import UNLIMITED
+from bagpipe_hpc.planning.window import Window
+
+_DENSE_BYTES = 8
+"""State of a row in an array over all rows of its table."""
+_REFERENCE_BYTES = 12
+"""State of a row in the reference planner."""
+_VERSION_BYTES = 4
+"""Of a row whose version is known."""
+_NARROW_ROWS = 1 << 16
+"""Rows of a table in one batch that an index of 2 bytes can name."""
+_BATCH_BYTES = 64
+"""What the window takes for a batch of no samples, at least."""
+_SPARSE_BYTES = 46
+"""The most that a row in the window takes in a hash table: 16 bytes, more than a third of which are in use."""
+
+
+class LookaheadPolicy(Policy):
+    """Keeps a row as long as a batch of the window uses it (BagPipe, SOSP 2023, section 3).
+
+    It has two planners, whose plans are the same, byte for byte: a native one, and the one in NumPy that it is tested
+    against. `kernels.backend` chooses, and `kernels.planner_state` and `planner_threads` are for the native one.
+    """
+
+    @cached_property
+    def is_native(self) -> bool:
+        """Whether the native planner runs, or the NumPy one.
+
+        Raises:
+            ConfigError: the settings ask for what the implementation that they choose does not have.
+        """
+        kernels = self.facts.kernels
+        is_native = use_native(kernels.backend, "planner")
+        if not is_native and kernels.planner_state == "sparse":
+            raise ConfigError(
+                "kernels.planner_state = 'sparse': only the native planner has it, and the reference one runs; build "
+                "the native one (`make setup`) and leave kernels.backend at its default, or use planner_state=auto"
+            )
+        if is_native and self.facts.trainers > MOST_TRAINERS:
+            raise ConfigError(
+                f"{self.facts.trainers} trainers: the native planner has {MOST_TRAINERS} at most; use fewer"
+            )
+        return is_native
+
+    def planner(self, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED) -> Planner:
+        """A new planner of the implementation that the settings choose."""
+        facts = self.facts
+        if not self.is_native:
+            return LookaheadPlanner(
+                facts.total_rows, facts.trainers, window, shared_capacity, private_capacity, verify=facts.verify
+            )
+        return NativePlanner(
+            facts.table_offsets,
+            facts.trainers,
+            window,
+            shared_capacity,
+            private_capacity,
+            sparse=self.sparse_tables(window),
+            threads=facts.kernels.planner_threads,
+            verify=facts.verify,
+        )
+
+    def least_bytes(self, window: Window, most_batches: int) -> int:
+        """Memory that a planner takes for sure: arrays over whole tables, and the look-ups of a full window."""
+        facts = self.facts
+        table_rows = np.diff(facts.table_offsets)
+        versions = _VERSION_BYTES if facts.verify else 0
+        look_ups = min(window.lookahead, most_batches) * facts.batch_size * len(table_rows)
+        if not self.is_native:
+            index_bytes = 4 if table_rows.sum() < 1 << 31 else 8
+            return int(table_rows.sum()) * (_REFERENCE_BYTES + versions) + index_bytes * look_ups
+        of_arrays = int(table_rows[~self.sparse_tables(window)].sum()) * (_DENSE_BYTES + versions)
+        is_wide = min(int(table_rows.max()), facts.batch_size) > _NARROW_ROWS
+        return of_arrays + (4 if is_wide else 2) * look_ups + window.lookahead * _BATCH_BYTES
+
+    def sparse_tables(self, window: Window) -> NDArray[np.bool_]:
+        """Of which tables only the rows in the window are kept, bool `[tables]`.
+
+        An array is faster. With `auto` a table has a hash table instead where that is smaller, even if every look-up in
+        the window is to another row.
+        """
+        facts = self.facts
+        table_rows = np.diff(facts.table_offsets)
+        if facts.kernels.planner_state != "auto":
+            return np.full(table_rows.shape, facts.kernels.planner_state == "sparse")
+        rows_in_window = window.lookahead * facts.batch_size
+        sparse: NDArray[np.bool_] = table_rows * _DENSE_BYTES > rows_in_window * _SPARSE_BYTES
+        return sparse

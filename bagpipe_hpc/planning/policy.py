@@ -1,0 +1,112 @@
+"""What a policy is: who decides which rows are fetched, kept, summed and written back, and when.
+
+The engine carries plans out (docs/extending.md says what it guarantees and what it wants); a policy makes the planner
+that writes them.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.config.doors import POLICIES, SettingError
+from bagpipe_hpc.config.schema import KernelsConfig, PolicyConfig
+from bagpipe_hpc.planning.planner import Planner
+from bagpipe_hpc.planning.row_slots import state_bytes
+from bagpipe_hpc.planning.slots import UNLIMITED
+from bagpipe_hpc.planning.window import Window
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What a policy knows of a run.
+
+    Attributes:
+        table_offsets: first row of each table and the number of all rows, int64 `[tables + 1]`; column f of a batch has
+            rows of table f alone.
+        trainers: number of trainers T; of the reference, the slices over which it sums.
+        batch_size: most samples of a batch.
+        seed: `train.seed`, for what a policy draws at random.
+        kernels: which implementations are wanted.
+        verify: put the expected version of every row into the plans (`debug.verify_rows`).
+    """
+
+    table_offsets: NDArray[np.int64]
+    trainers: int
+    batch_size: int
+    seed: int = 0
+    kernels: KernelsConfig = field(default_factory=KernelsConfig)
+    verify: bool = False
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of all tables."""
+        return int(self.table_offsets[-1])
+
+
+class Policy(ABC):
+    """The policy of a run. The same settings and facts give the same plans on any rank, at any time.
+
+    Its own settings are those of its class `Settings`, if it has one.
+
+    Args:
+        settings: its own settings.
+        facts: of the run.
+    """
+
+    def __init__(self, settings: Any, facts: RunFacts) -> None:
+        self.settings = settings
+        self.facts = facts
+
+    @abstractmethod
+    def planner(self, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED) -> Planner:
+        """A new planner. The oracle makes several: to measure the cache for windows of several lengths, then to plan.
+
+        Args:
+            window: look-ahead and group: what `window` gave, or a shorter one, down to `Window(1, 1)`.
+            shared_capacity: slots below this number mean the same row on every trainer.
+            private_capacity: further slots of each trainer that are its own.
+
+        Raises:
+            ConfigError: the settings ask for what it does not have.
+        """
+
+    def window(self, wanted: Window) -> Window:
+        """The longest window that it uses where `lookahead.batches` and `lookahead.group` ask for `wanted`.
+
+        The engine shortens it where `cache.rows` are too few. A policy that reads no batch ahead returns
+        `Window(1, 1)`, and there is nothing to shorten.
+        """
+        return wanted
+
+    def least_bytes(self, window: Window, most_batches: int) -> int:  # noqa: ARG002
+        """Memory that a planner takes for sure, looked at before one is made; by default that of a `RulePlanner`.
+
+        Args:
+            window: as for `planner`.
+            most_batches: of a segment; a window never holds more.
+        """
+        return state_bytes(self.facts.total_rows, verify=self.facts.verify)
+
+
+def policy_class(name: str) -> type[Policy]:
+    """The class that `policy.name` names.
+
+    Raises:
+        SettingError: there is none, or it is no `Policy`.
+    """
+    found = POLICIES.implementation(name)
+    if not (isinstance(found, type) and issubclass(found, Policy)):
+        raise SettingError(POLICIES.key, name, f"must be a subclass of {Policy.__module__}:{Policy.__name__}")
+    return found
+
+
+def build_policy(config: PolicyConfig, facts: RunFacts) -> Policy:
+    """The policy that the settings name.
+
+    Raises:
+        SettingError: as for `policy_class`.
+    """
+    return policy_class(config.name)(config.settings, facts)
