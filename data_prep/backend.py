@@ -18,20 +18,21 @@ from bagpipe_hpc.kernels import lzf, shared_library
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.storage.shards.encoded import Encoder
 from bagpipe_hpc.storage.shards.reader import GZIP_LEVEL
-from data_prep import criteo, native_criteo, native_ids, vocabulary
+from bagpipe_hpc.storage.shards.vocabulary import TableValues
+from data_prep import native_ids, vocabulary
+from data_prep.formats.layout import Sparse
+from data_prep.formats.source_format import BlockParser, SourceFormat
 from data_prep.parsed_rows import ParsedRows
 from data_prep.vocabulary import Ids
 
 BACKENDS = ("auto", "native", "reference")
-Vocabularies = list[NDArray[np.uint32] | None]
-"""The values of each table in the order of their ids; None where they are hashed."""
-_LIBRARIES = ("click_text", "value_ids", "lzf")
+_LIBRARIES = ("value_ids", "lzf")
 
 
 class IdMaps(Protocol):
     """Gives the categorical values of rows their ids."""
 
-    def write_ids(self, columns: Sequence[pa.UInt32Array], ids: Ids) -> None:
+    def write_ids(self, columns: Sequence[pa.Array], ids: Ids) -> None:
         """Write the ids of `n` rows of `F` tables to `ids [n, F]`, contiguous."""
 
 
@@ -40,31 +41,34 @@ class Backend:
     """The steps that have two implementations.
 
     Attributes:
-        parse_block: as `criteo.parse_block`.
         build_vocabularies: as `vocabulary.build_vocabularies`.
         id_maps: as `vocabulary.IdMaps`.
         encoders: how threads compress the chunks of a shard, for each compression; None where HDF5 is to do it.
     """
 
-    parse_block: Callable[[bytes], tuple[pa.RecordBatch, list[criteo.BadLine]]]
-    build_vocabularies: Callable[[ThreadPoolExecutor, ParsedRows, int, int, int | None], Vocabularies]
-    id_maps: Callable[[Sequence[NDArray[np.uint32] | None], int], IdMaps]
+    build_vocabularies: Callable[
+        [ThreadPoolExecutor, ParsedRows, Sequence[Sparse], int, int, int | None], list[TableValues | None]
+    ]
+    id_maps: Callable[[Sequence[Sparse], Sequence[TableValues | None], int], IdMaps]
     encoders: dict[str, Encoder | None] | None
 
 
-def choose_backend(name: str) -> Backend:
-    """The backend `auto`, `native` or `reference`.
+def choose_backend(name: str, source_format: SourceFormat) -> tuple[Backend, BlockParser]:
+    """The backend `auto`, `native` or `reference`, and what reads blocks of text with it.
 
     Raises:
         ConfigError: native code is asked for and was not built or does not load.
     """
-    if name == "native" and not all(map(shared_library.is_built, _LIBRARIES)):
+    libraries = (*_LIBRARIES, *source_format.native_libraries)
+    if name == "native" and not all(map(shared_library.is_built, libraries)):
         raise ConfigError(
             "prepare: backend = 'native': the native code was not built; run `make setup` where g++ is on PATH, or use "
             "--backend reference"
         )
-    chosen = [use_native(name, library) for library in _LIBRARIES]
-    return _NATIVE if all(chosen) else _REFERENCE
+    chosen = [use_native(name, library) for library in libraries]
+    if not all(chosen):
+        return _REFERENCE, source_format.parse_block
+    return _NATIVE, source_format.native_parser() or source_format.parse_block
 
 
 def _encode_lzf(chunk: NDArray[Any], shuffle: bool) -> NDArray[np.uint8] | None:
@@ -75,14 +79,8 @@ def _encode_gzip(chunk: NDArray[Any], shuffle: bool) -> bytes:
     return zlib.compress((lzf.shuffle(chunk) if shuffle else chunk).data, GZIP_LEVEL)
 
 
-_REFERENCE = Backend(
-    criteo.parse_block,
-    vocabulary.build_vocabularies,
-    vocabulary.IdMaps,
-    None,
-)
+_REFERENCE = Backend(vocabulary.build_vocabularies, vocabulary.IdMaps, None)
 _NATIVE = Backend(
-    native_criteo.parse_block,
     native_ids.build_vocabularies,
     native_ids.IdMaps,
     {"lzf": _encode_lzf, "gzip": _encode_gzip, "none": None},

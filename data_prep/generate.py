@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
-from data_prep.hex_columns import format_hex
+from data_prep.formats.hex_columns import format_hex
 
 # fmt: off
 KAGGLE_IDS = (

@@ -8,12 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bagpipe_hpc.errors import DataError
-from data_prep.text_blocks import first_bytes
+from data_prep.formats.layout import TextLayout
+from data_prep.text_blocks import BLOCK_BYTES, BYTE_ORDER_MARK, first_bytes, split_first_line
 
 _NO_PIPE = (
     "inputs are files, known by name, size and time of change, so that a preparation can go on after an "
     "interruption; write the rows to a file first"
 )
+_SHOWN_CHARACTERS = 200
 _TAR_MAGIC, _TAR_OFFSET = b"ustar", 257
 _ARCHIVES = {
     b"PK\x03\x04": ("a zip archive", "unpack it first, as with unzip -p {0} > clicks.tsv"),
@@ -95,6 +97,27 @@ def _require_text(source: Path) -> None:
     for magic, (what, cure) in _ARCHIVES.items():
         if beginning.startswith(magic):
             raise DataError(f"{source}: is {what}, which is not read; {cure.format(source)}")
+
+
+def check_headers(sources: Sequence[Path], layout: TextLayout) -> None:
+    """Refuse a file whose first line is not the header that its format has, before hours are spent on the others.
+
+    Raises:
+        DataError: the header of a file names other columns, or names them in another order.
+    """
+    for source in sources if layout.header else ():
+        found = split_first_line(first_bytes(source, BLOCK_BYTES).removeprefix(BYTE_ORDER_MARK))[0]
+        line = found.decode(errors="replace")
+        if not layout.is_header(line):
+            wanted = layout.separator.join(layout.names)
+            raise DataError(
+                f"{source}:1: the header is {_shown(line)} instead of {_shown(wanted)}; each file begins with the "
+                "names of its columns in this order: name files of the format, or correct its description"
+            )
+
+
+def _shown(line: str) -> str:
+    return repr(line if len(line) <= _SHOWN_CHARACTERS else line[:_SHOWN_CHARACTERS] + "...")
 
 
 def order_note(sources: Sequence[Path]) -> str | None:

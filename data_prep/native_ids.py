@@ -1,34 +1,46 @@
 """Vocabularies and ids by native code, equal to those of `vocabulary`, the definition.
 
+Native code counts values of 32 bits (`Values.HEX`); the definition does the tables of other values.
+
 Shapes: `n` rows, `F` tables, `V` values of a vocabulary.
 """
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from bagpipe_hpc.kernels.value_ids import Column, IdTables, ValueCounter
-from data_prep.criteo import TABLE_NAMES
+from bagpipe_hpc.storage.shards.vocabulary import TableValues
+from data_prep import vocabulary
+from data_prep.formats.layout import Sparse, Values
 from data_prep.parsed_rows import ParsedRows
 from data_prep.vocabulary import Ids, by_count
 
 
 def build_vocabularies(
-    pool: ThreadPoolExecutor, rows: ParsedRows, train_rows: int, min_count: int, most_values: int | None
-) -> list[NDArray[np.uint32] | None]:
+    pool: ThreadPoolExecutor,
+    rows: ParsedRows,
+    tables: Sequence[Sparse],
+    train_rows: int,
+    min_count: int,
+    most_values: int | None,
+) -> list[TableValues | None]:
     """As `vocabulary.build_vocabularies`; memory is 16 to 32 bytes for each distinct value of all columns."""
-    counters = {name: ValueCounter() for name in TABLE_NAMES}
-    for part in rows.parts(train_rows):
+    counters = {table.name: ValueCounter() for table in tables if table.values is Values.HEX}
+    for part in rows.parts(train_rows) if counters else ():
         # Waits for all columns: a counter is not for two threads at once.
         list(pool.map(count_column, counters.values(), [part.column(name) for name in counters]))
         if most_values is not None:
             counters = {name: counter for name, counter in counters.items() if counter.values <= most_values}
     built = pool.map(lambda counter: by_count(*counter.tally(min_count)), counters.values())
-    vocabularies = dict(zip(counters, built, strict=True))
-    return [vocabularies.get(name) for name in TABLE_NAMES]
+    found: dict[str, TableValues | None] = dict(zip(counters, built, strict=True))
+    others = [table for table in tables if table.values is not Values.HEX]
+    of_others = vocabulary.build_vocabularies(pool, rows, others, train_rows, min_count, most_values)
+    found |= {table.name: values for table, values in zip(others, of_others, strict=True)}
+    return [found.get(table.name) for table in tables]
 
 
 def count_column(counter: ValueCounter, column: pa.ChunkedArray) -> None:
@@ -41,16 +53,31 @@ class IdMaps:
     """As `vocabulary.IdMaps`.
 
     Args:
+        tables: the tables.
         vocabularies: distinct values of each table, `[V]`, in the order of their ids; None where they are hashed.
         hashed_rows: rows of a table whose values are hashed, 2 or more.
     """
 
-    def __init__(self, vocabularies: Sequence[NDArray[np.uint32] | None], hashed_rows: int) -> None:
-        self._tables = IdTables(vocabularies, hashed_rows)
+    def __init__(self, tables: Sequence[Sparse], vocabularies: Sequence[TableValues | None], hashed_rows: int) -> None:
+        self._native = [number for number, table in enumerate(tables) if table.values is Values.HEX]
+        self._others = [number for number, table in enumerate(tables) if table.values is not Values.HEX]
+        of_native: list[Any] = [vocabularies[number] for number in self._native]
+        of_others = [vocabularies[number] for number in self._others]
+        self._tables = IdTables(of_native, hashed_rows)
+        self._maps = vocabulary.IdMaps([tables[number] for number in self._others], of_others, hashed_rows)
 
-    def write_ids(self, columns: Sequence[pa.UInt32Array], ids: Ids) -> None:
+    def write_ids(self, columns: Sequence[pa.Array], ids: Ids) -> None:
         """Write the ids of `n` rows to `ids [n, F]`, contiguous."""
-        self._tables.map_rows([_as_column(column) for column in columns], ids)
+        if not self._others:
+            self._tables.map_rows([_as_column(column) for column in columns], ids)
+            return
+        if self._native:
+            of_native = np.empty((len(ids), len(self._native)), dtype=ids.dtype)
+            self._tables.map_rows([_as_column(columns[number]) for number in self._native], of_native)
+            ids[:, self._native] = of_native
+        of_others = np.empty((len(ids), len(self._others)), dtype=ids.dtype)
+        self._maps.write_ids([columns[number] for number in self._others], of_others)
+        ids[:, self._others] = of_others
 
 
 def _as_column(array: pa.UInt32Array) -> Column:

@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from bagpipe_hpc.storage.shards.manifest import (
 from data_prep.parsed_rows import Part
 from data_prep.text_blocks import TextPosition
 
-STATE_VERSION = 2
+STATE_VERSION = 3
 PARTS_FOLDER = "parsed"
 
 
@@ -37,6 +37,7 @@ class PreparationState:
     Attributes:
         inputs: the input files, in order.
         settings: the settings that decide what the shards hold.
+        layout: the description of the source format, line by line (`TextLayout.words`).
         parts: files of parsed rows, in the order of the input.
         parsed: whether the parts hold the whole input.
         vocabularies: the file of finished vocabularies.
@@ -45,6 +46,7 @@ class PreparationState:
 
     inputs: tuple[InputInfo, ...]
     settings: Mapping[str, Any]
+    layout: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     parsed: bool = False
     vocabularies: FileInfo | None = None
@@ -92,6 +94,7 @@ def resume_or_start(output: Path, wanted: PreparationState) -> PreparationState:
         remove_partial_files(output / PARTS_FOLDER)
         if found.parts:  # Without one there is nothing to lose, so other settings are no mistake.
             _refuse_other(output, "an unfinished preparation", found.inputs, found.settings, wanted)
+            _refuse_other_layout(output, found.layout, wanted.layout)
             vocabularies = found.vocabularies
             return replace(
                 found,
@@ -135,10 +138,20 @@ def _refuse_other(
         names = sorted({source.file for source in set(inputs) ^ set(wanted.inputs)})
         difference = f"different or changed: {', '.join(names)}" if names else "in another order"
         raise DataError(f"{output}: holds {what} of other inputs ({difference}); {cure}")
-    for name in sorted(settings.keys() | wanted.settings.keys()):
+    for name in sorted(settings.keys() | wanted.settings.keys(), key=lambda name: (name != "source_format", name)):
         found, asked = settings.get(name), wanted.settings.get(name)
         if found != asked:
             raise DataError(f"{output}: holds {what} with {name} = {found!r} instead of {asked!r}; {cure}")
+
+
+def _refuse_other_layout(output: Path, found: Sequence[str], wanted: Sequence[str]) -> None:
+    """Rows that were parsed by another description do not go with those that are to come."""
+    for old, new in zip_longest(found, wanted):
+        if old != new:
+            raise DataError(
+                f"{output}: holds an unfinished preparation of a format with {old or 'no more columns'} instead of "
+                f"{new or 'no more columns'}; choose another output folder, or remove {output} to start anew"
+            )
 
 
 def _load(path: Path) -> PreparationState:
@@ -148,6 +161,7 @@ def _load(path: Path) -> PreparationState:
     return PreparationState(
         inputs=tuple(input_from_json(item) for item in top.items("inputs")),
         settings=top.fields("settings").values,
+        layout=tuple(top.texts("layout")),
         parts=tuple(_part(item) for item in top.items("parts")),
         parsed=top.value("parsed", bool),
         vocabularies=file_from_json(top.fields("vocabularies")) if top.values.get("vocabularies") else None,

@@ -17,10 +17,11 @@ from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import InputInfo, ShardManifest, save_manifest
-from data_prep import criteo
 from data_prep.allocator import keep_freed_memory
-from data_prep.backend import Backend, choose_backend
-from data_prep.input_files import find_sources, order_note
+from data_prep.backend import choose_backend
+from data_prep.formats.delimited import BadLine
+from data_prep.formats.source_format import BlockParser, SourceFormat, load_format
+from data_prep.input_files import check_headers, find_sources, order_note
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows, Part
 from data_prep.preparation_state import (
@@ -34,7 +35,7 @@ from data_prep.preparation_state import (
 )
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.shard_stage import write_shards
-from data_prep.text_blocks import TextBlock, read_blocks
+from data_prep.text_blocks import TextBlock, TextPosition, read_blocks, split_first_line
 
 PART_ROWS = 1 << 20
 """Rows after which a part is closed: at most this many are parsed again after a kill."""
@@ -61,11 +62,15 @@ def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSetting
     Raises:
         DataError: an input is missing, damaged or malformed, or `output` holds something else or cannot be written.
         CapacityError: the disk is full.
-        ConfigError: native code is asked for and was not built.
+        ConfigError: there is no such source format, its settings are wrong, or native code is asked for and was not
+            built.
     """
-    backend = choose_backend(settings.backend)
+    source_format, own = load_format(settings.source_format, settings.format_options)
+    layout = source_format.layout
+    backend, parse_block = choose_backend(settings.backend, source_format)
     sources = find_sources(inputs)
-    wanted = PreparationState(describe_inputs(sources), settings.choices())
+    check_headers(sources, layout)
+    wanted = PreparationState(describe_inputs(sources), settings.choices(layout, own), layout.words())
     keep_freed_memory()
     with _naming_output(output):
         if is_finished(output):
@@ -82,9 +87,9 @@ def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSetting
         if state.parts:
             progress(f"going on after {sum(part.rows for part in state.parts)} parsed rows, {len(state.shards)} shards")
         with ThreadPoolExecutor(worker_threads()) as pool:
-            state = _parse(pool, sources, output, state, settings, backend, progress)
+            state = _parse(pool, sources, output, state, settings, source_format, parse_block, progress)
             rows = ParsedRows(output / PARTS_FOLDER, state.parts)
-            manifest = write_shards(pool, rows, output, state, settings, backend, progress)
+            manifest = write_shards(pool, rows, output, state, layout, settings, backend, progress)
         save_manifest(output, manifest)
         remove_unfinished(output)
     return manifest
@@ -109,13 +114,17 @@ def _parse(
     output: Path,
     state: PreparationState,
     settings: PrepareSettings,
-    backend: Backend,
+    source_format: SourceFormat,
+    parse_block: BlockParser,
     progress: Progress,
 ) -> PreparationState:
     """Parse what is not yet parsed; saves the state after each part."""
 
-    def parse(block: TextBlock) -> tuple[TextBlock, pa.RecordBatch, list[criteo.BadLine]]:
-        return block, *backend.parse_block(block.text)
+    def parse(block: TextBlock) -> tuple[int, TextPosition, pa.RecordBatch, list[BadLine]]:
+        text, line = block.text, block.start.line
+        if source_format.layout.header and block.start.offset == 0:
+            text, line = split_first_line(text)[1], line + 1
+        return line, block.end, *parse_block(text)
 
     _check_skipped(state.skipped_rows, settings.skip_bad_rows)
     if state.parsed:
@@ -127,14 +136,14 @@ def _parse(
         with (
             atomic_write(output / PARTS_FOLDER / name) as partial,
             pa.OSFile(str(partial), "wb") as sink,
-            pa.ipc.new_file(sink, criteo.ROW_SCHEMA) as file,
+            pa.ipc.new_file(sink, source_format.schema) as file,
         ):
-            for block, batch, bad in blocks:
-                source = sources[block.start.source]
-                skipped += [f"{source}:{block.start.line + line.index + 1}: {line.reason}" for line in bad]
+            for first_line, block_end, batch, bad in blocks:
+                source = sources[block_end.source]
+                skipped += [f"{source}:{first_line + line.index + 1}: {line.reason}" for line in bad]
                 _check_skipped(state.skipped_rows + tuple(skipped), settings.skip_bad_rows)
                 file.write_batch(batch)
-                rows, end = rows + len(batch), block.end
+                rows, end = rows + len(batch), block_end
                 if rows >= PART_ROWS:
                     break
         if end == state.position:  # Nothing was left to parse.

@@ -1,13 +1,13 @@
 """The settings of `bagpipe prepare`."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.storage.shards.reader import COMPRESSIONS
 from data_prep.backend import BACKENDS
-
-FORMATS = ("criteo",)
+from data_prep.formats.layout import TextLayout, Values
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,9 @@ class PrepareSettings:
     """How clicks are prepared; a flag of `bagpipe prepare` each."""
 
     source_format: str = "criteo"
-    """Format of the input."""
+    """Format of the input: a short name, or `package.module:Class`."""
+    format_options: tuple[str, ...] = ()
+    """The format's own settings that differ from their defaults, `key=value` each, the value as in TOML."""
     min_count: int = 2
     """Training rows in which a value must occur to get an id of its own; rarer ones share id 0 with missing ones."""
     max_rows_per_table: int | None = None
@@ -34,7 +36,6 @@ class PrepareSettings:
     """Native code (`native`), its definition in Python (`reference`), or native code where it was built (`auto`)."""
 
     def __post_init__(self) -> None:
-        _require(self.source_format in FORMATS, "format", self.source_format, f"use one of {', '.join(FORMATS)}")
         _require(1 <= self.min_count < 1 << 32, "min-count", self.min_count, "use 1 or more, less than 2 ** 32")
         if self.max_rows_per_table is not None:
             hashable = 2 <= self.max_rows_per_table < 1 << 63
@@ -45,24 +46,32 @@ class PrepareSettings:
         _require(self.skip_bad_rows >= 0, "skip-bad-rows", self.skip_bad_rows, "use 0 or more")
         _require(self.backend in BACKENDS, "backend", self.backend, f"use one of {', '.join(BACKENDS)}")
 
-    def choices(self) -> dict[str, Any]:
+    def choices(self, layout: TextLayout, own: Mapping[str, Any]) -> dict[str, Any]:
         """Everything that decides what the shards hold, in words where a number does not say it.
 
         `skip_bad_rows` is not among them: which rows are malformed does not depend on it, so a preparation that stopped
         at one may go on with a larger limit. Nor is `backend`.
+
+        Args:
+            layout: of the source format.
+            own: all of the format's own settings.
         """
         choices = asdict(self)
-        del choices["skip_bad_rows"], choices["backend"]
+        del choices["skip_bad_rows"], choices["backend"], choices["format_options"]
+        if own:
+            choices["format_options"] = dict(own)
         limited = self.max_rows_per_table is not None
         if limited:
             del choices["min_count"]
         vocabulary = "training rows; else from 1 by descending count, then value"
+        has_text = any(column.values is Values.TEXT for column in layout.sparse)
+        of_text = ", the value of a text being its BLAKE2b of 64 bits" if has_text else ""
         return choices | {
             "ids": f"0 missing or not in the {vocabulary}. Tables that would have more than max_rows_per_table rows: "
-            "0 missing; else 1 + MurmurHash3 fmix64(value) mod (max_rows_per_table - 1)"
+            f"0 missing; else 1 + MurmurHash3 fmix64(value) mod (max_rows_per_table - 1){of_text}"
             if limited
             else f"0 missing or in fewer than min_count {vocabulary}",
-            "dense": "log(1 + max(x, 0)); 0 missing",
+            "dense": layout.dense_rule,
             "split": "time order: the last round(test_fraction * rows) rows are the test split",
         }
 

@@ -3,7 +3,7 @@
 Threads count columns, then encode pieces of rows; the calling thread writes. Pieces of the next shard are encoded while
 a finished one is checksummed and forced to the disk.
 
-Shapes: `n` rows of a piece, `F` tables.
+Shapes: `n` rows of a piece, `N` dense features, `F` tables.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,9 +26,9 @@ from bagpipe_hpc.storage.shards.manifest import (
     TableInfo,
 )
 from bagpipe_hpc.storage.shards.reader import CHUNK_ROWS, Samples, write_shard
-from bagpipe_hpc.storage.shards.vocabulary import load_vocabularies, write_vocabularies
-from data_prep import criteo
-from data_prep.backend import Backend, IdMaps, Vocabularies
+from bagpipe_hpc.storage.shards.vocabulary import TableValues, load_vocabularies, write_vocabularies
+from data_prep.backend import Backend, IdMaps
+from data_prep.formats.layout import TextLayout
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
 from data_prep.preparation_state import PreparationState
@@ -74,6 +74,7 @@ def write_shards(
     rows: ParsedRows,
     output: Path,
     state: PreparationState,
+    layout: TextLayout,
     settings: PrepareSettings,
     backend: Backend,
     progress: Callable[[str], None],
@@ -92,11 +93,11 @@ def write_shards(
         raise DataError(f"{named}: {rows.rows} good rows leave none to train on; check the inputs and --test-fraction")
     if train_rows == rows.rows and settings.test_fraction > 0:
         progress(f"note: no row is left for tests: {settings.test_fraction} of {rows.rows} rows is less than one")
-    state, vocabularies = _make_vocabularies(pool, rows, train_rows, output, state, settings, backend, progress)
+    state, vocabularies = _make_vocabularies(pool, rows, train_rows, output, state, layout, settings, backend, progress)
     hashed_rows = settings.max_rows_per_table or 2  # without a limit none is hashed
-    id_maps = backend.id_maps(vocabularies, hashed_rows)
+    id_maps = backend.id_maps(layout.sparse, vocabularies, hashed_rows)
     table_rows = [hashed_rows if values is None else len(values) + 1 for values in vocabularies]
-    reader = _PieceReader(rows, id_maps, np.int32 if max(table_rows) <= SPARSE_INT32_ROWS else np.int64)
+    reader = _PieceReader(rows, layout, id_maps, np.int32 if max(table_rows) <= SPARSE_INT32_ROWS else np.int64)
     train = list(_plan_shards("train", 0, train_rows, settings.rows_per_shard))
     plan = train + list(_plan_shards("test", train_rows, rows.rows, settings.rows_per_shard))
     for shard in _write_planned(pool, plan[len(state.shards) :], output, reader, settings, backend):
@@ -106,17 +107,15 @@ def write_shards(
     return ShardManifest(
         schema_version=SCHEMA_VERSION,
         source_format=settings.source_format,
-        dense_features=len(criteo.INTEGER_NAMES),
-        tables=tuple(TableInfo(name, ids) for name, ids in zip(criteo.TABLE_NAMES, table_rows, strict=True)),
+        dense_features=len(layout.dense),
+        tables=tuple(TableInfo(name, ids) for name, ids in zip(layout.tables, table_rows, strict=True)),
         train=state.shards[: len(train)],
         test=state.shards[len(train) :],
         inputs=state.inputs,
         settings=state.settings,
         skipped_rows=state.skipped_rows,
         vocabularies=state.vocabularies,
-        hashed_tables=tuple(
-            name for name, values in zip(criteo.TABLE_NAMES, vocabularies, strict=True) if values is None
-        ),
+        hashed_tables=tuple(name for name, values in zip(layout.tables, vocabularies, strict=True) if values is None),
     )
 
 
@@ -126,22 +125,23 @@ def _make_vocabularies(
     train_rows: int,
     output: Path,
     state: PreparationState,
+    layout: TextLayout,
     settings: PrepareSettings,
     backend: Backend,
     progress: Callable[[str], None],
-) -> tuple[PreparationState, Vocabularies]:
+) -> tuple[PreparationState, list[TableValues | None]]:
     """The values of each table in the order of their ids: those that are saved, or those of the training rows."""
     if state.vocabularies is not None:
-        saved = load_vocabularies(output / state.vocabularies.file, criteo.TABLE_NAMES)
-        return state, [saved.get(name) for name in criteo.TABLE_NAMES]
+        saved = load_vocabularies(output / state.vocabularies.file, layout.tables)
+        return state, [saved.get(name) for name in layout.tables]
     limit = settings.max_rows_per_table
     min_count, most_values = (settings.min_count, None) if limit is None else (1, limit - 1)
-    vocabularies = backend.build_vocabularies(pool, rows, train_rows, min_count, most_values)
-    found = {name: values for name, values in zip(criteo.TABLE_NAMES, vocabularies, strict=True) if values is not None}
+    vocabularies = backend.build_vocabularies(pool, rows, layout.sparse, train_rows, min_count, most_values)
+    found = {name: values for name, values in zip(layout.tables, vocabularies, strict=True) if values is not None}
     state = replace(state, vocabularies=write_vocabularies(output, found))
     state.save(output)
     ids = sum(len(values) + 1 for values in found.values())
-    hashed = [name for name in criteo.TABLE_NAMES if name not in found]
+    hashed = [name for name in layout.tables if name not in found]
     others = f"; {', '.join(hashed)} hashed to {limit} ids each" if hashed else ""
     progress(f"built vocabularies of {ids} ids from {train_rows} rows{others}")
     return state, vocabularies
@@ -150,23 +150,25 @@ def _make_vocabularies(
 class _PieceReader:
     """Reads parsed rows as samples, from any thread."""
 
-    def __init__(self, rows: ParsedRows, id_maps: IdMaps, sparse_dtype: type) -> None:
+    def __init__(self, rows: ParsedRows, layout: TextLayout, id_maps: IdMaps, sparse_dtype: type) -> None:
         self._rows = rows
+        self._layout = layout
         self._id_maps = id_maps
         self._sparse_dtype = sparse_dtype
 
     def read(self, piece: Piece) -> Samples:
-        """Dense features float32 `[n, 13]`, ids `[n, F]`, labels uint8 `[n]`."""
+        """Dense features float32 `[n, N]`, ids `[n, F]`, labels uint8 `[n]`."""
         rows = piece.last - piece.first
-        dense = np.empty((rows, len(criteo.INTEGER_NAMES)), dtype=np.float32)
-        sparse: Ids = np.empty((rows, len(criteo.TABLE_NAMES)), dtype=self._sparse_dtype)
+        dense = np.empty((rows, len(self._layout.dense)), dtype=np.float32)
+        sparse: Ids = np.empty((rows, len(self._layout.tables)), dtype=self._sparse_dtype)
         label = np.empty(rows, dtype=np.uint8)
         at = 0
         for batch in self._rows.read(piece.first, piece.last):
             until = at + len(batch)
             label[at:until] = batch.column("label").to_numpy()
-            dense[at:until] = batch.column("dense").flatten().to_numpy().reshape(len(batch), -1)
-            self._id_maps.write_ids([batch.column(name) for name in criteo.TABLE_NAMES], sparse[at:until])
+            if self._layout.dense:
+                dense[at:until] = batch.column("dense").flatten().to_numpy().reshape(len(batch), -1)
+            self._id_maps.write_ids([batch.column(name) for name in self._layout.tables], sparse[at:until])
             at = until
         return dense, sparse, label
 

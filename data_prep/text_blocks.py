@@ -17,7 +17,7 @@ BLOCK_BYTES = 2 << 20
 """Decompressed bytes of a block. The C library maps larger ones anew each time, which costs as much as the reading."""
 
 _GZIP, _ZSTD, _XZ, _BZIP2 = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ\x00", b"BZh"
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _RAW_BYTES = 1 << 16
 _LINE_FEED, _CARRIAGE_RETURN = b"\n\r"
 
@@ -83,6 +83,15 @@ def first_bytes(source: Path, size: int) -> bytes:
     return beginning
 
 
+def split_first_line(text: bytes) -> tuple[bytes, bytes]:
+    """The first line without its end, and what follows it."""
+    line, _, rest = text.partition(b"\n")
+    if b"\r" not in line:
+        return line, rest
+    line, _, rest = text.partition(b"\r")
+    return line, rest.removeprefix(b"\n")
+
+
 def count_lines(text: bytes) -> int:
     """Lines in a block of whole lines, counting LF, CRLF and lone CR as ends of line."""
     characters = np.frombuffer(text, np.uint8)  # numpy counts them several times as fast as bytes.count.
@@ -115,7 +124,7 @@ def _blocks_of(stream: IO[bytes], source: Path, place: TextPosition, block_bytes
 
 def _block(text: bytes, start: TextPosition) -> TextBlock:
     end = TextPosition(start.source, start.offset + len(text), start.line + count_lines(text))
-    return TextBlock(text.removeprefix(_BYTE_ORDER_MARK) if start.offset == 0 else text, start, end)
+    return TextBlock(text.removeprefix(BYTE_ORDER_MARK) if start.offset == 0 else text, start, end)
 
 
 @contextmanager

@@ -1,18 +1,22 @@
 """From categorical values to table-local ids: a vocabulary of frequent values, or hashing.
 
+Most of it is for values of 32 bits, which native code counts as well; `wide_values` is for all others.
+
 Shapes: `n` values or rows, `F` tables, `V` values of a vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from data_prep.criteo import TABLE_NAMES
+from bagpipe_hpc.storage.shards.vocabulary import TableValues
+from data_prep import wide_values
+from data_prep.formats.layout import Sparse, Values
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
 
@@ -34,7 +38,7 @@ class IdMap(Protocol):
     rows: int
     """Rows of the table: ids are 0 .. rows - 1."""
 
-    def ids(self, column: pa.UInt32Array) -> NDArray[np.int64]:
+    def ids(self, column: pa.Array) -> NDArray[np.int64]:
         """Ids `[n]` of values `[n]`; a missing value (null) has id 0."""
 
 
@@ -42,40 +46,49 @@ class IdMaps:
     """Gives the values of all categorical columns their ids.
 
     Args:
+        tables: the tables.
         vocabularies: distinct values of each table, `[V]`, in the order of their ids; None where they are hashed.
         hashed_rows: rows of a table whose values are hashed, 2 or more.
     """
 
-    def __init__(self, vocabularies: Sequence[NDArray[np.uint32] | None], hashed_rows: int) -> None:
+    def __init__(self, tables: Sequence[Sparse], vocabularies: Sequence[TableValues | None], hashed_rows: int) -> None:
         self._maps: list[IdMap] = [
-            HashedIds(hashed_rows) if values is None else Vocabulary(values) for values in vocabularies
+            HashedIds(hashed_rows) if values is None else _VOCABULARIES[table.values](values)
+            for table, values in zip(tables, vocabularies, strict=True)
         ]
 
-    def write_ids(self, columns: Sequence[pa.UInt32Array], ids: Ids) -> None:
+    def write_ids(self, columns: Sequence[pa.Array], ids: Ids) -> None:
         """Write the ids of `n` rows to `ids [n, F]`."""
         for table, (column, id_map) in enumerate(zip(columns, self._maps, strict=True)):
             ids[:, table] = id_map.ids(column)
 
 
 def build_vocabularies(
-    pool: ThreadPoolExecutor, rows: ParsedRows, train_rows: int, min_count: int, most_values: int | None
-) -> list[NDArray[np.uint32] | None]:
+    pool: ThreadPoolExecutor,
+    rows: ParsedRows,
+    tables: Sequence[Sparse],
+    train_rows: int,
+    min_count: int,
+    most_values: int | None,
+) -> list[TableValues | None]:
     """The `frequent_values` of each table in the first `train_rows` rows.
 
     Args:
         pool: threads to use.
         rows: all parsed rows.
+        tables: the tables.
         train_rows: how many of them count.
         min_count: fewest occurrences of a value that gets an id of its own; 1 if `most_values` is given.
         most_values: a table with more distinct values than this has no vocabulary (None): it is to be hashed.
     """
 
-    def count(name: str) -> NDArray[np.uint32] | None:
-        values = frequent_values(rows.column(name, train_rows), min_count)
+    def count(table: Sparse) -> TableValues | None:
+        frequent = frequent_values if table.values is Values.HEX else wide_values.frequent_values
+        values = frequent(rows.column(table.name, train_rows), min_count)
         return None if most_values is not None and len(values) > most_values else values
 
     # Each column that is counted holds its distinct values in memory, so not one per core of a large machine.
-    return list(ordered_map(pool, count, TABLE_NAMES, ahead=min(4, worker_threads())))
+    return list(ordered_map(pool, count, tables, ahead=min(4, worker_threads())))
 
 
 def frequent_values(column: pa.ChunkedArray, min_count: int) -> NDArray[np.uint32]:
@@ -166,9 +179,9 @@ class HashedIds:
     def __init__(self, rows: int) -> None:
         self.rows = rows
 
-    def ids(self, column: pa.UInt32Array) -> NDArray[np.int64]:
+    def ids(self, column: pa.Array) -> NDArray[np.int64]:
         """Ids `[n]` of values `[n]`."""
-        mixed: NDArray[np.uint64] = column.fill_null(0).to_numpy().astype(np.uint64)
+        mixed = wide_values.hash_keys(column)
         mixed ^= mixed >> np.uint64(33)
         mixed *= np.uint64(0xFF51AFD7ED558CCD)
         mixed ^= mixed >> np.uint64(33)
@@ -178,3 +191,11 @@ class HashedIds:
         if column.null_count:
             ids[column.is_null().to_numpy(zero_copy_only=False)] = 0
         return ids
+
+
+_VOCABULARIES: dict[Values, Callable[[Any], IdMap]] = {
+    Values.HEX: Vocabulary,
+    Values.INTEGER: wide_values.IntegerVocabulary,
+    Values.TEXT: wide_values.TextVocabulary,
+}
+"""What gives ids to values of each kind."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from bagpipe_hpc.tools.report import Report, median
-from data_prep import criteo
+from data_prep.formats import criteo
 from data_prep.generate import generate_clicks
 from data_prep.ordered_map import worker_threads
 from data_prep.prepare import prepare_clicks

@@ -16,6 +16,7 @@ from bagpipe_hpc import __version__
 from bagpipe_hpc.bench.command import add_benchmarks
 from bagpipe_hpc.cli.argument_order import positionals_first
 from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_number, tolerance
+from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.reference import annotated_toml, markdown
 from bagpipe_hpc.errors import BagpipeError, ConfigError, naming_files, require_appendable
@@ -87,6 +88,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
     settings = PrepareSettings(
         source_format=arguments.format,
+        format_options=tuple(arguments.format_option),
         min_count=arguments.min_count or _DEFAULT_MIN_COUNT,
         max_rows_per_table=arguments.max_rows_per_table,
         rows_per_shard=arguments.rows_per_shard,
@@ -245,7 +247,11 @@ def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     )
 
     prepare = _add(commands, "prepare", _prepare, "turn raw clicks into checksummed shards for training")
-    prepare.add_argument("--format", choices=["criteo"], default="criteo", help="format of the input (default: criteo)")
+    formats = f"format of the input: {', '.join(SOURCE_FORMATS.entries)}, or package.module:Class (default: criteo)"
+    prepare.add_argument("--format", default="criteo", metavar="NAME", help=formats)
+    prepare.add_argument(
+        "--format-option", action="append", default=[], metavar="KEY=VALUE", help="a setting of the format's own"
+    )
     prepare.add_argument(
         "--input",
         nargs="+",

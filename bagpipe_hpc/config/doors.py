@@ -170,3 +170,5 @@ POLICIES = Door(
     "policy.",
     {"bagpipe": Entry("bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy")},
 )
+SOURCE_FORMATS = Door("--format", "--format-option ", {"criteo": Entry("data_prep.formats.criteo:Criteo")})
+"""The entries are `data_prep.formats.source_format.SourceFormat`; `bagpipe prepare` chooses, not a configuration."""

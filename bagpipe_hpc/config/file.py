@@ -59,15 +59,50 @@ def setting_types(chosen: Mapping[str, str] | None = None) -> dict[str, object]:
                 types[f"{section}.{setting.name}"] = kinds[setting.name]
                 continue
             name = (chosen or {}).get(door.key) or _default(section_class, door)
-            own = get_type_hints(settings := door.settings_class(name))
-            for entry in fields(settings):
-                if own[entry.name] not in _CURES:
-                    possible = "bool, int, float, str, tuples of one of these (tuple[int, ...]) and dict[str, Any]"
-                    raise SettingError(
-                        door.key, name, f"its Settings give {entry.name} a type that TOML has not: use {possible}"
-                    )
-                types[f"{door.prefix}{entry.name}"] = own[entry.name]
+            types |= {f"{door.prefix}{own}": kind for own, kind in _own_types(door, name).items()}
     return types
+
+
+def _own_types(door: Door, name: str) -> dict[str, object]:
+    """The declared type of each of the own settings of what `door` names."""
+    own = get_type_hints(settings := door.settings_class(name))
+    for entry in fields(settings):
+        if own[entry.name] not in _CURES:
+            possible = "bool, int, float, str, tuples of one of these (tuple[int, ...]) and dict[str, Any]"
+            raise SettingError(
+                door.key, name, f"its Settings give {entry.name} a type that TOML has not: use {possible}"
+            )
+    return {entry.name: own[entry.name] for entry in fields(settings)}
+
+
+def settings_of_options(door: Door, name: str, options: Sequence[str]) -> Any:
+    """The own settings of what a door names, where the command line alone gives them.
+
+    Args:
+        door: chosen on the command line; its prefix is that of an option.
+        name: what it names.
+        options: `key=value`, the value written as in TOML; strings may go without quotes.
+
+    Raises:
+        ConfigError: there is no such entry or setting, or the value is not one that the setting can have.
+    """
+    types = _own_types(door, name)
+    values: dict[str, object] = {}
+    for text in options:
+        source = f"{door.prefix}{text!r}"
+        key, equals, written = (part.strip() for part in text.partition("="))
+        if not equals:
+            raise ConfigError(f"{source}: has no value; write {door.prefix}key=value")
+        if key not in types:
+            known = f"its settings are {', '.join(types)}" if types else "it has no settings"
+            raise ConfigError(f"{source}: {key} = {written!r}: no such setting of {name}; {known}")
+        if key in values:
+            raise ConfigError(f"{source}: {key} = {written!r}: is given twice; keep one of the two")
+        values[key] = _converted(_written_value(key, written, types[key], source), types[key], key, source)
+    try:
+        return door.settings_class(name)(**values)
+    except SettingError as error:
+        raise SettingError(f"{door.prefix}{error.key}", error.value, error.cure) from None
 
 
 def _default(section_class: type[Any], door: Door) -> str:
@@ -219,18 +254,23 @@ def _split_override(text: str, types: dict[str, object]) -> tuple[str, object]:
     if not equals:
         raise ConfigError(f"{source}: has no value; write section.field=value, such as train.seed=2")
     _require_known(key, written, types, source)
+    return key, _written_value(key, written, types[key], source)
+
+
+def _written_value(key: str, written: str, kind: object, source: str) -> object:
+    """What the value of an override or an option is written for, not yet checked against its type."""
     quoted = written.startswith(('"', "'"))
-    if types[key] is str and not quoted:
-        return key, written  # a folder named 2024 or true is a folder
+    if kind is str and not quoted:
+        return written  # a folder named 2024 or true is a folder
     try:
         document = tomllib.loads(f"value = {written}")
     except (ValueError, RecursionError) as error:
         if quoted or written.startswith(("[", "{")):
             raise ConfigError(f"{source}: {key} = {written}: is not TOML: {error}; close what was opened") from None
-        return key, written
+        return written
     if len(document) > 1:
         raise ConfigError(f"{source}: {key} = {written!r}: holds more than one value; write one setting an override")
-    return key, document["value"]
+    return document["value"]
 
 
 def _require_known(key: str, value: object, types: dict[str, object], source: str) -> None:

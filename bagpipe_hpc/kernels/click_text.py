@@ -1,4 +1,4 @@
-"""Criteo's click text to columns, natively; `data_prep.criteo` is the definition.
+"""Criteo's click text to columns, natively; `data_prep.formats.criteo` is the definition.
 
 Legend: `n` rows.
 """

@@ -70,7 +70,7 @@ def encode_samples(samples: Samples, shard_rows: int, encode: Encoder | None) ->
         chunks=tuple(
             [
                 _encode(values[first : first + chunk_rows], chunk_rows, name in SHUFFLED, encode)
-                for first in range(0, len(values), chunk_rows)
+                for first in (range(0, len(values), chunk_rows) if values.size else ())
             ]
             for name, values in zip(DATASETS, samples, strict=True)
         ),

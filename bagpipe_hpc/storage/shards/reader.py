@@ -77,6 +77,9 @@ def create_datasets(file: h5py.File, rows: int, like: Samples, compression: str,
     """Create the datasets of a shard of `rows` rows with the types and columns of `like`, which may have no rows."""
     for name, values in zip(DATASETS, like, strict=True):
         shape, chunks = (rows, *values.shape[1:]), (min(rows, CHUNK_ROWS), *values.shape[1:])
+        if 0 in shape:  # no dense features: HDF5 cuts nothing into chunks
+            file.create_dataset(name, shape, values.dtype, track_times=False)
+            continue
         options = _dataset_options(name, compression, chunk_checksums)
         file.create_dataset(name, shape, values.dtype, chunks=chunks, **options)
 

@@ -153,6 +153,7 @@ def test_prepare_passes_its_arguments_on(recorder: Recorder) -> None:
     assert (inputs, output) == (["extra.tsv", "day_*"], Path("shards"))
     assert settings == SimpleNamespace(
         source_format="criteo",
+        format_options=(),
         min_count=2,
         max_rows_per_table=100,
         rows_per_shard=8192,

@@ -12,7 +12,7 @@ import pytest
 import bagpipe_hpc.storage.atomic_write
 import data_prep.generate
 from bagpipe_hpc.errors import CapacityError, ConfigError
-from data_prep.criteo import TABLE_NAMES, parse_block
+from data_prep.formats.criteo import TABLE_NAMES, Criteo
 from data_prep.generate import KAGGLE_IDS, MISSING_IDS, MISSING_INTEGERS, TABLE_IDS, generate_clicks
 
 ROWS = 40_000
@@ -22,7 +22,7 @@ ROWS = 40_000
 def clicks(tmp_path_factory: pytest.TempPathFactory) -> pa.RecordBatch:
     path = tmp_path_factory.mktemp("generate") / "clicks.tsv"
     generate_clicks(ROWS, path)
-    rows, bad = parse_block(path.read_bytes())
+    rows, bad = Criteo(None).parse_block(path.read_bytes())
     assert bad == []
     return rows
 
@@ -69,7 +69,7 @@ def test_columns_look_like_criteo(clicks: pa.RecordBatch) -> None:
 def test_a_larger_exponent_makes_popular_ids_more_popular(tmp_path: Path) -> None:
     shares = []
     for zipf in (0.0, 1.05, 1.5):
-        rows, _ = parse_block(generated(tmp_path / "clicks.tsv", 5000, zipf=zipf))
+        rows, _ = Criteo(None).parse_block(generated(tmp_path / "clicks.tsv", 5000, zipf=zipf))
         counts = np.unique(rows.column("C1").to_numpy(), return_counts=True)[1]
         shares.append(counts.max() / 5000)
     assert shares[0] < 0.01
@@ -78,7 +78,7 @@ def test_a_larger_exponent_makes_popular_ids_more_popular(tmp_path: Path) -> Non
 
 def test_tables_are_cut_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_prep.generate, "BLOCK_ROWS", 5000)
-    rows, _ = parse_block(generated(tmp_path / "clicks.tsv", 5000, zipf=0.0, ids_at_most=40))
+    rows, _ = Criteo(None).parse_block(generated(tmp_path / "clicks.tsv", 5000, zipf=0.0, ids_at_most=40))
     for name, ids in zip(TABLE_NAMES, KAGGLE_IDS, strict=True):
         assert len(rows.column(name).drop_null().unique()) == min(ids, 40)
 

@@ -1,5 +1,7 @@
 """Native vocabularies and ids are those of their definition."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.kernels.value_ids import ValueCounter
 from data_prep import native_ids, vocabulary
+from data_prep.formats.layout import Sparse, Values
 
 pytestmark = pytest.mark.skipif(not is_built("value_ids"), reason="native code was not built")
 
@@ -20,6 +23,10 @@ def frequent_values(counted: pa.ChunkedArray, min_count: int) -> np.ndarray:
     counter = ValueCounter()
     native_ids.count_column(counter, counted)
     return vocabulary.by_count(*counter.tally(min_count))
+
+
+def tables(vocabularies: Sequence[object]) -> list[Sparse]:
+    return [Sparse(f"T{number}", Values.HEX) for number in range(len(vocabularies))]
 
 
 def column(values: list[int | None]) -> pa.UInt32Array:
@@ -62,8 +69,8 @@ def test_ids_by_vocabulary_and_by_hashing(
     hashed = [data.draw(st.booleans()) for _ in values]
     known_values = [None if is_hashed else table for table, is_hashed in zip(values, hashed, strict=True)]
     rows_of_hashed = data.draw(st.integers(2, 1 << 31))
-    native_ids.IdMaps(known_values, rows_of_hashed).write_ids(columns, ids)
-    vocabulary.IdMaps(known_values, rows_of_hashed).write_ids(columns, expected)
+    native_ids.IdMaps(tables(known_values), known_values, rows_of_hashed).write_ids(columns, ids)
+    vocabulary.IdMaps(tables(known_values), known_values, rows_of_hashed).write_ids(columns, expected)
     assert ids.tolist() == expected.tolist()
 
 
@@ -73,8 +80,8 @@ def test_ids_by_hashing(rows: list[tuple[int | None, int | None]], skipped: int,
     for dtype in (np.int32, np.int64):
         ids = np.full((max(0, len(rows) - skipped), 2), -1, dtype=dtype)
         expected = ids.copy()
-        native_ids.IdMaps([None] * 2, rows_per_table).write_ids(columns, ids)
-        vocabulary.IdMaps([None] * 2, rows_per_table).write_ids(columns, expected)
+        native_ids.IdMaps(tables([None] * 2), [None] * 2, rows_per_table).write_ids(columns, ids)
+        vocabulary.IdMaps(tables([None] * 2), [None] * 2, rows_per_table).write_ids(columns, expected)
         assert ids.tolist() == expected.tolist()
 
 
@@ -83,7 +90,9 @@ def test_more_rows_than_a_tile_holds() -> None:
     known = rng.permutation(5000).astype(np.uint32)
     asked = rng.integers(0, 9000, 3000).astype(np.uint32)
     ids = np.empty((3000, 2), dtype=np.int32)
-    native_ids.IdMaps([known, known[:10]], 2).write_ids([pa.array(asked), pa.array(asked[::-1].copy())], ids)
+    native_ids.IdMaps(tables([known, known]), [known, known[:10]], 2).write_ids(
+        [pa.array(asked), pa.array(asked[::-1].copy())], ids
+    )
     expected = [
         vocabulary.Vocabulary(known).ids(pa.array(asked)),
         vocabulary.Vocabulary(known[:10]).ids(pa.array(asked[::-1].copy())),

@@ -507,7 +507,6 @@ def test_inputs_without_a_good_row(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"source_format": "avazu"},
         {"min_count": 0},
         {"max_rows_per_table": 1},
         {"rows_per_shard": 0},

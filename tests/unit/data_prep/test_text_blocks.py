@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import DataError
-from data_prep.text_blocks import TextBlock, TextPosition, count_lines, read_blocks
+from data_prep.text_blocks import TextBlock, TextPosition, count_lines, read_blocks, split_first_line
 
 
 def zstd_compress(text: bytes) -> bytes:
@@ -95,6 +95,14 @@ def test_a_file_without_ends_of_line_is_refused(tmp_path: Path) -> None:
 @given(st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b"\r"]), min_size=1).map(b"".join))
 def test_lines_are_counted_as_splitlines_does(text: bytes) -> None:
     assert count_lines(text) == len(text.splitlines())
+
+
+@given(st.lists(st.sampled_from([b"a", b"\n", b"\r\n", b"\r"]), min_size=1).map(b"".join))
+def test_the_first_line_is_that_of_splitlines(text: bytes) -> None:
+    lines = text.splitlines()
+    line, rest = split_first_line(text)
+    assert line == lines[0]
+    assert rest.splitlines() == lines[1:]
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_field(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, TableInfo
-from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary, write_vocabularies
+from bagpipe_hpc.storage.shards.vocabulary import load_vocabularies, read_vocabulary, write_vocabularies
 
 VALUES = {"C1": np.array([7, 0xFFFFFFFF, 0], dtype=np.uint32), "C2": np.array([], dtype=np.uint32)}
 
@@ -54,3 +54,24 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
         read_vocabulary(tmp_path, manifest, "C3")
     with pytest.raises(DataError, match="values of table C1 were hashed"):
         read_vocabulary(tmp_path, replace(manifest, vocabularies=None), "C1")
+
+
+def test_values_of_every_kind_come_back(tmp_path: Path) -> None:
+    integers, texts = np.array([-(1 << 63), 7]), np.array(["é", "", "a b"], dtype=object)
+    values = {"C1": integers, "C2": texts}
+    tables = (TableInfo("C1", 3), TableInfo("C2", 4))
+    files = [write_vocabularies(tmp_path, values) for _ in range(2)]
+    assert files[0] == files[1]
+    manifest = ShardManifest(1, "shop", 2, tables, (), (), vocabularies=files[0])
+    assert read_vocabulary(tmp_path, manifest, "C1").dtype == np.int64
+    assert read_vocabulary(tmp_path, manifest, "C1").tolist() == integers.tolist()
+    assert read_vocabulary(tmp_path, manifest, "C2").tolist() == texts.tolist()
+
+
+@pytest.mark.parametrize("values", [np.array([1.5]), np.array([[1]]), np.array([b"\xff"], dtype=object)])
+def test_values_of_no_kind_are_refused(tmp_path: Path, values: np.ndarray) -> None:
+    kind = h5py.string_dtype() if values.dtype == object else None
+    with h5py.File(tmp_path / "vocabularies.h5", "w") as file:
+        file.create_dataset("C1", data=values, dtype=kind)
+    with pytest.raises(DataError, match=r"vocabularies.h5: holds no values of table C1; run bagpipe prepare again"):
+        load_vocabularies(tmp_path / "vocabularies.h5", ["C1"])

@@ -4,7 +4,10 @@ import math
 
 import pytest
 
-from data_prep.criteo import ROW_SCHEMA, parse_block
+from data_prep.formats.criteo import Criteo
+
+CRITEO = Criteo(None)
+ROW_SCHEMA, parse_block = CRITEO.schema, CRITEO.parse_block
 
 
 def row(**fields: str) -> bytes:

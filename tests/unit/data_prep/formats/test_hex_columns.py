@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.hex_columns import format_hex, parse_hex
+from data_prep.formats.hex_columns import format_hex, parse_hex
 
 HEX_VALUES = st.lists(st.none() | st.text("0123456789abcdefABCDEF", min_size=1, max_size=8))
 

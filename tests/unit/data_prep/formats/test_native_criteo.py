@@ -8,12 +8,14 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.kernels.click_text import read_clicks
 from bagpipe_hpc.kernels.shared_library import is_built
-from data_prep import criteo, native_criteo
-from data_prep.criteo import log_of_count
+from data_prep.formats.criteo import Criteo
+from data_prep.formats.delimited import log_of_count
 from data_prep.text_blocks import count_lines
 
 pytestmark = pytest.mark.skipif(not is_built("click_text"), reason="native code was not built")
 
+DEFINITION = Criteo(None)
+NATIVE = DEFINITION.native_parser()
 HEX = "0123456789abcdefABCDEF"
 LABELS = st.sampled_from("01")
 INTEGERS = st.sampled_from(["", "0", "-1", "007", "-0", "65535", "65536", "99999999", "100000000", "9" * 18]) | (
@@ -39,7 +41,7 @@ def is_read_natively(text: bytes) -> bool:
 
 
 def assert_read_alike(text: bytes) -> None:
-    (rows, bad), (expected_rows, expected_bad) = native_criteo.parse_block(text), criteo.parse_block(text)
+    (rows, bad), (expected_rows, expected_bad) = NATIVE(text), DEFINITION.parse_block(text)
     assert bad == expected_bad
     rows.validate(full=True)
     assert rows.equals(expected_rows)
@@ -153,7 +155,7 @@ def test_a_block_of_the_usual_size_is_read_alike() -> None:
 
 
 def test_columns_without_missing_values_have_no_validity_bits() -> None:
-    rows, _ = native_criteo.parse_block(plain_row(C3="") + b"\n")
+    rows, _ = NATIVE(plain_row(C3="") + b"\n")
     assert [rows.column(name).null_count for name in ("C2", "C3")] == [0, 1]
     assert rows.column("C2").buffers()[0] is None
     assert isinstance(rows, pa.RecordBatch)

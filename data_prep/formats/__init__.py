@@ -1,0 +1,1 @@
+"""Source formats: what raw rows look like, and how they become columns."""

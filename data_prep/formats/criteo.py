@@ -1,0 +1,34 @@
+"""The Criteo click format: a label, 13 integers and 26 categorical values, tab-separated, no header."""
+
+from typing import Any
+
+from data_prep.formats import native_criteo
+from data_prep.formats.layout import Dense, Label, Sparse, TextLayout, Values
+from data_prep.formats.source_format import BlockParser, SourceFormat
+
+INTEGER_NAMES = tuple(f"I{number}" for number in range(1, 14))
+TABLE_NAMES = tuple(f"C{number}" for number in range(1, 27))
+NAMES = ("label", *INTEGER_NAMES, *TABLE_NAMES)
+
+LAYOUT = TextLayout(
+    columns=(
+        Label("label"),
+        *(Dense(name, log=True) for name in INTEGER_NAMES),
+        *(Sparse(name, Values.HEX) for name in TABLE_NAMES),
+    ),
+    separator="\t",
+)
+
+
+class Criteo(SourceFormat):
+    """Clicks as in the Kaggle and the Terabyte data."""
+
+    native_libraries = ("click_text",)
+
+    def describe(self, settings: Any) -> TextLayout:  # noqa: ARG002  # it has none
+        """The layout of all of Criteo's files."""
+        return LAYOUT
+
+    def native_parser(self) -> BlockParser:
+        """Native code for plain rows; a block with anything unusual is left to `parse_block`."""
+        return native_criteo.NativeCriteo(self.schema, self.parse_block).parse_block

@@ -1,0 +1,99 @@
+"""The contract of a source format: the door `bagpipe prepare --format`.
+
+Shapes: `n` rows of a block, `N` dense features, `F` tables.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+
+from bagpipe_hpc.config.doors import SOURCE_FORMATS
+from bagpipe_hpc.config.file import settings_of_options
+from bagpipe_hpc.errors import ConfigError
+from data_prep.formats.delimited import BadLine, DelimitedParser
+from data_prep.formats.layout import TextLayout, Values
+
+_VALUE_TYPES = {Values.HEX: pa.uint32(), Values.INTEGER: pa.int64(), Values.TEXT: pa.string()}
+
+
+BlockParser = Callable[[bytes], tuple[pa.RecordBatch, list[BadLine]]]
+"""Reads the rows of a block, as `SourceFormat.parse_block`."""
+
+
+class SourceFormat(ABC):
+    """What raw rows look like, and how they become columns.
+
+    A preparation makes one object of the class and asks it, in this order: `describe` before any file is opened; then
+    `native_parser`, if native code is to be used; then `parse_block`, or what `native_parser` gave, for each block of
+    about 2 MiB, from several threads at once. Nothing behind the parsed rows asks it anything.
+
+    Attributes:
+        layout: what `describe` said.
+        schema: of the parsed rows: `label`, uint8, 0 or 1; `dense`, float32 `[N]` a row, finite, absent where N is 0;
+            then a column for each table by its name, null where the value is missing: uint32 for values that are
+            `hex`, int64 for `integer`, string for `text`.
+        native_libraries: compiled parts of the package that `native_parser` needs.
+
+    Args:
+        settings: the format's own settings, an object of its class `Settings`.
+    """
+
+    native_libraries: tuple[str, ...] = ()
+
+    def __init__(self, settings: Any) -> None:
+        self.layout = self.describe(settings)
+        self.schema = row_schema(self.layout)
+        self._parser = DelimitedParser(self.layout, self.schema)
+
+    @abstractmethod
+    def describe(self, settings: Any) -> TextLayout:
+        """The columns of the text, their types, the separator and whether there is a header.
+
+        Raises:
+            SettingError: a setting has a value that the format cannot have.
+        """
+
+    def parse_block(self, text: bytes) -> tuple[pa.RecordBatch, list[BadLine]]:
+        """Read the rows of a block of whole lines, by the layout. A format of another kind of text replaces this.
+
+        Args:
+            text: lines that end with LF, CRLF or CR, of one file, without its header and byte order mark.
+
+        Returns:
+            The n good rows, of `schema`, in order, and the bad lines in order. Empty lines are neither.
+        """
+        return self._parser.parse_block(text)
+
+    def native_parser(self) -> BlockParser | None:
+        """A faster reader that gives what `parse_block` gives for any text; None where there is none."""
+        return None
+
+
+def row_schema(layout: TextLayout) -> pa.Schema:
+    """Columns of parsed rows."""
+    dense = [pa.field("dense", pa.list_(pa.float32(), len(layout.dense)))] if layout.dense else []
+    values = [pa.field(column.name, _VALUE_TYPES[column.values]) for column in layout.sparse]
+    return pa.schema([pa.field("label", pa.uint8()), *dense, *values])
+
+
+def load_format(name: str, options: Sequence[str] = ()) -> tuple[SourceFormat, dict[str, Any]]:
+    """The source format of a name, and its own settings.
+
+    Args:
+        name: a short name, or `package.module:Class`.
+        options: its own settings that differ from their defaults, `key=value` each, the value written as in TOML.
+
+    Returns:
+        The format, and all of its own settings by name.
+
+    Raises:
+        ConfigError: there is no such format or setting, or it cannot have the value.
+    """
+    kind = SOURCE_FORMATS.implementation(name)
+    if not (isinstance(kind, type) and issubclass(kind, SourceFormat)):
+        raise ConfigError(f"--format = {name!r}: is no subclass of {SourceFormat.__module__}.{SourceFormat.__name__}")
+    settings = settings_of_options(SOURCE_FORMATS, name, options)
+    return kind(settings), asdict(settings)

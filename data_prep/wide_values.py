@@ -1,0 +1,98 @@
+"""Ids of values that native code does not count: integers of 64 bits, and texts.
+
+Shapes: `n` values or rows, `V` values of a vocabulary.
+"""
+
+import hashlib
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+_TEXT_KEY_BYTES = 8
+
+
+def frequent_values(column: pa.ChunkedArray, min_count: int) -> NDArray[np.int64] | NDArray[np.object_]:
+    """The values that occur `min_count` times or more, `[V]`: by descending count, equally frequent ones by value.
+
+    Args:
+        column: int64 or string, missing values as nulls.
+        min_count: fewest occurrences of a value that gets an id of its own, 1 or more.
+
+    Returns:
+        Integers, or texts as `str`; texts with equal counts are in the order of their UTF-8 bytes.
+    """
+    if pa.types.is_string(column.type):
+        column = column.cast(pa.large_string())  # so that the distinct texts may have more than 2 GiB
+    tally = pc.value_counts(column.drop_null())
+    counted = pa.table({"value": tally.field("values"), "count": tally.field("counts")})
+    frequent = counted.filter(pc.field("count") >= min_count)
+    ordered = frequent.sort_by([("count", "descending"), ("value", "ascending")])
+    values: NDArray[np.int64] | NDArray[np.object_] = ordered.column("value").to_numpy()
+    return values
+
+
+class IntegerVocabulary:
+    """Ids 1 .. V for the integers given, 0 for all others and for missing ones; a search in sorted values.
+
+    Args:
+        values: distinct values `[V]` in the order of their ids.
+    """
+
+    def __init__(self, values: NDArray[np.int64]) -> None:
+        self.rows = len(values) + 1
+        order = np.argsort(values)
+        self._sorted = values[order]
+        self._ids = order + 1
+
+    def ids(self, column: pa.Int64Array) -> NDArray[np.int64]:
+        """Ids `[n]` of values `[n]`; a missing value (null) and one outside the vocabulary have id 0."""
+        values: NDArray[np.int64] = column.fill_null(0).to_numpy()
+        if len(self._sorted) == 0:
+            return np.zeros(len(values), dtype=np.int64)
+        places = np.minimum(np.searchsorted(self._sorted, values), len(self._sorted) - 1)
+        return _null_to_zero(column, np.where(self._sorted[places] == values, self._ids[places], 0))
+
+
+class TextVocabulary:
+    """Ids 1 .. V for the texts given, 0 for all others and for missing ones; a dictionary.
+
+    Args:
+        values: distinct texts `[V]` in the order of their ids.
+    """
+
+    def __init__(self, values: NDArray[np.object_]) -> None:
+        self.rows = len(values) + 1
+        self._ids: dict[str, int] = {text: number for number, text in enumerate(values, start=1)}
+
+    def ids(self, column: pa.StringArray) -> NDArray[np.int64]:
+        """Ids `[n]` of texts `[n]`; each distinct text of the column is looked up once."""
+        distinct, places = _distinct(column)
+        ids = np.array([self._ids.get(text, 0) for text in distinct] + [0], dtype=np.int64)
+        found: NDArray[np.int64] = ids[places]
+        return found
+
+
+def hash_keys(column: pa.Array) -> NDArray[np.uint64]:
+    """A number of 64 bits for each value `[n]`: an integer itself, BLAKE2b of a text's bytes; any for a missing one."""
+    if not pa.types.is_string(column.type):
+        return column.fill_null(0).to_numpy().astype(np.uint64)  # type: ignore[no-any-return]  # pyarrow has no types
+    distinct, places = _distinct(column)
+    digests = b"".join(hashlib.blake2b(text.encode(), digest_size=_TEXT_KEY_BYTES).digest() for text in distinct)
+    keys = np.append(np.frombuffer(digests, dtype="<u8").astype(np.uint64), np.uint64(0))
+    found: NDArray[np.uint64] = keys[places]
+    return found
+
+
+def _distinct(column: pa.StringArray) -> tuple[list[str], NDArray[np.int64]]:
+    """The distinct texts, and the place `[n]` of each row's among them; -1 for a missing one."""
+    encoded = column.dictionary_encode()
+    places: NDArray[np.int64] = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
+    return encoded.dictionary.to_pylist(), places
+
+
+def _null_to_zero(column: pa.Array, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    if column.null_count:
+        ids[column.is_null().to_numpy(zero_copy_only=False)] = 0
+    return ids

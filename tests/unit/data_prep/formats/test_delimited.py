@@ -1,0 +1,159 @@
+"""Text is read as its layout says, and a line that does not keep to it is named with field, value and reason."""
+
+import csv
+import io
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import data_prep.formats.delimited
+from data_prep.formats.delimited import BadLine, DelimitedParser
+from data_prep.formats.layout import Dense, Label, Sparse, TextLayout, Unused, Values
+from data_prep.formats.source_format import row_schema
+
+COLUMNS = (
+    Sparse("user", Values.INTEGER),
+    Dense("price"),
+    Unused("time"),
+    Label("bought"),
+    Sparse("item"),
+    Dense("visits", log=True),
+    Sparse("page", Values.HEX),
+)
+GOOD = {"user": "7", "price": "1.5", "time": "?", "bought": "1", "item": "sock", "visits": "0", "page": "ff"}
+
+
+def parser(separator: str = ",", quoted: bool = False) -> DelimitedParser:
+    layout = TextLayout(COLUMNS, separator, quoted=quoted)
+    return DelimitedParser(layout, row_schema(layout))
+
+
+def line(separator: str = ",", **fields: str) -> bytes:
+    return separator.join((GOOD | fields).values()).encode()
+
+
+@pytest.mark.parametrize("separator", [",", "\t", ";", "|", " ", "^", "]"])
+def test_values_of_a_row(separator: str) -> None:
+    text = line(separator) + b"\r\n\r\n" + line(separator, user="-9223372036854775808", price="-.5e1", item="")
+    rows, bad = parser(separator).parse_block(text)
+    assert bad == []
+    assert rows.schema.names == ["label", "dense", "user", "item", "page"]
+    assert rows.to_pylist() == [
+        {"label": 1, "dense": [1.5, 0], "user": 7, "item": "sock", "page": 255},
+        {"label": 1, "dense": [-5, 0], "user": -(1 << 63), "item": None, "page": 255},
+    ]
+
+
+def test_missing_values() -> None:
+    rows, _ = parser().parse_block(line(user="", price="", time="", item="", visits="", page=""))
+    assert rows.to_pylist() == [{"label": 1, "dense": [0, 0], "user": None, "item": None, "page": None}]
+
+
+def test_a_layout_without_dense_features() -> None:
+    layout = TextLayout((Label("l"), Sparse("s")))
+    rows, bad = DelimitedParser(layout, row_schema(layout)).parse_block(b"1\ta b\n2\tc\n0\t\n")
+    assert rows.to_pylist() == [{"label": 1, "s": "a b"}, {"label": 0, "s": None}]
+    assert bad == [BadLine(1, "l is '2' instead of 0 or 1")]
+
+
+@pytest.mark.parametrize("text", [b"", b"\n", b"\r\n\r\n"])
+def test_nothing_but_empty_lines(text: bytes) -> None:
+    rows, bad = parser().parse_block(text)
+    assert (len(rows), bad) == (0, [])
+
+
+BAD = {
+    "8 comma-separated fields instead of 7": line() + b",",
+    "1 comma-separated fields instead of 7": b" ",
+    "user is '+7', which is no integer": line(user="+7"),
+    "user is ' 7', which is no integer": line(user=" 7"),
+    "user is '0x7', which is no integer": line(user="0x7"),
+    r"user is '\t7', which is no integer": line(user="\t7"),
+    "user is '7.0', which is no integer": line(user="7.0"),
+    "user is '9223372036854775808', which does not fit 64 bits": line(user=str(1 << 63)),
+    "price is ' 1', which is no number": line(price=" 1"),
+    "price is '1_0', which is no number": line(price="1_0"),
+    "price is 'nan', which is no number": line(price="nan"),
+    "price is '-inf', which is no number": line(price="-inf"),
+    "price is '0x1', which is no number": line(price="0x1"),
+    "price is '1e39', which is too large for float32": line(price="1e39"),
+    "price is '-1e400', which is too large for float32": line(price="-1e400"),
+    "bought is '' instead of 0 or 1": line(bought=""),
+    "bought is '01' instead of 0 or 1": line(bought="01"),
+    "visits is '1.5', which is no integer": line(visits="1.5"),
+    "page is 'fffffffff' instead of 1 to 8 hexadecimal digits": line(page="f" * 9),
+    r"item is '\xff', which is no UTF-8 text": line().replace(b"sock", b"\xff"),
+    "it holds a zero byte": line(item="a\0b"),
+}
+
+
+@pytest.mark.parametrize("reason", BAD)
+def test_a_bad_line_is_named_and_the_others_are_read(reason: str) -> None:
+    text = b"\n".join([line(), b"", BAD[reason], line(bought="0", item="a b")])
+    rows, bad = parser().parse_block(text)
+    assert bad == [BadLine(2, reason)]
+    assert rows.column("label").to_pylist() == [1, 0]
+
+
+def test_characters_that_pyarrow_takes_for_numbers_do_no_harm_elsewhere() -> None:
+    rows, bad = parser().parse_block(line(item="a box") + b"\n" + line(time="x", price="+1E2"))
+    assert bad == []
+    assert rows.column("item").to_pylist() == ["a box", "sock"]
+    assert rows.column("dense").to_pylist() == [[1.5, 0], [100, 0]]
+    assert rows.column("user").to_pylist() == [7, 7]
+
+
+FIELDS = st.text(st.sampled_from('a,"; é') | st.characters(exclude_characters="\r\n\0", codec="utf-8"), max_size=6)
+
+
+@given(st.lists(FIELDS, min_size=1, max_size=5), st.booleans())
+def test_quoted_fields_are_those_of_the_csv_module(items: list[str], everywhere: bool) -> None:
+    file = io.StringIO()
+    writer = csv.writer(file, quoting=csv.QUOTE_ALL if everywhere else csv.QUOTE_MINIMAL, lineterminator="\n")
+    writer.writerows((GOOD | {"item": item, "time": item}).values() for item in items)
+    rows, bad = parser(quoted=True).parse_block(file.getvalue().encode())
+    assert bad == []
+    assert rows.column("item").to_pylist() == [item or None for item in items]
+
+
+@pytest.mark.parametrize("item", ['a"b', '"a', 'a"', '"a"b', '"a" ', ' "a"', '"'])
+def test_quotes_that_do_not_enclose_a_field(item: str) -> None:
+    """Two of them could make one row of two lines."""
+    lines = [line(), line(item=item), line(item=item), line(item='"a ""b"""')]
+    rows, bad = parser(quoted=True).parse_block(b"\n".join(lines))
+    assert [found.index for found in bad] == [1, 2]
+    assert "a quote stands inside a field, or is not closed" in bad[0].reason
+    assert rows.column("item").to_pylist() == ["sock", 'a "b"']
+
+
+def test_quotes_mean_nothing_without_quoted() -> None:
+    rows, bad = parser().parse_block(line(item='"a"b'))
+    assert (rows.column("item").to_pylist(), bad) == (['"a"b'], [])
+
+
+ANY_FIELD = st.text(st.sampled_from('0123456789abcfx+-.eE "\t_né'), max_size=5) | st.sampled_from(["", "nan", "inf"])
+
+
+@given(st.lists(st.fixed_dictionaries(dict.fromkeys(GOOD, ANY_FIELD)) | st.just(GOOD), max_size=4), st.booleans())
+def test_the_fast_path_and_the_reasons_agree(rows: list[dict[str, str]], quoted: bool) -> None:
+    """Whatever the fields hold, pyarrow is never asked for a reason."""
+    read, bad = parser(quoted=quoted).parse_block(b"\n".join(line(**row) for row in rows))
+    assert not any("it cannot be read" in found.reason for found in bad)
+    assert len(read) + len(bad) == len(rows)
+
+
+def test_a_line_that_only_pyarrow_refuses_is_named_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_prep.formats.delimited, "_problem", lambda *_: None)
+    rows, (bad,) = parser().parse_block(b"\n".join([line(), line(user="seven"), line()]))
+    assert len(rows) == 2
+    assert bad.index == 1
+    assert "it cannot be read: " in bad.reason
+    assert "seven" in bad.reason
+
+
+def test_rows_are_valid_arrow() -> None:
+    rows, _ = parser().parse_block(b"\n".join([line(), line(user="", page="")]))
+    rows.validate(full=True)
+    assert isinstance(rows, pa.RecordBatch)

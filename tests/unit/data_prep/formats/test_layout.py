@@ -1,0 +1,93 @@
+"""A layout says all of a text, and refuses columns that no text could be read with."""
+
+import re
+
+import pytest
+
+from bagpipe_hpc.errors import ConfigError
+from data_prep.formats.criteo import LAYOUT
+from data_prep.formats.layout import Column, Dense, Label, Sparse, TextLayout, Unused, Values
+
+LABEL, ITEM = Label("bought"), Sparse("item")
+
+
+@pytest.mark.parametrize(
+    ("columns", "separator", "problem"),
+    [
+        ((ITEM,), ",", "0 of the columns are labels; give exactly one"),
+        ((LABEL, Label("clicked"), ITEM), ",", "2 of the columns are labels"),
+        ((LABEL, Dense("price")), ",", "no column is sparse"),
+        ((LABEL, ITEM, Dense("item")), ",", "two columns are named 'item'"),
+        ((LABEL, Sparse("")), ",", "a column is named ''"),
+        ((LABEL, ITEM, Unused("a\nb")), ",", r"a column is named 'a\nb'"),
+        ((LABEL, Sparse("label")), ",", "a table is named 'label'"),
+        ((LABEL, Sparse("dense")), ",", "a table is named 'dense'"),
+        ((LABEL, Sparse("user/country")), ",", "a table is named 'user/country'"),
+        ((LABEL, Sparse("..")), ",", "a table is named '..'"),
+        *(((LABEL, ITEM), wrong, f"the separator is {wrong!r}") for wrong in ("", "::", "\n", '"', "1", "e", "-", "é")),
+    ],
+)
+def test_what_no_text_has_is_refused(columns: tuple[Column, ...], separator: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"^source format: {re.escape(problem)}"):
+        TextLayout(columns, separator)
+
+
+def test_columns_by_their_part() -> None:
+    layout = TextLayout((Unused("time"), Dense("price"), LABEL, ITEM, Sparse("user", Values.INTEGER)), ",")
+    assert layout.names == ("time", "price", "bought", "item", "user")
+    assert layout.label == "bought"
+    assert layout.dense == (Dense("price"),)
+    assert layout.tables == ("item", "user")
+
+
+@pytest.mark.parametrize(
+    ("dense", "rule"),
+    [
+        ((), "none"),
+        ((Dense("a"),), "x; 0 missing"),
+        ((Dense("a", log=True),), "log(1 + max(x, 0)); 0 missing"),
+        (
+            (Dense("a"), Dense("b", log=True), Dense("c", log=True)),
+            "log(1 + max(x, 0)) of b, c; x of others; 0 missing",
+        ),
+    ],
+)
+def test_the_rule_of_dense_features(dense: tuple[Dense, ...], rule: str) -> None:
+    assert TextLayout((LABEL, *dense, ITEM)).dense_rule == rule
+
+
+def test_every_part_of_a_layout_is_in_its_words() -> None:
+    layouts = [
+        TextLayout((LABEL, Dense("a"), ITEM)),
+        TextLayout((LABEL, Dense("a", log=True), ITEM)),
+        TextLayout((LABEL, Unused("a"), ITEM)),
+        TextLayout((Dense("a"), LABEL, ITEM)),
+        TextLayout((LABEL, Dense("a"), Sparse("item", Values.HEX))),
+        TextLayout((LABEL, Dense("a"), ITEM), ","),
+        TextLayout((LABEL, Dense("a"), ITEM), header=True),
+        TextLayout((LABEL, Dense("a"), ITEM), quoted=True),
+    ]
+    assert len({layout.words() for layout in layouts}) == len(layouts)
+
+
+@pytest.mark.parametrize(
+    ("line", "quoted", "is_header"),
+    [
+        ("bought,item", False, True),
+        ("bought,item", True, True),
+        ('"bought","item"', True, True),
+        ('"bought","item"', False, False),
+        ("item,bought", False, False),
+        ("bought,item,user", False, False),
+        ("bought", True, False),
+        ("", True, False),
+        (" bought,item", False, False),
+    ],
+)
+def test_a_header_names_the_columns_in_order(line: str, quoted: bool, is_header: bool) -> None:
+    assert TextLayout((LABEL, ITEM), ",", header=True, quoted=quoted).is_header(line) == is_header
+
+
+def test_criteo_is_what_its_rows_have() -> None:
+    assert (len(LAYOUT.names), len(LAYOUT.dense), LAYOUT.tables) == (40, 13, tuple(f"C{i}" for i in range(1, 27)))
+    assert (LAYOUT.separator, LAYOUT.header, LAYOUT.quoted) == ("\t", False, False)

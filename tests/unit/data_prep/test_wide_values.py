@@ -1,0 +1,65 @@
+"""Ids of integers of 64 bits and of texts are what a dictionary would give."""
+
+import hashlib
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.vocabulary import HashedIds
+from data_prep.wide_values import IntegerVocabulary, TextVocabulary, frequent_values
+
+INTEGERS = st.none() | st.integers(-3, 3) | st.integers(-(1 << 63), (1 << 63) - 1)
+TEXTS = st.none() | st.sampled_from(["", "a", "b", "é", "Z"]) | st.text(st.characters(codec="utf-8"), max_size=4)
+KINDS = [(pa.int64(), INTEGERS, IntegerVocabulary), (pa.string(), TEXTS, TextVocabulary)]
+
+
+@pytest.mark.parametrize(("kind", "values", "vocabulary"), KINDS)
+@given(data=st.data(), min_count=st.integers(1, 3), skipped=st.integers(0, 3))
+def test_a_vocabulary_is_a_dictionary_by_count_then_value(
+    kind: pa.DataType,
+    values: st.SearchStrategy[object],
+    vocabulary: type,
+    data: st.DataObject,
+    min_count: int,
+    skipped: int,
+) -> None:
+    counted, asked = data.draw(st.lists(values, max_size=40)), data.draw(st.lists(values, max_size=20))
+    chunks = pa.chunked_array([pa.array(counted[:7], kind), pa.array(counted[7:], kind)])
+    known = frequent_values(chunks, min_count)
+    counts = Counter(value for value in counted if value is not None)
+    frequent = [value for value in counts if counts[value] >= min_count]
+    order = sorted(frequent, key=lambda value: (-counts[value], value.encode() if isinstance(value, str) else value))
+    assert list(known) == order
+    ids = vocabulary(known)
+    assert ids.rows == len(order) + 1
+    expected = {value: number for number, value in enumerate(order, start=1)}
+    column = pa.array(asked + counted, kind).slice(skipped)
+    assert ids.ids(column).tolist() == [expected.get(value, 0) for value in (asked + counted)[skipped:]]
+
+
+@given(st.lists(INTEGERS), st.lists(TEXTS), st.integers(2, 1 << 40))
+def test_hashed_ids_stay_within_the_table(integers: list[int | None], texts: list[str | None], rows: int) -> None:
+    for values, kind in ((integers, pa.int64()), (texts, pa.string())):
+        ids = HashedIds(rows).ids(pa.array(values, kind))
+        assert [number == 0 for number in ids] == [value is None for value in values]
+        assert all(number < rows for number in ids)
+
+
+def test_hashed_ids_are_the_same_on_every_machine() -> None:
+    def mixed(key: int) -> int:
+        for multiplier in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+            key = ((key ^ key >> 33) * multiplier) % (1 << 64)
+        return 1 + (key ^ key >> 33) % 999
+
+    key = int.from_bytes(hashlib.blake2b("é".encode(), digest_size=8).digest(), "little")
+    assert HashedIds(1000).ids(pa.array(["é", None, "é"])).tolist() == [mixed(key), 0, mixed(key)]
+    assert HashedIds(1000).ids(pa.array([-1, 5], pa.int64())).tolist() == [mixed((1 << 64) - 1), mixed(5)]
+
+
+def test_an_empty_vocabulary() -> None:
+    assert IntegerVocabulary(np.array([], dtype=np.int64)).ids(pa.array([5, None], pa.int64())).tolist() == [0, 0]
+    assert TextVocabulary(np.array([], dtype=object)).ids(pa.array(["a", None])).tolist() == [0, 0]
