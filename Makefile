@@ -116,7 +116,7 @@ lint: setup ## check style, types and shell scripts
 
 .PHONY: bench
 bench: setup ## run the benchmarks, one after another; each says on its last line what it measured
-	bagpipe bench all
+	python -m benchmarks all
 	scripts/run_ranks.sh 2 python benchmarks/row_reduction.py
 
 .PHONY: clean

@@ -1,22 +1,22 @@
 #!/usr/bin/env bash
 # Measure on nodes of their own: any benchmark on one, rows between servers and trainers over several.
 #
-#   sbatch [sbatch options] slurm/bench.sh NAME [options]                   as `bagpipe bench NAME [options]`
+#   sbatch [sbatch options] slurm/bench.sh NAME [options]                   as `python -m benchmarks NAME [options]`
 #   sbatch --nodes=3 slurm/bench.sh store [options]                         oracle, server and trainer on a node each
 #
-# `bagpipe bench --help` lists the benchmarks. The last line of the log is the result as JSON; --save FILE keeps it.
+# `python -m benchmarks --help` lists the benchmarks. The last line of the log is the result as JSON; --save FILE keeps it.
 #SBATCH --job-name=bagpipe-bench
 #SBATCH --nodes=1                     # most benchmarks start their ranks on one node
 #SBATCH --ntasks-per-node=1           # over several nodes, every rank's rows cross a link
 #SBATCH --cpus-per-task=2             # over several nodes: a core for a rank, one for threads of its MPI
 #SBATCH --exclusive                   # other jobs on the node would be measured as well
 #SBATCH --mem=0                       # all memory of the node: an exclusive job gets its cores, but not its memory
-#SBATCH --time=04:00:00               # `bench all` is the longest; an end lets smaller jobs pass before this one
+#SBATCH --time=04:00:00               # `all` is the longest; an end lets smaller jobs pass before this one
 #SBATCH --output=%x-%j.log            # named by job: a second run does not overwrite it
 set -euo pipefail
 
 if [ $# -lt 1 ]; then
-  echo "usage: sbatch slurm/bench.sh NAME [options]; \`bagpipe bench --help\` lists the names" >&2
+  echo "usage: sbatch slurm/bench.sh NAME [options]; \`python -m benchmarks --help\` lists the names" >&2
   exit 2
 fi
 cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checkout}"
@@ -35,4 +35,4 @@ else
   # MPICH's mpirun would have srun start the ranks, which gives them the cores of one task instead of the node's.
   export HYDRA_LAUNCHER=fork
 fi
-exec bagpipe bench "$@"
+exec python -m benchmarks "$@"

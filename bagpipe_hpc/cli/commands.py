@@ -4,31 +4,21 @@ What a command needs is imported when it runs, so that help and usage errors com
 """
 
 import argparse
-import os
 import shlex
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from bagpipe_hpc import __version__
-from bagpipe_hpc.bench.command import add_benchmarks
 from bagpipe_hpc.cli.argument_order import positionals_first
 from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_number, tolerance
+from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_ERROR, EXIT_OK, exit_code_of, is_first_rank, print_error
 from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.reference import annotated_toml, markdown
-from bagpipe_hpc.errors import BagpipeError, ConfigError, naming_files, require_appendable
+from bagpipe_hpc.errors import ConfigError, require_appendable
 from bagpipe_hpc.terminal import printable
-
-EXIT_OK = 0
-EXIT_DIFFERENT = 1
-"""`bagpipe compare`: the two differ by more than the tolerance. `bagpipe inspect`: files are damaged or absent."""
-EXIT_ERROR = 2
-"""An error that the user can cure; argparse uses the same code for usage errors."""
-EXIT_INTERRUPTED = 130
-"""Ctrl-C, as a shell reports it: 128 + SIGINT."""
 
 _GO_ON = {
     "_train": ": complete checkpoints are kept; the same command with train.resume=auto goes on from the newest",
@@ -37,11 +27,8 @@ _GO_ON = {
 """What to do after Ctrl-C."""
 _DEFAULT_MIN_COUNT = 2
 """Not argparse's default: argparse overlooks a clash of exclusive options where one is given its default."""
-_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _COLD_START_S = 120.0
 """Beyond the limit of other waits until a rank starts MPI: interpreters come from a cold file system."""
-_FIRST_RANK_HEAD_START_S = 1.0
-"""Launchers kill all ranks when one exits with an error: the rank that prints it must come first."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -55,18 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = _parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
-    try:
-        with naming_files():
-            return run(arguments)
-    except BagpipeError as error:
-        _print_error(error)
-        return EXIT_ERROR
-    except KeyboardInterrupt:
-        print(f"\nbagpipe: interrupted{_GO_ON.get(run.__name__, '')}", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
+    return exit_code_of(lambda: run(arguments), "bagpipe", _GO_ON.get(run.__name__, ""))
 
 
 def _generate(arguments: argparse.Namespace) -> int:
@@ -109,8 +85,8 @@ def _train(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"{arguments.config}: data.path = '': name the folder that `bagpipe prepare` wrote")
     except ConfigError as error:
         # Every rank reads the same file and finds the same mistake. Later errors are each rank's own.
-        if _is_first_rank():
-            _print_error(error)
+        if is_first_rank():
+            print_error(error)
         return EXIT_ERROR
 
     from bagpipe_hpc.mpi.start.running import mpi_running
@@ -194,9 +170,8 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
 
 def _bench(arguments: argparse.Namespace) -> int:
-    from bagpipe_hpc.bench.command import run_benchmarks
-
-    return run_benchmarks(arguments)
+    command = shlex.join(["python", "-m", "benchmarks", *arguments.rest])
+    raise ConfigError(f"benchmarks are not part of the package; run `{command}` in a checkout of the project")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -216,7 +191,7 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        if _is_first_rank():
+        if is_first_rank():
             super().error(printable(message))
         self.exit(EXIT_ERROR)
 
@@ -331,7 +306,10 @@ def _add_run_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     )
 
     _add_simulate(commands)
-    add_benchmarks(_add(commands, "bench", _bench, "measure the parts and the whole on this machine"))
+    # Without a summary the help does not list it: a user who types it hears where benchmarks are.
+    bench = commands.add_parser("bench", add_help=False, prefix_chars="\0")
+    bench.add_argument("rest", nargs="*")
+    bench.set_defaults(run=_bench)
 
     keys = _add(commands, "keys", _keys, "print every setting with its meaning and default")
     keys.add_argument("--markdown", action="store_true", help="print docs/configuration.md instead of TOML")
@@ -370,22 +348,6 @@ def _add(
     command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
     command.set_defaults(run=run)
     return command
-
-
-def _is_first_rank() -> bool:
-    """Whether the launcher numbers this process 0, or no launcher started it; asks the environment, not MPI.
-
-    Where it is not, waits until the first rank has had time to print.
-    """
-    rank = next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), "0")
-    if rank == "0":
-        return True
-    time.sleep(_FIRST_RANK_HEAD_START_S)
-    return False
-
-
-def _print_error(error: BagpipeError) -> None:
-    print(f"bagpipe: error: {printable(str(error))}", file=sys.stderr)
 
 
 def _print_progress(message: str) -> None:

@@ -13,11 +13,14 @@ import numpy as np
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
+_MEASURED = ("bagpipe_hpc", "data_prep", "scripts", "configs", ":(glob)benchmarks/**/*.py")
+"""What a measurement depends on, among the project's files."""
+
 
 def conditions() -> dict[str, Any]:
     """Command, commit, machine and load average; taken at the end of a measurement, so that the load covers it."""
     return {
-        "command": shlex.join([_program(), *sys.argv[1:]]),
+        "command": f"{_program()} {shlex.join(sys.argv[1:])}",
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _commit(),
         "machine": f"{_processor()}, {cores()} cores, {_memory_bytes() / 2**30:.0f} GiB",
@@ -37,14 +40,16 @@ def _memory_bytes() -> int:
 
 
 def _program() -> str:
-    return "bagpipe" if Path(sys.argv[0]).name in ("bagpipe", "__main__.py") else Path(sys.argv[0]).name
+    """How the command was started: a package's `__main__.py` as `python -m PACKAGE`."""
+    program = Path(sys.argv[0])
+    return f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
 
 
 def _commit() -> str:
     """Short hash of the commit that is checked out, with a plus where the program's files differ from it."""
     try:
         commit = _git("rev-parse", "--short", "HEAD")
-        changed = _git("status", "--porcelain", "--", "bagpipe_hpc", "data_prep", "scripts", "configs")
+        changed = _git("status", "--porcelain", "--", *_MEASURED)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return commit + ("+" if changed else "")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make the environment of the peers that `bagpipe bench peers` measures: PyTorch and TorchRec for CPUs. No root; 1 GB.
+# Make the environment of the peers that `python -m benchmarks peers` measures: PyTorch and TorchRec for CPUs. No root; 1 GB.
 #
 #   setup.sh [VENV]                 default build/peers-venv
 #

@@ -64,7 +64,6 @@ def test_every_command_names_a_folder_that_may_not_be_searched(tmp_path: Path) -
         ["simulate", str(config), f"data.path={inside}", time],
         ["simulate", str(config), f"--calibrate={inside}"],
         ["simulate", str(config), time, f"--save={inside}/line.json"],
-        ["bench", "planner", f"--save={inside}/line.json"],
     ]
     closed.chmod(0o600)
     command = [*UNPRIVILEGED, sys.executable, "-c", RUN_ALL, json.dumps(commands)]

@@ -132,15 +132,16 @@ def test_a_wrong_sweep_starts_nothing(job: Job, arguments: list[str], task: dict
 
 
 def test_a_benchmark_on_one_node_starts_its_ranks_itself(job: Job) -> None:
-    job.stand_in("bagpipe", f'printf \'%s\\n\' "$HYDRA_LAUNCHER" "${{MPIRUN-}}" "$@" >\'{job.folder}/bagpipe\'')
+    job.stand_in("python", f'printf \'%s\\n\' "$HYDRA_LAUNCHER" "${{MPIRUN-}}" "$@" >\'{job.folder}/python\'')
     assert job.run("bench.sh", "step", "--quick", SLURM_JOB_NUM_NODES="1").returncode == 0
-    assert job.given_to("bagpipe") == ["fork", "", "bench", "step", "--quick"]
+    assert job.given_to("python") == ["fork", "", "-m", "benchmarks", "step", "--quick"]
 
 
 def test_a_benchmark_over_nodes_has_the_sites_launcher_start_its_ranks(job: Job) -> None:
-    job.stand_in("bagpipe", f'printf \'%s\\n\' "${{HYDRA_LAUNCHER-}}" "$MPIRUN" "$@" >\'{job.folder}/bagpipe\'')
+    job.stand_in("python", f'printf \'%s\\n\' "${{HYDRA_LAUNCHER-}}" "$MPIRUN" "$@" >\'{job.folder}/python\'')
     assert job.run("bench.sh", "store", "--quick", SLURM_JOB_NUM_NODES="3").returncode == 0
-    assert job.given_to("bagpipe") == ["", "launch --mpi=pmix", "bench", "store", "--quick", "--link", "nodes"]
+    started = ["-m", "benchmarks", "store", "--quick", "--link", "nodes"]
+    assert job.given_to("python") == ["", "launch --mpi=pmix", *started]
 
 
 def test_a_benchmark_of_one_node_refuses_several(job: Job) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc import __version__
-from bagpipe_hpc.cli import commands as cli
+from bagpipe_hpc.cli import outcome
+from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.config.schema import Config, DataConfig, TrainConfig
 from bagpipe_hpc.errors import CheckpointError, DataError
 from bagpipe_hpc.tools.inspection.description import Description
@@ -55,7 +56,7 @@ def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests see no rank but one that they set, and wait for no other."""
     for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(cli, "_FIRST_RANK_HEAD_START_S", 0.0)
+    monkeypatch.setattr(outcome, "_FIRST_RANK_HEAD_START_S", 0.0)
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def run_python(*argv: str) -> subprocess.CompletedProcess[str]:
 
 def usage_error(*argv: str) -> int | str | None:
     with pytest.raises(SystemExit) as caught:
-        cli.main(argv)
+        main(argv)
     return caught.value.code
 
 
@@ -137,7 +138,7 @@ def test_a_usage_error_says_the_cure_and_exits_2(
 def test_generate_passes_its_arguments_on(recorder: Recorder) -> None:
     recorder.replace("data_prep.generate", generate_clicks=recorder.record())
     options = ["--seed", "3", "--zipf", "1.5", "--ids-at-most", "70"]
-    assert cli.main(["generate", "--rows", "10", "--output", "x.tsv.gz", *options]) == 0
+    assert main(["generate", "--rows", "10", "--output", "x.tsv.gz", *options]) == 0
     assert recorder.calls == [(10, Path("x.tsv.gz"), {"seed": 3, "zipf": 1.5, "ids_at_most": 70})]
 
 
@@ -146,9 +147,7 @@ def test_prepare_passes_its_arguments_on(recorder: Recorder) -> None:
     recorder.replace("data_prep.prepare_settings", PrepareSettings=SimpleNamespace)
     sizes = ["--max-rows-per-table", "100", "--rows-per-shard", "8192", "--test-fraction", "0"]
     storage = ["--compression", "none", "--chunk-checksums", "--skip-bad-rows", "3", "--backend", "reference"]
-    assert (
-        cli.main(["prepare", "--input", "extra.tsv", "--input", "day_*", "--output", "shards", *sizes, *storage]) == 0
-    )
+    assert main(["prepare", "--input", "extra.tsv", "--input", "day_*", "--output", "shards", *sizes, *storage]) == 0
     [(inputs, output, settings, _)] = recorder.calls
     assert (inputs, output) == (["extra.tsv", "day_*"], Path("shards"))
     assert settings == SimpleNamespace(
@@ -169,7 +168,7 @@ def test_the_defaults_of_prepare_are_those_of_its_settings(recorder: Recorder) -
     from data_prep.prepare_settings import PrepareSettings
 
     recorder.replace("data_prep.prepare", prepare_clicks=recorder.record())
-    assert cli.main(["prepare", "--input", "day_*", "--output", "shards"]) == 0
+    assert main(["prepare", "--input", "day_*", "--output", "shards"]) == 0
     [(_, _, settings, _)] = recorder.calls
     assert settings == PrepareSettings()
 
@@ -177,13 +176,13 @@ def test_the_defaults_of_prepare_are_those_of_its_settings(recorder: Recorder) -
 @pytest.mark.parametrize("code", [0, 3])
 def test_train_passes_the_configuration_on_and_returns_its_code(code: int, recorder: Recorder, run_file: Path) -> None:
     recorder.replace("bagpipe_hpc.launch", train=recorder.record(code))
-    assert cli.main(["train", str(run_file), "train.seed=9"]) == code
+    assert main(["train", str(run_file), "train.seed=9"]) == code
     assert recorder.calls == [(Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), {})]
 
 
 def test_train_without_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.toml").touch()
-    assert cli.main(["train", str(tmp_path / "run.toml")]) == 2
+    assert main(["train", str(tmp_path / "run.toml")]) == 2
     assert "run.toml: data.path = '': name the folder that `bagpipe prepare` wrote" in capsys.readouterr().err
 
 
@@ -198,7 +197,7 @@ def test_a_mistake_that_all_ranks_make_is_printed_by_the_first(
 ) -> None:
     lines = 1 if rank == 0 else 0
     monkeypatch.setenv(variable, str(rank))
-    assert cli.main(["train", str(run_file), "train.seed=x"]) == 2
+    assert main(["train", str(run_file), "train.seed=x"]) == 2
     assert capsys.readouterr().err.count("bagpipe: error: ") == lines
     assert usage_error("train") == 2
     assert capsys.readouterr().err.count("bagpipe train: error: ") == lines
@@ -209,7 +208,7 @@ def test_a_later_error_is_printed_by_the_rank_that_has_it(
 ) -> None:
     monkeypatch.setenv("PMI_RANK", "3")
     recorder.replace("bagpipe_hpc.launch", train=recorder.record(DataError("shard 7: is damaged; prepare it again")))
-    assert cli.main(["train", str(run_file)]) == 2
+    assert main(["train", str(run_file)]) == 2
     assert capsys.readouterr().err == "bagpipe: error: shard 7: is damaged; prepare it again\n"
 
 
@@ -217,31 +216,31 @@ def test_ctrl_c_exits_130_and_says_how_to_go_on(
     recorder: Recorder, run_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     recorder.replace("bagpipe_hpc.launch", train=recorder.record(KeyboardInterrupt()))
-    assert cli.main(["train", str(run_file)]) == 130
+    assert main(["train", str(run_file)]) == 130
     told = "bagpipe: interrupted: complete checkpoints are kept; the same command with train.resume=auto goes on"
     assert told in capsys.readouterr().err
     recorder.replace("bagpipe_hpc.tools.inspection", describe=recorder.record(KeyboardInterrupt()))
-    assert cli.main(["inspect", "shards"]) == 130
+    assert main(["inspect", "shards"]) == 130
     assert capsys.readouterr().err == "\nbagpipe: interrupted\n"
 
 
 def test_no_error_commands_the_terminal(recorder: Recorder, run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Names in it come from files."""
     recorder.replace("bagpipe_hpc.launch", train=recorder.record(DataError("shard \x1b]0;owned\x07: is damaged")))
-    assert cli.main(["train", str(run_file)]) == 2
+    assert main(["train", str(run_file)]) == 2
     assert capsys.readouterr().err == "bagpipe: error: shard \\x1b]0;owned\\x07: is damaged\n"
 
 
 def test_a_defect_is_shown_in_full(recorder: Recorder, run_file: Path) -> None:
     recorder.replace("bagpipe_hpc.launch", train=recorder.record(ZeroDivisionError("a defect")))
     with pytest.raises(ZeroDivisionError, match="a defect"):
-        cli.main(["train", str(run_file)])
+        main(["train", str(run_file)])
 
 
 def test_inspect_prints_the_description(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
     recorder.replace("bagpipe_hpc.tools.inspection", describe=recorder.record(Description("26 tables")))
-    assert cli.main(["inspect", "shards"]) == 0
-    assert cli.main(["inspect", "--verify", "shards"]) == 0
+    assert main(["inspect", "shards"]) == 0
+    assert main(["inspect", "--verify", "shards"]) == 0
     assert capsys.readouterr().out == "26 tables\n" * 2
     assert recorder.calls == [(Path("shards"), {"verify": False}), (Path("shards"), {"verify": True})]
 
@@ -249,7 +248,7 @@ def test_inspect_prints_the_description(recorder: Recorder, capsys: pytest.Captu
 def test_inspect_fails_where_files_are_damaged(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
     found = Description("26 tables", ("a.h5: is absent", "b.h5: has 3 bytes"))
     recorder.replace("bagpipe_hpc.tools.inspection", describe=recorder.record(found))
-    assert cli.main(["inspect", "--verify", "shards"]) == 1
+    assert main(["inspect", "--verify", "shards"]) == 1
     captured = capsys.readouterr()
     assert captured.out == "26 tables\n"
     assert captured.err == "bagpipe: a.h5: is absent\nbagpipe: b.h5: has 3 bytes\n"
@@ -270,14 +269,14 @@ def test_compare_exits_by_the_largest_difference(
 ) -> None:
     comparison = SimpleNamespace(report=lambda: "tables: close", largest=lambda: largest)
     recorder.replace("bagpipe_hpc.tools.compare", compare=recorder.record(comparison))
-    assert cli.main(["compare", "a", "b", *options]) == code
+    assert main(["compare", "a", "b", *options]) == code
     assert capsys.readouterr().out == "tables: close\n"
     assert recorder.calls == [(Path("a"), Path("b"), {})]
 
 
 def test_compare_exits_2_on_an_error(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
     recorder.replace("bagpipe_hpc.tools.compare", compare=recorder.record(CheckpointError("a: is missing; name one")))
-    assert cli.main(["compare", "a", "b"]) == 2
+    assert main(["compare", "a", "b"]) == 2
     assert capsys.readouterr().err == "bagpipe: error: a: is missing; name one\n"
 
 
@@ -302,7 +301,7 @@ def test_overrides_stand_anywhere(order: str, recorder: Recorder, run_file: Path
     finished = SimpleNamespace(finish=lambda _: None)
     recorder.replace("bagpipe_hpc.tools.simulate", simulate=recorder.record(finished))
     command = ["simulate", "--compute-us-per-sample", "3", *order.replace("CONFIG", str(run_file)).split()]
-    assert cli.main(command) == 0
+    assert main(command) == 0
     [(arguments, _)] = recorder.calls
     assert (arguments.config, arguments.overrides) == (run_file, ["train.seed=9"])
     assert (arguments.rows, arguments.trainers) == (50, [1, 2])
@@ -310,7 +309,7 @@ def test_overrides_stand_anywhere(order: str, recorder: Recorder, run_file: Path
 
 def test_train_takes_overrides_before_its_file(recorder: Recorder, run_file: Path) -> None:
     recorder.replace("bagpipe_hpc.launch", train=recorder.record(0))
-    assert cli.main(["train", "train.seed=9", str(run_file)]) == 0
+    assert main(["train", "train.seed=9", str(run_file)]) == 0
     assert recorder.calls == [(Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), {})]
 
 
@@ -320,12 +319,12 @@ def test_stop_takes_a_folder_that_is_called_like_an_override(
     (tmp_path / "train.seed=1").mkdir()
     monkeypatch.chdir(tmp_path)
     recorder.replace("bagpipe_hpc.run.stop_request", request_stop=recorder.record())
-    assert cli.main(["stop", "train.seed=1"]) == 0
+    assert main(["stop", "train.seed=1"]) == 0
     assert recorder.calls == [(Path("train.seed=1"), {})]
 
 
 def test_sweep_lists_the_runs_and_how_to_submit_them(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["sweep", str(run_file), "train.seed=1,2", "model.top_mlp=[64, 16]"]) == 0
+    assert main(["sweep", str(run_file), "train.seed=1,2", "model.top_mlp=[64, 16]"]) == 0
     printed = capsys.readouterr()
     assert printed.out == (
         "0  train.seed=1 'model.top_mlp=[64, 16]' train.output=output/train.seed=1\n"
@@ -338,10 +337,19 @@ def test_sweep_lists_the_runs_and_how_to_submit_them(run_file: Path, capsys: pyt
 @pytest.mark.parametrize("place", range(4))
 def test_sweep_prints_one_run_for_a_script(place: int, run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [str(run_file), "train.seed=1,2", "model.top_mlp=[64, 16]"]
-    assert cli.main(["sweep", *arguments[:place], "--task", "1", *arguments[place:]]) == 0
+    assert main(["sweep", *arguments[:place], "--task", "1", *arguments[place:]]) == 0
     assert capsys.readouterr().out == "train.seed=2\nmodel.top_mlp=[64, 16]\ntrain.output=output/train.seed=2\n"
 
 
 def test_sweep_refuses_a_task_that_is_none(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["sweep", "--task", "2", str(run_file), "train.seed=1,2"]) == 2
+    assert main(["sweep", "--task", "2", str(run_file), "train.seed=1,2"]) == 2
     assert "--task 2: the sweep has 2 runs, 0 to 1" in capsys.readouterr().err
+
+
+def test_bench_names_the_command_of_today(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "step", "--link", "1gbit", "--set", "train.seed=1", "-h"]) == 2
+    told = "run `python -m benchmarks step --link 1gbit --set train.seed=1 -h` in a checkout of the project"
+    assert told in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    assert "bench" not in capsys.readouterr().out

@@ -1,0 +1,63 @@
+"""How a command ends: its exit code, and what it says when it fails, once for all ranks that a launcher started."""
+
+import os
+import sys
+import time
+from collections.abc import Callable
+
+from bagpipe_hpc.errors import BagpipeError, naming_files
+from bagpipe_hpc.terminal import printable
+
+EXIT_OK = 0
+EXIT_DIFFERENT = 1
+"""`bagpipe compare`: the two differ by more than the tolerance. `bagpipe inspect`: files are damaged or absent."""
+EXIT_ERROR = 2
+"""An error that the user can cure; argparse uses the same code for usage errors."""
+EXIT_INTERRUPTED = 130
+"""Ctrl-C, as a shell reports it: 128 + SIGINT."""
+
+_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+_FIRST_RANK_HEAD_START_S = 1.0
+"""Launchers kill all ranks when one exits with an error: the rank that prints it must come first."""
+
+
+def exit_code_of(command: Callable[[], int], program: str, after_interrupt: str = "") -> int:
+    """Run a command to its end, and print the error that ended it.
+
+    Args:
+        command: does the work and returns an exit code.
+        program: name that messages begin with.
+        after_interrupt: what to do after Ctrl-C; follows the word `interrupted`.
+
+    Returns:
+        What `command` returns, or `EXIT_ERROR` or `EXIT_INTERRUPTED`; `EXIT_OK` where nobody reads on.
+    """
+    try:
+        with naming_files():
+            return command()
+    except BagpipeError as error:
+        print_error(error, program)
+        return EXIT_ERROR
+    except KeyboardInterrupt:
+        print(f"\n{program}: interrupted{after_interrupt}", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_OK
+
+
+def print_error(error: BagpipeError, program: str = "bagpipe") -> None:
+    """Say on the terminal why a command fails."""
+    print(f"{program}: error: {printable(str(error))}", file=sys.stderr)
+
+
+def is_first_rank() -> bool:
+    """Whether the launcher numbers this process 0, or no launcher started it; asks the environment, not MPI.
+
+    Where it is not, waits until the first rank has had time to print.
+    """
+    rank = next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), "0")
+    if rank == "0":
+        return True
+    time.sleep(_FIRST_RANK_HEAD_START_S)
+    return False

@@ -1,0 +1,1 @@
+"""Row operations, beside a plain copy of as many bytes."""

@@ -1,0 +1,218 @@
+"""The arguments of `python -m benchmarks`; a benchmark's own module is imported when it runs."""
+
+import argparse
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bagpipe_hpc.cli.argument_types import count, positive, positive_number
+from bagpipe_hpc.cli.outcome import EXIT_OK, exit_code_of
+from bagpipe_hpc.config.schema import BACKENDS
+from bagpipe_hpc.errors import require_appendable
+
+
+def _cache_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--widths", type=positive, nargs="+", metavar="D", help="default: 16 48 64 128 256, quick: 48 128"
+    )
+    parser.add_argument(
+        "--threads", type=positive, nargs="+", metavar="N", help="CPU threads (default: 1 and 2, quick: 1)"
+    )
+
+
+def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("clicks", type=Path, nargs="?", metavar="FILE", help="Criteo clicks (default: generated ones)")
+    parser.add_argument(
+        "--rows", type=positive, default=1_000_000, metavar="N", help="generated rows (default: 1000000)"
+    )
+
+
+def _store_arguments(parser: argparse.ArgumentParser) -> None:
+    links, ways = ["native", "10gbit", "1gbit", "nodes"], ["loads", "messages", "one_sided"]
+    parser.add_argument(
+        "--link",
+        nargs="+",
+        choices=links,
+        metavar="NAME",
+        help="native, 10gbit, 1gbit (default; quick: without 10gbit), or nodes: those of this job, started by MPIRUN",
+    )
+    parser.add_argument("--servers", nargs="+", type=positive, metavar="S", help="(default: 1 2; over a link: 1)")
+    parser.add_argument("--trainers", nargs="+", type=positive, metavar="T", help="(default: 1 2; quick, a link: 1)")
+    parser.add_argument("--row-bytes", nargs="+", type=positive, metavar="N", help="(default: 64 to 1024)")
+    parser.add_argument("--rows", type=positive, default=16384, metavar="N", help="rows of a call (default: 16384)")
+    parser.add_argument(
+        "--ways", nargs="+", choices=ways, metavar="WAY", help=f"of {', '.join(ways)} (default: loads, messages)"
+    )
+    parser.add_argument("--poll-us", type=count, default=200, metavar="N", help="roles.server_poll_us (default: 200)")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="kernels.backend (default: auto)")
+
+
+def _peers_arguments(parser: argparse.ArgumentParser) -> None:
+    workloads = ["real", "large", "link"]
+    parser.add_argument(
+        "--workloads", nargs="+", choices=workloads, default=workloads, metavar="NAME", help=", ".join(workloads)
+    )
+    parser.add_argument("--contenders", nargs="+", metavar="NAME", help="only these (default: all; quick: three)")
+    parser.add_argument(
+        "--criteo", type=Path, metavar="FILE", help="Criteo's rows for `real` (default: generated ones)"
+    )
+    parser.add_argument("--link", choices=["1gbit", "10gbit"], default="1gbit", help="of `link` (default: 1gbit)")
+    parser.add_argument(
+        "--quiet-s", type=positive_number, metavar="S", help="wait up to S seconds for idle cores before each run"
+    )
+    parser.add_argument(
+        "--others-at-most",
+        type=positive_number,
+        default=1.0,
+        metavar="SHARE",
+        help="repeat runs in which others took more",
+    )
+
+
+def _step_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workload", nargs="+", metavar="NAME", help="quickstart, embedding_bound (default: both)")
+    parser.add_argument("--link", nargs="+", metavar="NAME", help="native, 10gbit, 1gbit (with 0.5 ms; default: all)")
+    parser.add_argument("--trainers", nargs="+", type=positive, metavar="T", help="(default: 1 2 4, quick: 2)")
+    parser.add_argument("--lookahead", nargs="+", type=positive, metavar="L", help="windows (default: 1 2 10 50 200)")
+    parser.add_argument("--spread", action="store_true", help="a host for each trainer, so that sums cross links, too")
+    parser.add_argument("--steps", type=positive, metavar="N", help="steps that count (default: 100, quick: 40)")
+    parser.add_argument(
+        "--quiet-s", type=positive_number, metavar="S", help="wait up to S seconds for idle cores before each run"
+    )
+    parser.add_argument(
+        "--others-at-most",
+        type=positive_number,
+        default=1.0,
+        metavar="SHARE",
+        help="of the cores, in runs that count (default: 1)",
+    )
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
+    )
+
+
+def _simulate_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--measured", type=Path, metavar="FILE", help="what `step --save` wrote (default: measures first)"
+    )
+
+
+def _planner_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--batch-size", type=positive, default=16384, metavar="N", help="samples (default: 16384)")
+    parser.add_argument("--lookahead", type=positive, default=200, metavar="L", help="window (default: 200)")
+    parser.add_argument("--trainers", type=positive, default=2, metavar="T", help="(default: 2)")
+    parser.add_argument("--steps", type=positive, default=50, metavar="N", help="batches of a run (default: 50)")
+    sweeps = ["batch", "lookahead", "rows", "threads"]
+    parser.add_argument(
+        "--sweep", nargs="*", choices=sweeps, default=sweeps, metavar="NAME", help=f"{', '.join(sweeps)} (default: all)"
+    )
+
+
+def _no_arguments(parser: argparse.ArgumentParser) -> None:
+    """The benchmark takes none of its own."""
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One benchmark.
+
+    Attributes:
+        module: where its function `run(arguments) -> Report` is, in this package.
+        summary: what it measures.
+        add_arguments: adds what only this one takes.
+    """
+
+    module: str
+    summary: str
+    add_arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
+
+
+BENCHMARKS = {
+    "cache": Benchmark(
+        "cache.benchmark",
+        "row operations beside a plain copy of as many bytes: GB/s on the CPU and on a GPU",
+        _cache_arguments,
+    ),
+    "planner": Benchmark(
+        "planner.benchmark",
+        "samples/s and memory of the oracle's planner, native beside NumPy, up to a billion rows",
+        _planner_arguments,
+    ),
+    "dense": Benchmark("dense", "the dense half of a step: ms, GFLOP/s and page faults, beside plain torch"),
+    "prepare": Benchmark(
+        "prepare", "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser", _prepare_arguments
+    ),
+    "store": Benchmark(
+        "store.benchmark",
+        "rows/s that trainers get from servers and put to them, beside plain copies and messages",
+        _store_arguments,
+    ),
+    "peers": Benchmark(
+        "peers.benchmark",
+        "whole training beside plain PyTorch and TorchRec: samples/s, memory, quality",
+        _peers_arguments,
+    ),
+    "checkpoint": Benchmark(
+        "checkpoint.benchmark", "checkpoints: bytes, stand-still of training, GB/s beside plain HDF5"
+    ),
+    "memory": Benchmark("memory", "peak memory of each role against its formula"),
+    "step": Benchmark(
+        "step.benchmark",
+        "whole training steps over several links, and where their time goes",
+        _step_arguments,
+    ),
+    "simulate": Benchmark("simulate", "what `bagpipe simulate` predicts, beside measured steps", _simulate_arguments),
+}
+"""The benchmarks by name, in the order in which `all` runs them."""
+
+PROGRAM = "python -m benchmarks"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one benchmark, or all of them.
+
+    Args:
+        argv: arguments after the program's name; None takes the process's own.
+
+    Returns:
+        Exit code, as `bagpipe` has them.
+    """
+    arguments = _parser().parse_args(argv)
+    return exit_code_of(lambda: _run(arguments), PROGRAM)
+
+
+def _parser() -> argparse.ArgumentParser:
+    """A subcommand for each benchmark, and `all`."""
+    program = argparse.ArgumentParser(prog=PROGRAM, description="Measure the parts and the whole on this machine.")
+    names = program.add_subparsers(title="benchmarks", metavar="NAME", required=True)
+    every = Benchmark("", "every benchmark, one after the other")
+    for name, benchmark in {**BENCHMARKS, "all": every}.items():
+        summary = benchmark.summary
+        parser = names.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
+        parser.set_defaults(benchmark=name)
+        parser.add_argument("--quick", action="store_true", help="smaller sizes and fewer runs: a look, not a result")
+        parser.add_argument(
+            "--runs", type=positive, metavar="N", help="runs whose median counts (default: 5, quick: 2)"
+        )
+        parser.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
+        benchmark.add_arguments(parser)
+    return program
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Run the named benchmark, or all of them with their default arguments."""
+    if arguments.runs is None:
+        arguments.runs = 2 if arguments.quick else 5
+    if arguments.save:
+        require_appendable(arguments.save)
+    names = list(BENCHMARKS) if arguments.benchmark == "all" else [arguments.benchmark]
+    for name in names:
+        own = argparse.ArgumentParser()
+        BENCHMARKS[name].add_arguments(own)
+        defaults = vars(own.parse_args([]))
+        module = importlib.import_module(f"benchmarks.{BENCHMARKS[name].module}")
+        if arguments.benchmark == "all":
+            print(f"== {name}", flush=True)
+        module.run(argparse.Namespace(**(defaults | vars(arguments)))).finish(arguments.save)
+    return EXIT_OK

@@ -1,0 +1,1 @@
+"""What benchmarks start and watch: links between hosts, training jobs, other load on the machine."""

@@ -1,0 +1,104 @@
+"""Runs a command to its end and watches the memory of its processes from outside."""
+
+import contextlib
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from bagpipe_hpc.errors import BagpipeError
+from bagpipe_hpc.tools.conditions import REPOSITORY
+from benchmarks.jobs.other_load import OtherLoad
+
+_SAMPLE_EVERY_S = 2.0
+"""Adding up a large process's pages takes tens of milliseconds of a core."""
+_SHOWN_LINES = 30
+
+
+class CommandError(BagpipeError):
+    """A command that a benchmark started has failed."""
+
+
+@dataclass(frozen=True)
+class WatchedRun:
+    """What a command did.
+
+    Attributes:
+        output: its standard output.
+        largest_rss_bytes: peak resident memory of its largest process, as the kernel keeps it for each process.
+        memory_bytes: most that all its processes held at once, seen every two seconds; shared pages count once.
+        others_share: of the machine's cores, from 0 to 1, that other programs used meanwhile.
+    """
+
+    output: str
+    largest_rss_bytes: int
+    memory_bytes: int
+    others_share: float
+
+
+def run_watched(command: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> WatchedRun:
+    """Run a command in the repository's folder until it ends.
+
+    Raises:
+        CommandError: it failed or took too long; the error shows its last lines.
+    """
+    largest_rss_bytes = memory_bytes = 0
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors, OtherLoad() as others:
+        process = subprocess.Popen(
+            command, cwd=REPOSITORY, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=errors
+        )
+        deadline = time.monotonic() + timeout_s
+        try:
+            while process.poll() is None and time.monotonic() < deadline:
+                rss_bytes, pss_bytes = _memory_below(process.pid)
+                largest_rss_bytes, memory_bytes = max(largest_rss_bytes, rss_bytes), max(memory_bytes, pss_bytes)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_SAMPLE_EVERY_S)
+        finally:
+            if process.poll() is None:
+                _end(process)
+        output.seek(0), errors.seek(0)
+        if process.returncode:
+            last = "".join([*output, *errors][-_SHOWN_LINES:])
+            reason = f"status {process.returncode}" + (
+                "" if time.monotonic() < deadline else f" after {timeout_s:.0f} s"
+            )
+            raise CommandError(f"{' '.join(command)}\nended with {reason}:\n{last}")
+        text = output.read()
+    return WatchedRun(text, largest_rss_bytes, memory_bytes, others.share)
+
+
+def _memory_below(pid: int) -> tuple[int, int]:
+    """Largest peak of a process and present memory of all processes, from `pid` downwards, in bytes."""
+    peaks, present = [0], 0
+    for process in _with_children(pid):
+        folder = Path("/proc", str(process))
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            peaks.append(_kib(folder / "status", "VmHWM:") * 1024)
+            present += _kib(folder / "smaps_rollup", "Pss:") * 1024
+    return max(peaks), present
+
+
+def _with_children(pid: int) -> Iterator[int]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        yield pid
+        yield from (child.pid for child in root.children(recursive=True))
+
+
+def _kib(path: Path, key: str) -> int:
+    """The number behind a key of a file in /proc; 0 where it has none."""
+    with path.open(encoding="utf-8") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith(key)), 0)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a command and all that it started."""
+    for pid in reversed(list(_with_children(process.pid))):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).kill()
+    process.wait()

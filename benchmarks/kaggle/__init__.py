@@ -1,0 +1,1 @@
+"""Look-ups and shards like those of the Criteo Kaggle data."""

@@ -1,0 +1,30 @@
+"""Look-ups like those of Criteo Kaggle: its table sizes or others, ids by popularity.
+
+Legend: `n` samples of a batch, `F` tables.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.simulation import synthetic_rows
+from data_prep.generate import KAGGLE_IDS
+
+TABLE_ROWS = KAGGLE_IDS
+"""Rows of each table: a row for every distinct value of the whole data set, 33.8 million."""
+
+
+def total_rows() -> int:
+    """Rows of all tables."""
+    return sum(TABLE_ROWS)
+
+
+def draw_batches(
+    batches: int, samples: int, zipf: float, seed: int, table_rows: Sequence[int] = TABLE_ROWS
+) -> list[NDArray[np.int64]]:
+    """Global rows of each batch, int64 `[n, F]`, as the oracle reads them; a table a column.
+
+    The popularity of an id falls as `(id + 1) ** -zipf`. Prepared data has the frequent ids first, too.
+    """
+    return list(synthetic_rows.draw_batches(tuple(table_rows), batches, samples, zipf, seed))

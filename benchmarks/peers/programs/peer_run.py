@@ -1,0 +1,179 @@
+"""What the peers share: a run's settings and batches, the clock, and the line that they print.
+
+A peer is started like `bagpipe train`, with the same configuration file and overrides, and reads the same shards in the
+same order. It is timed over the steps after the warm-up. The clock stops while it reads a batch, as if a loader with
+cores of its own did that.
+
+Legend: `n` samples of a slice, `N` dense features, `F` sparse features.
+"""
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.models.click_metrics import log_loss, roc_auc
+from bagpipe_hpc.plan.schedule import Segment, build_schedule, training_batch_sizes
+from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.storage.shards.sample_stream import SampleStream
+
+FIRST_LOSSES = 5
+"""Steps whose losses a peer prints, to see that all train the same."""
+
+_Item = TypeVar("_Item")
+
+
+class Batch(NamedTuple):
+    """A slice of a batch.
+
+    Attributes:
+        dense: float32 `[n, N]`.
+        ids: int64 `[n, F]`, each local to its table.
+        labels: float32 `[n]`.
+    """
+
+    dense: Tensor
+    ids: Tensor
+    labels: Tensor
+
+
+@dataclass(frozen=True)
+class PeerRun:
+    """A run as the command line describes it.
+
+    Attributes:
+        job: settings, data and schedule.
+        warm_up_steps: steps before the clock starts.
+        onednn: whether linear layers go through oneDNN.
+    """
+
+    job: Run
+    warm_up_steps: int
+    onednn: bool
+
+    @classmethod
+    def from_command_line(cls, description: str | None) -> "PeerRun":
+        """Parse the command line, and set the number of threads."""
+        parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+        parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+        parser.add_argument("overrides", nargs="*", metavar="section.field=value", help="replace single settings")
+        parser.add_argument("--warm-up-steps", type=int, default=10, metavar="N", help="steps before the clock (10)")
+        parser.add_argument("--onednn", action="store_true", help="linear layers through oneDNN instead of MKL")
+        arguments = parser.parse_args()
+        config = load_config(arguments.config, arguments.overrides)
+        manifest = load_manifest(Path(config.data.path))
+        schedule = build_schedule(config.train, manifest.rows("train"), manifest.rows("test"))
+        torch.set_num_threads(config.train.threads)
+        return cls(Run(config, manifest, tuple(schedule)), arguments.warm_up_steps, arguments.onednn)
+
+
+def training_batches(job: Run, number: int = 0, slices: int = 1) -> Iterator[Batch]:
+    """Slice `number` of each training batch of the run."""
+    for segment in job.schedule:
+        if segment.is_training:
+            yield from _segment_batches(job, segment, number, slices)
+
+
+def evaluation_batches(job: Run, number: int = 0, slices: int = 1) -> Iterator[Batch]:
+    """Slice `number` of each batch of the test rows; none where the run does not end with an evaluation."""
+    if not job.schedule[-1].is_training:
+        yield from _segment_batches(job, job.schedule[-1], number, slices)
+
+
+def _segment_batches(job: Run, segment: Segment, number: int, slices: int) -> Iterator[Batch]:
+    with ExitStack() as stack:
+        shards, order = stack.enter_context(job.shards(segment)), job.order(segment)
+        streams = [SampleStream(read, order) for read in (shards.read_dense, shards.read_sparse, shards.read_labels)]
+        for batch in range(segment.batches):
+            first, last = segment.sample_range(batch)
+            bounds = slice_bounds(last - first, slices)
+            own = first + bounds[number], first + bounds[number + 1]
+            yield Batch(*(torch.from_numpy(stream.read(*own)) for stream in streams))
+
+
+class TimedBatches(Generic[_Item]):
+    """Hands batches out and notes how long reading them took.
+
+    Attributes:
+        read_s: seconds spent on reading so far.
+    """
+
+    def __init__(self, batches: Iterator[_Item]) -> None:
+        self._batches = batches
+        self.read_s = 0.0
+
+    def __iter__(self) -> Iterator[_Item]:
+        return self
+
+    def __next__(self) -> _Item:
+        start = time.perf_counter()
+        try:
+            return next(self._batches)
+        finally:
+            self.read_s += time.perf_counter() - start
+
+
+class StepClock:
+    """Counts steps and times those after the warm-up, without the reading.
+
+    Args:
+        run: the run.
+        batches: where the steps' batches come from.
+
+    Attributes:
+        first_losses: losses of the first steps, over the slice.
+    """
+
+    def __init__(self, run: PeerRun, batches: TimedBatches[_Item]) -> None:
+        self._run = run
+        self._batches = batches
+        self._steps = 0
+        self._start_s = self._now_s()
+        self.first_losses: list[float] = []
+
+    def step_done(self, loss: float) -> None:
+        """Note a step that ended, and its loss over the slice."""
+        self._steps += 1
+        if self._steps <= FIRST_LOSSES:
+            self.first_losses.append(loss)
+        if self._steps == self._run.warm_up_steps:
+            self._start_s = self._now_s()
+
+    def figures(self) -> dict[str, object]:
+        """Speed and memory so far; the samples are those of whole batches."""
+        seconds = self._now_s() - self._start_s
+        sizes = training_batch_sizes(self._run.job.schedule)
+        return {
+            "steps": self._steps,
+            "samples_per_s": sum(sizes[self._run.warm_up_steps : self._steps]) / seconds,
+            "peak_rss_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
+        }
+
+    def _now_s(self) -> float:
+        return time.perf_counter() - self._batches.read_s
+
+
+def evaluation(labels: list[NDArray[np.float32]], logits: list[NDArray[np.float32]]) -> dict[str, object]:
+    """AUC and log loss over the batches of the test rows, each `[n]`; empty where there are none."""
+    if not labels:
+        return {}
+    all_labels, all_logits = np.concatenate(labels), np.concatenate(logits)
+    return {"auc": roc_auc(all_labels, all_logits), "log_loss": log_loss(all_labels, all_logits)}
+
+
+def print_result(figures: dict[str, object]) -> None:
+    """Print the line that `python -m benchmarks peers` reads."""
+    print(json.dumps(figures), flush=True)

@@ -1,0 +1,1 @@
+"""The oracle's planner, native beside NumPy."""

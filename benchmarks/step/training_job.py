@@ -1,0 +1,94 @@
+"""One measured training job: starts it, and reads what it wrote."""
+
+import json
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bagpipe_hpc.cluster.role_layout import RoleLayout
+from benchmarks.jobs.links import Link, run_ranks
+from benchmarks.jobs.other_load import OtherLoad
+from benchmarks.jobs.workload import Workload
+from benchmarks.step.figures import RECORD_STEPS, StepFigures, StepRange
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is run.
+
+    Attributes:
+        workload: configuration and clicks.
+        link: what joins the hosts.
+        trainers: number T.
+        lookahead: window L.
+        spread: each trainer has a host of its own; else all trainers share one.
+    """
+
+    workload: Workload
+    link: Link
+    trainers: int
+    lookahead: int
+    spread: bool
+
+    def __str__(self) -> str:
+        return f"{self.workload.name}, {self.link.name}, T = {self.trainers}, L = {self.lookahead}"
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What came out.
+
+    Attributes:
+        figures: of the steady state.
+        summary: the run's `summary.json`.
+        others_share: share of the cores that other programs used meanwhile.
+    """
+
+    figures: StepFigures
+    summary: dict[str, Any]
+    others_share: float
+
+
+def run_job(job: Job, shards: Path, servers: int, measured_steps: int, overrides: list[str], folder: Path) -> JobResult:
+    """Train from the start, for as many steps as the measurement needs.
+
+    Args:
+        job: what to run.
+        shards: its samples.
+        servers: number S of embedding servers.
+        measured_steps: steps that count.
+        overrides: further settings, `section.field=value`.
+        folder: where outputs go for a while; all hosts must see it.
+
+    Raises:
+        RanksFailedError: it ended with an error.
+    """
+    steps = StepRange.steady(job.lookahead, measured_steps)
+    layout = RoleLayout(servers, job.trainers)
+    behind = [1] * job.trainers if job.spread else [job.trainers]
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        output = Path(scratch, "run")
+        settings = [
+            f"data.path={shards}",
+            "data.verify=quick",
+            f"lookahead.batches={job.lookahead}",
+            "lookahead.group=0",
+            f"roles.servers={servers}",
+            "roles.placement=rank_order",
+            f"train.max_steps={steps.total}",
+            "train.epochs=1",
+            "train.evaluate=false",
+            "train.checkpoint_at_end=false",
+            f"train.log_every_steps={RECORD_STEPS}",
+            f"train.output={output}",
+            *overrides,
+        ]
+        command: list[str | Path] = [sys.executable, "-m", "bagpipe_hpc", "train", job.workload.config_file, *settings]
+        hosts = [1 + servers, *behind] if job.link.is_emulated else [layout.world_size]
+        with OtherLoad() as others:
+            run_ranks(hosts, job.link, command, share=folder)
+        events = [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        summary = json.loads((output / "summary.json").read_text(encoding="utf-8"))
+    return JobResult(StepFigures.of_run(events, steps), summary, others.share)

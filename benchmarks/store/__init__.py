@@ -1,0 +1,1 @@
+"""Rows between servers and trainers, beside plain copies and plain messages."""

@@ -1,0 +1,246 @@
+"""What each rank of `python -m benchmarks store` does: gets and puts rows, in turn with plain copies of the same size.
+
+    mpirun -n N python -m benchmarks.store.ranks '{"servers": 1, ...}'
+
+World rank 0 prints one line of JSON: for each row size and way, rows per second of every operation in every run, added
+up over the trainers, which work at the same time.
+"""
+
+import json
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
+from bagpipe_hpc.cluster.role_placement import Placement
+from bagpipe_hpc.cluster.row_routes import RowRoutes
+from bagpipe_hpc.kernels.row_copies import row_copies
+from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.progress import serve_until_barrier
+from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.rows.partition import RoundRobinPartition
+
+NEAR = "loads"
+"""The way through memory that both share; the other ways are those of `roles.transfers`."""
+
+_TIMEOUT_S = 120.0
+_LONGEST_PASS_S = 1.0
+"""A pass over a slow link ends early: its rate counts all the same."""
+_TAG_READY = 11
+_TAG_PLAIN = 12
+
+Rates = dict[str, list[float]]
+"""Rows per second of each operation, in every run."""
+
+
+class Measurement(TypedDict):
+    """What the trainers of one world reached with rows of one size, moved one way."""
+
+    row_bytes: int
+    way: str
+    rows_per_s: Rates
+
+
+@dataclass(frozen=True)
+class StoreSettings:
+    """What is measured.
+
+    Attributes:
+        servers: number S.
+        trainers: number T.
+        row_bytes: sizes of a row.
+        ways: `loads`, `messages`, `one_sided`.
+        rows: rows of a call.
+        calls: most calls of a pass through MPI; a pass in shared memory goes over the whole table.
+        table_bytes: size of the table, over all servers.
+        runs: passes of each operation that count.
+        poll_us: `roles.server_poll_us`.
+        backend: `kernels.backend`.
+    """
+
+    servers: int
+    trainers: int
+    row_bytes: Sequence[int]
+    ways: Sequence[str]
+    rows: int
+    calls: int
+    table_bytes: int
+    runs: int
+    poll_us: int
+    backend: str
+
+
+class StoreRank:
+    """One rank, its part of a table with rows of one size, and one way to reach them.
+
+    Collective over: all ranks, every public method.
+
+    Args:
+        comms: this rank's communicators.
+        settings: what is measured.
+        row_bytes: size of a row.
+        way: how rows travel.
+    """
+
+    def __init__(self, comms: Communicators, settings: StoreSettings, row_bytes: int, way: str) -> None:
+        self._comms = comms
+        self._settings = settings
+        self._partition = RoundRobinPartition(settings.table_bytes // row_bytes, settings.servers)
+        self._is_near = way == NEAR
+        routes = RowRoutes.choose(comms.layout, comms.hosts, "loads" if self._is_near else "transfers")
+        transfers = "messages" if self._is_near else way
+        width = row_bytes // 4
+        self._window = RowWindow(
+            comms.world, routes, self._partition, width, _TIMEOUT_S, transfers, row_copies(settings.backend)
+        )
+        self._records = np.ones((settings.rows, width), dtype=np.float32)
+        self._plain_calls = min(settings.calls, self._partition.total_rows // settings.trainers // settings.rows)
+
+    def measure(self) -> Rates:
+        """Rows per second of each operation on this trainer, in every run; nothing on other ranks."""
+        if self._comms.role is Role.SERVER:
+            self._window.local[:] = 1.0
+            self._window.synchronise()
+        self._meet()
+        work: dict[str, Callable[[], float]] = {}
+        if self._comms.role is Role.TRAINER:
+            work = self._near_work() if self._is_near else self._far_work()
+        names = ["take", "get", "assign", "put"] if self._is_near else ["recv", "get", "send", "put"]
+        rates: Rates = {name: [] for name in work}
+        for run in range(self._settings.runs + 1):
+            for name in names if run % 2 else reversed(names):
+                if self._comms.role is Role.SERVER and name in ("recv", "send"):
+                    self._serve_plainly(name)
+                if work:
+                    self._comms.trainers.Barrier()
+                    rate = work[name]()
+                    if run:  # the first one brings pages and connections into being
+                        rates[name].append(rate)
+                self._meet()
+        return rates
+
+    def close(self) -> None:
+        """Free the rows."""
+        self._window.close()
+
+    def _near_work(self) -> dict[str, Callable[[], float]]:
+        """Passes over all rows of this trainer, beside NumPy on the same memory and the same rows."""
+        calls = self._draw_rows()
+        partition, table, records = self._partition, self._window.host_rows, self._records
+        first = np.cumsum([0, *(partition.rows_on(server) for server in range(partition.servers))])
+        places = [first[partition.owner(rows)] + partition.offset(rows) for rows in calls]
+
+        def assign(call: int) -> None:
+            table[places[call]] = records
+
+        return {
+            "take": lambda: self._rate(lambda call: np.take(table, places[call], axis=0), len(calls)),
+            "assign": lambda: self._rate(assign, len(calls)),
+        } | self._row_work(calls)
+
+    def _far_work(self) -> dict[str, Callable[[], float]]:
+        """A few calls, beside plain messages of the same size between this trainer and a server."""
+        world, layout = self._comms.world, self._comms.layout
+        server = layout.world_rank(Role.SERVER, self._comms.role_rank % layout.servers)
+        calls = self._plain_calls
+
+        def receive(_: int) -> None:
+            world.Recv(self._records, server, _TAG_PLAIN)
+
+        def send(call: int) -> None:
+            world.Send(self._records, server, _TAG_PLAIN)
+            if call == calls - 1:
+                world.Recv(bytearray(), server, _TAG_READY)  # the server has it all
+
+        def receive_all() -> float:
+            world.Send(bytearray(), server, _TAG_READY)
+            return self._rate(receive, calls, math.inf)
+
+        return {"recv": receive_all, "send": lambda: self._rate(send, calls, math.inf)} | self._row_work(
+            self._draw_rows()[:calls]
+        )
+
+    def _row_work(self, calls: list[NDArray[np.int64]]) -> dict[str, Callable[[], float]]:
+        """The store's own operations."""
+        window, records = self._window, self._records
+        return {
+            "get": lambda: self._rate(lambda call: window.get(calls[call]), len(calls)),
+            "put": lambda: self._rate(lambda call: window.put(calls[call], records), len(calls)),
+        }
+
+    def _draw_rows(self) -> list[NDArray[np.int64]]:
+        """The rows of each call: random, all distinct, and of no other trainer."""
+        order = np.random.default_rng(1).permutation(self._partition.total_rows)
+        own = order[self._comms.role_rank :: self._settings.trainers]
+        rows = self._settings.rows
+        return list(own[: own.size // rows * rows].reshape(-1, rows))
+
+    def _rate(self, do: Callable[[int], object], calls: int, limit_s: float = _LONGEST_PASS_S) -> float:
+        """Rows per second of up to `calls` calls; no new one is begun after `limit_s`."""
+        start_s = time.perf_counter()
+        seconds = 0.0
+        done = 0
+        while done < calls and seconds <= limit_s:
+            do(done)
+            done += 1
+            seconds = time.perf_counter() - start_s
+        return done * self._settings.rows / seconds
+
+    def _serve_plainly(self, name: str) -> None:
+        """A server's end of the plain messages: with all its trainers at once."""
+        world, layout = self._comms.world, self._comms.layout
+        trainers = range(self._comms.role_rank, layout.trainers, layout.servers)
+        ranks = [layout.world_rank(Role.TRAINER, trainer) for trainer in trainers]
+        buffers = [np.ones_like(self._records) for _ in ranks]
+        if name == "recv":
+            for rank in ranks:
+                world.Recv(bytearray(), rank, _TAG_READY)
+        start = world.Isend if name == "recv" else world.Irecv
+        for _ in range(self._plain_calls):
+            requests = [start(buffer, rank, _TAG_PLAIN) for buffer, rank in zip(buffers, ranks, strict=True)]
+            for request in requests:
+                request.Wait()
+        if name == "send":
+            for rank in ranks:
+                world.Send(bytearray(), rank, _TAG_READY)
+
+    def _meet(self) -> None:
+        """A barrier of all ranks, in which servers answer."""
+        if self._comms.role is Role.SERVER:
+            serve_until_barrier(self._comms.world, self._window.answer, self._settings.poll_us * 1e-6)
+        else:
+            wait_for_barrier(self._comms.world, "the other ranks of the benchmark", _TIMEOUT_S)
+
+
+def main() -> None:
+    """Measure everything that the settings name."""
+    settings = StoreSettings(**json.loads(sys.argv[1]))
+    found: list[Measurement] = []
+    placement = Placement.in_rank_order(RoleLayout(settings.servers, settings.trainers))
+    with Communicators.create(placement) as comms:
+        for row_bytes in settings.row_bytes:
+            for way in settings.ways:
+                rank = StoreRank(comms, settings, row_bytes, way)
+                of_ranks: list[Rates] = comms.world.gather(rank.measure(), root=0) or []
+                rank.close()
+                found.append({"row_bytes": row_bytes, "way": way, "rows_per_s": _added_up(of_ranks)})
+        if comms.world.Get_rank() == 0:
+            print(json.dumps(found), flush=True)
+
+
+def _added_up(of_ranks: list[Rates]) -> Rates:
+    """The trainers' rates together; other ranks have none."""
+    of_trainers = [rates for rates in of_ranks if rates]
+    names = of_trainers[0] if of_trainers else {}
+    return {name: [sum(run) for run in zip(*(rates[name] for rates in of_trainers), strict=True)] for name in names}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""A command's memory is seen from outside, and its failure is told with what it printed last."""
+
+import os
+import sys
+import time
+
+import pytest
+
+from benchmarks.jobs.watched_command import CommandError, run_watched
+
+MIB = 1 << 20
+
+
+def test_memory_of_all_processes_is_seen() -> None:
+    """A process and its child hold 64 MiB each."""
+    child = f"import time; block = b'x' * {64 * MIB}; time.sleep(2.5)"
+    program = f"import subprocess, sys; {child.replace('time.sleep(2.5)', '')}"
+    program += f"subprocess.run([sys.executable, '-c', {child!r}]); print('done')"
+    run = run_watched([sys.executable, "-c", program], os.environ, 60)
+    assert run.output == "done\n"
+    assert 64 * MIB < run.largest_rss_bytes < 128 * MIB
+    assert run.memory_bytes > 128 * MIB
+    assert 0.0 <= run.others_share <= 1.0
+
+
+def test_a_failure_shows_the_last_lines() -> None:
+    with pytest.raises(CommandError, match=r"status 3:(.|\n)*the cause"):
+        run_watched(
+            [sys.executable, "-c", "import sys; print('the cause', file=sys.stderr); sys.exit(3)"], os.environ, 60
+        )
+
+
+def test_a_command_that_does_not_end_is_ended_with_its_children() -> None:
+    program = "import subprocess, sys; subprocess.run(['sleep', '50'])"
+    start = time.monotonic()
+    with pytest.raises(CommandError, match="after 1 s"):
+        run_watched([sys.executable, "-c", program], os.environ, 1)
+    assert time.monotonic() - start < 20

@@ -1,0 +1,133 @@
+"""What `python -m benchmarks peers` makes of the contenders' results; no contender is started here."""
+
+import argparse
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.tools.report import Report
+from benchmarks.jobs.watched_command import CommandError, WatchedRun
+from benchmarks.kaggle.shards import write_kaggle_shards
+from benchmarks.peers import benchmark as peers
+from benchmarks.peers import contenders
+from benchmarks.peers.contenders import CONTENDERS, PeerResult, TimedSteps, chosen_layers, peer_result, samples_per_s
+from benchmarks.peers.workloads import PeerWorkload
+
+
+def result(speed: float, rss_gb: float = 1.0, others: float = 0.0) -> PeerResult:
+    return PeerResult(speed, WatchedRun("", int(rss_gb * 1e9), int(2 * rss_gb * 1e9), others))
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> PeerWorkload:
+    """Five batches an epoch; the last is smaller."""
+    write_kaggle_shards(tmp_path / "shards", 450)
+    (tmp_path / "settings.toml").write_text("[train]\nbatch_size = 100\n[lookahead]\nbatches = 8\n")
+    return PeerWorkload("five batches", tmp_path / "settings.toml", tmp_path / "shards", 4, 6, 0.0)
+
+
+def test_medians_and_ratios() -> None:
+    report = Report("peers")
+    runs = {
+        "pytorch": [result(100.0), result(80.0), result(120.0)],
+        "torchrec-2x1": [result(50.0)],
+        "bagpipe-1x2": [result(150.0, 2.0, 0.25), result(250.0, 1.0, 0.5)],
+    }
+    figures = peers.add_speeds(report, "title", {name: name.upper() for name in runs}, runs)
+    assert figures["bagpipe-1x2"] == {
+        "samples_per_s": 200.0,
+        "samples_per_s_of_runs": [150, 250],
+        "ratio_to_pytorch": 2.0,
+        "ratio_to_torchrec-2x1": 4.0,
+        "largest_rss_gb": 2.0,
+        "memory_gb": 4.0,
+        "largest_others_share": 0.5,
+    }
+    assert figures["torchrec-2x1"]["ratio_to_pytorch"] == 0.5
+    line = next(line for line in report.lines if line.startswith("BAGPIPE-1X2"))
+    assert line.split() == ["BAGPIPE-1X2", "200", "150", "-", "250", "2.00", "4.00", "2.00", "4.00", "50%"]
+
+
+def test_speed_between_two_reported_steps() -> None:
+    metrics = [
+        {"event": "progress", "step": 2, "time_s": 10.0},
+        {"event": "evaluation", "step": 2, "time_s": 10.5},
+        {"event": "progress", "step": 4, "time_s": 12.0},
+        {"event": "progress", "step": 5, "time_s": 13.0},
+    ]
+    assert samples_per_s(metrics, [7, 7, 7, 3, 7], TimedSteps(2, 4, 5)) == (7 + 3) / 2.0
+    assert math.isnan(samples_per_s(metrics, [7, 7, 7, 3, 7], TimedSteps(3, 4, 5)))
+
+
+def test_a_peer_says_its_result_in_its_last_line_of_json() -> None:
+    output = 'a warning\n{"samples_per_s": 1}\n{"samples_per_s": 12.5, "auc": 0.75, "log_loss": 0.5}\n'
+    found = peer_result(WatchedRun(output, 1, 2, 0.0))
+    assert (found.samples_per_s, found.auc, found.log_loss) == (12.5, 0.75, 0.5)
+    assert math.isnan(peer_result(WatchedRun('{"samples_per_s": 1}', 1, 2, 0.0)).auc)
+    with pytest.raises(CommandError, match="only a warning"):
+        peer_result(WatchedRun("only a warning\n", 1, 2, 0.0))
+
+
+def test_the_layers_that_auto_chose_are_among_the_figures() -> None:
+    log = (
+        "12:00 INFO a: process 1\n12:01 INFO b: linear layers: torch (kernels.linear = auto: oneDNN 2 ms, torch 1 ms)\n"
+    )
+    linear = chosen_layers(log)
+    assert linear == "torch (kernels.linear = auto: oneDNN 2 ms, torch 1 ms)"
+    assert chosen_layers("nothing\n") == ""
+    runs = {"pytorch": [result(1.0)], "bagpipe-1x2": [replace(result(1.0), linear=linear)]}
+    figures = peers.add_speeds(Report("peers"), "title", {name: name for name in runs}, runs)
+    assert figures["bagpipe-1x2"]["linear_layers"] == [linear]
+    assert "linear_layers" not in figures["pytorch"]
+
+
+def test_each_layer_may_be_forced(workload: PeerWorkload) -> None:
+    forced = {contender.name: contender for contender in CONTENDERS if contender.name.startswith("bagpipe-2x1-")}
+    for linear in ("onednn", "torch"):
+        assert workload.config(list(forced[f"bagpipe-2x1-{linear}"].settings)).kernels.linear == linear
+
+
+def test_which_steps_count(workload: PeerWorkload) -> None:
+    """Of a peer those after the warm-up; of bagpipe as many between the first and the last window."""
+    steps = {contender.name: TimedSteps.of(contender, workload) for contender in CONTENDERS}
+    assert steps["pytorch"] == TimedSteps(4, 10, 10)
+    assert steps["bagpipe-1x2"] == TimedSteps(8, 14, 22)
+    assert steps["bagpipe-1x2-L1"] == TimedSteps(4, 10, 11)
+    train = workload.config(steps["bagpipe-1x2"].settings(workload)).train
+    assert (train.max_steps, train.epochs, train.log_every_steps) == (22, 5, 2)
+
+
+def test_who_runs_on_which_host() -> None:
+    hosts = {contender.name: contender.ranks_of_hosts(servers=2) for contender in CONTENDERS}
+    assert hosts["pytorch"] == hosts["torchrec-1x2"] == ()
+    assert hosts["torchrec-2x1-cured"] == (1, 1)
+    assert (hosts["bagpipe-1x2"], hosts["bagpipe-2x1-L1"]) == ((3, 1), (3, 2))
+
+
+def test_without_their_environment_the_peers_are_left_out_visibly(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workload: PeerWorkload
+) -> None:
+    trained = []
+
+    def measure_speed(contender: contenders.Contender, *_: object) -> PeerResult:
+        trained.append(contender.name)
+        return result(1.0)
+
+    monkeypatch.setattr(peers, "PEERS_PYTHON", tmp_path / "venv" / "bin" / "python")
+    monkeypatch.setattr(peers, "measure_speed", measure_speed)
+    monkeypatch.setattr(peers, "real_workload", lambda *_: workload)
+    arguments = argparse.Namespace(quick=True, runs=2, contenders=None, criteo=None, quiet_s=None, others_at_most=1.0)
+    report = peers.run(arguments)
+    assert trained == ["bagpipe-1x2"] * 2
+    assert list(report.figures["real"]) == ["bagpipe-1x2"]
+    assert "benchmarks/peers/setup.sh" in report.lines[0]
+    assert "plain PyTorch" in report.figures["not_run"][0]
+
+
+def test_an_unknown_contender_is_refused() -> None:
+    arguments = argparse.Namespace(quick=True, contenders=["pytorch", "tensorflow"])
+    with pytest.raises(ConfigError, match=r"tensorflow.*torchrec-2x1"):
+        peers.run(arguments)
