@@ -101,6 +101,7 @@ def checkpoint_manifest(
         row_optimizer=run.config.optimizer.rows,
         row_state_columns=run.record.state_columns,
         servers=servers,
+        placement="round_robin",
         base=base,
         files=tuple(files),
         arithmetic=arithmetic,

@@ -17,7 +17,7 @@ from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.checkpoint_channel import receive_updated, report_written
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.rows.partition import RoundRobinPartition
+from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.rows.updated import flag_bytes, flagged
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.manifest import FileInfo
@@ -48,7 +48,7 @@ class ServerCheckpoints:
         run: Run,
         comms: Communicators,
         window: RowWindow,
-        partition: RoundRobinPartition,
+        partition: RowPartition,
         timeout_s: float,
         trace: Trace,
     ) -> None:

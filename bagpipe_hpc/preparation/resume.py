@@ -62,7 +62,7 @@ def verify_share(checkpoint: Checkpoint, part: int, parts: int, name_row: Callab
         with _offering(checkpoint.directory, layer.directory):
             layer.verify_file(info)
     with _offering(checkpoint.directory, checkpoint.directory), checkpoint.open_rows() as rows:
-        rows.check_positions(part, parts)
+        rows.check_rows(part, parts)
     for layer, info in share:
         with _offering(checkpoint.directory, layer.directory):
             require_finite(layer.directory, layer.manifest, info, name_row)

@@ -28,7 +28,7 @@ def fill_partition(records: NDArray[np.float32], run: Run, partition: RowPartiti
     saved = run.record.saved_width
     if run.start is not None:
         with run.start.open_rows() as files:
-            files.read_server(server, partition.servers, records[:, :saved])
+            files.read_server(partition, server, records[:, :saved])
         records[:, saved:] = 0.0
         return
     embedding_dim = run.record.embedding_dim

@@ -80,7 +80,7 @@ def _measure_files(report: Report, size: int, runs: int, folder: Path) -> None:
             (path,) = Path(scratch).rglob(info.file)
             start = time.perf_counter()
             with open_saved_rows([(path.parent, _manifest(rows, info))]) as saved:
-                saved.read_server(0, 1, records)
+                saved.read_server(partition, 0, records)
             note("load", time.perf_counter() - start)
             start = time.perf_counter()
             file_sha256(path)
@@ -127,6 +127,7 @@ def _manifest(rows: int, info: FileInfo) -> CheckpointManifest:
         row_optimizer="rowwise_adagrad",
         row_state_columns=_STATE_COLUMNS,
         servers=1,
+        placement="round_robin",
         base=None,
         files=(info, FileInfo(DENSE_FILE, 1, info.sha256)),
         arithmetic=Arithmetic(trainers=1, linear="torch", device="cpu", threads=1),

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bagpipe_hpc.rows.partition import RoundRobinPartition
+from bagpipe_hpc.rows.partition import RoundRobinPartition, RowPartition
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter, base_of
 
@@ -42,21 +42,23 @@ def write_checkpoint(
     dense: tuple[dict[str, Any], dict[str, Any]] | None = None,
     base: Path | None = None,
     updated: NDArray[np.int64] | None = None,
+    partition: RowPartition | None = None,
     **facts: Any,
 ) -> Path:
     """Write a checkpoint of these rows as so many servers would; gives its directory.
 
-    With `base` it is an increment on that checkpoint, and holds only the rows `updated`. Other `facts` replace fields
-    of the manifest.
+    With `base` it is an increment on that checkpoint, and holds only the rows `updated`. Rows are dealt round-robin
+    unless a `partition` is given. Other `facts` replace fields of the manifest.
     """
-    partition = RoundRobinPartition(len(records), servers)
+    partition = partition or RoundRobinPartition(len(records), servers)
+    servers = partition.servers
     embedding_dim = records.shape[1] - state_columns
     writer = CheckpointWriter(output, step)
     files = []
     for server in reversed(range(servers)):
-        rows, positions = records[server::servers], None
+        rows, positions = records[partition.rows_of(server, 0, partition.rows_on(server))], None
         if updated is not None:
-            positions = np.unique(updated[updated % servers == server] // servers)
+            positions = np.unique(partition.offset(updated[partition.owner(updated) == server]))
             rows = rows[positions]
         files.append(writer.write_rows(server, partition, rows, embedding_dim, positions))
     files.append(writer.write_dense(*(dense or trained_dense())))
@@ -75,6 +77,7 @@ def write_checkpoint(
         row_optimizer=row_optimizer,
         row_state_columns=state_columns,
         servers=servers,
+        placement="round_robin",
         base=base_of(base) if base else None,
         files=tuple(files),
         arithmetic=Arithmetic(trainers=2, linear="torch", device="cpu", threads=1),

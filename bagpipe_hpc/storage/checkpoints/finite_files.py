@@ -1,6 +1,6 @@
 """Sees that the files of a checkpoint hold finite numbers, without torch and in small pieces.
 
-A run writes no others (`roles/divergence.py`); who goes on from one that comes from elsewhere would train NaN.
+A run writes no others (`step/divergence.py`); who goes on from one that comes from elsewhere would train NaN.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE, CheckpointManifest, FileInfo, row_file_name
+from bagpipe_hpc.storage.checkpoints.row_numbers import row_numbers
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset
 
 _PIECE = 1 << 18
@@ -46,11 +47,8 @@ def require_finite(
                 is_finite = np.isfinite(piece)
                 if not is_finite.all():
                     place = first + int(np.argmin(is_finite.all(axis=1)))
-                    position = place
-                    if manifest.base:
-                        with errors_name(path):
-                            position = int(plain_dataset(file, "positions")[place])
-                    raise _error(path, f"{name} of {name_row(position * manifest.servers + server)}")
+                    [row] = row_numbers(file, manifest, server).rows(place, place + 1).tolist()
+                    raise _error(path, f"{name} of {name_row(row)}")
 
 
 def _check_dense(file: h5py.File, path: Path) -> None:

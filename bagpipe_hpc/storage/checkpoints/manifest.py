@@ -12,8 +12,10 @@ from bagpipe_hpc.errors import CheckpointError, FileError, read_small
 MANIFEST_FILE = "manifest.json"
 DENSE_FILE = "dense.h5"
 FORMAT = "bagpipe-checkpoint"
-VERSION = 4
-PLACEMENT = "round_robin"
+VERSION = 5
+BEFORE_PLACEMENTS = 4
+"""A version that is read still: rows were dealt round-robin, and files did not say which rows they hold."""
+_PLACEMENT_BEFORE = "round_robin"
 
 _LARGEST_INT = 2**63 - 1
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -127,7 +129,9 @@ class CheckpointManifest:
     row_state_columns: int
     """Float32 values of optimizer state that follow the D weights of a row."""
     servers: int
-    """Servers that wrote the rows: row k lies in file k mod S at position k div S."""
+    """Servers that wrote the rows, a file each."""
+    placement: str
+    """What placed the rows on them, `tables.placement` of the configuration; each file says which rows it holds."""
     base: Base | None
     """The checkpoint before, where the row files hold only rows that were updated since; None if they hold all rows."""
     files: tuple[FileInfo, ...]
@@ -136,6 +140,8 @@ class CheckpointManifest:
     """On what the last bits of results depended."""
     config: dict[str, Any]
     """The resolved configuration of the run: sections of settings. A resumed run is compared with it."""
+    version: int = VERSION
+    """Of the format."""
 
     def __post_init__(self) -> None:
         for name in ("step", "epoch", "epoch_step", "seed", "row_state_columns"):
@@ -150,8 +156,9 @@ class CheckpointManifest:
         are_names = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
         _require(are_names and len(names) == len(self.table_rows), "table_names", names, "must name each of table_rows")
         _require(self.total_rows <= _LARGEST_INT, "table_rows", self.table_rows, "must add up to a 64-bit number")
-        named = isinstance(self.row_optimizer, str) and self.row_optimizer != ""
-        _require(named, "row_optimizer", self.row_optimizer, "must name an optimizer")
+        for name in ("row_optimizer", "placement"):
+            value = getattr(self, name)
+            _require(isinstance(value, str) and value != "", name, value, "must be a name")
         sections = isinstance(self.config, dict) and all(isinstance(part, dict) for part in self.config.values())
         _require(sections, "config", self.config, "must be an object of sections")
         self._check_place()
@@ -194,7 +201,7 @@ class CheckpointManifest:
 
     def to_json(self) -> str:
         """The text of the file; reading it gives back an equal manifest where `config` is plain JSON."""
-        document = {"format": FORMAT, "version": VERSION, "placement": PLACEMENT, **asdict(self)}
+        document = {"format": FORMAT, "version": self.version, **asdict(self)}
         return json.dumps(document, indent=2, allow_nan=False) + "\n"
 
 
@@ -228,11 +235,15 @@ def load_checkpoint_manifest(path: Path) -> CheckpointManifest:
 def _manifest_of(document: object) -> CheckpointManifest:
     if not isinstance(document, dict):
         raise CheckpointError(f"holds {reprlib.repr(document)}: must be an object of fields")
-    for key, known in (("format", FORMAT), ("version", VERSION), ("placement", PLACEMENT)):
+    for key, known in (("format", (FORMAT,)), ("version", (VERSION, BEFORE_PLACEMENTS))):
         value = document.get(key)
-        _require(type(value) is type(known) and value == known, key, value, f"must be {known!r}")
+        fits = type(value) is type(known[0]) and value in known
+        _require(fits, key, value, f"must be {' or '.join(map(repr, known))}")
+    if document["version"] == BEFORE_PLACEMENTS:
+        value = document.get("placement")
+        _require(value == _PLACEMENT_BEFORE, "placement", value, f"must be {_PLACEMENT_BEFORE!r}")
     names = {field.name for field in fields(CheckpointManifest)}
-    values = {key: value for key, value in document.items() if key not in ("format", "version", "placement")}
+    values = {key: value for key, value in document.items() if key != "format"}
     for key in sorted(names ^ values.keys()):
         _require(key in values, key, None, "is missing")
         _require(key in names, key, values[key], "is no field of a manifest")

@@ -1,11 +1,12 @@
 """The rows that a checkpoint holds, read from its row files and, of an increment, from those that it builds on.
 
-Shapes: n rows in a file, D embedding width, k optimizer state columns, S servers that wrote.
+Each file says which rows it holds (`row_numbers`), so it does not matter what had placed them.
+
+Shapes: n rows in a file, D embedding width, k optimizer state columns.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from math import gcd
 from pathlib import Path
 
 import h5py
@@ -13,15 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
-from bagpipe_hpc.rows.partition import RoundRobinPartition
+from bagpipe_hpc.rows.partition import RowPartition
+from bagpipe_hpc.rows.runs import RowRun, runs_of
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest, row_file_name
-from bagpipe_hpc.storage.checkpoints.row_file import FLOAT32, INT64, copy_rows
+from bagpipe_hpc.storage.checkpoints.row_file import FLOAT32, copy_rows
+from bagpipe_hpc.storage.checkpoints.row_numbers import ListedNumbers, RunNumbers, row_numbers
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset, require_attributes
 
 STREAM_BYTES = 8 << 20
-"""Ranges of global rows in which to read a whole checkpoint; each is spread over the files of all servers."""
+"""Ranges of global rows in which to read a whole checkpoint; each may be spread over the files of all servers."""
 
-_CHECKED_AT_ONCE = 1 << 20
+_COUNTED_AT_ONCE = 1 << 20
 
 
 def stream_rows(record_columns: int) -> int:
@@ -51,93 +54,115 @@ class SavedRows:
         if not 0 <= first <= last <= self._total_rows:
             raise ValueError(f"rows {first} to {last} are not among the {self._total_rows} of the checkpoint")
         records = np.empty((last - first, self._columns), np.float32)
-        for layer in self._layers:
-            layer.read(first, records)
+        if first < last:
+            self._layers[0].require_all(first, last)
+            for layer in self._layers:
+                layer.read(RowRun(first, 1, last - first), records)
         return records
 
-    def check_positions(self, part: int, parts: int) -> None:
-        """Check which rows the files of increments hold, of every `parts`-th file from `part` on, before any is read.
+    def check_rows(self, part: int, parts: int) -> None:
+        """Check which rows files hold, before any is read: a share of them, `part` of `parts`.
 
         Raises:
-            CheckpointError: a file is damaged.
+            CheckpointError: a file is damaged, or a row is in none of the files or in two.
         """
         for layer in self._layers:
-            layer.check_positions(part, parts)
+            layer.check_numbers(part, parts)
+        bounds = [self._total_rows * number // parts for number in (part, part + 1)]
+        self._layers[0].require_all(*bounds)
 
-    def read_server(self, server: int, servers: int, into: NDArray[np.float32]) -> None:
-        """Fill the window of one server of a world that may have another number of servers than the one that wrote.
+    def read_server(self, partition: RowPartition, server: int, into: NDArray[np.float32]) -> None:
+        """Fill the window of one server, whatever partition and number of servers wrote the checkpoint.
 
-        With the same number a server reads its own files only; else it reads the files that share rows with it.
+        Where the window's rows make few runs, a server reads only those files that hold some of them. Otherwise it goes
+        through the rows of every file, and reads the pieces that hold some of its own.
 
         Args:
+            partition: of this world.
             server: the server whose window it is.
-            servers: number S' of servers that the rows are dealt to now.
             into: float32 `[rows on the server, D + k]`, any strides; is written in pieces.
 
         Raises:
             ValueError: `into` has another shape than the server's rows.
             CheckpointError: a file is damaged.
         """
-        rows = RoundRobinPartition(self._total_rows, servers).rows_on(server)
+        rows = partition.rows_on(server)
         if into.shape != (rows, self._columns):
             raise ValueError(f"the window of server {server} is {into.shape}: must be [{rows}, {self._columns}]")
+        runs = runs_of(partition, server)
         for layer in self._layers:
-            layer.read_server(server, servers, into)
+            read = layer.read_own(partition, server, into) if runs is None else layer.read_runs(runs, into)
+            if layer is self._layers[0] and read != rows:
+                raise CheckpointError(
+                    f"{layer.directory}: has {read} of the {rows} rows of server {server}; use another checkpoint"
+                )
 
 
 class _Layer:
     """The row files of one checkpoint, without those that it builds on.
 
     Args:
+        directory: of the checkpoint.
         manifest: its manifest.
         files: of each server.
     """
 
-    def __init__(self, manifest: CheckpointManifest, files: Sequence["_WholeFile | _PartFile"]) -> None:
+    def __init__(
+        self, directory: Path, manifest: CheckpointManifest, files: Sequence["_RunFile | _ListedFile"]
+    ) -> None:
+        self.directory = directory
         self.total_rows = manifest.total_rows
         self.columns = manifest.record_columns
-        self._servers = manifest.servers
         self._files = files
 
-    def check_positions(self, part: int, parts: int) -> None:
-        """As `SavedRows.check_positions`, of this layer's files."""
+    def check_numbers(self, part: int, parts: int) -> None:
+        """Check which rows every `parts`-th file from `part` on holds."""
         for file in self._files[part::parts]:
-            if isinstance(file, _PartFile):
-                file.check_positions()
+            file.numbers.check()
 
-    def read(self, first: int, records: NDArray[np.float32]) -> None:
-        """Lay the rows from `first` on that the layer holds over `records [N, D + k]`."""
-        for server, file in enumerate(self._files):
-            # Every S-th record, from the first that the server holds.
-            held = records[(server - first) % self._servers :: self._servers]
-            file.read(RoundRobinPartition(first, self._servers).rows_on(server), 1, held)
+    def require_all(self, first: int, last: int) -> None:
+        """See that the files hold each of the rows `first` up to `last` once.
 
-    def read_server(self, server: int, servers: int, into: NDArray[np.float32]) -> None:
-        """Lay the rows of a server of a world of S' `servers` that the layer holds over its window.
-
-        The rows in common with file o are those k with k = server (mod S') and k = o (mod S): every lcm(S, S')-th,
-        which are every (S' / gcd)-th row of the file and every (S / gcd)-th of the window.
+        Raises:
+            CheckpointError: they do not.
         """
-        common = gcd(servers, self._servers)
-        file_stride, window_stride = servers // common, self._servers // common
-        for other in range(server % common, self._servers, common):
-            window_first = next(w for w in range(window_stride) if (w * servers + server) % self._servers == other)
-            file_first = (window_first * servers + server) // self._servers
-            self._files[other].read(file_first, file_stride, into[window_first::window_stride])
+        for begin in range(first, last, _COUNTED_AT_ONCE):
+            is_held = np.zeros(min(_COUNTED_AT_ONCE, last - begin), np.bool_)
+            held = sum(file.numbers.count_in(begin, is_held) for file in self._files)
+            if held != len(is_held) or not is_held.all():
+                row = begin + int(np.argmin(is_held))
+                what = f"row {row} is in no row file" if not is_held.all() else "a row is in two row files"
+                raise CheckpointError(f"{self.directory}: {what}; use another checkpoint")
+
+    def read(self, run: RowRun, target: NDArray[np.float32]) -> int:
+        """Lay the rows of a run that the layer holds over `target [rows of the run, D + k]`; how many they are."""
+        return sum(file.read(run, target) for file in self._files)
+
+    def read_runs(self, runs: Sequence[RowRun], into: NDArray[np.float32]) -> int:
+        """Lay the rows of all runs, one after the other, over `into`; how many of them the layer holds."""
+        first = read = 0
+        for run in runs:
+            read += self.read(run, into[first : first + run.length])
+            first += run.length
+        return read
+
+    def read_own(self, partition: RowPartition, server: int, into: NDArray[np.float32]) -> int:
+        """Lay the rows of a server over its window, wherever they are in the files; how many the layer holds."""
+        return sum(file.read_own(partition, server, into) for file in self._files)
 
 
-class _WholeFile:
-    """A row file that holds all rows of its server: `weights [n, D]` and `optimizer_state [n, k]`."""
+class _Records:
+    """The records of a row file: `weights [n, D]` and `optimizer_state [n, k]`."""
 
     def __init__(self, weights: h5py.Dataset, state: h5py.Dataset) -> None:
         self._datasets = weights, state
         self._columns = slice(0, weights.shape[1]), slice(weights.shape[1], weights.shape[1] + state.shape[1])
-        rows = copy_rows(self._columns[1].stop)
+        self.most = copy_rows(self._columns[1].stop)
         # Of one piece, used again for the next: fresh memory would cost as much as reading.
-        self._pieces = [np.empty((rows, dataset.shape[1]), np.float32) for dataset in self._datasets]
+        self._pieces = [np.empty((self.most, dataset.shape[1]), np.float32) for dataset in self._datasets]
 
     def read(self, first: int, stride: int, target: NDArray[np.float32]) -> None:
-        """Copy the rows at positions `first`, `first + stride`, ... to `target [N, D + k]`, piece by piece."""
+        """Copy the records `first`, `first + stride`, ... to `target [N, D + k]`, piece by piece."""
         step = max(1, copy_rows(target.shape[1]) // stride)
         for begin in range(0, len(target), step):
             end = min(begin + step, len(target))
@@ -147,7 +172,7 @@ class _WholeFile:
     def pieces(self, first: int, last: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
         """The records `first` up to `last` of the file in two parts: their columns, and float32 `[last - first, ...]`.
 
-        At most `copy_rows` of them; each part is there until the next call.
+        At most `most` of them; each part is there until the next call.
         """
         for number, (dataset, columns) in enumerate(zip(self._datasets, self._columns, strict=True)):
             if dataset.shape[1]:
@@ -157,41 +182,72 @@ class _WholeFile:
                 yield columns, piece
 
 
-class _PartFile:
-    """A row file of an increment: it holds the rows at `positions`, int64 `[n]`, ascending, a map of the file."""
+class _RowFile:
+    """A row file.
 
-    def __init__(self, records: _WholeFile, positions: NDArray[np.int64], rows: int, path: str) -> None:
+    Args:
+        numbers: which rows it holds.
+        records: what it holds of them.
+    """
+
+    numbers: RunNumbers | ListedNumbers
+
+    def __init__(self, records: _Records) -> None:
         self._records = records
-        self._positions = positions
-        self._rows = rows
-        self._path = path
-        self._is_checked = False
 
-    def read(self, first: int, stride: int, target: NDArray[np.float32]) -> None:
-        """As `_WholeFile.read`, but only what the file holds; the rest of `target` stays as it is."""
-        self.check_positions()
-        begin, end = np.searchsorted(self._positions, [first, first + len(target) * stride])
-        step = copy_rows(target.shape[1])
-        for place in range(int(begin), int(end), step):
-            past = min(place + step, int(end))
-            ahead, rest = np.divmod(self._positions[place:past] - first, stride)
-            for columns, piece in self._records.pieces(place, past):
-                target[ahead[rest == 0], columns] = piece[rest == 0]
+    def read_own(self, partition: RowPartition, server: int, into: NDArray[np.float32]) -> int:
+        """Copy the rows of a server to their places in its window; how many the file holds."""
+        self.numbers.check()
+        read = 0
+        for first in range(0, len(self.numbers), self._records.most):
+            last = min(first + self._records.most, len(self.numbers))
+            rows = self.numbers.rows(first, last)
+            is_own = partition.owner(rows) == server
+            if not is_own.any():
+                continue
+            places = partition.offset(rows[is_own])
+            read += len(places)
+            for columns, piece in self._records.pieces(first, last):
+                into[places, columns] = piece[is_own]
+        return read
 
-    def check_positions(self) -> None:
-        """Go once through the positions: those of a damaged file would lose rows, or reach others."""
-        if self._is_checked:
-            return
-        before = -1
-        for first in range(0, len(self._positions), _CHECKED_AT_ONCE):
-            piece = self._positions[first : first + _CHECKED_AT_ONCE]
-            if piece[0] <= before or piece[-1] >= self._rows or (piece[1:] <= piece[:-1]).any():
-                raise CheckpointError(
-                    f"{self._path}: positions are not ascending numbers from 0 to {self._rows - 1}; use another "
-                    "checkpoint"
-                )
-            before = int(piece[-1])
-        self._is_checked = True
+
+class _RunFile(_RowFile):
+    """A row file whose rows are runs."""
+
+    def __init__(self, numbers: RunNumbers, records: _Records) -> None:
+        super().__init__(records)
+        self.numbers: RunNumbers = numbers
+
+    def read(self, run: RowRun, target: NDArray[np.float32]) -> int:
+        """Copy the rows of a run that the file holds to their places in `target`; how many they are."""
+        read = 0
+        for start, found in self.numbers.overlaps(run):
+            places = target[found.firsts[1] :: found.steps[1]][: found.length]
+            self._records.read(start + found.firsts[0], found.steps[0], places)
+            read += found.length
+        return read
+
+
+class _ListedFile(_RowFile):
+    """A row file whose rows are listed, in ascending order."""
+
+    def __init__(self, numbers: ListedNumbers, records: _Records) -> None:
+        super().__init__(records)
+        self.numbers: ListedNumbers = numbers
+
+    def read(self, run: RowRun, target: NDArray[np.float32]) -> int:
+        """Copy the rows of a run that the file holds to their places in `target`; the rest of it stays as it is."""
+        begin, end = self.numbers.between(run.first, run.last + 1)
+        read = 0
+        for first in range(begin, end, self._records.most):
+            last = min(first + self._records.most, end)
+            places, rest = np.divmod(self.numbers.rows(first, last) - run.first, run.stride)
+            is_own = rest == 0
+            read += int(is_own.sum())
+            for columns, piece in self._records.pieces(first, last):
+                target[places[is_own], columns] = piece[is_own]
+        return read
 
 
 @contextmanager
@@ -209,38 +265,24 @@ def open_saved_rows(layers: Sequence[tuple[Path, CheckpointManifest]]) -> Iterat
 
 
 def _open_layer(directory: Path, manifest: CheckpointManifest, stack: ExitStack) -> _Layer:
-    partition = RoundRobinPartition(manifest.total_rows, manifest.servers)
-    files: list[_WholeFile | _PartFile] = []
+    files: list[_RunFile | _ListedFile] = []
     for server in range(manifest.servers):
         file = stack.enter_context(open_plain(directory / row_file_name(server, manifest.servers)))
         expected = {"server": server, "servers": manifest.servers, "total_rows": manifest.total_rows}
         require_attributes(file, expected)
-        rows = partition.rows_on(server)
-        positions = _positions(file, rows) if manifest.base else None
-        held = rows if positions is None else len(positions)
-        weights = _dataset(file, "weights", (held, manifest.embedding_dim), FLOAT32)
-        state = _dataset(file, "optimizer_state", (held, manifest.row_state_columns), FLOAT32)
-        records = _WholeFile(weights, state)
-        files.append(records if positions is None else _PartFile(records, positions, rows, file.filename))
-    return _Layer(manifest, files)
+        numbers = row_numbers(file, manifest, server)
+        weights = _dataset(file, "weights", (len(numbers), manifest.embedding_dim))
+        state = _dataset(file, "optimizer_state", (len(numbers), manifest.row_state_columns))
+        records = _Records(weights, state)
+        files.append(_RunFile(numbers, records) if isinstance(numbers, RunNumbers) else _ListedFile(numbers, records))
+    return _Layer(directory, manifest, files)
 
 
-def _positions(file: h5py.File, rows: int) -> NDArray[np.int64]:
-    """The positions of an increment's rows, of which there are `rows` at most; left in the file."""
-    dataset = plain_dataset(file, "positions")
-    held = min(dataset.size, rows)
-    _dataset(file, "positions", (held,), INT64)
-    if held == 0:
-        return np.empty(0, np.int64)
-    with errors_name(file.filename):
-        return np.memmap(file.filename, INT64, "r", dataset.id.get_offset(), (held,))
-
-
-def _dataset(file: h5py.File, name: str, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> h5py.Dataset:
+def _dataset(file: h5py.File, name: str, shape: tuple[int, ...]) -> h5py.Dataset:
     dataset = plain_dataset(file, name)
-    if dataset.shape != shape or dataset.dtype != dtype:
+    if dataset.shape != shape or dataset.dtype != FLOAT32:
         raise CheckpointError(
-            f"{file.filename}: {name} is {dataset.dtype} {dataset.shape}: must be {dtype} {shape}, as the manifest "
+            f"{file.filename}: {name} is {dataset.dtype} {dataset.shape}: must be {FLOAT32} {shape}, as the manifest "
             "says; use another checkpoint"
         )
     return dataset

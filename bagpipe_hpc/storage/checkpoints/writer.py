@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
-from bagpipe_hpc.rows.partition import RoundRobinPartition
+from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256, fsync
 from bagpipe_hpc.storage.checkpoints.folder import (
     CHECKPOINTS_FOLDER,
@@ -66,7 +66,7 @@ class CheckpointWriter:
     def write_rows(
         self,
         server: int,
-        partition: RoundRobinPartition,
+        partition: RowPartition,
         records: NDArray[np.float32] | SelectedRows,
         embedding_dim: int,
         positions: NDArray[np.int64] | None = None,

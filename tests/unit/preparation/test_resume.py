@@ -164,8 +164,8 @@ def spoil(path: Path, what: str) -> None:
         path.write_bytes(contents)
     else:
         name, values = {
-            "positions fall": ("positions", np.array([2, 1])),
-            "positions beyond the tables": ("positions", np.array([1, 99])),
+            "rows fall": ("rows", np.array([2, 1])),
+            "rows beyond the tables": ("rows", np.array([1, 99])),
             "weights are text": ("weights", np.full((2, 4), b"text")),
             "weights of another width": ("weights", np.zeros((2, 3), np.float32)),
         }[what]
@@ -184,8 +184,8 @@ def spoil(path: Path, what: str) -> None:
     [
         ("no HDF5", "cannot be read as HDF5"),
         ("a broken group", "cannot be read as HDF5"),
-        ("positions fall", "positions are not ascending"),
-        ("positions beyond the tables", "positions are not ascending numbers from 0 to 3"),
+        ("rows fall", "rows are not ascending"),
+        ("rows beyond the tables", "rows are not ascending numbers from 0 to 7"),
         ("weights are text", "weights is |S4"),
         ("weights of another width", r"weights is float32 \(2, 3\): must be float32 \(2, 4\)"),
     ],

@@ -67,7 +67,7 @@ def test_rows_round_trip_bit_for_bit(
             for server in range(new_servers):
                 held = RoundRobinPartition(total, new_servers).rows_on(server)
                 window = np.full((held, dim + state_columns + 1), np.nan, np.float32)
-                rows.read_server(server, new_servers, window[:, :-1])
+                rows.read_server(RoundRobinPartition(total, new_servers), server, window[:, :-1])
                 assert window[:, :-1].tobytes() == records[server::new_servers].tobytes()
 
 
@@ -104,7 +104,7 @@ def test_ranges_and_windows_outside_the_rows_are_refused(checkpoint: Path) -> No
         with pytest.raises(ValueError, match="are not among"):
             opened.read_rows(first, last)
     with opened.open_rows() as rows, pytest.raises(ValueError, match="window of server 0"):
-        rows.read_server(0, 1, np.zeros((12, 5), np.float32))
+        rows.read_server(RoundRobinPartition(13, 1), 0, np.zeros((12, 5), np.float32))
 
 
 def test_the_newest_complete_checkpoint_of_an_output_folder_is_taken(tmp_path: Path) -> None:

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
-from bagpipe_hpc.rows.partition import RoundRobinPartition
-from bagpipe_hpc.storage.checkpoints import row_file, saved_rows
+from bagpipe_hpc.rows.partition import RoundRobinPartition, RowPartition
+from bagpipe_hpc.rows.runs import runs_of
+from bagpipe_hpc.storage.checkpoints import row_file, row_numbers
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints, remove_older_checkpoints
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
+from tests.unit.rows.partitions import partitions_of
 
 TABLES = (5, 1, 7)
 ROWS = sum(TABLES)
@@ -44,20 +46,28 @@ def write_chain(output: Path, steps: int, servers: int = 2) -> list[Path]:
 
 @settings(max_examples=40, deadline=None)
 @given(
-    writers=st.lists(st.integers(1, 5), min_size=2, max_size=4),
-    new_servers=st.integers(1, 6),
+    writers=st.lists(partitions_of(TABLES), min_size=2, max_size=4),
+    reader=partitions_of(TABLES),
+    most_runs=st.sampled_from([1, 4096]),
     piece_bytes=st.sampled_from([1, 60, 1 << 20]),
     state_columns=st.integers(0, 2),
     data=st.data(),
 )
 def test_layers_round_trip_bit_for_bit(
-    writers: list[int], new_servers: int, piece_bytes: int, state_columns: int, data: st.DataObject
+    writers: list[RowPartition],
+    reader: RowPartition,
+    most_runs: int,
+    piece_bytes: int,
+    state_columns: int,
+    data: st.DataObject,
 ) -> None:
     records = sample_records(TABLES, 3 + state_columns)
     path: Path | None = None
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_file, "COPY_BYTES", piece_bytes)
-        for step, servers in enumerate(writers):
+        patch.setattr(row_file, "_SOUGHT_AT_ONCE", 5)
+        patch.setattr(runs_of, "__defaults__", (most_runs,))
+        for step, partition in enumerate(writers):
             updated = None
             if path:
                 rows = data.draw(st.lists(st.integers(0, ROWS - 1), unique=True))
@@ -67,7 +77,7 @@ def test_layers_round_trip_bit_for_bit(
                 Path(folder),
                 records,
                 TABLES,
-                servers=servers,
+                partition=partition,
                 state_columns=state_columns,
                 step=step,
                 base=path,
@@ -80,11 +90,12 @@ def test_layers_round_trip_bit_for_bit(
         last = data.draw(st.integers(first, ROWS))
         assert checkpoint.read_rows(first, last).tobytes() == records[first:last].tobytes()
         with checkpoint.open_rows() as saved:
-            for server in range(new_servers):
-                held = RoundRobinPartition(ROWS, new_servers).rows_on(server)
-                window = np.full((held, records.shape[1] + 1), np.nan, np.float32)
-                saved.read_server(server, new_servers, window[:, :-1])
-                assert window[:, :-1].tobytes() == records[server::new_servers].tobytes()
+            saved.check_rows(data.draw(st.integers(0, 2)), 3)
+            for server in range(reader.servers):
+                rows = reader.rows_of(server, 0, reader.rows_on(server))
+                window = np.full((len(rows), records.shape[1] + 1), np.nan, np.float32)
+                saved.read_server(reader, server, window[:, :-1])
+                assert window[:, :-1].tobytes() == records[rows].tobytes()
 
 
 def test_a_missing_or_replaced_layer_is_named(tmp_path: Path) -> None:
@@ -122,25 +133,25 @@ def test_damage_below_an_increment_is_found_by_name(tmp_path: Path) -> None:
     load_checkpoint(tmp_path).verify()
 
 
-@pytest.mark.parametrize("positions", [[-1, 2], [2, 13], [3, 3], [4, 1], [2**62, 2**63 - 1]])
-def test_false_positions_are_refused(tmp_path: Path, positions: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rows", [[-1, 2], [2, 13], [3, 3], [4, 1], [2**62, 2**63 - 1]])
+def test_false_rows_are_refused(tmp_path: Path, rows: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     _, path = write_chain(tmp_path, 2, servers=1)
     with h5py.File(path / "rows-00000-of-00001.h5", "r+") as file:
-        file["positions"][:] = positions
+        file["rows"][:] = rows
     for at_once in (1, 2):
-        monkeypatch.setattr(saved_rows, "_CHECKED_AT_ONCE", at_once)
+        monkeypatch.setattr(row_numbers, "_CHECKED_AT_ONCE", at_once)
         with (
-            load_checkpoint(path).open_rows() as rows,
-            pytest.raises(CheckpointError, match="positions are not ascending numbers from 0 to 12"),
+            load_checkpoint(path).open_rows() as saved,
+            pytest.raises(CheckpointError, match="rows are not ascending numbers from 0 to 12"),
         ):
-            rows.read_server(0, 1, np.zeros((ROWS, 5), np.float32))
+            saved.read_server(RoundRobinPartition(ROWS, 1), 0, np.zeros((ROWS, 5), np.float32))
 
 
-def test_positions_must_be_as_many_as_records(tmp_path: Path) -> None:
+def test_row_numbers_must_be_as_many_as_records(tmp_path: Path) -> None:
     _, path = write_chain(tmp_path, 2)
     with h5py.File(path / "rows-00000-of-00002.h5", "r+") as file:
-        del file["positions"]
-        file["positions"] = np.arange(3)
+        del file["rows"]
+        file["rows"] = np.arange(3)
     with pytest.raises(CheckpointError, match=r"weights is float32 .*must be float32 \(3, 4\)"):
         load_checkpoint(path).read_rows(0, 1)
 

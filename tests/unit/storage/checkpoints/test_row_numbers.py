@@ -1,0 +1,153 @@
+"""A row file says which rows it holds; one that says it falsely is refused, and files of before are read."""
+
+import json
+import shutil
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.rows.partition import RoundRobinPartition, RowPartition
+from bagpipe_hpc.rows.ranges import ContiguousPartition, TablePartition
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from tests.unit.checkpoint_samples import sample_records, write_checkpoint
+from tests.unit.rows.partitions import PLACEMENTS, ShuffledPartition, tables_of
+
+TABLES = (5, 1, 7)
+ROWS = sum(TABLES)
+SECOND = "rows-00001-of-00002.h5"
+
+
+def write(output: Path, placement: type[RowPartition] = RoundRobinPartition) -> Path:
+    partition = placement.place(tables_of(TABLES), 2, None)
+    return write_checkpoint(output, sample_records(TABLES, 5), TABLES, partition=partition)
+
+
+def read_by_a_server(path: Path) -> None:
+    """The first of three servers of another partition."""
+    partition = TablePartition.place(tables_of(TABLES), 3, None)
+    with load_checkpoint(path).open_rows() as rows:
+        rows.read_server(partition, 0, np.zeros((partition.rows_on(0), 5), np.float32))
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_a_few_numbers_tell_the_rows_where_they_can(tmp_path: Path, placement: type[RowPartition]) -> None:
+    path = write(tmp_path, placement)
+    with h5py.File(path / SECOND) as file:
+        told = {name: file[name][:].tolist() for name in ("runs", "rows") if name in file}
+    expected = {
+        RoundRobinPartition: {"runs": [[1, 2, 6]]},
+        ContiguousPartition: {"runs": [[6, 1, 7]]},
+        TablePartition: {"runs": [[0, 1, 6]]},
+    }
+    if placement in expected:
+        assert told == expected[placement]
+
+
+def test_many_runs_are_a_list(tmp_path: Path) -> None:
+    rows = (20_000,)
+    partition = ShuffledPartition(20_000, 2)
+    path = write_checkpoint(tmp_path, sample_records(rows, 2), rows, partition=partition)
+    with h5py.File(path / SECOND) as file:
+        assert "runs" not in file
+        assert file["rows"][:].tolist() == sorted(partition.rows_of(1, 0, 10_000).tolist())
+    assert load_checkpoint(path).read_rows(0, 20_000).tobytes() == sample_records(rows, 2).tobytes()
+
+
+@pytest.mark.parametrize(
+    "runs", [[[-1, 2, 6]], [[1, 0, 6]], [[3, 2, 6]], [[1, 2, 7], [1, 2, -1]], [[1, 2**62, 6]], [[1, 2]], [[1, 2, 5]]]
+)
+def test_false_runs_are_refused(tmp_path: Path, runs: list[list[int]]) -> None:
+    path = write(tmp_path)
+    with h5py.File(path / SECOND, "r+") as file:
+        del file["runs"]
+        file["runs"] = np.array(runs, dtype=np.int64)
+    with pytest.raises(CheckpointError, match=rf"{SECOND}: (runs|weights)"):
+        load_checkpoint(path).read_rows(0, ROWS)
+
+
+@pytest.mark.parametrize(("runs", "row"), [([[0, 2, 6]], 1), ([[1, 1, 6]], 7)])
+def test_each_row_is_in_one_file(tmp_path: Path, runs: list[list[int]], row: int) -> None:
+    """What a false file would leave out, nobody reads as if it were there."""
+    path = write(tmp_path)
+    with h5py.File(path / SECOND, "r+") as file:
+        file["runs"][:] = runs
+    with pytest.raises(CheckpointError, match=f"row {row} is in no row file"):
+        load_checkpoint(path).read_rows(0, ROWS)
+    with load_checkpoint(path).open_rows() as rows, pytest.raises(CheckpointError, match=f"row {row} is in no row"):
+        rows.check_rows(row // 7, 2)
+
+
+def test_a_server_misses_rows_that_no_file_has(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    with h5py.File(path / SECOND, "r+") as file:
+        file["runs"][:] = [[1, 1, 6]]
+    with pytest.raises(CheckpointError, match="has 5 of the 7 rows of server 0"):
+        read_by_a_server(path)
+
+
+def test_a_row_in_two_files_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    with h5py.File(path / "rows-00000-of-00002.h5", "r+") as file:
+        del file["runs"]
+        file["runs"] = np.array([[0, 2, 6], [1, 1, 1]])  # instead of row 12
+    with pytest.raises(CheckpointError, match="row 12 is in no row file"):
+        load_checkpoint(path).read_rows(0, ROWS)
+    with pytest.raises(CheckpointError, match="a row is in two row files"):
+        load_checkpoint(path).read_rows(0, 12)
+
+
+def as_before_placements(path: Path) -> None:
+    """Write a checkpoint of round-robin rows as its version 4 was."""
+    manifest = path / "manifest.json"
+    document = json.loads(manifest.read_text())
+    document["version"] = 4
+    for name in sorted(path.glob("rows-*.h5")):
+        with h5py.File(name, "r+") as file:
+            if "rows" in file:
+                positions = file["rows"][:] // document["servers"]
+                del file["rows"]
+                file["positions"] = positions
+            else:
+                del file["runs"]
+    manifest.write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("servers", [1, 2, 5])
+def test_version_4_is_read_still(tmp_path: Path, servers: int) -> None:
+    before, after = sample_records(TABLES, 5), sample_records(TABLES, 5, seed=1)
+    updated = np.array([0, 3, 4, 12])
+    after[np.setdiff1d(np.arange(ROWS), updated)] = before[np.setdiff1d(np.arange(ROWS), updated)]
+    full = write_checkpoint(tmp_path, before, TABLES, servers=servers, step=10)
+    as_before_placements(full)
+    path = write_checkpoint(tmp_path, after, TABLES, servers=servers, step=20, base=full, updated=updated)
+    as_before_placements(path)
+    checkpoint = load_checkpoint(path)
+    assert checkpoint.manifest.version == 4
+    assert checkpoint.read_rows(0, ROWS).tobytes() == after.tobytes()
+    with checkpoint.open_rows() as saved:
+        saved.check_rows(0, 1)
+        for kind in PLACEMENTS:
+            partition = kind.place(tables_of(TABLES), 2, None)
+            for server in range(2):
+                rows = partition.rows_of(server, 0, partition.rows_on(server))
+                window = np.full((len(rows), 5), np.nan, np.float32)
+                saved.read_server(partition, server, window)
+                assert window.tobytes() == after[rows].tobytes()
+
+
+def test_a_version_4_that_was_placed_otherwise_is_none(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    as_before_placements(path)
+    manifest = path / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"round_robin"', '"hashed"'))
+    with pytest.raises(CheckpointError, match="placement = 'hashed': must be 'round_robin'"):
+        load_checkpoint(path)
+
+
+def test_a_copy_is_read_like_its_original(tmp_path: Path) -> None:
+    path = write(tmp_path, ShuffledPartition)
+    copy = Path(shutil.copytree(path, tmp_path / "copy"))
+    assert load_checkpoint(copy).read_rows(0, ROWS).tobytes() == sample_records(TABLES, 5).tobytes()
