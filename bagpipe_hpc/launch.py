@@ -45,7 +45,7 @@ from bagpipe_hpc.run.output_folder import (
 )
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.stop_request import StopRequest
-from bagpipe_hpc.step.linear_choice import Offer, choose_linear
+from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear
 from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.storage.trace_file import write_trace
 from bagpipe_hpc.telemetry.resource_use import ResourceUse
@@ -110,7 +110,11 @@ def train(config: Config) -> int:
 
 def train_reference(config: Config) -> None:
     """Train in this one process."""
-    from bagpipe_hpc.preparation.compute_check import check_reference_settings, require_reference_memory
+    from bagpipe_hpc.preparation.compute_check import (
+        check_model,
+        check_reference_settings,
+        require_reference_memory,
+    )
     from bagpipe_hpc.roles.reference import Reference
 
     log_to_terminal("reference", everything=True)
@@ -122,6 +126,7 @@ def train_reference(config: Config) -> None:
         return
     check_output(config, run.start)
     require_reference_memory(run, device)
+    check_model(run)
     if run.start:
         verify_share(run.start, 0, 1, run.row_name)
     with hold_output(config, _lose_output):
@@ -241,7 +246,8 @@ def _settle_linear(run: Run, comms: Communicators) -> Run:
         offers = comms.world.gather(offer, root=ORACLE_RANK)
         linear = None
         if offers is not None:
-            choice = choose_linear(run, next(offered for offered in offers if offered is not None))
+            offered = next(found for found in offers if found is not None)
+            choice = choose_linear(LinearWish.of(run.config, run.start), offered)
             log.info("%s", choice)
             linear = choice.implementation
             record_config(run.with_linear(linear).config)

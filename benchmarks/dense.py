@@ -15,15 +15,16 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bagpipe_hpc.cluster.allocator import keep_freed_memory
 from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.schema import ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
+from bagpipe_hpc.models.build import build_model
+from bagpipe_hpc.models.contract import ModelFacts, ModelKernels
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
-from bagpipe_hpc.models.dlrm import DLRM
 from bagpipe_hpc.models.interaction import choose_interaction, torch_interaction
 from bagpipe_hpc.models.linear import bfloat16_linear, check_bfloat16, onednn_linear, torch_linear
 from bagpipe_hpc.step.dense_step import forward_backward
@@ -116,15 +117,14 @@ def _steps(workload: DenseWorkload) -> dict[str, Callable[[], None]]:
     """A function for each implementation that trains one step."""
     native = onednn_linear(output_gradient_kernel("auto"))
     interaction = choose_interaction("auto", _CPU)
-    models = {
-        "torch": DLRM(workload.model, _DENSE_FEATURES, _SPARSE_FEATURES, 1, torch_linear, torch_interaction),
-        "oneDNN layers": DLRM(workload.model, _DENSE_FEATURES, _SPARSE_FEATURES, 1, native, torch_interaction),
-        "oneDNN, own interaction": DLRM(workload.model, _DENSE_FEATURES, _SPARSE_FEATURES, 1, native, interaction),
+    kernels = {
+        "torch": ModelKernels(torch_linear, torch_interaction),
+        "oneDNN layers": ModelKernels(native, torch_interaction),
+        "oneDNN, own interaction": ModelKernels(native, interaction),
     }
     try:
         check_bfloat16(_CPU)
-        layers = bfloat16_linear
-        models["bfloat16 layers"] = DLRM(workload.model, _DENSE_FEATURES, _SPARSE_FEATURES, 1, layers, interaction)
+        kernels["bfloat16 layers"] = ModelKernels(bfloat16_linear, interaction)
     except ConfigError:  # this processor has none
         pass
     generator = torch.Generator().manual_seed(1)
@@ -132,10 +132,12 @@ def _steps(workload: DenseWorkload) -> dict[str, Callable[[], None]]:
     labels = (torch.rand(workload.samples, generator=generator) > 0.75).float()
     shape = (workload.samples, _SPARSE_FEATURES, workload.model.embedding_dim)
     rows = torch.randn(shape, generator=generator) * 0.1
+    facts = ModelFacts(_DENSE_FEATURES, _SPARSE_FEATURES, workload.model.embedding_dim, seed=1)
+    models = {name: build_model(workload.model, facts, chosen) for name, chosen in kernels.items()}
     return {name: _step(model, dense, labels, rows) for name, model in models.items()}
 
 
-def _step(model: DLRM, dense: Tensor, labels: Tensor, rows: Tensor) -> Callable[[], None]:
+def _step(model: nn.Module, dense: Tensor, labels: Tensor, rows: Tensor) -> Callable[[], None]:
     optimizer = dense_optimizer(OptimizerConfig(), model.parameters())
 
     def step() -> None:

@@ -45,7 +45,7 @@ class Need:
     def private_problem(self) -> str:
         """What the private part is made of, and what makes its largest piece smaller."""
         rows_cure = "a shorter lookahead.batches, a smaller cache.rows or model.embedding_dim"
-        dense_cure = "narrower model.bottom_mlp and model.top_mlp, or a smaller train.batch_size"
+        dense_cure = "a smaller model ([model]), or a smaller train.batch_size"
         pieces = {
             "row caches": (self.caches_bytes, rows_cure),
             "dense models": (self.dense_bytes, dense_cure),

@@ -9,55 +9,55 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from bagpipe_hpc.config.schema import ModelConfig
-from bagpipe_hpc.models.dense_size import layer_widths
+from bagpipe_hpc.config.dlrm import DLRMSettings
+from bagpipe_hpc.models.contract import ModelFacts, ModelKernels
 from bagpipe_hpc.models.interaction import Interaction, torch_interaction
 from bagpipe_hpc.models.linear import LinearLayer, torch_linear
+
+_FLOAT_BYTES = 4
 
 
 class DLRM(nn.Module):
     """Bottom MLP over the dense features, dot interactions with the embedding rows, top MLP to a logit.
 
-    Args:
-        config: widths.
-        dense_features: number N.
-        sparse_features: number F.
-        seed: of the first weights, which are drawn on the CPU and so are the same on every device and trainer.
-        linear: computes the layers of the MLPs.
-        interaction: computes what the top MLP reads.
+    The first weights are drawn from a generator of its own, on the CPU: they are the same on every device and trainer.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        dense_features: int,
-        sparse_features: int,
-        seed: int,
-        linear: LinearLayer = torch_linear,
-        interaction: Interaction = torch_interaction,
-    ) -> None:
+    def __init__(self, facts: ModelFacts, settings: DLRMSettings) -> None:
         super().__init__()
-        generator = torch.Generator().manual_seed(seed)
-        bottom, top = layer_widths(config, dense_features, sparse_features)
-        self.bottom = _mlp(bottom, generator, linear, last_is_linear=False)
-        self.top = _mlp(top, generator, linear, last_is_linear=True)
-        self._interaction = interaction
+        interactions = facts.sparse_features * (facts.sparse_features + 1) // 2
+        bottom = [facts.dense_features, *settings.bottom_mlp, facts.embedding_dim]
+        top = [facts.embedding_dim + interactions, *settings.top_mlp, 1]
+        self._columns = bottom + top
+        generator = torch.Generator().manual_seed(facts.seed)
+        self.bottom = _mlp(bottom, generator, last_is_linear=False)
+        self.top = _mlp(top, generator, last_is_linear=True)
+        self._interaction: Interaction = torch_interaction
 
-    def use_linear(self, linear: LinearLayer) -> None:
-        """Let other code compute the layers of the MLPs from now on."""
-        self.bottom.linear = self.top.linear = linear
+    def use_kernels(self, kernels: ModelKernels) -> None:
+        """Let other code compute the layers of the MLPs, and what the top MLP reads, from now on."""
+        self.bottom.linear = self.top.linear = kernels.linear
+        self._interaction = kernels.interaction
 
-    def forward(self, dense: Tensor, embeddings: Tensor) -> Tensor:
+    def gradient_groups(self) -> list[list[nn.Parameter]]:
+        """The top MLP, whose gradients are there first, then the bottom MLP."""
+        return [list(self.top.parameters()), list(self.bottom.parameters())]
+
+    def step_bytes(self, samples: int) -> int:
+        """Memory for what each layer reads and computes, and for the gradients beside the widest."""
+        return _FLOAT_BYTES * samples * (sum(self._columns) + max(self._columns))
+
+    def forward(self, dense: Tensor, rows: Tensor) -> Tensor:
         """Logits of a click.
 
         Args:
             dense: float32 `[B, N]`.
-            embeddings: float32 `[B, F, D]`.
+            rows: float32 `[B, F, D]`.
 
         Returns:
             float32 `[B]`.
         """
-        logits: Tensor = self.top(self._interaction(self.bottom(dense), embeddings))
+        logits: Tensor = self.top(self._interaction(self.bottom(dense), rows))
         return logits.squeeze(1)
 
 
@@ -66,9 +66,9 @@ class MLP(nn.Sequential):
 
     linear: LinearLayer
 
-    def __init__(self, layers: list[nn.Module], linear: LinearLayer) -> None:
+    def __init__(self, layers: list[nn.Module]) -> None:
         super().__init__(*layers)
-        self.linear = linear
+        self.linear = torch_linear
 
     def forward(self, inputs: Tensor) -> Tensor:
         """`[B, inputs of the first layer]` to `[B, outputs of the last one]`, float32."""
@@ -78,7 +78,7 @@ class MLP(nn.Sequential):
         return inputs.float()
 
 
-def _mlp(widths: list[int], generator: torch.Generator, linear: LinearLayer, *, last_is_linear: bool) -> MLP:
+def _mlp(widths: list[int], generator: torch.Generator, *, last_is_linear: bool) -> MLP:
     """An MLP with the first weights of the published DLRM: normal, scaled by fan-in and fan-out."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
@@ -87,13 +87,4 @@ def _mlp(widths: list[int], generator: torch.Generator, linear: LinearLayer, *, 
             layer.weight.normal_(0.0, math.sqrt(2.0 / (inputs + outputs)), generator=generator)
             layer.bias.normal_(0.0, math.sqrt(1.0 / outputs), generator=generator)
         layers += [layer, nn.ReLU()]
-    return MLP(layers[:-1] if last_is_linear else layers, linear)
-
-
-def click_loss(logits: Tensor, labels: Tensor, batch_samples: int) -> Tensor:
-    """A slice's share of the global batch's mean binary cross-entropy: float32 `[B]` each, to a scalar.
-
-    Dividing by the size of the whole batch, not of the slice, gives every trainer gradients that simply add up.
-    """
-    loss = nn.functional.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
-    return loss / batch_samples
+    return MLP(layers[:-1] if last_is_linear else layers)

@@ -11,9 +11,15 @@ from bagpipe_hpc.cluster.server_memory import Need
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.models.dense_optimizer import state_numbers
-from bagpipe_hpc.models.dense_size import dense_weights, slice_bytes, weights_bytes
+from bagpipe_hpc.models.size import measure_model, weights_bytes
+from bagpipe_hpc.models.trial import try_model
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.step.model_setup import check_gpu_memory, check_model_settings, choose_device
+from bagpipe_hpc.step.compute_setup import (
+    check_gpu_memory,
+    check_model_settings,
+    choose_device,
+    use_deterministic_algorithms,
+)
 
 
 def check_compute_settings(config: Config, gpu_number: int = 0) -> torch.device:
@@ -72,6 +78,18 @@ def trainer_need(run: Run, trainers: int, gpu_number: int, cache_rows: int = 0) 
     return Need(caches_bytes=noted)
 
 
+def check_model(run: Run, gpu_number: int = 0) -> None:
+    """Try the run's model on a few samples, where the rank will compute; after its memory was found to be there.
+
+    Raises:
+        ConfigError: it does not keep to its contract.
+    """
+    device = choose_device(run.config.train.device, gpu_number)
+    if run.config.train.deterministic and device.type != "cpu":
+        use_deterministic_algorithms()
+    try_model(run.config.model, run.model_facts, device)
+
+
 def require_reference_memory(run: Run, device: torch.device) -> None:
     """See that one process can hold a whole run: every table in its cache, and once more while it starts or saves.
 
@@ -90,20 +108,15 @@ def require_reference_memory(run: Run, device: torch.device) -> None:
         raise CapacityError(
             f"a run on one rank needs {needed / 1e9:.1f} GB: twice the tables' {tables / 1e9:.1f} GB, since they are "
             f"copied when it starts and saves, and {dense / 1e9:.1f} GB for the dense model with a step; this host has "
-            f"{free / 1e9:.1f} GB free: use more ranks, a smaller model.embedding_dim, narrower model.bottom_mlp and "
-            "model.top_mlp, or fewer rows"
+            f"{free / 1e9:.1f} GB free: use more ranks, a smaller model.embedding_dim or another smaller model "
+            "([model]), or fewer rows"
         )
 
 
 def _dense_bytes(run: Run, trainers: int, slices: int) -> int:
     """Memory for the dense half and for what a step computes on a slice of a batch."""
     config, manifest = run.config, run.manifest
-    features = manifest.dense_features, len(manifest.tables)
     samples = min(config.train.batch_size, manifest.rows("train"))
-    weights = weights_bytes(
-        dense_weights(config.model, *features),
-        state_numbers(config.optimizer),
-        trainers,
-        deterministic=config.train.deterministic,
-    )
-    return weights + slice_bytes(config.model, *features, samples=-(-samples // slices))
+    size = measure_model(config.model, run.model_facts, -(-samples // slices))
+    state, deterministic = state_numbers(config.optimizer), config.train.deterministic
+    return size.step_bytes + weights_bytes(size.weights, state, trainers, deterministic=deterministic)

@@ -60,19 +60,23 @@ def check_run(run: Run, comms: Communicators) -> Need:
 
 
 def check_start(run: Run, comms: Communicators) -> None:
-    """Read the checkpoint that the run goes on from: servers a share of it each, trainers its dense half.
+    """What can be known with the memory that was found.
+
+    Trainers try the model. Of the checkpoint that the run goes on from, servers read a share each, trainers the dense
+    half.
 
     Raises:
         CheckpointError: it is damaged, or does not fit.
+        ConfigError: the model does not keep to its contract.
     """
-    if run.start is None or comms.role is Role.ORACLE:
-        return
-    if comms.role is Role.SERVER:
+    if comms.role is Role.SERVER and run.start is not None:
         verify_share(run.start, comms.role_rank, comms.layout.servers, run.row_name)
-        return
-    from bagpipe_hpc.run.dense_start import check_dense  # noqa: PLC0415 - torch, on trainers only
+    if comms.role is Role.TRAINER:
+        from bagpipe_hpc.preparation.compute_check import check_model  # noqa: PLC0415 - torch, on trainers only
+        from bagpipe_hpc.run.dense_start import check_dense  # noqa: PLC0415 - as above
 
-    check_dense(run)
+        check_model(run, comms.gpu_number)
+        check_dense(run)
 
 
 def memory_need(run: Run, need: CacheNeed | None, comms: Communicators) -> Need:

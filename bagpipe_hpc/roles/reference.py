@@ -13,30 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.models.click_metrics import evaluate
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer
-from bagpipe_hpc.models.linear import usable_implementations
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import slice_bounds
-from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
-from bagpipe_hpc.run.dense_start import check_dense, load_dense
+from bagpipe_hpc.run.dense_start import check_dense
 from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step.compute import ComputeParts
+from bagpipe_hpc.step.compute_setup import start_threads, usable_linear
 from bagpipe_hpc.step.dense_step import forward_backward, predict
-from bagpipe_hpc.step.linear_choice import choose_linear, must_time
+from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear, must_time
 from bagpipe_hpc.step.linear_timing import time_linear_layers
-from bagpipe_hpc.step.model_setup import (
-    arithmetic_of,
-    build_divergence_watch,
-    build_model,
-    build_row_operations,
-    start_threads,
-    use_deterministic_algorithms,
-)
 from bagpipe_hpc.step.slice_reader import SliceReader
 from bagpipe_hpc.storage.checkpoints.folder import remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
@@ -64,20 +54,13 @@ class Reference:
         own = 0, frozenset(os.sched_getaffinity(0))
         start_threads(config.train.threads, [own] * self._slices)  # as that many trainers here
         self._run = run = self._settle_linear(run, device)
-        if config.train.deterministic and device.type == "cuda":
-            use_deterministic_algorithms()
+        self._parts = parts = ComputeParts.of(run, device, run.total_rows, self._slices, holds_all_rows=True)
         self._width = config.model.embedding_dim
-        operations = build_row_operations(config, device)
-        self._tables = RowCache(run.total_rows, run.record, operations, device, holds_all=True)
+        self._tables = parts.cache
+        self._divergence = parts.divergence
         first_records = np.empty((run.total_rows, run.record.width), dtype=np.float32)
         fill_partition(first_records, run, run.partition(1), server=0)
         self._tables.scatter(self._all_slots(), first_records)
-        self._row_optimizer = build_row_optimizer(config.optimizer)
-        self._model = build_model(run, device)
-        self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
-        load_dense(run, self._model, self._dense_optimizer)
-        self._divergence = build_divergence_watch(run, self._tables, self._model, self._dense_optimizer)
-        self._arithmetic = arithmetic_of(run.config, device, trainers=self._slices)
         self._stats = StepStats()
         self._loss_sums = [0.0] * self._slices
         self._readers = [SliceReader(run, number, self._slices) for number in range(self._slices)]
@@ -89,10 +72,12 @@ class Reference:
 
     def _settle_linear(self, run: Run, device: torch.device) -> Run:
         """Choose the linear layers, alone: as another run did only if `kernels.linear` says what that was."""
-        usable = usable_implementations(device)
-        timed = must_time(run, usable)
-        offer = time_linear_layers(run, device, usable, self._slices, float) if timed else dict.fromkeys(usable)
-        choice = choose_linear(run, offer)
+        usable, wish = usable_linear(run.config, device), LinearWish.of(run.config, run.start)
+        timed = must_time(wish, usable)
+        offer: Offer = dict.fromkeys(usable)
+        if timed:
+            offer = time_linear_layers(run.config, run.model_facts, device, usable, self._slices, float)
+        choice = choose_linear(wish, offer)
         log.info("%s", choice)
         if timed:
             log.info("to compare with a run, set the kernels.linear that is in its config.toml")
@@ -103,7 +88,7 @@ class Reference:
         log.info("reference: one process, %d rows in memory, %d slices", self._run.total_rows, self._slices)
         with RunRecord(Path(self._run.config.train.output), self._run.total_steps, has_cache=False) as record:
             if self._run.start:
-                changes = changes_since(self._run.start.manifest, self._run, self._arithmetic)
+                changes = changes_since(self._run.start.manifest, self._run, self._parts.arithmetic)
                 record.resumed(self._run.steps_done, self._run.start.directory, changes)
             for segment in self._run.schedule:
                 for reader in self._readers:
@@ -137,18 +122,18 @@ class Reference:
         positions = self._on_device(inverse.reshape(rows.shape))
         total = torch.zeros(unique.size, self._width, device=self._device)
         bounds = slice_bounds(len(rows), self._slices)
-        self._dense_optimizer.zero_grad()
+        self._parts.dense_optimizer.zero_grad()
         for part, reader in enumerate(self._readers):
             own = positions[bounds[part] : bounds[part + 1]]
             dense, labels = map(self._tables.device.to_device, reader.read(number))
             embeddings = self._look_up(slots, own)
-            loss, gradients = forward_backward(self._model, dense, labels, embeddings, len(rows))
+            loss, gradients = forward_backward(self._parts.model, dense, labels, embeddings, len(rows))
             self._divergence.see_loss(step, loss, gradients, slots, own.reshape(-1))
             total += self._tables.operations.sum_by_position(gradients, own.reshape(-1), unique.size)
             self._loss_sums[part] += float(loss)
-        self._tables.update(self._row_optimizer, slots, total, step)
+        self._tables.update(self._parts.row_optimizer, slots, total, step)
         self._divergence.see_rows(step, slots)
-        self._dense_optimizer.step()
+        self._parts.dense_optimizer.step()
         self._divergence.see_dense(step)
         self._stats.steps += 1
         self._stats.samples += len(rows)
@@ -175,7 +160,7 @@ class Reference:
                 own = self._on_device(rows[bounds[part] : bounds[part + 1]])
                 dense, own_labels = reader.read(number)
                 embeddings = self._tables.gather(own.reshape(-1)).view(*own.shape, self._width)
-                logits.append(to_host(predict(self._model, to_device(dense), embeddings)))
+                logits.append(to_host(predict(self._parts.model, to_device(dense), embeddings)))
                 labels.append(own_labels)
         self._divergence.require_finite_predictions(segment.last_step, np.concatenate(logits))
         evaluation = evaluate(labels, logits)
@@ -189,9 +174,9 @@ class Reference:
         records = self._tables.gather_records(self._all_slots())
         infos = [
             writer.write_rows(0, self._run.partition(1), records, self._width),
-            writer.write_dense(self._model.state_dict(), self._dense_optimizer.state_dict()),
+            writer.write_dense(self._parts.model.state_dict(), self._parts.dense_optimizer.state_dict()),
         ]
-        manifest = checkpoint_manifest(self._run, segment.last_step, segment, self._arithmetic, 1, infos)
+        manifest = checkpoint_manifest(self._run, segment.last_step, segment, self._parts.arithmetic, 1, infos)
         directory = writer.commit(manifest)
         remove_older_checkpoints(directory, self._run.config.train.keep_checkpoints)
         seconds = time.perf_counter() - start

@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
 from bagpipe_hpc.models.click_metrics import evaluate
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on, start_horovod, stop_horovod
-from bagpipe_hpc.models.linear import usable_implementations
+from bagpipe_hpc.models.gradient_groups import gradient_groups
+from bagpipe_hpc.models.size import count_weights
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
@@ -26,23 +25,14 @@ from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.roles.mover import Mover
-from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.updated import UpdatedRows
-from bagpipe_hpc.run.dense_start import load_dense
 from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step.compute import ComputeParts
+from bagpipe_hpc.step.compute_setup import choose_device, start_threads, usable_linear
 from bagpipe_hpc.step.dense_replicas import dense_digests, require_equal_replicas
-from bagpipe_hpc.step.linear_choice import Offer, must_time
+from bagpipe_hpc.step.linear_choice import LinearWish, Offer, must_time
 from bagpipe_hpc.step.linear_timing import time_linear_layers
-from bagpipe_hpc.step.model_setup import (
-    arithmetic_of,
-    build_divergence_watch,
-    build_model,
-    build_row_operations,
-    choose_device,
-    start_threads,
-    use_deterministic_algorithms,
-)
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_sums import RowSums
 from bagpipe_hpc.step.slice_reader import SliceReader
@@ -71,10 +61,10 @@ def offer_linear_layers(run: Run, comms: Communicators) -> Offer:
     timeout_s = config.train.timeout_s
     wait_for_barrier(comms.trainers, "the other trainers to say what they have", timeout_s)
     with TimeLimit("the other trainers to say what they have", timeout_s):
-        cores, offered = zip(*comms.trainers.allgather((own, usable_implementations(device))), strict=True)
+        cores, offered = zip(*comms.trainers.allgather((own, usable_linear(config, device))), strict=True)
     start_threads(config.train.threads, cores)
     usable = [name for name in offered[0] if all(name in names for names in offered)]
-    if not must_time(run, usable):
+    if not must_time(LinearWish.of(config, run.start), usable):
         return dict.fromkeys(usable)
 
     def slowest(seconds: float) -> float:
@@ -83,7 +73,7 @@ def offer_linear_layers(run: Run, comms: Communicators) -> Offer:
             found: list[float] = comms.trainers.allgather(seconds)
         return max(found)
 
-    return time_linear_layers(run, device, usable, comms.layout.trainers, slowest)
+    return time_linear_layers(config, run.model_facts, device, usable, comms.layout.trainers, slowest)
 
 
 def run_trainer(
@@ -129,9 +119,8 @@ class Trainer:
         self._fill_timeout_s = fill_timeout_s
         self._trace = trace
         device = trainer_device(run, comms)
-        if config.train.deterministic and device.type == "cuda":
-            use_deterministic_algorithms()
-        cache = RowCache(need.total_rows, run.record, build_row_operations(config, device), device)
+        self._parts = parts = ComputeParts.of(run, device, need.total_rows, comms.layout.trainers)
+        cache = parts.cache
         log.info(
             "cache of %d rows (%d shared, %d private), %.1f MB on %s",
             need.total_rows,
@@ -141,7 +130,6 @@ class Trainer:
             device,
         )
         self._device = cache.device
-        self._cache_bytes = cache.bytes
         self._need = need
         timeout_s = config.train.timeout_s
         self._receiver = PlanReceiver(comms.planning)
@@ -161,32 +149,24 @@ class Trainer:
             updated,
             reducer.advance,
         )
-        self._model = build_model(run, device)
-        self._dense_optimizer = dense_optimizer(config.optimizer, self._model.parameters())
-        load_dense(run, self._model, self._dense_optimizer)
-        self._divergence = build_divergence_watch(run, cache, self._model, self._dense_optimizer)
+        self._divergence = parts.divergence
         self._step = TrainStep(
-            cache,
-            build_row_optimizer(config.optimizer),
+            parts,
             RowSums(reducer, cache.device),
-            self._model,
-            self._dense_optimizer,
             DenseReducer(
-                [list(self._model.top.parameters()), list(self._model.bottom.parameters())],
+                gradient_groups(parts.model),
                 deterministic=config.train.deterministic,
                 timeout_s=timeout_s,
                 watch=self._check_mover,
                 staged_from=None if reduces_on(device) else cache.device,
             ),
-            self._divergence,
-            (len(run.manifest.tables), config.model.embedding_dim),
+            (run.model_facts.sparse_features, run.model_facts.embedding_dim),
             trace,
             verify=config.debug.verify_rows,
         )
-        self._arithmetic = arithmetic_of(config, device, comms.layout.trainers)
         self._record = RunRecord(Path(config.train.output), run.total_steps) if comms.role_rank == 0 else None
         self._checkpoints = TrainerCheckpoints(
-            run, comms, updated, self._record, self._arithmetic, fill_timeout_s, self._check_mover
+            run, comms, updated, self._record, parts.arithmetic, fill_timeout_s, self._check_mover
         )
         self._reported = StepStats()
 
@@ -198,7 +178,7 @@ class Trainer:
         """Train, evaluate and save as the schedule says."""
         wait_for_barrier(self._comms.store, "the servers to fill their tables", self._fill_timeout_s)
         if self._record and self._run.start:
-            changes = changes_since(self._run.start.manifest, self._run, self._arithmetic)
+            changes = changes_since(self._run.start.manifest, self._run, self._parts.arithmetic)
             self._record.resumed(self._run.steps_done, self._run.start.directory, changes)
         with self._reader:
             self._mover.start()
@@ -210,7 +190,7 @@ class Trainer:
                 if (segment.checkpoint or stopped) and step != saved:
                     self._divergence.require_finite_state(step)
                     self._require_equal_replicas(step)
-                    dense = self._model.state_dict(), self._dense_optimizer.state_dict()
+                    dense = self._parts.model.state_dict(), self._parts.dense_optimizer.state_dict()
                     self._checkpoints.save(step, segment, dense)
                     saved = step
                 if stopped:
@@ -283,7 +263,7 @@ class Trainer:
         """
         if self._comms.layout.trainers == 1:
             return
-        own = self._comms.name, dense_digests(self._model, self._dense_optimizer)
+        own = self._comms.name, dense_digests(self._parts.model, self._parts.dense_optimizer)
         if parts := self._gather("the digests of the dense weights", own):
             names, replicas = zip(*parts, strict=True)
             require_equal_replicas(step, names, replicas)
@@ -320,9 +300,9 @@ class Trainer:
                 "lookahead_batches": self._need.window.lookahead,
                 "group_batches": self._need.window.group,
                 "cache_rows": self._need.total_rows,
-                "cache_bytes": self._cache_bytes,
+                "cache_bytes": self._parts.cache.bytes,
                 "planner_bytes": self._need.planner_bytes,
-                "dense_weights": sum(weight.numel() for weight in self._model.parameters()),
+                "dense_weights": count_weights(self._parts.model),
             }
             with self._record as record:
                 if is_complete:

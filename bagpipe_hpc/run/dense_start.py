@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
-from bagpipe_hpc.models.dlrm import DLRM
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 
@@ -29,7 +29,7 @@ def check_dense(run: Run) -> None:
     if run.start is None:
         return
     config = run.config
-    model = DLRM(config.model, run.manifest.dense_features, len(run.manifest.tables), config.train.seed)
+    model = build_model(config.model, run.model_facts)
     optimizer = dense_optimizer(config.optimizer, model.parameters())
     _step_of_zeros(optimizer)
     with _blaming(run.start):

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.models.contract import ModelFacts
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
@@ -16,6 +17,7 @@ from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.partition import RoundRobinPartition, table_offsets
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.sample_stream import SampleStream
@@ -47,6 +49,17 @@ class Run:
     def record(self) -> RowRecord:
         """What travels with each row."""
         return RowRecord.of(self.config)
+
+    @property
+    def model_facts(self) -> ModelFacts:
+        """What the model's sizes depend on besides its own settings."""
+        config, manifest = self.config, self.manifest
+        return ModelFacts(manifest.dense_features, len(manifest.tables), config.model.embedding_dim, config.train.seed)
+
+    def newest_checkpoint(self) -> Path | None:
+        """Where the newest complete checkpoint is that the run wrote or goes on from; None if there is none."""
+        found = find_checkpoints(Path(self.config.train.output))
+        return found[-1] if found else self.start.directory if self.start else None
 
     def row_name(self, row: int) -> str:
         """A global row as users know it, such as `table C3, row 17`."""

@@ -9,6 +9,7 @@ read, and before a checkpoint.
 """
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +21,6 @@ from torch.optim import Optimizer
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import DivergenceError
 from bagpipe_hpc.kernels.finite import FiniteKernel
-from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 
 _LOSS, _ROW, _DENSE = range(3)
 
@@ -30,25 +29,28 @@ class DivergenceWatch:
     """Looks at what one trainer, or the reference, computes.
 
     Args:
-        run: the run.
         cache: the rows.
         model: dense half.
         optimizer: of the dense weights.
         kernel: looks for what is not finite, on the rows' device.
+        row_name: a global row as users know it.
+        newest_checkpoint: where the newest complete one is, if there is any; all of them hold finite numbers.
         defers: take notes and raise in `require_finite` alone; else raise at once, which waits for the device.
     """
 
     def __init__(
         self,
-        run: Run,
         cache: RowCache,
         model: nn.Module,
         optimizer: Optimizer,
         kernel: FiniteKernel,
         *,
+        row_name: Callable[[int], str],
+        newest_checkpoint: Callable[[], Path | None],
         defers: bool,
     ) -> None:
-        self._run = run
+        self._row_name = row_name
+        self._newest_checkpoint = newest_checkpoint
         self._cache = cache
         self._optimizer = optimizer
         self._kernel = kernel
@@ -76,7 +78,7 @@ class DivergenceWatch:
         elif not math.isfinite(value := float(loss)):
             found = []
             if len(wrong := torch.isfinite(gradients).all(1).logical_not().nonzero()):
-                found.append(self._run.row_name(int(self._cache.rows_in(slots[positions[wrong[0]]]))))
+                found.append(self._row_name(int(self._cache.rows_in(slots[positions[wrong[0]]]))))
             dense = [weight.grad for weight in self._weights if weight.grad is not None]
             if (first := int(self._kernel.first_tensor(dense))) < len(dense):
                 found.append(f"layer {self._names[first]}")
@@ -156,20 +158,15 @@ class DivergenceWatch:
         if kind == _LOSS:
             return "the loss is not finite"
         if kind == _ROW:
-            return f"{self._run.row_name(which)} is not finite after its update"
+            return f"{self._row_name(which)} is not finite after its update"
         if which < len(self._names):
             return f"the gradient of layer {self._names[which]} is not finite"
         return f"layer {self._names[which - len(self._names)]} is not finite after its update"
 
     def _error(self, step: int, what: str) -> DivergenceError:
+        newest = self._newest_checkpoint()
+        last_good = f"The last good checkpoint is {newest}" if newest else "There is no checkpoint yet"
         return DivergenceError(
-            f"the model has diverged in step {step}: {what}. {_last_good(self._run)}; start anew with smaller "
+            f"the model has diverged in step {step}: {what}. {last_good}; start anew with smaller "
             "optimizer.rows_lr and optimizer.dense_lr"
         )
-
-
-def _last_good(run: Run) -> str:
-    """The newest complete checkpoint, in words: all of them hold finite numbers."""
-    found = find_checkpoints(Path(run.config.train.output))
-    newest = found[-1] if found else run.start.directory if run.start else None
-    return f"The last good checkpoint is {newest}" if newest else "There is no checkpoint yet"

@@ -1,20 +1,23 @@
 """Which code computes the linear layers of a run: one choice for all trainers, since the last bits depend on it.
 
 `kernels.linear` names it, or says `auto`: then a run that goes on takes what its checkpoint was trained with, and one
-that starts takes what is fastest on its trainers (`roles/linear_timing.py`).
+that starts takes what is fastest on its trainers (`step/linear_timing.py`). A model that computes its layers itself
+(`TakesKernels`) leaves nothing to choose.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 
 AUTO = "auto"
 _NAMES = {"onednn": "oneDNN", "torch": "torch"}
 
 Offer = Mapping[str, float | None]
 """What every trainer of a run can use, by its name in `kernels.linear`, and how many seconds the dense half of a step
-takes with it; None where that was not measured. All trainers make the same offer."""
+takes with it; None where that was not measured. All trainers make the same offer; it is empty where the model computes
+its layers itself."""
 
 
 @dataclass(frozen=True)
@@ -33,22 +36,41 @@ class LinearChoice:
         return f"linear layers: {_NAMES[self.implementation]} ({self.reason})"
 
 
-def recorded_linear(run: Run) -> str | None:
-    """What the CPUs computed with that trained the checkpoint from which the run goes on; None if there were none."""
-    arithmetic = run.start.manifest.arithmetic if run.start else None
-    return arithmetic.linear if arithmetic and arithmetic.device == "cpu" else None
+@dataclass(frozen=True)
+class LinearWish:
+    """What a run says of its linear layers before its trainers are asked.
+
+    Attributes:
+        setting: `kernels.linear`.
+        precision: `model.precision`.
+        recorded: what the CPUs computed with that trained the checkpoint from which the run goes on; None if there were
+            none.
+    """
+
+    setting: str
+    precision: str
+    recorded: str | None = None
+
+    @classmethod
+    def of(cls, config: Config, start: Checkpoint | None) -> "LinearWish":
+        """The wish of a run that goes on from `start`, or from nothing."""
+        arithmetic = start.manifest.arithmetic if start else None
+        recorded = arithmetic.linear if arithmetic and arithmetic.device == "cpu" else None
+        return cls(config.kernels.linear, config.model.precision, recorded)
 
 
-def must_time(run: Run, usable: Sequence[str]) -> bool:
+def must_time(wish: LinearWish, usable: Sequence[str]) -> bool:
     """Whether the choice among what all trainers can use depends on times."""
-    is_open = run.config.kernels.linear == AUTO and recorded_linear(run) is None
-    return is_open and len(usable) > 1 and run.config.model.precision == "float32"
+    is_open = wish.setting == AUTO and wish.recorded is None
+    return is_open and len(usable) > 1 and wish.precision == "float32"
 
 
-def choose_linear(run: Run, offer: Offer) -> LinearChoice:
+def choose_linear(wish: LinearWish, offer: Offer) -> LinearChoice:
     """Choose for all trainers from what they offer, with times if `must_time`."""
-    setting, recorded = run.config.kernels.linear, recorded_linear(run)
-    if run.config.model.precision == "bfloat16":
+    setting, recorded = wish.setting, wish.recorded
+    if not offer:
+        return LinearChoice("torch", "the model computes them itself")
+    if wish.precision == "bfloat16":
         return LinearChoice("torch" if setting == AUTO else setting, "bfloat16: model.precision")
     if setting != AUTO:
         return LinearChoice(setting, f"kernels.linear = {setting}")

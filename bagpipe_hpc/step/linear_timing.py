@@ -10,11 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 
 import torch
+from torch import nn
 
-from bagpipe_hpc.models.dlrm import DLRM
-from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.models.build import build_model
+from bagpipe_hpc.models.contract import ModelFacts, TakesKernels
+from bagpipe_hpc.step.compute_setup import model_kernels
 from bagpipe_hpc.step.dense_step import forward_backward
-from bagpipe_hpc.step.model_setup import build_model, linear_layer
 
 _PASS_GFLOP = 3.0
 """Of each thread in a pass at most, 30 ms at 100 GFLOP/s: larger slices are timed by a part of their samples."""
@@ -25,24 +27,31 @@ _FEWEST, _MOST = 3, 9
 
 
 def time_linear_layers(
-    run: Run, device: torch.device, implementations: Sequence[str], slices: int, slowest: Callable[[float], float]
+    config: Config,
+    facts: ModelFacts,
+    device: torch.device,
+    implementations: Sequence[str],
+    slices: int,
+    slowest: Callable[[float], float],
 ) -> dict[str, float]:
     """Seconds of the dense half of a step, forward and backward, with each code for linear layers: medians.
 
     Args:
-        run: the run.
+        config: of the run; its model takes kernels.
+        facts: sizes of the model's inputs.
         device: where this trainer computes, with the threads that it will have.
         implementations: values of `kernels.linear`; they take turns.
         slices: of a batch, one a trainer.
         slowest: the seconds that the slowest trainer took for a pass, from this trainer's; keeps all in step.
     """
-    model = build_model(run.with_linear(implementations[0]), device)
-    layers = {name: linear_layer(run.with_linear(name).config) for name in implementations}
+    model = build_model(config.model, facts).to(device)
+    assert isinstance(model, TakesKernels), "else there is nothing to choose"
+    kernels = {name: model_kernels(config, device, name) for name in implementations}
     weights = sum(weight.numel() for weight in model.parameters() if weight.dim() > 1)
-    inputs = _inputs(run, samples_of_a_pass(run.config.train.batch_size, slices, weights), device)
+    inputs = _inputs(facts, samples_of_a_pass(config.train.batch_size, slices, weights), device)
 
     def seconds(name: str) -> float:
-        model.use_linear(layers[name])
+        model.use_kernels(kernels[name])
         return slowest(_pass_seconds(model, inputs))
 
     return median_seconds(implementations, seconds)
@@ -68,16 +77,15 @@ def median_seconds(names: Sequence[str], measure: Callable[[str], float]) -> dic
     return {name: statistics.median(seconds) for name, seconds in found.items()}
 
 
-def _inputs(run: Run, samples: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _inputs(facts: ModelFacts, samples: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Dense features, labels and rows of look-ups; their values do not matter."""
     generator = torch.Generator().manual_seed(0)
-    dense = torch.rand(samples, run.manifest.dense_features, generator=generator)
-    shape = samples, len(run.manifest.tables), run.config.model.embedding_dim
-    rows = torch.rand(shape, generator=generator) - 0.5
+    dense = torch.rand(samples, facts.dense_features, generator=generator)
+    rows = torch.rand(samples, facts.sparse_features, facts.embedding_dim, generator=generator) - 0.5
     return dense.to(device), torch.zeros(samples, device=device), rows.to(device)
 
 
-def _pass_seconds(model: DLRM, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> float:
+def _pass_seconds(model: nn.Module, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> float:
     dense, labels, rows = inputs
     model.zero_grad()
     start = time.perf_counter()

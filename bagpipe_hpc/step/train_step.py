@@ -12,17 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch import Tensor
 
-from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import ConsistencyError
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
-from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
+from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.dense_step import forward_backward, predict
-from bagpipe_hpc.step.divergence import DivergenceWatch
 from bagpipe_hpc.step.ready_batch import BatchInputs, ReadyBatch
 from bagpipe_hpc.step.row_sums import PendingRows, RowSums
 from bagpipe_hpc.telemetry.step_stats import StepStats
@@ -42,13 +39,9 @@ class TrainStep:
     """Carries out batches on one trainer.
 
     Args:
-        cache: the rows.
-        optimizer: updates rows.
+        parts: rows, model and their optimizers.
         row_sums: sums row gradients over the trainers.
-        model: dense half.
-        dense_optimizer: updates dense weights.
         dense_reducer: sums dense gradients over the trainers.
-        divergence: looks at every loss, updated row and dense weight.
         look_ups: shape of a sample's look-ups: sparse features F, width D.
         trace: this rank's timeline.
         verify: check the version of every row that is read.
@@ -56,30 +49,26 @@ class TrainStep:
 
     def __init__(
         self,
-        cache: RowCache,
-        optimizer: RowOptimizer,
+        parts: ComputeParts,
         row_sums: RowSums,
-        model: nn.Module,
-        dense_optimizer: Optimizer,
         dense_reducer: DenseReducer,
-        divergence: DivergenceWatch,
         look_ups: tuple[int, int],
         trace: Trace,
         *,
         verify: bool,
     ) -> None:
-        self._cache = cache
-        self._optimizer = optimizer
+        self._cache = parts.cache
+        self._row_optimizer = parts.row_optimizer
+        self._model = parts.model
+        self._dense_optimizer = parts.dense_optimizer
+        self._divergence = parts.divergence
         self._row_sums = row_sums
-        self._model = model
-        self._dense_optimizer = dense_optimizer
         self._dense_reducer = dense_reducer
-        self._divergence = divergence
         self._look_ups = look_ups
         self._trace = trace
         self._verify = verify
         self._delayed: DelayedUpdate | None = None
-        self._device = cache.device
+        self._device = parts.cache.device
         self._last_step: Mark = None
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device.torch_device)
         self.stats = StepStats()
@@ -150,7 +139,7 @@ class TrainStep:
 
     def _update(self, slots: Tensor, gradients: Tensor, step: int) -> None:
         with self._trace.span("update rows", rows=slots.numel()):
-            self._cache.update(self._optimizer, slots, gradients, step)
+            self._cache.update(self._row_optimizer, slots, gradients, step)
             self._cache.set_version(slots, step)
             self._divergence.see_rows(step, slots)
 

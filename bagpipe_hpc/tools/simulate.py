@@ -15,7 +15,8 @@ from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
-from bagpipe_hpc.models.dense_size import dense_weights
+from bagpipe_hpc.models.contract import ModelFacts
+from bagpipe_hpc.models.size import measure_model
 from bagpipe_hpc.planning.capacity import within_memory
 from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
@@ -89,6 +90,12 @@ class Planned:
     loads: list[BatchLoad]
     shared_slots: int
     private_slots: int
+
+
+def dense_weights(config: Config, trace: Trace) -> int:
+    """Number of weights of the model that a configuration names, fed with the samples of a trace."""
+    facts = ModelFacts(trace.dense_features, trace.tables, config.model.embedding_dim, config.train.seed)
+    return measure_model(config.model, facts, samples=1).weights
 
 
 def shards_trace(config: Config) -> Trace:
@@ -189,7 +196,7 @@ def simulate(arguments: argparse.Namespace) -> Report:
     lookaheads = arguments.lookahead or sorted({1, config.lookahead.batches})
     steady_batches = arguments.batches or trace.steady_batches(max(lookaheads))
     record = RowRecord.of(config)
-    weights = dense_weights(config.model, trace.dense_features, trace.tables)
+    weights = dense_weights(config, trace)
     report = Report("simulate")
     report.figures |= {
         "total_rows": trace.total_rows,

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.models.dlrm import DLRM
+from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.rows.initial_values import initial_weights
 from bagpipe_hpc.run.run import Run
 
@@ -17,8 +17,7 @@ _FILL_ROWS = 1 << 16
 
 def dense_weights(job: Run) -> dict[str, Tensor]:
     """First weights of the dense half, named `bottom.0.weight`, `bottom.0.bias`, `bottom.2.weight` ..., `top...`."""
-    model = DLRM(job.config.model, job.manifest.dense_features, len(job.manifest.tables), job.config.train.seed)
-    return model.state_dict()
+    return build_model(job.config.model, job.model_facts).state_dict()
 
 
 def in_torchrec_order(weight: Tensor, width: int, vectors: int) -> Tensor:

@@ -83,7 +83,7 @@ def test_hosts_without_any_shared_memory() -> None:
     ("need", "pieces", "cure"),
     [
         (Need(caches_bytes=11 * GB), "row caches 11.0 GB without", "a shorter lookahead.batches, a smaller cache.rows"),
-        (Need(0, GB, 99 * GB), "row caches 1.0 GB, dense models 99.0 GB without", "narrower model.bottom_mlp and"),
+        (Need(0, GB, 99 * GB), "row caches 1.0 GB, dense models 99.0 GB without", "a smaller model ([model])"),
         (Need(0, GB, GB, 9 * GB), "GB, planner 9.0 GB without", "kernels.planner_state=sparse"),
     ],
 )

@@ -8,16 +8,18 @@ import torch
 from torch import nn
 
 from bagpipe_hpc.config.dlrm import DLRMSettings
-from bagpipe_hpc.config.schema import ModelConfig
-from bagpipe_hpc.models.dlrm import DLRM, click_loss
+from bagpipe_hpc.models.contract import ModelFacts, ModelKernels
+from bagpipe_hpc.models.dlrm import DLRM
+from bagpipe_hpc.models.interaction import torch_interaction
 from bagpipe_hpc.models.linear import LinearLayer, bfloat16_linear, torch_linear
+from bagpipe_hpc.models.loss import click_loss
 
 DENSE, SPARSE, WIDTH = 13, 5, 8
-WIDTHS = ModelConfig(embedding_dim=WIDTH, settings=DLRMSettings(bottom_mlp=(16, 12), top_mlp=(20,)))
+WIDTHS = DLRMSettings(bottom_mlp=(16, 12), top_mlp=(20,))
 
 
-def model(seed: int = 3, widths: ModelConfig = WIDTHS) -> DLRM:
-    return DLRM(widths, DENSE, SPARSE, seed)
+def model(seed: int = 3, widths: DLRMSettings = WIDTHS) -> DLRM:
+    return DLRM(ModelFacts(DENSE, SPARSE, WIDTH, seed), widths)
 
 
 def inputs(samples: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -44,10 +46,8 @@ def plain_logits(dlrm: DLRM, dense: torch.Tensor, embeddings: torch.Tensor) -> n
     return plain_mlp(dlrm.top, np.concatenate((bottom, np.stack(pairs, 1)), 1), last_is_linear=True)[:, 0]
 
 
-@pytest.mark.parametrize(
-    "widths", [WIDTHS, ModelConfig(embedding_dim=WIDTH, settings=DLRMSettings(bottom_mlp=(), top_mlp=()))]
-)
-def test_logits_are_those_of_the_formula(widths: ModelConfig) -> None:
+@pytest.mark.parametrize("widths", [WIDTHS, DLRMSettings(bottom_mlp=(), top_mlp=())])
+def test_logits_are_those_of_the_formula(widths: DLRMSettings) -> None:
     dlrm = model(widths=widths)
     dense, embeddings = inputs(9)
     logits = dlrm(dense, embeddings).detach()
@@ -81,7 +81,7 @@ def test_the_seed_alone_decides_the_first_weights() -> None:
 
 
 def test_first_weights_are_scaled_by_fan_in_and_fan_out() -> None:
-    dlrm = model(widths=ModelConfig(embedding_dim=WIDTH, settings=DLRMSettings(bottom_mlp=(400, 200))))
+    dlrm = model(widths=DLRMSettings(bottom_mlp=(400, 200)))
     layer = dlrm.bottom[2]
     assert isinstance(layer, nn.Linear)
     assert layer.weight.std().item() == pytest.approx(math.sqrt(2 / 600), rel=0.02)
@@ -103,13 +103,8 @@ def test_shares_of_the_loss_add_up_to_the_mean() -> None:
 
 def losses(linear: LinearLayer) -> list[float]:
     """A model that learns which of 40 samples are clicks, 60 steps of SGD."""
-    dlrm = DLRM(
-        ModelConfig(embedding_dim=WIDTH, settings=DLRMSettings(bottom_mlp=(32,), top_mlp=(64,))),
-        DENSE,
-        SPARSE,
-        3,
-        linear,
-    )
+    dlrm = model(widths=DLRMSettings(bottom_mlp=(32,), top_mlp=(64,)))
+    dlrm.use_kernels(ModelKernels(linear, torch_interaction))
     dense, embeddings = inputs(40)
     labels = (torch.arange(40) % 3 == 0).float()
     optimizer = torch.optim.SGD(dlrm.parameters(), lr=0.3)

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
-from bagpipe_hpc.models.dlrm import DLRM
 from bagpipe_hpc.run.dense_start import check_dense, load_dense
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
@@ -26,8 +27,8 @@ def config(dense: str = "Adam", lr: float = 0.01, **options: Any) -> Config:
     return Config(model=MODEL, optimizer=OptimizerConfig(dense=dense, dense_lr=lr, dense_options=options))
 
 
-def model_and_optimizer(settings: Config) -> tuple[DLRM, torch.optim.Optimizer]:
-    model = DLRM(settings.model, SHARDS.dense_features, len(SHARDS.tables), settings.train.seed)
+def model_and_optimizer(settings: Config) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = build_model(settings.model, Run(settings, SHARDS, ()).model_facts)
     return model, dense_optimizer(settings.optimizer, model.parameters())
 
 

@@ -41,7 +41,15 @@ class Watched:
         self.optimizer = getattr(torch.optim, dense)(self.model.parameters(), lr=0.1)
         self.defers = defers
         kernel = finite_kernel("auto", CPU)
-        self.watch = DivergenceWatch(run, self.cache, self.model, self.optimizer, kernel, defers=defers)
+        self.watch = DivergenceWatch(
+            self.cache,
+            self.model,
+            self.optimizer,
+            kernel,
+            row_name=run.row_name,
+            newest_checkpoint=run.newest_checkpoint,
+            defers=defers,
+        )
 
     def step(self, step: int, loss: float = 0.5, look_ups: float = 1.0, dense: float = 1.0) -> None:
         """See a whole step with such gradients; rows and weights stay as they are."""

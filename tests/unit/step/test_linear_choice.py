@@ -6,66 +6,71 @@ from typing import cast
 import pytest
 
 from bagpipe_hpc.config.schema import Config, KernelsConfig, ModelConfig
-from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.step.linear_choice import LinearChoice, choose_linear, must_time
+from bagpipe_hpc.step.linear_choice import LinearChoice, LinearWish, choose_linear, must_time
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
-from bagpipe_hpc.storage.shards.manifest import ShardManifest
 
 BOTH = ("onednn", "torch")
 
 
-def run(linear: str = "auto", recorded: str | None = None, precision: str = "float32", device: str = "cpu") -> Run:
-    """A run with such settings; with `recorded` it goes on from a checkpoint that was trained with that on `device`."""
+def wish(
+    linear: str = "auto", recorded: str | None = None, precision: str = "float32", device: str = "cpu"
+) -> LinearWish:
+    """Of such settings; with `recorded` the run goes on from a checkpoint that was trained with that on `device`."""
     config = Config(kernels=KernelsConfig(linear=linear), model=ModelConfig(precision=precision))
     start = None
     if recorded:
         arithmetic = Arithmetic(trainers=2, linear=recorded, device=device, threads=1)
         start = cast(Checkpoint, SimpleNamespace(manifest=SimpleNamespace(arithmetic=arithmetic)))
-    return Run(config, cast(ShardManifest, None), (), start)
+    return LinearWish.of(config, start)
 
 
 @pytest.mark.parametrize(("onednn", "torch", "chosen"), [(0.020, 0.030, "onednn"), (0.0304, 0.0299, "torch")])
 def test_auto_takes_the_faster_one(onednn: float, torch: float, chosen: str) -> None:
-    choice = choose_linear(run(), {"onednn": onednn, "torch": torch})
+    choice = choose_linear(wish(), {"onednn": onednn, "torch": torch})
     assert choice.implementation == chosen
 
 
 def test_the_reason_tells_both_times() -> None:
-    choice = choose_linear(run(), {"onednn": 0.0304, "torch": 0.0299})
+    choice = choose_linear(wish(), {"onednn": 0.0304, "torch": 0.0299})
     times = "the dense half of a step takes oneDNN 30.4 ms, torch 29.9 ms"
     assert str(choice) == f"linear layers: torch (kernels.linear = auto: {times})"
 
 
 def test_without_onednn_auto_is_torch_untimed() -> None:
-    assert not must_time(run(), ("torch",))
-    assert choose_linear(run(), {"torch": None}).implementation == "torch"
+    assert not must_time(wish(), ("torch",))
+    assert choose_linear(wish(), {"torch": None}).implementation == "torch"
 
 
 def test_only_an_open_choice_is_timed() -> None:
-    assert must_time(run(), BOTH)
-    assert not must_time(run("onednn"), BOTH)
-    assert not must_time(run(recorded="torch"), BOTH)
-    assert not must_time(run(precision="bfloat16"), BOTH)
+    assert must_time(wish(), BOTH)
+    assert not must_time(wish("onednn"), BOTH)
+    assert not must_time(wish(recorded="torch"), BOTH)
+    assert not must_time(wish(precision="bfloat16"), BOTH)
 
 
 @pytest.mark.parametrize("recorded", BOTH)
 def test_auto_follows_the_checkpoint(recorded: str) -> None:
-    choice = choose_linear(run(recorded=recorded), dict.fromkeys(BOTH))
+    choice = choose_linear(wish(recorded=recorded), dict.fromkeys(BOTH))
     assert choice == LinearChoice(recorded, "kernels.linear = auto: as the checkpoint was trained")
 
 
 def test_another_one_may_be_forced_and_torch_runs_where_the_checkpoints_does_not() -> None:
     """That results change then is said with all that changes since a checkpoint (`resumed_settings.py`)."""
-    assert choose_linear(run("torch", recorded="onednn"), dict.fromkeys(BOTH)).implementation == "torch"
-    assert choose_linear(run("onednn", recorded="torch"), dict.fromkeys(BOTH)).implementation == "onednn"
-    assert choose_linear(run(recorded="onednn"), {"torch": None}).implementation == "torch"
+    assert choose_linear(wish("torch", recorded="onednn"), dict.fromkeys(BOTH)).implementation == "torch"
+    assert choose_linear(wish("onednn", recorded="torch"), dict.fromkeys(BOTH)).implementation == "onednn"
+    assert choose_linear(wish(recorded="onednn"), {"torch": None}).implementation == "torch"
 
 
 def test_what_gpus_used_says_nothing_of_cpus() -> None:
-    assert must_time(run(recorded="torch", device="cuda"), BOTH)
+    assert must_time(wish(recorded="torch", device="cuda"), BOTH)
 
 
 def test_bfloat16_needs_no_choice() -> None:
-    choice = choose_linear(run(precision="bfloat16"), dict.fromkeys(BOTH))
+    choice = choose_linear(wish(precision="bfloat16"), dict.fromkeys(BOTH))
     assert choice == LinearChoice("torch", "bfloat16: model.precision")
+
+
+def test_a_model_that_computes_its_layers_itself_leaves_nothing_to_choose() -> None:
+    assert not must_time(wish(), ())
+    assert choose_linear(wish(), {}) == LinearChoice("torch", "the model computes them itself")

@@ -52,6 +52,6 @@ def test_the_dense_half_is_run_with_each(tmp_path: Path) -> None:
         own.append(seconds)
         return 1.0 + len(own) % 2
 
-    found = time_linear_layers(run, torch.device("cpu"), NAMES, 2, slowest)
+    found = time_linear_layers(run.config, run.model_facts, torch.device("cpu"), NAMES, 2, slowest)
     assert found == {"onednn": 2.0, "torch": 1.0}
     assert all(math.isfinite(seconds) and seconds > 0 for seconds in own)

@@ -11,8 +11,9 @@ import torch
 
 from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.file import load_config
-from bagpipe_hpc.config.schema import Config, ModelConfig
+from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.launch import train_reference
+from bagpipe_hpc.models.contract import ModelFacts
 from bagpipe_hpc.models.dlrm import DLRM
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
 from bagpipe_hpc.tools.conditions import REPOSITORY
@@ -71,9 +72,7 @@ def test_plain_pytorch_has_the_losses_of_the_reference(
 @pytest.mark.usefixtures("programs")
 def test_torchrecs_order_of_the_interactions_gives_the_same_logits() -> None:
     width, features = 4, 5
-    model = DLRM(
-        ModelConfig(embedding_dim=width, settings=DLRMSettings(bottom_mlp=(3,), top_mlp=(6,))), 2, features, seed=1
-    )
+    model = DLRM(ModelFacts(2, features, width, seed=1), DLRMSettings(bottom_mlp=(3,), top_mlp=(6,)))
     dense, embeddings = torch.rand(7, 2), torch.rand(7, features, width)
     bottom = model.bottom(dense)
     vectors = torch.cat((bottom.unsqueeze(1), embeddings), dim=1)

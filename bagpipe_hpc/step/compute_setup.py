@@ -1,4 +1,4 @@
-"""Device, row operations and dense model of a rank that computes."""
+"""What a rank that computes has to compute with: its device, its threads, and the code for it."""
 
 import logging
 import os
@@ -6,16 +6,14 @@ from collections.abc import Sequence
 
 import torch
 
-from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cluster.core_share import threads_each
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.kernels import native, shared_library
-from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
-from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
+from bagpipe_hpc.models.build import takes_kernels
+from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.dense_optimizer import state_numbers
-from bagpipe_hpc.models.dlrm import DLRM
 from bagpipe_hpc.models.interaction import choose_interaction
 from bagpipe_hpc.models.linear import (
     LinearLayer,
@@ -24,9 +22,8 @@ from bagpipe_hpc.models.linear import (
     check_implementation,
     onednn_linear,
     torch_linear,
+    usable_implementations,
 )
-from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.step.divergence import DivergenceWatch
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 
 log = logging.getLogger(__name__)
@@ -72,7 +69,7 @@ def check_gpu_memory(device: torch.device, cache_rows: int, row_bytes: int, dens
         raise CapacityError(
             f"a cache of {cache_rows} rows takes {cache_rows * row_bytes / 1e6:.0f} MB and the dense model with a step "
             f"{dense_bytes / 1e6:.0f} MB, but {device} has {free_bytes / 1e6:.0f} MB free: set a smaller cache.rows, "
-            "lookahead.batches or train.batch_size, or narrower model.bottom_mlp and model.top_mlp"
+            "lookahead.batches or train.batch_size, or a smaller model ([model])"
         )
 
 
@@ -88,11 +85,13 @@ def use_deterministic_algorithms() -> None:
 
 
 def check_model_settings(config: Config, device: torch.device) -> None:
-    """See that torch has the dense optimizer, and that the native code which the configuration asks for is there.
+    """See that there is a model, a dense optimizer, and the native code which the configuration asks for.
 
     Raises:
-        ConfigError: one of them does not.
+        ConfigError: one of them is absent, or the model has no use for what is set.
     """
+    if not takes_kernels(config.model):
+        _require_no_kernels(config)
     check_implementation(config.kernels.linear, device)
     if config.model.precision == "bfloat16":
         check_bfloat16(device)
@@ -101,6 +100,19 @@ def check_model_settings(config: Config, device: torch.device) -> None:
         for library in on_cpu if device.type == "cpu" else ("cuda",):
             shared_library.load(library)
     state_numbers(config.optimizer)
+
+
+def _require_no_kernels(config: Config) -> None:
+    """See that nothing is asked of the layers of a model that computes them itself."""
+    for key, value, cures in (
+        ("kernels.linear", config.kernels.linear, ("auto", "torch")),
+        ("model.precision", config.model.precision, ("float32",)),
+    ):
+        if value not in cures:
+            raise ConfigError(
+                f"{key} = {value!r}: model.name = {config.model.name!r} computes its layers in its own way; "
+                f"use {' or '.join(cures)}, or give it use_kernels (docs/extending.md)"
+            )
 
 
 def start_threads(threads: int, trainers: Sequence[tuple[int, frozenset[int]]]) -> None:
@@ -126,36 +138,31 @@ def arithmetic_of(config: Config, device: torch.device, trainers: int) -> Arithm
     return Arithmetic(trainers, linear, device.type, torch.get_num_threads())
 
 
-def build_row_operations(config: Config, device: torch.device) -> RowOperations:
-    """What carries out the operations on rows."""
-    return row_operations(config.kernels.backend, device, config.kernels.row_threads or torch.get_num_threads())
+def row_threads(config: Config) -> int:
+    """CPU threads of a rank's row operations; after `start_threads`."""
+    return config.kernels.row_threads or torch.get_num_threads()
 
 
-def build_model(run: Run, device: torch.device) -> DLRM:
-    """The dense half with its first weights, which depend on the seed alone."""
-    model = DLRM(
-        run.config.model,
-        run.manifest.dense_features,
-        len(run.manifest.tables),
-        run.config.train.seed,
-        linear_layer(run.config),
-        choose_interaction(run.config.kernels.backend, device),
-    )
-    return model.to(device)
+def model_kernels(config: Config, device: torch.device, linear: str = "") -> ModelKernels:
+    """What computes the layers of a model that takes its kernels from others.
 
+    Args:
+        config: of the run.
+        device: where they are computed.
+        linear: in place of `kernels.linear`; else that is settled (`step/linear_choice.py`).
 
-def build_divergence_watch(run: Run, cache: RowCache, model: DLRM, optimizer: torch.optim.Optimizer) -> DivergenceWatch:
-    """What ends the run when its numbers are no longer finite; on a GPU it takes notes rather than wait for it."""
-    device = cache.device.torch_device
-    threads = run.config.kernels.row_threads or torch.get_num_threads()
-    kernel = finite_kernel(run.config.kernels.backend, device, threads)
-    return DivergenceWatch(run, cache, model, optimizer, kernel, defers=device.type != "cpu")
-
-
-def linear_layer(config: Config) -> LinearLayer:
-    """What computes linear layers, where `kernels.linear` is settled (`roles/linear_choice.py`)."""
+    Raises:
+        ConfigError: native code is asked for and was not built or does not load.
+    """
+    backend = config.kernels.backend
+    layer: LinearLayer = torch_linear
     if config.model.precision == "bfloat16":
-        return bfloat16_linear
-    if config.kernels.linear == "onednn":
-        return onednn_linear(output_gradient_kernel(config.kernels.backend))
-    return torch_linear
+        layer = bfloat16_linear
+    elif (linear or config.kernels.linear) == "onednn":
+        layer = onednn_linear(output_gradient_kernel(backend))
+    return ModelKernels(layer, choose_interaction(backend, device))
+
+
+def usable_linear(config: Config, device: torch.device) -> tuple[str, ...]:
+    """Values of `kernels.linear` that a rank can offer for its model; none where that computes its layers itself."""
+    return usable_implementations(device) if takes_kernels(config.model) else ()

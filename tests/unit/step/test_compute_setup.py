@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bagpipe_hpc.errors import CapacityError, ConfigError
-from bagpipe_hpc.step.model_setup import check_gpu_memory, choose_device
+from bagpipe_hpc.step.compute_setup import check_gpu_memory, choose_device
 
 
 @pytest.fixture

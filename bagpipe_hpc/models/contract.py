@@ -1,0 +1,114 @@
+"""What a model is: the dense half of a recommendation model, of this package or of a user's own (docs/extending.md).
+
+A model is an `nn.Module`. It is made once on every trainer and once in the one-rank run, by `models/build.py`, and must
+come out the same everywhere. In every step it computes the logits of a slice of the batch; the loss is apart from it
+(`models/loss.py`), and the rows of the tables are given to it and updated for it.
+
+This file imports no torch: the oracle and the servers know a run's `ModelFacts` too.
+
+Legend: `B` samples of a slice, `N` dense features, `F` sparse features, `D` embedding width.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from bagpipe_hpc.models.interaction import Interaction
+    from bagpipe_hpc.models.linear import LinearLayer
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What a model's sizes depend on besides its own settings.
+
+    Attributes:
+        dense_features: number N of numbers that a sample brings.
+        sparse_features: number F of look-ups of a sample, one in each table.
+        embedding_dim: width D of the row that each look-up gives.
+        seed: of the first weights.
+    """
+
+    dense_features: int
+    sparse_features: int
+    embedding_dim: int
+    seed: int
+
+
+class Model(Protocol):
+    """What every model has; an `nn.Module` besides, with one trainable float32 parameter at least.
+
+    `bagpipe train` tries each model on a few samples before anything is written, and refuses by name one that does not
+    keep to this.
+    """
+
+    def __init__(self, facts: ModelFacts, settings: Any) -> None:
+        """Make the model with its first weights, on the CPU.
+
+        All that it draws from torch's generator is the same on every trainer: the generator is seeded with `facts.seed`
+        before, and put back afterwards.
+
+        Args:
+            facts: sizes of its inputs.
+            settings: its own settings, an object of its class `Settings`; without one, of `NoSettings`.
+        """
+
+    def forward(self, dense: "Tensor", rows: "Tensor") -> "Tensor":
+        """Logits of a click; called in every step and every evaluation.
+
+        They depend on the inputs and the weights alone, those of a sample on that sample alone: no dropout, no means
+        over the slice. Else the result would change with the number of trainers.
+
+        Args:
+            dense: float32 `[B, N]`; B may be 0, where a batch has fewer samples than there are trainers.
+            rows: the embedding row of each look-up, in the order of the tables, float32 `[B, F, D]`.
+
+        Returns:
+            float32 `[B]`, differentiable in the weights and in `rows`.
+        """
+
+
+@dataclass(frozen=True)
+class ModelKernels:
+    """Code for what models have in common, chosen by `kernels.linear`, `kernels.backend`, `model.precision` and device.
+
+    Attributes:
+        linear: computes a linear layer with an optional ReLU.
+        interaction: computes the dot products of every pair of a sample's vectors.
+    """
+
+    linear: "LinearLayer"
+    interaction: "Interaction"
+
+
+@runtime_checkable
+class TakesKernels(Protocol):
+    """A model whose layers other code can compute; `kernels.linear` and `model.precision` have a say in it alone."""
+
+    def use_kernels(self, kernels: ModelKernels) -> None:
+        """Compute with these from now on. Called once it is made, and while linear layers are timed."""
+
+
+@runtime_checkable
+class OrdersGradients(Protocol):
+    """A model that knows in which order the backward pass finishes its gradients."""
+
+    def gradient_groups(self) -> "Sequence[Sequence[nn.Parameter]]":
+        """Every trainable parameter once, in groups that are summed over the trainers as one, the first ones first.
+
+        The sum of a group starts as soon as its last gradient is there, so the groups should be few, and finish one
+        after the other. Without this method the groups follow the order of registration, backwards.
+        """
+
+
+@runtime_checkable
+class CountsStepBytes(Protocol):
+    """A model that knows what memory a step takes with it."""
+
+    def step_bytes(self, samples: int) -> int:
+        """Bytes of a slice's layers and gradients, without the weights and theirs. Pure: asked before anything runs.
+
+        Without this method it is counted what autograd keeps in a forward pass.
+        """

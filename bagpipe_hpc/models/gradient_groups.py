@@ -1,0 +1,51 @@
+"""The groups in which a model's gradients are summed over the trainers, in the order in which they are finished."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from torch import nn
+
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.contract import OrdersGradients
+
+_GROUP_NUMBERS = 1 << 18
+"""Of a group at least, 1 MB: each sum over the trainers has a price of its own, whatever its size."""
+
+
+def trainable(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that training changes; frozen ones (`requires_grad = False`) stay as they are."""
+    return [weight for weight in model.parameters() if weight.requires_grad]
+
+
+def gradient_groups(model: nn.Module) -> list[list[nn.Parameter]]:
+    """The model's own groups, or else its parameters in reverse order of registration, 1 MB or more a group.
+
+    Modules register layers in the order in which forward uses them, as a rule; the backward pass goes the other way. A
+    model that does otherwise is summed just as well, only later.
+
+    Raises:
+        ConfigError: the model's own groups leave a parameter out, or have one twice.
+    """
+    if not isinstance(model, OrdersGradients):
+        return list(_in_reverse(trainable(model)))
+    groups = [list(group) for group in model.gradient_groups() if group]
+    names = {weight: name for name, weight in model.named_parameters() if weight.requires_grad}
+    found = Counter(weight for group in groups for weight in group)
+    wrong = [f"{name} {found[weight]} times" for weight, name in names.items() if found[weight] != 1]
+    wrong += ["one that is frozen or not the model's" for weight in found if weight not in names]
+    if wrong:
+        raise ConfigError(
+            f"{type(model).__name__}.gradient_groups: must hold each trainable parameter once, and holds {wrong[0]}"
+        )
+    return groups
+
+
+def _in_reverse(weights: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    group: list[nn.Parameter] = []
+    for weight in reversed(weights):
+        group.append(weight)
+        if sum(member.numel() for member in group) >= _GROUP_NUMBERS:
+            yield group
+            group = []
+    if group:
+        yield group

@@ -1,0 +1,109 @@
+"""How large a model is: its weights, and the memory of a trainer for it, before any of that is allocated.
+
+Legend: `N` dense features, `F` sparse features, `D` embedding width.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bagpipe_hpc.config.schema import ModelConfig
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.build import blaming_model, build_model
+from bagpipe_hpc.models.contract import CountsStepBytes, ModelFacts
+from bagpipe_hpc.models.loss import click_loss
+
+_FLOAT_BYTES = 4
+_LOOK_UP_COPIES = 3
+"""Of each look-up's weights a trainer holds the gathered ones, their gradients, and sums of these at the same time."""
+_TRIED_SAMPLES = 8
+_TOO_LARGE = "Storage size calculation overflowed"
+"""What torch says of a tensor with more bytes than 64 bits can count: nobody should try to allocate that."""
+
+
+@dataclass(frozen=True)
+class ModelSize:
+    """Of a model.
+
+    Attributes:
+        weights: their number.
+        step_bytes: memory for what a step computes on a slice and for its look-ups, without weights and theirs.
+    """
+
+    weights: int
+    step_bytes: int
+
+
+def measure_model(config: ModelConfig, facts: ModelFacts, samples: int) -> ModelSize:
+    """Make a model and run it without memory, on torch's `meta` device, which knows shapes alone.
+
+    A model that looks at values while it is made or runs cannot do that: it is made in main memory, and what it keeps
+    of a few samples is scaled.
+
+    Args:
+        config: names the model.
+        facts: sizes of its inputs.
+        samples: of a slice.
+
+    Raises:
+        ConfigError: it cannot be made, or its forward pass fails.
+    """
+    try:
+        with torch.device("meta"):
+            return _measured(build_model(config, facts), config.name, facts, samples)
+    except ConfigError as error:
+        if _TOO_LARGE in str(error):
+            raise
+        model = build_model(config, facts)
+        tried = min(samples, _TRIED_SAMPLES)
+        size = _measured(model, config.name, facts, tried)
+        return ModelSize(size.weights, -(-size.step_bytes * samples // tried))
+
+
+def count_weights(model: nn.Module) -> int:
+    """Number of weights, frozen ones included."""
+    return sum(weight.numel() for weight in model.parameters())
+
+
+def weights_bytes(weights: int, state_numbers: float, trainers: int, *, deterministic: bool) -> int:
+    """Memory for the dense weights, their gradients, the optimizer's state, and the sums over the trainers.
+
+    Args:
+        weights: their number.
+        state_numbers: that the optimizer keeps for a weight.
+        trainers: number of trainers T. Of several, each sums the gradients in a buffer of its own.
+        deterministic: the gradients of all trainers are gathered before they are added, where more than two do.
+    """
+    gathered = trainers if deterministic and trainers > 2 else 0
+    buffered = 1 if trainers > 1 else 0
+    return round(_FLOAT_BYTES * weights * (2 + state_numbers + buffered + gathered))
+
+
+def _measured(model: nn.Module, name: str, facts: ModelFacts, samples: int) -> ModelSize:
+    """The size of a model, on the device of its weights."""
+    look_ups = _LOOK_UP_COPIES * _FLOAT_BYTES * samples * facts.sparse_features * facts.embedding_dim
+    if isinstance(model, CountsStepBytes):
+        with blaming_model(name, "step_bytes fails"):
+            return ModelSize(count_weights(model), model.step_bytes(samples) + look_ups)
+    device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+    dense = torch.zeros(samples, facts.dense_features, device=device)
+    rows = torch.zeros(samples, facts.sparse_features, facts.embedding_dim, device=device, requires_grad=True)
+    with blaming_model(name, f"forward fails on dense {list(dense.shape)} and rows {list(rows.shape)}"):
+        return ModelSize(count_weights(model), _kept_bytes(model, dense, rows) + look_ups)
+
+
+def _kept_bytes(model: nn.Module, dense: Tensor, rows: Tensor) -> int:
+    """What a forward pass keeps for the backward one, without weights and rows; the largest twice, for its gradient."""
+    known = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers(), rows)}
+    kept: dict[int, Tensor] = {}  # by storage: several tensors may share one; holding them keeps addresses apart
+
+    def keep(tensor: Tensor) -> Tensor:
+        kept.setdefault(tensor.untyped_storage()._cdata, tensor)
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        logits = model(dense, rows)
+        click_loss(logits, torch.zeros_like(logits), 1)
+    sizes = [tensor.untyped_storage().nbytes() for storage, tensor in kept.items() if storage not in known]
+    return sum(sizes) + max(sizes, default=0)

@@ -1,0 +1,122 @@
+"""Tries a model on a few samples before a run begins, and refuses by name one that does not keep to its contract.
+
+Legend: `B` samples, `N` dense features, `F` sparse features, `D` embedding width.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from bagpipe_hpc.config.schema import ModelConfig
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.build import blaming_model, build_model
+from bagpipe_hpc.models.contract import ModelFacts
+from bagpipe_hpc.models.gradient_groups import gradient_groups, trainable
+from bagpipe_hpc.models.loss import click_loss
+
+_SAMPLES = 5
+_CLOSE = 1e-3
+"""Logits of the same sample in slices of other lengths may differ by this share of the largest: sums are rounded."""
+
+
+def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> None:
+    """Make a model as a run will, and pass a few samples forward and backward through it.
+
+    Args:
+        config: names the model.
+        facts: sizes of its inputs.
+        device: where a run will compute.
+
+    Raises:
+        ConfigError: it fails, its logits are not what they must be, or it is not the same each time.
+    """
+    model = build_model(config, facts)
+    _require_weights(config.name, model, build_model(config, facts))
+    gradient_groups(model)
+    _Trial(config.name, model.to(device), facts, device).run()
+
+
+def _require_weights(name: str, model: nn.Module, again: nn.Module) -> None:
+    """See that a model has weights that can be trained, and the same ones when it is made again."""
+    if not trainable(model):
+        raise _refused(name, "has no parameter to train; give it one at least, such as a bias added to the logits")
+    others = dict(again.named_parameters())
+    for weight_name, weight in model.named_parameters():
+        if weight.dtype != torch.float32 or not weight.is_contiguous():
+            kind = f"{weight.dtype}{'' if weight.is_contiguous() else ', not contiguous'}"
+            raise _refused(name, f"its parameter {weight_name} is {kind}; parameters must be contiguous float32")
+        if weight.device.type != "cpu":
+            raise _refused(name, f"its parameter {weight_name} is made on {weight.device}; make it on the CPU")
+        if weight_name not in others or not torch.equal(weight, others[weight_name]):
+            raise _refused(
+                name,
+                f"its parameter {weight_name} is another each time it is made, so trainers would differ; draw first "
+                "weights from torch's generator, or from one seeded with facts.seed",
+            )
+
+
+class _Trial:
+    """Passes of one model over the same samples."""
+
+    def __init__(self, name: str, model: nn.Module, facts: ModelFacts, device: torch.device) -> None:
+        self._name = name
+        self._model = model
+        generator = torch.Generator().manual_seed(facts.seed)
+        shape = _SAMPLES, facts.sparse_features, facts.embedding_dim
+        self._dense = torch.rand(_SAMPLES, facts.dense_features, generator=generator).to(device)
+        self._rows = torch.randn(shape, generator=generator).to(device)
+
+    def run(self) -> None:
+        """Raise ConfigError if something is not as it must be."""
+        before = {name: value.clone() for name, value in self._model.state_dict().items()}
+        logits = self._forward(_SAMPLES)
+        self._backward(logits)
+        logits = logits.detach()
+        if not logits.isfinite().all():
+            self._refuse("its logits are not finite for dense features from 0 to 1 and rows of small numbers")
+        if not torch.equal(self._forward(_SAMPLES).detach(), logits):
+            self._refuse("its logits differ between two passes over the same samples; leave out dropout and the like")
+        for name, value in self._model.state_dict().items():
+            if not torch.equal(before[name], value):
+                self._refuse(
+                    f"a forward pass changes its {name}, and each trainer's would become another; leave out batch "
+                    "normalisation and the like (nn.LayerNorm does)"
+                )
+        alone = self._forward(1).detach()
+        if (alone - logits[:1]).abs().max() > _CLOSE * logits.abs().max():
+            self._refuse(
+                f"the logit of a sample depends on the other samples of its slice ({float(alone[0]):.6g} alone, "
+                f"{float(logits[0]):.6g} among {_SAMPLES}), so results would change with the number of trainers"
+            )
+        self._backward(self._forward(0))
+
+    def _forward(self, samples: int) -> Tensor:
+        """Logits of the first samples, float32 `[samples]`."""
+        dense, rows = self._dense[:samples], self._rows[:samples].clone().requires_grad_()
+        what = f"forward fails on dense {list(dense.shape)} and rows {list(rows.shape)}"
+        what += "" if samples else " (a trainer's slice of a small batch may be empty)"
+        with blaming_model(self._name, what):
+            logits: Tensor = self._model(dense, rows)
+        expected = f"forward must return float32 logits of shape [{samples}] for {samples} samples, on {dense.device}"
+        if not isinstance(logits, Tensor):
+            self._refuse(f"{expected}; it returns {type(logits).__name__}")
+        if logits.shape != (samples,) or logits.dtype != torch.float32 or logits.device != dense.device:
+            self._refuse(f"{expected}; it returns {logits.dtype} {list(logits.shape)} on {logits.device}")
+        if not logits.requires_grad:
+            self._refuse("its logits do not depend on any weight: no gradient would come back")
+        return logits
+
+    def _backward(self, logits: Tensor) -> None:
+        """Let gradients of the weights come, and go again."""
+        with blaming_model(self._name, "its backward pass fails"):
+            torch.autograd.backward(click_loss(logits, torch.zeros_like(logits), _SAMPLES))
+        for name, weight in self._model.named_parameters():
+            if weight.grad is not None and weight.grad.layout != torch.strided:
+                self._refuse(f"the gradient of {name} is sparse; dense ones alone are summed over the trainers")
+        self._model.zero_grad()
+
+    def _refuse(self, what: str) -> None:
+        raise _refused(self._name, what)
+
+
+def _refused(name: str, what: str) -> ConfigError:
+    return ConfigError(f"model.name = {name!r}: {what}")

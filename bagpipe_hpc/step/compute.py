@@ -1,0 +1,76 @@
+"""What a trainer and the reference both compute with, made in one place: what they share is the same in both."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from bagpipe_hpc.cache.row_cache import RowCache
+from bagpipe_hpc.kernels.finite import finite_kernel
+from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.models.build import build_model
+from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
+from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
+from bagpipe_hpc.run.dense_start import load_dense
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step.compute_setup import arithmetic_of, model_kernels, row_threads, use_deterministic_algorithms
+from bagpipe_hpc.step.divergence import DivergenceWatch
+from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
+
+
+@dataclass(frozen=True)
+class ComputeParts:
+    """Rows, model and optimizers of a rank that computes.
+
+    Attributes:
+        cache: rows on the device; empty.
+        row_optimizer: updates them.
+        model: dense half, with its first weights or those of the checkpoint that the run goes on from.
+        dense_optimizer: updates its weights; its state is the checkpoint's too.
+        divergence: looks at every loss, updated row and dense weight.
+        arithmetic: on what the last bits of results depend.
+    """
+
+    cache: RowCache
+    row_optimizer: RowOptimizer
+    model: nn.Module
+    dense_optimizer: Optimizer
+    divergence: DivergenceWatch
+    arithmetic: Arithmetic
+
+    @classmethod
+    def of(
+        cls, run: Run, device: torch.device, slots: int, slices: int, *, holds_all_rows: bool = False
+    ) -> "ComputeParts":
+        """Make the parts, after `start_threads` and with `kernels.linear` settled.
+
+        Args:
+            run: the run.
+            device: where the rank computes.
+            slots: rows that the cache holds.
+            slices: of a batch: the number of trainers, or what the reference sums over.
+            holds_all_rows: every row of the run has the slot of its number.
+        """
+        config = run.config
+        is_cpu = device.type == "cpu"
+        if config.train.deterministic and not is_cpu:
+            use_deterministic_algorithms()
+        threads = row_threads(config)
+        operations = row_operations(config.kernels.backend, device, threads)
+        cache = RowCache(slots, run.record, operations, device, holds_all=holds_all_rows)
+        model = build_model(config.model, run.model_facts, model_kernels(config, device)).to(device)
+        optimizer = dense_optimizer(config.optimizer, model.parameters())
+        load_dense(run, model, optimizer)
+        divergence = DivergenceWatch(
+            cache,
+            model,
+            optimizer,
+            finite_kernel(config.kernels.backend, device, threads),
+            row_name=run.row_name,
+            newest_checkpoint=run.newest_checkpoint,
+            defers=not is_cpu,
+        )
+        arithmetic = arithmetic_of(config, device, slices)
+        return cls(cache, build_row_optimizer(config.optimizer), model, optimizer, divergence, arithmetic)

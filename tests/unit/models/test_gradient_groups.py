@@ -1,0 +1,71 @@
+"""Each gradient is summed once, in groups that the backward pass finishes one after the other."""
+
+import pytest
+import torch
+from torch import nn
+
+from bagpipe_hpc.config.schema import ModelConfig
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models import gradient_groups as module
+from bagpipe_hpc.models.build import build_model
+from bagpipe_hpc.models.contract import ModelFacts
+from bagpipe_hpc.models.gradient_groups import gradient_groups
+
+
+def names(model: nn.Module) -> list[list[str]]:
+    """The groups, in words."""
+    known = {weight: name for name, weight in model.named_parameters()}
+    return [[known[weight] for weight in group] for group in gradient_groups(model)]
+
+
+def test_a_plain_module_is_taken_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A group is closed as soon as it has 20 numbers."""
+    monkeypatch.setattr(module, "_GROUP_NUMBERS", 20)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 5), nn.Linear(5, 1))
+    assert names(model) == [["2.bias", "2.weight", "1.bias", "1.weight"], ["0.bias", "0.weight"]]
+
+
+def test_frozen_parameters_are_left_out_and_tied_ones_are_taken_once() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+    model[2].weight = model[0].weight
+    model[1].weight.requires_grad = False
+    assert names(model) == [["2.bias", "1.bias", "0.bias", "0.weight"]]
+
+
+def test_dlrm_says_that_its_top_comes_first() -> None:
+    top, bottom = names(build_model(ModelConfig(), ModelFacts(13, 2, 16, 1)))
+    assert {name.partition(".")[0] for name in top} == {"top"}
+    assert {name.partition(".")[0] for name in bottom} == {"bottom"}
+
+
+class Grouped(nn.Module):
+    """Two layers in the groups that it is told."""
+
+    def __init__(self, groups: list[list[str]]) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(2, 2), nn.Linear(2, 2)
+        self.second.bias.requires_grad = False
+        self._groups = groups
+
+    def gradient_groups(self) -> list[list[nn.Parameter]]:
+        known = {**dict(self.named_parameters()), "foreign": nn.Parameter(torch.zeros(1))}
+        return [[known[name] for name in group] for group in self._groups]
+
+
+def test_a_models_own_groups_are_taken() -> None:
+    groups = [["second.weight"], [], ["first.bias", "first.weight"]]
+    assert names(Grouped(groups)) == [groups[0], groups[2]]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([], r"holds first\.bias 0 times"),
+        (["first.bias", "first.bias"], r"holds first\.bias 2 times"),
+        (["first.bias", "second.bias"], "holds one that is frozen"),
+        (["first.bias", "foreign"], "holds one that is frozen or not the model's"),
+    ],
+)
+def test_groups_that_would_be_summed_wrongly_are_refused(more: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"Grouped\.gradient_groups: must hold each .* once, and {message}"):
+        gradient_groups(Grouped([["second.weight", "first.weight"], more]))

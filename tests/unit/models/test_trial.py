@@ -1,0 +1,178 @@
+"""A model that does not keep to its contract is refused by name, with what is wrong, before a run begins."""
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bagpipe_hpc.config.schema import ModelConfig
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.build import build_model
+from bagpipe_hpc.models.contract import ModelFacts
+from bagpipe_hpc.models.trial import try_model
+
+FACTS = ModelFacts(dense_features=3, sparse_features=2, embedding_dim=4, seed=1)
+CPU = torch.device("cpu")
+
+
+class Plain(nn.Module):
+    """A layer over the dense features, and a weight for each number of a row."""
+
+    @dataclass(frozen=True)
+    class Settings:
+        """Of `Plain`."""
+
+        wide: int = 1
+        """Outputs of the layer; their mean counts."""
+
+    def __init__(self, facts: ModelFacts, settings: Settings) -> None:
+        super().__init__()
+        self.layer = nn.Linear(facts.dense_features, settings.wide)
+        self.scale = nn.Parameter(torch.ones(facts.embedding_dim))
+
+    def forward(self, dense: Tensor, rows: Tensor) -> Any:
+        return self.layer(dense).mean(1) + (rows * self.scale).sum((1, 2))
+
+
+class Unmade(Plain):
+    def __init__(self, facts: ModelFacts, settings: Any) -> None:
+        super().__init__(facts, settings)
+        raise KeyError("no such thing")
+
+
+class NoModule:
+    def __init__(self, facts: ModelFacts, settings: Any) -> None: ...
+
+
+class NoWeights(Plain):
+    def __init__(self, facts: ModelFacts, settings: Any) -> None:
+        super().__init__(facts, settings)
+        self.requires_grad_(requires_grad=False)
+
+
+class Doubles(Plain):
+    def __init__(self, facts: ModelFacts, settings: Any) -> None:
+        super().__init__(facts, settings)
+        self.double()
+
+
+class Unseeded(Plain):
+    def __init__(self, facts: ModelFacts, settings: Any) -> None:
+        super().__init__(facts, settings)
+        self.scale.data *= random.random()
+
+
+class Fails(Plain):
+    def forward(self, dense: Tensor, rows: Tensor) -> Any:
+        return self.layer(rows) + dense
+
+
+class Columns(Plain):
+    def forward(self, dense: Tensor, rows: Tensor) -> Any:
+        return super().forward(dense, rows).unsqueeze(1)
+
+
+class Pair(Plain):
+    def forward(self, dense: Tensor, rows: Tensor) -> Any:
+        return super().forward(dense, rows), rows
+
+
+class Detached(Plain):
+    def forward(self, dense: Tensor, rows: Tensor) -> Any:
+        return super().forward(dense, rows).detach()
+
+
+class Dropout(Plain):
+    def forward(self, dense: Tensor, rows: Tensor) -> Any:
+        return super().forward(dense, nn.functional.dropout(rows))
+
+
+class BatchNorm(Plain):
+    def __init__(self, facts: ModelFacts, settings: Any) -> None:
+        super().__init__(facts, settings)
+        self.norm = nn.BatchNorm1d(facts.dense_features)
+
+    def forward(self, dense: Tensor, rows: Tensor) -> Any:
+        return super().forward(self.norm(dense), rows)
+
+
+class Centred(Plain):
+    def forward(self, dense: Tensor, rows: Tensor) -> Any:
+        return super().forward(dense, rows - rows.mean(0))
+
+
+class Reshapes(Plain):
+    def forward(self, dense: Tensor, rows: Tensor) -> Any:
+        return super().forward(dense, rows) + rows.reshape(len(rows), -1).sum(1)
+
+
+class Logarithm(Plain):
+    def forward(self, dense: Tensor, rows: Tensor) -> Any:
+        return super().forward(dense - 2.0, rows).log() + dense.sub(2.0).log().sum(1)
+
+
+class SparseGradient(Plain):
+    def __init__(self, facts: ModelFacts, settings: Any) -> None:
+        super().__init__(facts, settings)
+        self.table = nn.Embedding(5, 1, sparse=True)
+
+    def forward(self, dense: Tensor, rows: Tensor) -> Any:
+        return super().forward(dense, rows) + self.table(dense.long()).sum((1, 2))
+
+
+def named(kind: type) -> ModelConfig:
+    return ModelConfig(name=f"{__name__}:{kind.__name__}", embedding_dim=4)
+
+
+@pytest.mark.parametrize("config", [ModelConfig(), named(Plain)], ids=["dlrm", "a user's own"])
+def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -> None:
+    state = torch.get_rng_state()
+    try_model(config, FACTS, CPU)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (Unmade, r"cannot be made: KeyError: 'no such thing' \(test_trial\.py, line \d+\)"),
+        (NoModule, r"must be an nn\.Module; it is NoModule"),
+        (NoWeights, "has no parameter to train; give it one"),
+        (Doubles, r"its parameter scale is torch\.float64; parameters must be contiguous float32"),
+        (Unseeded, "its parameter scale is another each time it is made"),
+        (Fails, r"forward fails on dense \[5, 3\] and rows \[5, 2, 4\]: RuntimeError: .* \(test_trial\.py, line \d+\)"),
+        (Columns, r"must return float32 logits of shape \[5\] for 5 samples, .*; it returns torch\.float32 \[5, 1\]"),
+        (Pair, r"shape \[5\] for 5 samples, on cpu; it returns tuple"),
+        (Detached, "its logits do not depend on any weight"),
+        (Logarithm, "its logits are not finite"),
+        (Dropout, "its logits differ between two passes over the same samples; leave out dropout"),
+        (BatchNorm, r"a forward pass changes its norm\.running_mean, .* \(nn\.LayerNorm does\)"),
+        (Centred, "the logit of a sample depends on the other samples of its slice"),
+        (
+            Reshapes,
+            r"rows \[0, 2, 4\] \(a trainer's slice of a small batch may be empty\): RuntimeError",
+        ),
+        (SparseGradient, r"the gradient of table\.weight is sparse"),
+    ],
+)
+def test_what_is_wrong_is_named(kind: type, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^model\.name = '{__name__}:{kind.__name__}': .*{message}"):
+        try_model(named(kind), FACTS, CPU)
+
+
+def test_first_weights_depend_on_the_seed_alone() -> None:
+    """A module that uses torch's generator, as most do."""
+
+    def weights(seed: int) -> Tensor:
+        torch.rand(1)
+        return build_model(named(Plain), ModelFacts(3, 2, 4, seed)).get_parameter("layer.weight").detach()
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+def test_a_model_gets_settings_of_its_own() -> None:
+    config = ModelConfig(name=f"{__name__}:Plain", settings=Plain.Settings(wide=7))
+    assert build_model(config, FACTS).layer.weight.shape == (7, 3)

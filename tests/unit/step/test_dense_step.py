@@ -1,0 +1,76 @@
+"""Gradients of a slice: all of them come, also those on which the loss does not depend."""
+
+import torch
+from torch import Tensor, nn
+
+from bagpipe_hpc.models.loss import click_loss
+from bagpipe_hpc.step.dense_step import forward_backward, predict
+
+
+class Picky(nn.Module):
+    """Reads the first look-up alone, if any; one of its parameters is not used, one is frozen."""
+
+    def __init__(self, *, uses_rows: bool = True) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 1)
+        self.unused = nn.Parameter(torch.ones(2))
+        self.frozen = nn.Parameter(torch.ones(1), requires_grad=False)
+        self.uses_rows = uses_rows
+
+    def forward(self, dense: Tensor, rows: Tensor) -> Tensor:
+        logits: Tensor = self.layer(dense).squeeze(1)
+        return logits + self.frozen * rows[:, 0].sum(1) if self.uses_rows else logits
+
+
+def inputs(samples: int) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.rand(samples, 3), torch.ones(samples), torch.rand(samples, 2, 4)
+
+
+def test_look_ups_that_are_not_read_get_zeros() -> None:
+    dense, labels, rows = inputs(5)
+    loss, gradients = forward_backward(Picky(), dense, labels, rows, 10)
+    assert not loss.requires_grad
+    assert gradients.shape == (10, 4)
+    assert gradients[::2].all()
+    assert not gradients[1::2].any()
+
+
+def test_a_model_that_reads_no_row_gives_them_zeros() -> None:
+    for samples in (5, 0):
+        dense, labels, rows = inputs(samples)
+        _, gradients = forward_backward(Picky(uses_rows=False), dense, labels, rows, 10)
+        assert gradients.shape == (2 * samples, 4)
+        assert not gradients.any()
+
+
+def test_every_trainable_weight_says_that_its_gradient_is_there() -> None:
+    """What sums gradients over the trainers waits for all of them."""
+    model, there = Picky(), []
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            weight.register_post_accumulate_grad_hook(lambda _, name=name: there.append(name))
+    forward_backward(model, *inputs(5), 10)
+    assert sorted(there) == ["layer.bias", "layer.weight", "unused"]
+    assert model.unused.grad is not None
+    assert not model.unused.grad.any()
+    assert model.frozen.grad is None
+
+
+def test_gradients_of_slices_add_up() -> None:
+    whole, parts = Picky(), Picky()
+    parts.load_state_dict(whole.state_dict())
+    dense, labels, rows = inputs(6)
+    forward_backward(whole, dense, labels, rows.clone(), 6)
+    for part in (slice(0, 2), slice(2, 2), slice(2, 6)):
+        forward_backward(parts, dense[part], labels[part], rows[part].clone(), 6)
+    for name, weight in whole.named_parameters():
+        torch.testing.assert_close(parts.get_parameter(name).grad, weight.grad)
+
+
+def test_predictions_are_the_logits_of_the_loss() -> None:
+    dense, labels, rows = inputs(4)
+    model = Picky()
+    logits = predict(model, dense, rows)
+    assert not logits.requires_grad
+    loss, _ = forward_backward(model, dense, labels, rows, 4)
+    torch.testing.assert_close(click_loss(logits, labels, 4), loss)
