@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar, cast
 
-from bagpipe_hpc.cluster.allocator import keep_freed_memory
+from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.cluster.role_placement import Placement
 from bagpipe_hpc.cluster.server_memory import Need
@@ -86,7 +86,7 @@ def train(config: Config) -> int:
     Raises:
         BagpipeError: the reference cannot run. Other runs that cannot start are reported by the first rank.
     """
-    keep_freed_memory()
+    keep_all_freed_memory()
     if world_size() == 1:
         try:
             train_reference(config)

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bagpipe_hpc.cluster.allocator import keep_freed_memory
+from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.schema import ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
@@ -69,7 +69,7 @@ WORKLOADS = (
 
 def run(arguments: argparse.Namespace) -> Report:
     """Measure; arguments: `quick`, `runs`."""
-    keep_freed_memory()
+    keep_all_freed_memory()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from bagpipe_hpc.cluster.allocator import keep_freed_arrays
 from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import InputInfo, ShardManifest, save_manifest
-from data_prep.allocator import keep_freed_memory
 from data_prep.backend import choose_backend
 from data_prep.formats.delimited import BadLine
 from data_prep.formats.source_format import BlockParser, SourceFormat, load_format
@@ -71,7 +71,7 @@ def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSetting
     sources = find_sources(inputs)
     check_headers(sources, layout)
     wanted = PreparationState(describe_inputs(sources), settings.choices(layout, own), layout.words())
-    keep_freed_memory()
+    keep_freed_arrays()
     with _naming_output(output):
         if is_finished(output):
             finished = load_finished(output, wanted)

@@ -9,6 +9,7 @@ from mpi4py import MPI
 from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.role_placement import Placement
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.mpi.start.hosts import Hosts
 from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 
@@ -100,7 +101,7 @@ class Communicators:
             gathering=split(Role.TRAINER),
             movers=split(Role.TRAINER),
             horovod=split(Role.TRAINER),
-            hosts=_hosts(world),
+            hosts=Hosts.find(world).of_rank,
             gpu_groups=placement.gpu_groups or (0,) * layout.world_size,
             timeout_s=timeout_s,
         )
@@ -161,11 +162,3 @@ class Communicators:
     def meet(self, what: str, timeout_s: float) -> None:
         """A barrier of all ranks that names those which do not come; see `call_roll`. Collective over: `world`."""
         call_roll(self.world, what, timeout_s, names=self.layout.names)
-
-
-def _hosts(world: MPI.Intracomm) -> tuple[int, ...]:
-    """See `Communicators.hosts`. Collective over: `world`."""
-    host = world.Split_type(MPI.COMM_TYPE_SHARED, world.Get_rank())
-    first = host.bcast(world.Get_rank(), root=0)
-    host.Free()
-    return tuple(world.allgather(first))

@@ -1,12 +1,12 @@
 """The hosts of a job: which ranks share one, what each offers, and words between their first ranks."""
 
 import os
-import socket
 from types import TracebackType
 from typing import TypeVar
 
 from mpi4py import MPI
 
+from bagpipe_hpc.mpi.start.hosts import Hosts
 from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 
@@ -45,17 +45,15 @@ class HostWorld:
         self._host_of_rank: list[str] = []
         self.meet("having started")
         with self._limit("the hosts to form groups"):
-            self._host = self._world.Split_type(MPI.COMM_TYPE_SHARED, self._world.Get_rank())
+            hosts, rank = Hosts.find(self._world), self._world.Get_rank()
+            self._host = self._world.Split(hosts.of_rank[rank], rank)
             self.ranks_on_host: int = self._host.Get_size()
             self.is_first_of_host: bool = self._host.Get_rank() == 0
-            comm = self._world.Split(0 if self.is_first_of_host else MPI.UNDEFINED, self._world.Get_rank())
+            comm = self._world.Split(0 if self.is_first_of_host else MPI.UNDEFINED, rank)
             self.leaders: MPI.Intracomm | None = MPI.Intracomm(comm) if self.is_first_of_host else None
-            names = self.leaders.allgather(socket.gethostname()) if self.leaders else []
-            names = [f"{name}#{number}" if names.count(name) > 1 else name for number, name in enumerate(names)]
-            self.host_names: list[str] = self._host.bcast(names, root=0)
-            number = self._host.bcast(self.leaders.Get_rank() if self.leaders else None, root=0)
-            self.host: str = self.host_names[number]
-            self._host_of_rank = self._world.allgather(self.host)
+        self.host_names: list[str] = [hosts.names[first] for first in sorted(set(hosts.of_rank))]
+        self.host: str = hosts.names[rank]
+        self._host_of_rank = list(hosts.names)
 
     @property
     def cores(self) -> int:

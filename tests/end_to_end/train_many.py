@@ -14,10 +14,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 from bagpipe_hpc import launch
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.mpi import communicators
+from bagpipe_hpc.mpi.start.hosts import Hosts
 from bagpipe_hpc.mpi.start.world import world_rank
 from tests.end_to_end.breakages import BREAKAGES
 
@@ -33,7 +35,8 @@ def main() -> int:
     parser.add_argument("--refused", action="store_true", help="all runs are refused")
     arguments = parser.parse_args()
     if arguments.hosts:
-        communicators._hosts = lambda _: tuple(arguments.hosts)
+        hosts = Hosts(tuple(arguments.hosts), ())
+        communicators.Hosts = SimpleNamespace(find=lambda _: hosts)
     runs = json.loads(arguments.runs.read_text())
     for overrides, breakage in zip(runs, arguments.breakages or [None] * len(runs), strict=True):
         with _broken(breakage):
