@@ -4,6 +4,7 @@ import os
 
 import torch
 
+from bagpipe_hpc.cache.formula_check import check_formula
 from bagpipe_hpc.cache.row_cache import ROW_NUMBER_BYTES, require_slots
 from bagpipe_hpc.cluster.core_share import require_cores
 from bagpipe_hpc.cluster.host_memory import free_bytes
@@ -39,6 +40,7 @@ def check_compute_settings(config: Config, gpu_number: int = 0) -> torch.device:
     require_cores(threads, os.cpu_count() or 1)
     device = choose_device(config.train.device, gpu_number)
     check_model_settings(config, device)
+    check_formula(config.optimizer, config.model.embedding_dim, device)
     return device
 
 

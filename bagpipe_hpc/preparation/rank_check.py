@@ -16,6 +16,7 @@ from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import require_addressable
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.resume import verify_share
+from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.run.output_folder import check_writable
 from bagpipe_hpc.run.run import Run
 
@@ -32,6 +33,7 @@ def check_settings(config: Config, comms: Communicators) -> None:
             "leave it out"
         )
     RowRoutes.choose(comms.layout, comms.hosts, config.roles.same_host)
+    build_row_optimizer(config.optimizer)
     if comms.role is Role.ORACLE:
         check_writable(config)
         require_cores({"kernels.planner_threads": config.kernels.planner_threads}, os.cpu_count() or 1)

@@ -27,9 +27,7 @@ def build_row_optimizer(config: OptimizerConfig) -> RowOptimizer:
 def _check_state(config: OptimizerConfig, state: object) -> None:
     """See that a state is a sequence of differently named columns."""
     if not isinstance(state, Sequence) or not all(isinstance(part, StateColumns) for part in state):
-        raise _broken(
-            config, f"its state = {state!r:.100}: must be a tuple of StateColumns, such as (StateColumns(...),)"
-        )
+        raise _broken(config, f"its state = {state!r:.100}: must be a tuple of StateColumns")
     for part in state:
         if not (isinstance(part.name, str) and part.name.isidentifier()):
             raise _broken(config, f"its state has the name {part.name!r}: use letters, digits and underscores")

@@ -1,0 +1,96 @@
+"""Tries the formula of a row optimizer before a run starts: whoever added it may have broken the contract."""
+
+import traceback
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.config.doors import ROW_OPTIMIZERS, SettingError
+from bagpipe_hpc.config.schema import OptimizerConfig
+from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
+from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
+
+_STEPS = 4
+_NUMBERS = 80_000
+"""Weights that are tried: more than torch gives one thread, so that the borders between threads are among them."""
+_FEWEST_ROWS = 9
+_WIDEST = 4096
+"""Of the rows that are tried. A width that is a mistake is refused later, by the memory that it would take."""
+
+
+def check_formula(config: OptimizerConfig, embedding_dim: int, device: torch.device) -> None:
+    """See that a formula works in place, and gives a row the same bits among other rows and alone.
+
+    Args:
+        config: names the row optimizer.
+        embedding_dim: width D of the rows.
+        device: where trainers compute.
+
+    Raises:
+        SettingError: it does not, or it fails.
+    """
+    optimizer = build_row_optimizer(config)
+    width = min(embedding_dim, _WIDEST)
+    rows = max(_FEWEST_ROWS, -(-_NUMBERS // width))
+    random = torch.Generator().manual_seed(1)
+    weights = torch.randn(rows, width, generator=random).to(device)
+    gradients = torch.randn(_STEPS, rows, width, generator=random).to(device)
+    try:
+        together = _after_steps(optimizer, weights, gradients)
+        if torch.equal(together[:, :width], weights):
+            raise _FormulaError("leaves the weights as they were: change them in place, weights.sub_(...)")
+        for chosen in _parts(rows):
+            apart = _after_steps(optimizer, weights[chosen], gradients[:, chosen])
+            if not torch.equal(apart.view(torch.int32), together[chosen].view(torch.int32)):
+                raise _FormulaError(
+                    "gives a row other bits among other rows, so that trainers would not agree: use rows.optimizers."
+                    "exact for roots and for sums over columns, and operations that round once: a.add_(b * c) instead "
+                    "of addcmul_, addcdiv_, lerp_ and add_(b, alpha=c)"
+                )
+    except _FormulaError as error:
+        raise SettingError(ROW_OPTIMIZERS.key, config.rows, f"its update {error}") from None
+    except (ArithmeticError, AttributeError, LookupError, NameError, RuntimeError, TypeError, ValueError) as error:
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        where = f"{frame.filename}, line {frame.lineno}"
+        cure = f"its update fails on {rows} rows of width {width} ({where}: {type(error).__name__}: {error})"
+        raise SettingError(ROW_OPTIMIZERS.key, config.rows, cure) from error
+
+
+class _FormulaError(Exception):
+    """What is wrong with a formula, to be read after "its update"."""
+
+
+def _parts(rows: int) -> Iterator[Tensor]:
+    """Rows by themselves, without the first one, and in another order."""
+    everywhere = torch.arange(rows)
+    yield from (everywhere[place : place + 1] for place in (0, rows // 2, rows - 1))
+    yield everywhere[1:]
+    yield everywhere.flip(0)
+
+
+def _after_steps(optimizer: RowOptimizer, weights: Tensor, gradients: Tensor) -> Tensor:
+    """Weights and state of new rows after some steps, float32 `[N, D + state]`.
+
+    Args:
+        optimizer: whose formula it is.
+        weights: `[N, D]`.
+        gradients: `[steps, N, D]`.
+    """
+    rows, width = weights.shape
+    tables = [weights.clone()]
+    tables += [weights.new_full((rows, part.width(width)), part.first) for part in optimizer.state]
+    shapes = [table.shape for table in tables]
+    for step, gradient in enumerate(gradients, 1):
+        given = gradient.clone()
+        if optimizer.update(tables[0], tuple(tables[1:]), given, step) is not None:
+            raise _FormulaError("returns something: change weights and state in place, and return nothing")
+        if [table.shape for table in tables] != shapes:
+            raise _FormulaError(f"changes shapes from {_text(shapes)} to {_text([table.shape for table in tables])}")
+        if not torch.equal(given, gradient):
+            raise _FormulaError("changes the gradients, which others read: work on copies")
+    return torch.cat(tables, dim=1)
+
+
+def _text(shapes: list[torch.Size]) -> str:
+    return ", ".join(str(list(shape)) for shape in shapes)

@@ -1,0 +1,35 @@
+"""What a reader adds from outside the package trains like what comes with it: the examples of docs/extending.md."""
+
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
+from bagpipe_hpc.tools.compare import compare
+from tests.end_to_end.test_equality import train
+from tests.extending import Example
+
+
+def test_a_row_optimizer_of_ones_own(
+    config_path: Path,
+    example: Callable[[str], Example],
+    run_ranks: Callable[..., CompletedProcess[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two trainers and two servers end in the reference's bits, and so does a run that goes on from a checkpoint."""
+    added = example("Row optimizer")
+    monkeypatch.setenv("PYTHONPATH", added.environment["PYTHONPATH"])
+    reference, whole, rest = (tmp_path / name for name in ("reference", "whole", "rest"))
+    short = [*added.overrides, "train.max_steps=22", "train.evaluate=false"]
+    train(run_ranks, 1, config_path, [[*short, f"train.output={reference}", "train.reference_slices=2"]], tmp_path)
+    distributed = [*short, "roles.servers=2", "lookahead.batches=5", "lookahead.group=2"]
+    runs = [
+        [*distributed, f"train.output={whole}", "train.checkpoint_every_steps=11", "roles.same_host=transfers"],
+        [*distributed, f"train.output={rest}", f"train.resume={whole}/checkpoints/step-00000011"],
+    ]
+    train(run_ranks, 5, config_path, runs, tmp_path)
+    assert [compare(reference, output).largest() for output in (whole, rest)] == [0.0, 0.0]
+    assert len(find_checkpoints(whole)) == 2

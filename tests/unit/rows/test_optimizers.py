@@ -1,0 +1,136 @@
+"""What a row optimizer says of its state reaches records and new rows; what breaks the contract is refused by name."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.config.file import load_config, to_toml
+from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
+from bagpipe_hpc.rows.optimizers.contract import RowOptimizer, StateColumns
+from bagpipe_hpc.rows.partition import RoundRobinPartition
+from bagpipe_hpc.rows.record import RowRecord
+from bagpipe_hpc.run.first_records import fill_partition
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.shards.manifest import ShardInfo, ShardManifest, TableInfo
+from tests.row_optimizers import BUILT_IN
+
+ROOT = Path(__file__).parents[3]
+
+
+class Added(RowOptimizer):
+    """State of both kinds; its formula is of no importance."""
+
+    state = (StateColumns("mean", per_weight=True, first=1.5), StateColumns("count", per_weight=False, first=-2.0))
+
+    def update(self, *_: object) -> None: ...
+
+
+class NoFormula(RowOptimizer):
+    pass
+
+
+class NotOne:
+    pass
+
+
+def added_config(**changes: object) -> Config:
+    return Config(model=ModelConfig(embedding_dim=3), optimizer=OptimizerConfig(rows=f"{__name__}:Added", **changes))
+
+
+def test_a_record_holds_the_state_in_its_order() -> None:
+    record = RowRecord.of(added_config())
+    assert (record.state_widths, record.saved_width, record.first_state) == ((3, 1), 7, (1.5, 1.5, 1.5, -2.0))
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_new_rows_begin_with_the_first_values(verify: bool) -> None:
+    """Behind the weights, before the version; on every server."""
+    config = added_config()
+    object.__setattr__(config.debug, "verify_rows", verify)
+    shard = ShardInfo("train-00000.h5", 9, 1, 1, "0" * 64)
+    manifest = ShardManifest(1, "criteo", 1, (TableInfo("C1", 5), TableInfo("C2", 4)), (shard,), ())
+    run, partition = Run(config, manifest, ()), RoundRobinPartition(9, 2)
+    for server in range(2):
+        records = np.full((partition.rows_on(server), run.record.width), np.nan, dtype=np.float32)
+        fill_partition(records, run, partition, server)
+        assert (records[:, :3] != 0).all()
+        expected = [1.5, 1.5, 1.5, -2.0, *([0.0] if verify else [])]
+        np.testing.assert_array_equal(records[:, 3:], [expected] * len(records))
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("sum", "its state = 'sum': must be a tuple of StateColumns"),
+        (("sum",), "its state = ('sum',): must be a tuple of StateColumns"),
+        (5, "its state = 5: must be a tuple of StateColumns"),
+        ((StateColumns("", True),), "its state has the name ''"),
+        ((StateColumns("a b", True),), "its state has the name 'a b'"),
+        ((StateColumns("sum", 1),), "its state sum has per_weight = 1: use True or False"),
+        (
+            (StateColumns("sum", True, float("nan")),),
+            "its state sum has first = nan: use a number that float32 can hold",
+        ),
+        ((StateColumns("sum", True, 1e39),), "its state sum has first = 1e"),
+        ((StateColumns("sum", True, "0"),), "its state sum has first = '0'"),
+        ((StateColumns("sum", True), StateColumns("sum", False)), "its state has the name sum twice"),
+    ],
+)
+def test_a_state_of_unknown_kind_is_refused(monkeypatch: pytest.MonkeyPatch, state: object, said: str) -> None:
+    monkeypatch.setattr(Added, "state", state)
+    with pytest.raises(ConfigError) as raised:
+        RowRecord.of(added_config())
+    assert f"optimizer.rows = '{__name__}:Added': {said}" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("NotOne", "must be a subclass of .*RowOptimizer"), ("NoFormula", "must define update")]
+)
+def test_what_is_no_row_optimizer_is_refused(name: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        build_row_optimizer(OptimizerConfig(rows=f"{__name__}:{name}"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "key", "has"),
+    [
+        ("sgd", "rows_betas=[0.9, 0.9]", "optimizer.rows has optimizer.rows_lr"),
+        ("sgd", "rows_eps=1e-3", "optimizer.rows has optimizer.rows_lr"),
+        ("rowwise_adagrad", "rows_betas=[0.9, 0.9]", "has optimizer.rows_lr, optimizer.rows_eps"),
+        (f"{__name__}:Added", "rows_lr=0.1", "what optimizer.rows names has no settings"),
+    ],
+)
+def test_settings_that_an_optimizer_has_not_are_refused(tmp_path: Path, rows: str, key: str, has: str) -> None:
+    (tmp_path / "run.toml").write_text("")
+    with pytest.raises(ConfigError, match=r"no such setting") as raised:
+        load_config(tmp_path / "run.toml", [f"optimizer.rows={rows}", f"optimizer.{key}"])
+    assert "what optimizer.rows names has" in str(raised.value)
+    assert has.removeprefix("optimizer.rows ") in str(raised.value)
+
+
+@pytest.mark.parametrize("rows", BUILT_IN)
+def test_settings_are_written_and_read_under_their_names(tmp_path: Path, rows: str) -> None:
+    (tmp_path / "run.toml").write_text(f'[optimizer]\nrows = "{rows}"\nrows_lr = 0.25\n')
+    config = load_config(tmp_path / "run.toml")
+    assert build_row_optimizer(config.optimizer).settings.lr == 0.25
+    (tmp_path / "again.toml").write_text(to_toml(config))
+    assert load_config(tmp_path / "again.toml") == config
+
+
+def test_records_of_every_optimizer_do_without_torch() -> None:
+    """As oracle and servers do."""
+    program = f"""
+import sys
+from bagpipe_hpc.config.schema import Config, OptimizerConfig
+from bagpipe_hpc.rows.record import RowRecord
+widths = [RowRecord.of(Config(optimizer=OptimizerConfig(rows=name))).saved_width for name in {BUILT_IN!r}]
+assert widths == [16, 17, 32, 48], widths
+sys.exit(", ".join({{"torch", "mpi4py", "numpy", "h5py"}} & set(sys.modules)) or 0)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
