@@ -1,36 +1,30 @@
-"""Starts a role on each rank, and ends the whole job when one of them fails.
+"""The steps of a run in their order: give roles, agree on what to do, start a role on each rank, end all if one fails.
 
 A role's module is imported on its own ranks only: torch costs a second and 200 MB, which oracle and servers do without.
 """
 
-import json
 import logging
 import sys
 import traceback
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar, cast
 
 from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.cluster.role_placement import Placement
-from bagpipe_hpc.cluster.server_memory import Need
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.errors import BagpipeError, ConfigError, DivergenceError, naming_files
+from bagpipe_hpc.errors import BagpipeError, ConfigError, DivergenceError
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK, Communicators
 from bagpipe_hpc.mpi.heartbeat import HeartbeatCounter, HeartbeatMonitor, HeartbeatSender
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.mpi.start.announcement import PreparationError, announce, await_announcement
-from bagpipe_hpc.mpi.start.memory_check import require_memory
 from bagpipe_hpc.mpi.start.places import find_places
 from bagpipe_hpc.mpi.start.world import abort_job, world_rank, world_size
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.preparation.agreement import NothingLeftError, RefusalError, agree, agree_on_memory, from_oracle
 from bagpipe_hpc.preparation.prepare import choose_window, nothing_left, prepare_run
 from bagpipe_hpc.preparation.rank_check import check_run, check_settings, check_start, memory_need, row_routes
 from bagpipe_hpc.preparation.resume import verify_share
@@ -46,16 +40,12 @@ from bagpipe_hpc.run.output_folder import (
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.stop_request import StopRequest
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear
-from bagpipe_hpc.storage.output_errors import writing
-from bagpipe_hpc.storage.trace_file import write_trace
-from bagpipe_hpc.telemetry.resource_use import ResourceUse
+from bagpipe_hpc.telemetry.resource_use import save_resources
 from bagpipe_hpc.telemetry.run_log import log_to_file, log_to_terminal, note_failure
-from bagpipe_hpc.telemetry.trace import Trace
+from bagpipe_hpc.telemetry.trace import Trace, save_trace
 from bagpipe_hpc.terminal import printable
 
 log = logging.getLogger(__name__)
-
-_Outcome = TypeVar("_Outcome")
 
 EXIT_OK = 0
 EXIT_FAILED = 1
@@ -67,14 +57,6 @@ EXIT_INTERRUPTED = 130
 
 _IMPORT_S = 120.0
 """What importing torch may take trainers on a busy host or from a cold file system, beyond the limit of other waits."""
-
-
-class RefusalError(Exception):
-    """The run does not start, as every rank knows: nobody has to be aborted."""
-
-
-class NothingLeftError(RefusalError):
-    """The run goes on from a checkpoint after which nothing is left to do."""
 
 
 def train(config: Config) -> int:
@@ -218,15 +200,15 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Run
         start_output(config, run.start)
 
     timeout_s = config.train.timeout_s
-    _agree(comms, lambda: check_settings(config, comms), timeout_s + _IMPORT_S)
-    run, what = _from_oracle(comms, prepare, timeout_s)
+    agree(comms, lambda: check_settings(config, comms), timeout_s + _IMPORT_S)
+    run, what = from_oracle(comms, prepare, timeout_s)
     if what:
         raise NothingLeftError(what)
-    _require_memory(comms, _agree(comms, lambda: check_run(run, comms), timeout_s), timeout_s)
-    _agree(comms, lambda: check_start(run, comms), run.fill_timeout_s(comms.layout.servers))
-    need = _from_oracle(comms, lambda: choose_window(run, comms.layout.trainers), timeout_s)
-    _require_memory(comms, _agree(comms, lambda: memory_need(run, need, comms), timeout_s), timeout_s)
-    _from_oracle(comms, start, timeout_s)
+    agree_on_memory(comms, agree(comms, lambda: check_run(run, comms), timeout_s), timeout_s)
+    agree(comms, lambda: check_start(run, comms), run.fill_timeout_s(comms.layout.servers))
+    need = from_oracle(comms, lambda: choose_window(run, comms.layout.trainers), timeout_s)
+    agree_on_memory(comms, agree(comms, lambda: memory_need(run, need, comms), timeout_s), timeout_s)
+    from_oracle(comms, start, timeout_s)
     return run, need
 
 
@@ -260,45 +242,6 @@ def _lose_output(why: str) -> None:
     message = f"bagpipe: {why}: ending, so that no two runs write to one folder"
     note_failure(message)
     abort_job(message, EXIT_FAILED)
-
-
-def _from_oracle(comms: Communicators, prepare: Callable[[], _Outcome], timeout_s: float) -> _Outcome:
-    """What `prepare` returns on the oracle, on every rank; its errors refuse the run. Collective over: all ranks."""
-    if comms.role is Role.ORACLE:
-        try:
-            return announce(comms.world, naming_files()(prepare), timeout_s)
-        except BagpipeError as error:
-            raise RefusalError(str(error)) from error
-    try:
-        outcome: _Outcome = await_announcement(comms.world, timeout_s)
-    except PreparationError as error:
-        raise RefusalError(str(error)) from error
-    return outcome
-
-
-def _agree(comms: Communicators, check: Callable[[], _Outcome], timeout_s: float) -> _Outcome:
-    """What `check` returns on this rank; an error on any rank refuses the run on all. Collective over: all ranks."""
-    problem, outcome = None, None
-    try:
-        with naming_files():
-            outcome = check()
-    except BagpipeError as error:
-        problem = str(error)
-    comms.meet("having checked its part", timeout_s)
-    with TimeLimit("all ranks to say whether they can run", timeout_s):
-        problems = [found for found in comms.world.allgather(problem) if found]
-    if problems:
-        raise RefusalError(problems[0])
-    return cast(_Outcome, outcome)
-
-
-def _require_memory(comms: Communicators, need: Need, timeout_s: float) -> None:
-    """Refuse a run whose ranks allocate more than their hosts have. Collective over: all ranks."""
-    try:
-        with TimeLimit("all ranks to say what memory they need", timeout_s):
-            require_memory(comms.world, need)
-    except BagpipeError as error:  # on every rank alike
-        raise RefusalError(str(error)) from error
 
 
 def _open_window(run: Run, comms: Communicators, timeout_s: float) -> RowWindow:
@@ -335,9 +278,9 @@ def _run_prepared(run: Run, need: CacheNeed, comms: Communicators, stop: StopReq
         else:
             _run_trainer(run, need, comms, window, fill_timeout_s, trace)
         comms.meet("having finished", timeout_s)
-        _save_resources(Path(run.config.train.output) / RESOURCES_NAME, comms)
+        save_resources(Path(run.config.train.output) / RESOURCES_NAME, comms)
         if trace.enabled:
-            _save_trace(Path(run.config.train.trace), comms, trace)
+            save_trace(Path(run.config.train.trace), comms, trace)
 
 
 def _run_oracle(
@@ -383,25 +326,3 @@ def _run_trainer(
 
 def _wait_for_all(comms: Communicators, timeout_s: float) -> None:
     wait_for_barrier(comms.world, "all ranks to finish", timeout_s)
-
-
-def _save_resources(path: Path, comms: Communicators) -> None:
-    """Write what each rank has used. Collective over: all ranks, which have just left a barrier."""
-    own = {"role": comms.role.value, "role_rank": comms.role_rank, "host": comms.host} | asdict(ResourceUse.now())
-    with TimeLimit("all ranks to say what they have used", comms.timeout_s):
-        ranks = comms.world.gather(own, root=0)
-    if ranks is not None:
-        with writing(path):
-            path.write_text(json.dumps({"ranks": ranks}, indent=1) + "\n", encoding="utf-8")
-
-
-def _save_trace(path: Path, comms: Communicators, trace: Trace) -> None:
-    """Write the timelines of all ranks as one file. Collective over: all ranks, which have just left a barrier."""
-    if trace.dropped:
-        log.warning("train.trace: the last %d spans of this rank are not in the timeline", trace.dropped)
-    own = trace.events(comms.world.Get_rank(), f"{comms.role.value} {comms.role_rank}")
-    with TimeLimit("all ranks to send their timelines", comms.timeout_s):
-        ranks = comms.world.gather(own, root=0)
-    if ranks is not None:
-        write_trace(path, ranks)
-        log.info("timeline: %s", path)

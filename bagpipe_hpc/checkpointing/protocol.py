@@ -16,8 +16,10 @@ writes before the barrier, and the trainers stand still.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from bagpipe_hpc.config.file import to_document
+from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.time_limit import TimeLimit
@@ -25,6 +27,32 @@ from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, Base, CheckpointManifest, FileInfo
+
+
+@dataclass(frozen=True)
+class SavingSettings:
+    """How a run saves itself.
+
+    Attributes:
+        output: the run's output folder.
+        copies_rows: whether servers copy rows where memory is free for it, so that training goes on while they write.
+        full_every: every so many checkpoints one holds all rows.
+        kept: complete checkpoints that are kept, with those that they need; 0 keeps all.
+        timeout_s: longest wait for the other ranks, and for files to be written.
+    """
+
+    output: Path
+    copies_rows: bool
+    full_every: int
+    kept: int
+    timeout_s: float
+
+    @classmethod
+    def of(cls, config: Config, timeout_s: float) -> "SavingSettings":
+        """Those of a configuration; the larger the tables, the longer is `timeout_s`."""
+        train = config.train
+        full_every, kept = train.full_checkpoint_every, train.keep_checkpoints
+        return cls(Path(train.output), train.checkpoint_copy, full_every, kept, timeout_s)
 
 
 @dataclass(frozen=True)
@@ -76,14 +104,24 @@ def wait_for_copies(comms: Communicators, timeout_s: float) -> None:
 
 def checkpoint_manifest(
     run: Run,
-    step: int,
-    segment: Segment,
     arithmetic: Arithmetic,
     servers: int,
+    step: int,
+    segment: Segment,
     files: list[FileInfo],
     base: Base | None = None,
 ) -> CheckpointManifest:
-    """What the checkpoint of a step says of itself."""
+    """What the checkpoint of a step says of itself.
+
+    Args:
+        run: the run that it belongs to.
+        arithmetic: what decides about the bits of its weights.
+        servers: number of servers.
+        step: steps done.
+        segment: the segment that has ended, perhaps early.
+        files: its own files.
+        base: the checkpoint that it builds on; None where it holds all rows.
+    """
     train_samples = run.manifest.rows("train")
     epoch, epoch_step = divmod(step, -(-train_samples // segment.batch_size))
     return CheckpointManifest(

@@ -4,22 +4,21 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.checkpointing.copy_buffer import CopyBuffer
-from bagpipe_hpc.checkpointing.protocol import Due, next_checkpoint, wait_for_copies
+from bagpipe_hpc.checkpointing.protocol import Due, SavingSettings, next_checkpoint, wait_for_copies
 from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.cluster.role_layout import Role
-from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.checkpoint_channel import receive_updated, report_written
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.rows.copies import RowCopies
 from bagpipe_hpc.rows.partition import RowPartition
+from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.rows.updated import flag_bytes, flagged
-from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.manifest import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
@@ -35,30 +34,33 @@ class ServerCheckpoints:
     """Saves the rows of one server whenever the trainers ask for it.
 
     Args:
-        run: the run.
+        settings: how the run saves itself.
+        record: what is stored for a row.
         comms: this rank's communicators.
         window: the rows.
         partition: where each row lies.
-        timeout_s: longest wait for the other ranks to take part.
+        copies: how updated rows are gathered.
         trace: this rank's timeline.
     """
 
     def __init__(
         self,
-        run: Run,
+        settings: SavingSettings,
+        record: RowRecord,
         comms: Communicators,
         window: RowWindow,
         partition: RowPartition,
-        timeout_s: float,
+        copies: RowCopies,
         trace: Trace,
     ) -> None:
-        self._run = run
+        self._settings = settings
+        self._record = record
         self._comms = comms
         self._window = window
         self._partition = partition
-        self._timeout_s = timeout_s
+        self._timeout_s = settings.timeout_s
         self._trace = trace
-        self._copies = row_copies(run.config.kernels.backend)
+        self._copies = copies
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._buffer = CopyBuffer(self._room)
         self._writing: Future[FileInfo] | None = None
@@ -91,7 +93,7 @@ class ServerCheckpoints:
 
     def _save(self, due: Due) -> None:
         positions = None if due.holds_all else self._updated()
-        copy = self._copy(due.step, positions) if self._run.config.train.checkpoint_copy else None
+        copy = self._copy(due.step, positions) if self._settings.copies_rows else None
         kept = self._in_place(positions) if copy is None else copy
         self._writing = self._thread.submit(self._write, due.step, kept, positions)
         if copy is None:
@@ -114,7 +116,7 @@ class ServerCheckpoints:
 
     def _copy(self, step: int, positions: NDArray[np.int64] | None) -> NDArray[np.float32] | None:
         """The rows as they are now, float32 `[rows, saved columns]`; None where memory does not hold them."""
-        records, saved = self._window.local, self._run.record.saved_width
+        records, saved = self._window.local, self._record.saved_width
         rows, columns = (len(records), saved) if positions is None else (len(positions), records.shape[1])
         copy = self._buffer.take(rows, columns)
         if copy is None:
@@ -135,15 +137,15 @@ class ServerCheckpoints:
 
     def _in_place(self, positions: NDArray[np.int64] | None) -> NDArray[np.float32] | SelectedRows:
         """The rows where they are, float32 `[rows, saved columns]`: nobody may change them meanwhile."""
-        saved = self._window.local[:, : self._run.record.saved_width]
+        saved = self._window.local[:, : self._record.saved_width]
         return saved if positions is None else SelectedRows(saved, positions)
 
     def _write(
         self, step: int, records: NDArray[np.float32] | SelectedRows, positions: NDArray[np.int64] | None
     ) -> FileInfo:
         since_s = time.perf_counter()
-        writer = CheckpointWriter(Path(self._run.config.train.output), step)
-        embedding_dim = self._run.config.model.embedding_dim
+        writer = CheckpointWriter(self._settings.output, step)
+        embedding_dim = self._record.embedding_dim
         info = writer.write_rows(self._comms.role_rank, self._partition, records, embedding_dim, positions)
         self._trace.add("save", since_s, time.perf_counter(), "checkpoint", step=step)
         return info

@@ -10,15 +10,14 @@ from typing import Any
 
 import torch
 
-from bagpipe_hpc.checkpointing.protocol import Due, announce, checkpoint_manifest, wait_for_copies
+from bagpipe_hpc.checkpointing.protocol import Due, SavingSettings, announce, wait_for_copies
 from bagpipe_hpc.mpi.checkpoint_channel import await_written, send_updated
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.waiting import wait_until
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.rows.updated import UpdatedRows
-from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.folder import remove_older_checkpoints
-from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, CheckpointManifest
+from bagpipe_hpc.storage.checkpoints.manifest import Base, CheckpointManifest, FileInfo
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter, base_of
 from bagpipe_hpc.telemetry.run_record import RunRecord
 
@@ -49,31 +48,30 @@ class TrainerCheckpoints:
     """Saves a run as often as its trainers ask for it; one checkpoint is written at a time.
 
     Args:
-        run: the run.
+        settings: how the run saves itself.
+        describe: makes the manifest of a checkpoint from its step, the segment that has ended, its files, and the
+            checkpoint that it builds on, if any.
         comms: this rank's communicators.
         updated: where the mover notes rows that it has written back; None where every checkpoint holds all rows.
         record: of the run, on the first trainer, which writes the dense half and commits.
-        arithmetic: what the manifests say of it.
-        timeout_s: longest wait for the other ranks, and for files to be written.
         watch: raises what ended another thread of this rank.
     """
 
     def __init__(
         self,
-        run: Run,
+        settings: SavingSettings,
+        describe: Callable[[int, Segment, list[FileInfo], Base | None], CheckpointManifest],
         comms: Communicators,
         updated: UpdatedRows | None,
         record: RunRecord | None,
-        arithmetic: Arithmetic,
-        timeout_s: float,
         watch: Callable[[], None],
     ) -> None:
-        self._run = run
+        self._settings = settings
+        self._describe = describe
         self._comms = comms
         self._updated = updated
         self._record = record
-        self._arithmetic = arithmetic
-        self._timeout_s = timeout_s
+        self._timeout_s = settings.timeout_s
         self._watch = watch
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self._writing: _Writing | None = None
@@ -96,7 +94,7 @@ class TrainerCheckpoints:
         """
         self._wait()
         since_s = time.perf_counter()
-        due = Due(step, holds_all=self._announced % self._run.config.train.full_checkpoint_every == 0)
+        due = Due(step, holds_all=self._announced % self._settings.full_every == 0)
         self._announced += 1
         announce(self._comms, due, self._timeout_s)
         if self._updated:
@@ -107,7 +105,7 @@ class TrainerCheckpoints:
         kept = _copy_to_host(dense) if self._record else None
         wait_for_copies(self._comms, self._timeout_s)
         if kept is not None:
-            writer = CheckpointWriter(Path(self._run.config.train.output), step)
+            writer = CheckpointWriter(self._settings.output, step)
             base = None if due.holds_all else self._newest
             committed = self._thread.submit(self._write, writer, base, segment, kept, step)
             self._writing = _Writing(committed, writer.directory, since_s, time.perf_counter() - since_s)
@@ -152,8 +150,8 @@ class TrainerCheckpoints:
         info = writer.write_dense(*dense)
         files = [*await_written(self._comms.saving, range(servers), self._timeout_s), info]
         built_on = base_of(base) if base else None
-        manifest = checkpoint_manifest(self._run, step, segment, self._arithmetic, servers, files, built_on)
-        remove_older_checkpoints(writer.commit(manifest), self._run.config.train.keep_checkpoints)
+        manifest = self._describe(step, segment, files, built_on)
+        remove_older_checkpoints(writer.commit(manifest), self._settings.kept)
         return manifest
 
 

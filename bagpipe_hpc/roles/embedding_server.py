@@ -3,7 +3,9 @@
 import logging
 from collections.abc import Callable
 
+from bagpipe_hpc.checkpointing.protocol import SavingSettings
 from bagpipe_hpc.checkpointing.server import ServerCheckpoints
+from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.rows.window import RowWindow
@@ -37,7 +39,9 @@ def run_embedding_server(
     log.info("holds %d rows, %.1f MB", window.local_rows, window.local.nbytes / 1e6)
     poll_interval_s = longest_sleep_s(run, window)
     serve_until_barrier(comms.store, window.answer, poll_interval_s, watch)  # the rows may be fetched from now on
-    ServerCheckpoints(run, comms, window, partition, timeout_s, trace).serve(poll_interval_s, watch)
+    settings, copies = SavingSettings.of(run.config, timeout_s), row_copies(run.config.kernels.backend)
+    checkpoints = ServerCheckpoints(settings, run.record, comms, window, partition, copies, trace)
+    checkpoints.serve(poll_interval_s, watch)
 
 
 def longest_sleep_s(run: Run, window: RowWindow) -> float:

@@ -24,8 +24,8 @@ from bagpipe_hpc.mpi.plan_channel import PlanReceiver
 from bagpipe_hpc.mpi.rows.transfer import LONGEST_SLEEP_S, PendingRows, advance_any
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.rows.updated import UpdatedRows
-from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.ready_batch import NO_INPUTS, BatchInputs, ReadyBatch
 from bagpipe_hpc.step.slice_reader import SliceReader
 from bagpipe_hpc.telemetry.trace import Trace
@@ -73,17 +73,33 @@ class WriteBack:
     count: int
 
 
+@dataclass(frozen=True)
+class MoverSettings:
+    """What a mover knows of its run.
+
+    Attributes:
+        schedule: the run's segments, in order.
+        record_width: float32 numbers W of a row's record.
+        group_batches: most batches whose rows are fetched in one call.
+        timeout_s: longest wait for a plan, for rows, or for the other movers.
+    """
+
+    schedule: tuple[Segment, ...]
+    record_width: int
+    group_batches: int
+    timeout_s: float
+
+
 class Mover:
     """Moves rows between the servers and the cache, in a thread of its own between `start` and `join`.
 
     Args:
-        run: the run.
+        settings: what it knows of the run.
         receiver: where the plans come from.
         window: the rows at the servers; no other thread of this rank uses it.
         cache: the rows at this trainer.
         barrier: the movers' barrier.
         reader: dense features and labels of this trainer's slices.
-        group_batches: most batches whose rows are fetched in one call.
         trace: this rank's timeline.
         updated: where rows are noted that were written back; None where nobody asks.
         advance_sums: moves on sums of row gradients while the compute thread computes; whether any is under way.
@@ -91,35 +107,33 @@ class Mover:
 
     def __init__(
         self,
-        run: Run,
+        settings: MoverSettings,
         receiver: PlanReceiver,
         window: RowWindow,
         cache: RowCache,
         barrier: GroupBarrier,
         reader: SliceReader,
-        group_batches: int,
         trace: Trace,
         updated: UpdatedRows | None = None,
         advance_sums: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._run = run
+        self._settings = settings
         self._receiver = receiver
         self._window = window
         self._cache = cache
         self._device = cache.device
         self._barrier = barrier
         self._reader = reader
-        self._group_batches = group_batches
         self._trace = trace
         self._updated = updated
         self._advance_sums = advance_sums
         self._barrier_since_s = 0.0
-        self._planned = iter(run.schedule)
-        self._segments = iter(run.schedule)
+        self._planned = iter(settings.schedule)
+        self._segments = iter(settings.schedule)
         self._segment = next(self._segments)
         self._planned_segments = 0
         self._finished_segments = 0
-        self._last_segment = len(run.schedule)
+        self._last_segment = len(settings.schedule)
         self._incoming: deque[tuple[SharedPlan, TrainerPlan]] = deque()
         self._ready: queue.SimpleQueue[ReadyBatch] = queue.SimpleQueue()
         self._to_retire: queue.SimpleQueue[tuple[ReadyBatch, Mark]] = queue.SimpleQueue()
@@ -146,7 +160,7 @@ class Mover:
         Raises:
             WaitTimeoutError: they did not come in time.
         """
-        timeout_s = self._run.config.train.timeout_s
+        timeout_s = self._settings.timeout_s
         deadline = time.monotonic() + timeout_s
         while True:
             try:
@@ -174,7 +188,7 @@ class Mover:
         Raises:
             WaitTimeoutError: they were not in time.
         """
-        timeout_s = 2 * self._run.config.train.timeout_s  # one for the puts, one for the barrier
+        timeout_s = 2 * self._settings.timeout_s  # one for the puts, one for the barrier
         deadline = time.monotonic() + timeout_s
         while not self._drained.wait(_WATCH_EVERY_S):
             self.check()
@@ -254,7 +268,7 @@ class Mover:
         if slots.size:
             records = self._cache.gather_records(self._device.to_device(slots))
         else:
-            records = np.empty((0, self._run.record.width), dtype=np.float32)
+            records = np.empty((0, self._settings.record_width), dtype=np.float32)
         return self._window.start_put(plan.write_back_rows, records)
 
     def _finish_write_back(self) -> bool:
@@ -296,7 +310,7 @@ class Mover:
             self._ready.put(ReadyBatch(*self._incoming.popleft(), NO_INPUTS, None))
             return True
         # No more in a call than are ready: while they come, the compute thread does not run out of batches.
-        most = min(max(1, self._ready.qsize()), self._group_batches)
+        most = min(max(1, self._ready.qsize()), self._settings.group_batches)
         plans: list[tuple[SharedPlan, TrainerPlan]] = []
         while self._incoming and len(plans) < most and self.is_admissible(self._incoming[0][0]):
             plans.append(self._incoming.popleft())
@@ -305,7 +319,7 @@ class Mover:
         since_s = time.perf_counter()
         rows = np.concatenate([part.fetch_rows for plan in plans for part in plan])
         slots = np.concatenate([part.fetch_slots for plan in plans for part in plan])
-        records = self._device.new_array((rows.size, self._run.record.width))
+        records = self._device.new_array((rows.size, self._settings.record_width))
         self._fetch = Fetch(plans, slots, rows, records, self._window.start_get(rows, records), since_s)
         return True
 

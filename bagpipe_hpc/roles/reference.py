@@ -176,7 +176,7 @@ class Reference:
             writer.write_rows(0, self._run.partition(1), records, self._width),
             writer.write_dense(self._parts.model.state_dict(), self._parts.dense_optimizer.state_dict()),
         ]
-        manifest = checkpoint_manifest(self._run, segment.last_step, segment, self._parts.arithmetic, 1, infos)
+        manifest = checkpoint_manifest(self._run, self._parts.arithmetic, 1, segment.last_step, segment, infos)
         directory = writer.commit(manifest)
         remove_older_checkpoints(directory, self._run.config.train.keep_checkpoints)
         seconds = time.perf_counter() - start

@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bagpipe_hpc.checkpointing.protocol import SavingSettings, checkpoint_manifest
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
 from bagpipe_hpc.models.click_metrics import evaluate
 from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on, start_horovod, stop_horovod
@@ -24,7 +26,7 @@ from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.capacity import CacheNeed
-from bagpipe_hpc.roles.mover import Mover
+from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.run import Run
@@ -138,13 +140,12 @@ class Trainer:
         updated = UpdatedRows(run.partition(comms.layout.servers)) if has_increments else None
         reducer = RowReducer(comms.trainers, comms.gathering, timeout_s, self._check_mover, cache.device.new_array)
         self._mover = Mover(
-            run,
+            MoverSettings(run.schedule, run.record.width, need.window.group, timeout_s),
             self._receiver,
             window,
             cache,
             GroupBarrier(comms.movers, timeout_s),
             self._reader,
-            need.window.group,
             trace,
             updated,
             reducer.advance,
@@ -166,7 +167,12 @@ class Trainer:
         )
         self._record = RunRecord(Path(config.train.output), run.total_steps) if comms.role_rank == 0 else None
         self._checkpoints = TrainerCheckpoints(
-            run, comms, updated, self._record, parts.arithmetic, fill_timeout_s, self._check_mover
+            SavingSettings.of(config, fill_timeout_s),
+            partial(checkpoint_manifest, run, parts.arithmetic, comms.layout.servers),
+            comms,
+            updated,
+            self._record,
+            self._check_mover,
         )
         self._reported = StepStats()
 

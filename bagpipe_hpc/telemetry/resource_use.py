@@ -1,8 +1,13 @@
 """What a rank has used of its machine: memory, processor time, page faults."""
 
+import json
 import resource
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.time_limit import TimeLimit
+from bagpipe_hpc.storage.output_errors import writing
 
 
 @dataclass(frozen=True)
@@ -37,3 +42,17 @@ def _shared_bytes() -> int:
         return 0
     kib = (line.split()[1] for line in lines if line.startswith("RssShmem:"))
     return int(next(kib, "0")) * 1024
+
+
+def save_resources(path: Path, comms: Communicators) -> None:
+    """Write what each rank has used. Collective over: all ranks, which have just left a barrier.
+
+    Raises:
+        OutputError: on the oracle: the file cannot be written.
+    """
+    own = {"role": comms.role.value, "role_rank": comms.role_rank, "host": comms.host} | asdict(ResourceUse.now())
+    with TimeLimit("all ranks to say what they have used", comms.timeout_s):
+        ranks = comms.world.gather(own, root=0)
+    if ranks is not None:
+        with writing(path):
+            path.write_text(json.dumps({"ranks": ranks}, indent=1) + "\n", encoding="utf-8")

@@ -1,14 +1,24 @@
 """A timeline of what each rank does, in the trace event format that chrome://tracing and ui.perfetto.dev show.
 
-Each rank collects spans in memory; at the end of the run they become one file (`storage.trace_file`). Times count from
+Each rank collects spans in memory; at the end of the run they become one file (`save_trace`). Times count from
 a moment that all ranks share (they leave a barrier together), so clocks of different hosts need not agree.
 """
 
+import json
+import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+
+from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.time_limit import TimeLimit
+from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.output_errors import writing
+
+log = logging.getLogger(__name__)
 
 MOST_SPANS = 200_000
 """Spans that a rank keeps, about 50 MB; later ones are counted only."""
@@ -84,3 +94,36 @@ class Trace:
                 }
             )
         return events
+
+
+def save_trace(path: Path, comms: Communicators, trace: Trace) -> None:
+    """Write the timelines of all ranks as one file. Collective over: all ranks, which have just left a barrier.
+
+    Raises:
+        OutputError: on the oracle: the file cannot be written.
+    """
+    if trace.dropped:
+        log.warning("train.trace: the last %d spans of this rank are not in the timeline", trace.dropped)
+    own = trace.events(comms.world.Get_rank(), f"{comms.role.value} {comms.role_rank}")
+    with TimeLimit("all ranks to send their timelines", comms.timeout_s):
+        ranks = comms.world.gather(own, root=0)
+    if ranks is not None:
+        write_trace(path, ranks)
+        log.info("timeline: %s", path)
+
+
+def write_trace(path: Path, ranks: Iterable[list[dict[str, Any]]]) -> None:
+    """Write trace events, whole or not at all.
+
+    Args:
+        path: the file; folders above it are made, an earlier file is replaced.
+        ranks: the events of each rank, as `Trace.events` gives them.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    content = {"displayTimeUnit": "ms", "traceEvents": [event for events in ranks for event in events]}
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as partial:
+            partial.write_text(json.dumps(content), encoding="utf-8")

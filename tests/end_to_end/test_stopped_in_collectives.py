@@ -42,7 +42,7 @@ PLACES = {
     "roles.trainer:start_horovod": (TRAINER, f"{limit('the other trainers to start Horovod')}|{NO_PLAN}"),
     "checkpointing.protocol:_share": (FIRST_TRAINER, f"{limit('trainer 0 to announce a checkpoint')}|{NO_PLAN}"),
     "roles.trainer:stop_horovod": (TRAINER, limit("the other trainers to stop Horovod")),
-    "launch:_save_resources": (TRAINER, limit("all ranks to say what they have used")),
+    "launch:save_resources": (TRAINER, limit("all ranks to say what they have used")),
     "mpi.rows.window:RowWindow.close": (SERVER, missing("server 0 (world rank 1)", "being done with the tables")),
     "mpi.rows.host_tables:HostTables.close": (SERVER, limit("all ranks to give the memory of the tables back")),
     "mpi.heartbeat:HeartbeatCounter.__exit__": (

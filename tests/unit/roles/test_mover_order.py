@@ -14,7 +14,7 @@ from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
-from bagpipe_hpc.roles.mover import Mover
+from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.telemetry.trace import Trace
 
 WIDTH = 3
@@ -119,12 +119,11 @@ class Plans:
 def test_each_thread_follows_the_other(written_back: list[int]) -> None:
     device = RecordingDevice()
     segment = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False)
-    train = SimpleNamespace(timeout_s=10.0)
-    job = SimpleNamespace(schedule=[segment], record=SimpleNamespace(width=WIDTH), config=SimpleNamespace(train=train))
+    settings = MoverSettings((segment,), record_width=WIDTH, group_batches=1, timeout_s=10.0)
     window = Rows(device)
     inputs = np.zeros((2, 1), np.float32), np.zeros(2, np.float32)
     reader = SimpleNamespace(start_segment=lambda _: None, read=lambda _: inputs)
-    parts: list[Any] = [job, Plans(written_back), window, RecordingCache(device), OpenBarrier(), reader, 1]
+    parts: list[Any] = [settings, Plans(written_back), window, RecordingCache(device), OpenBarrier(), reader]
     advanced = threading.Event()
     mover = Mover(*parts, Trace(enabled=False), advance_sums=lambda: advanced.set() or False)
 

@@ -3,9 +3,8 @@ import threading
 
 import pytest
 
-from bagpipe_hpc.storage.trace_file import write_trace
 from bagpipe_hpc.telemetry import trace as trace_module
-from bagpipe_hpc.telemetry.trace import Trace
+from bagpipe_hpc.telemetry.trace import Trace, write_trace
 
 
 def spans(events: list[dict]) -> list[dict]:
