@@ -139,7 +139,7 @@ def checkpoint_manifest(
         row_optimizer=run.config.optimizer.rows,
         row_state_columns=run.record.state_columns,
         servers=servers,
-        placement="round_robin",
+        placement=run.config.tables.placement,
         base=base,
         files=tuple(files),
         arithmetic=arithmetic,

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 _MOST_SERVERS_A_HOST = 16
 """More do not fill hosts of different sizes much better."""
 
+_UNEVEN = 1.05
+"""So much above its share a server is called too full."""
+
 
 @dataclass(frozen=True)
 class Need:
@@ -16,12 +19,14 @@ class Need:
         caches_bytes: row caches of trainers.
         dense_bytes: dense models of trainers, with what a step computes.
         planner_bytes: the oracle's planner.
+        fullest_server_bytes: of `tables_bytes`, those of the server with the most.
     """
 
     tables_bytes: int = 0
     caches_bytes: int = 0
     dense_bytes: int = 0
     planner_bytes: int = 0
+    fullest_server_bytes: int = 0
 
     def __add__(self, other: "Need") -> "Need":
         """What both allocate."""
@@ -30,6 +35,7 @@ class Need:
             self.caches_bytes + other.caches_bytes,
             self.dense_bytes + other.dense_bytes,
             self.planner_bytes + other.planner_bytes,
+            max(self.fullest_server_bytes, other.fullest_server_bytes),
         )
 
     @property
@@ -108,6 +114,12 @@ def _cure(hosts: Sequence[HostNeed]) -> str:
     servers = sum(host.servers for host in hosts)
     tables_bytes = sum(host.need.tables_bytes for host in hosts)
     rooms = [host.room_bytes for host in hosts]
+    fullest_bytes = max(host.need.fullest_server_bytes for host in hosts)
+    if fullest_bytes > _UNEVEN * tables_bytes / servers:
+        return (
+            f"the tables take {_gb(tables_bytes)}, and {_gb(fullest_bytes)} of them lie on one of {servers} servers: "
+            "set tables.placement=round_robin, which spreads rows evenly, or use hosts with more memory"
+        )
     each = f"the tables take {_gb(tables_bytes)}, {_gb(tables_bytes / servers)} on each of {servers} servers"
     smaller = "a smaller model.embedding_dim or fewer rows (bagpipe prepare --min-count or --max-rows-per-table)"
     if enough := servers_that_fit(tables_bytes, rooms):

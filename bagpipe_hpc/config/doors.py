@@ -170,5 +170,15 @@ POLICIES = Door(
     "policy.",
     {"bagpipe": Entry("bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy")},
 )
+
+PLACEMENTS = Door(
+    "tables.placement",
+    "tables.",
+    {
+        "round_robin": Entry("bagpipe_hpc.rows.partition:RoundRobinPartition"),
+        "contiguous": Entry("bagpipe_hpc.rows.ranges:ContiguousPartition"),
+        "by_table": Entry("bagpipe_hpc.rows.ranges:TablePartition"),
+    },
+)
 SOURCE_FORMATS = Door("--format", "--format-option ", {"criteo": Entry("data_prep.formats.criteo:Criteo")})
 """The entries are `data_prep.formats.source_format.SourceFormat`; `bagpipe prepare` chooses, not a configuration."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bagpipe_hpc.config.dlrm import MOST_WIDTH, WIDTHS
-from bagpipe_hpc.config.doors import DOOR, MODELS, POLICIES, ROW_OPTIMIZERS, SettingError, fill_settings
+from bagpipe_hpc.config.doors import DOOR, MODELS, PLACEMENTS, POLICIES, ROW_OPTIMIZERS, SettingError, fill_settings
 from bagpipe_hpc.config.float32 import require_positive
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -19,7 +19,7 @@ PRECISIONS = ("float32", "bfloat16")
 VERIFY_LEVELS = ("full", "quick")
 SAME_HOST_WAYS = ("auto", "loads", "transfers")
 TRANSFERS = ("messages", "one_sided")
-PLACEMENTS = ("auto", "rank_order")
+ROLE_PLACEMENTS = ("auto", "rank_order")
 MOST_THREADS = 1024
 """Of one process, as many as the largest hosts have cores. What the host at hand has is looked at before a run."""
 MOST_TRAINERS = 32_000
@@ -146,6 +146,21 @@ class PolicyConfig:
 
 
 @dataclass(frozen=True)
+class TablesConfig:
+    """The embedding tables at the servers."""
+
+    placement: str = "round_robin"
+    """Which server holds which rows: `round_robin` deals single rows, `contiguous` cuts all rows into equal ranges,
+    `by_table` gives whole tables to servers, largest first; `package.module:Class` is one of your own
+    (docs/extending.md). Results do not depend on it."""
+    settings: Any = field(default=None, metadata={DOOR: PLACEMENTS})
+    """The placement's own settings."""
+
+    def __post_init__(self) -> None:
+        fill_settings(self)
+
+
+@dataclass(frozen=True)
 class RolesConfig:
     """How MPI ranks are split."""
 
@@ -173,7 +188,12 @@ class RolesConfig:
             self.same_host,
             f"use one of {', '.join(SAME_HOST_WAYS)}",
         )
-        _require(self.placement in PLACEMENTS, "roles.placement", self.placement, f"use one of {', '.join(PLACEMENTS)}")
+        _require(
+            self.placement in ROLE_PLACEMENTS,
+            "roles.placement",
+            self.placement,
+            f"use one of {', '.join(ROLE_PLACEMENTS)}",
+        )
         _require(self.servers >= 0, "roles.servers", self.servers, "use 1 or more servers, or 0 for the default")
         _require(
             0 <= self.server_poll_us <= _LONGEST_POLL_US,
@@ -322,6 +342,7 @@ class Config:
     lookahead: LookaheadConfig = field(default_factory=LookaheadConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
+    tables: TablesConfig = field(default_factory=TablesConfig)
     roles: RolesConfig = field(default_factory=RolesConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
     kernels: KernelsConfig = field(default_factory=KernelsConfig)

@@ -17,6 +17,7 @@ from bagpipe_hpc.mpi.rows.window import require_addressable
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.resume import verify_share
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
+from bagpipe_hpc.rows.placement import check_partition
 from bagpipe_hpc.run.output_folder import check_writable
 from bagpipe_hpc.run.run import Run
 
@@ -54,7 +55,9 @@ def check_run(run: Run, comms: Communicators) -> Need:
     Raises:
         BagpipeError: it could not run.
     """
-    require_addressable(row_routes(run, comms), run.partition(comms.layout.servers))
+    partition = run.partition(comms.layout.servers)
+    check_partition(partition, run.config.tables, run.tables, comms.layout.servers)
+    require_addressable(row_routes(run, comms), partition)
     if comms.role is Role.ORACLE:
         policy = run.policy(comms.layout.trainers)
         return Need(planner_bytes=policy.least_bytes(policy.window(run.window), run.longest_segment))
@@ -93,7 +96,8 @@ def memory_need(run: Run, need: CacheNeed | None, comms: Communicators) -> Need:
         CapacityError: a trainer's GPU has no room for its part, or plans cannot number its slots.
     """
     if comms.role is Role.SERVER:
-        return Need(tables_bytes=run.partition(comms.layout.servers).rows_on(comms.role_rank) * run.record.bytes)
+        tables_bytes = run.partition(comms.layout.servers).rows_on(comms.role_rank) * run.record.bytes
+        return Need(tables_bytes=tables_bytes, fullest_server_bytes=tables_bytes)
     if comms.role is Role.ORACLE:
         return Need(planner_bytes=need.planner_bytes if need else 0)
     from bagpipe_hpc.preparation.compute_check import trainer_need  # noqa: PLC0415 - torch, on trainers only

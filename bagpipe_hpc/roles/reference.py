@@ -18,6 +18,7 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.models.click_metrics import evaluate
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.run.dense_start import check_dense
 from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.resumed_settings import changes_since
@@ -58,8 +59,9 @@ class Reference:
         self._width = config.model.embedding_dim
         self._tables = parts.cache
         self._divergence = parts.divergence
+        self._partition = RoundRobinPartition(run.total_rows, servers=1)  # every row in its own place
         first_records = np.empty((run.total_rows, run.record.width), dtype=np.float32)
-        fill_partition(first_records, run, run.partition(1), server=0)
+        fill_partition(first_records, run, self._partition, server=0)
         self._tables.scatter(self._all_slots(), first_records)
         self._stats = StepStats()
         self._loss_sums = [0.0] * self._slices
@@ -173,7 +175,7 @@ class Reference:
         writer = CheckpointWriter(Path(self._run.config.train.output), segment.last_step)
         records = self._tables.gather_records(self._all_slots())
         infos = [
-            writer.write_rows(0, self._run.partition(1), records, self._width),
+            writer.write_rows(0, self._partition, records, self._width),
             writer.write_dense(self._parts.model.state_dict(), self._parts.dense_optimizer.state_dict()),
         ]
         manifest = checkpoint_manifest(self._run, self._parts.arithmetic, 1, segment.last_step, segment, infos)

@@ -36,7 +36,7 @@ class RowPartition(Protocol):
     """A placement of global rows on servers, what `tables.placement` names: a value, the same on every rank.
 
     Each row lies on one server, at a position of its own there, and the positions of a server have no gaps. Every rank
-    makes the partition when a run starts, and `partition_laws.check_partition` looks at it before anything is
+    makes the partition when a run starts, and `placement.check_partition` looks at it before anything is
     allocated. Servers ask `rows_of` when they fill and save their rows, trainers `owner` and `offset` for the rows of
     each get, put and add: these two are called some thousand times a second with thousands of rows.
 
@@ -52,7 +52,7 @@ class RowPartition(Protocol):
 
         Args:
             tables: the tables.
-            servers: number of servers S, at least one; the reference, in one process, asks for one.
+            servers: number of servers S, at least one.
             settings: the placement's own settings.
 
         Raises:
@@ -108,6 +108,16 @@ class RoundRobinPartition:
     def rows_on(self, server: int) -> int:
         """Number of rows that a server holds."""
         return (self.total_rows - server + self.servers - 1) // self.servers
+
+
+def most_rows(partition: RowPartition) -> int:
+    """Rows of the fullest server."""
+    return max(partition.rows_on(server) for server in range(partition.servers))
+
+
+def total_rows(partition: RowPartition) -> int:
+    """Rows of all servers."""
+    return sum(partition.rows_on(server) for server in range(partition.servers))
 
 
 def table_offsets(table_rows: Sequence[int]) -> NDArray[np.int64]:

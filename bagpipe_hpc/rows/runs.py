@@ -111,11 +111,6 @@ def rows_at(partition: RowPartition, server: int, positions: NDArray[np.int64]) 
     return rows
 
 
-def total_rows(partition: RowPartition) -> int:
-    """Rows of all servers."""
-    return sum(partition.rows_on(server) for server in range(partition.servers))
-
-
 def numbers_of(runs: Sequence[RowRun], first: int, last: int) -> NDArray[np.int64]:
     """Number `first` up to `last` of the rows of all `runs`, one after the other."""
     parts, before = [np.empty(0, dtype=np.int64)], 0

@@ -14,7 +14,8 @@ from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
 from bagpipe_hpc.planning.window import Window
-from bagpipe_hpc.rows.partition import RoundRobinPartition, table_offsets
+from bagpipe_hpc.rows.partition import RowPartition, Tables, most_rows, table_offsets
+from bagpipe_hpc.rows.placement import place_rows
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
@@ -110,13 +111,22 @@ class Run:
         )
         return build_policy(config.policy, facts)
 
-    def partition(self, servers: int) -> RoundRobinPartition:
-        """Where each row lies."""
-        return RoundRobinPartition(self.total_rows, servers)
+    @property
+    def tables(self) -> Tables:
+        """The embedding tables, as a placement sees them."""
+        return Tables(self.manifest.table_rows, tuple(table.name for table in self.manifest.tables))
+
+    def partition(self, servers: int) -> RowPartition:
+        """Where each row lies.
+
+        Raises:
+            ConfigError: `tables.placement` cannot place these tables.
+        """
+        return place_rows(self.config.tables, self.tables, servers)
 
     def fill_timeout_s(self, servers: int) -> float:
         """Longest wait for servers to fill or save their tables: `train.timeout_s`, and more the larger they are."""
-        server_bytes = self.total_rows / servers * self.record.bytes
+        server_bytes = most_rows(self.partition(servers)) * self.record.bytes
         return self.config.train.timeout_s + server_bytes / _SLOWEST_FILL_BYTES_PER_S
 
     def shards(self, segment: Segment) -> ClickShards:

@@ -26,7 +26,7 @@ from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.rows.additions import add_rows
 from bagpipe_hpc.rows.copies import NumpyRowCopies, RowCopies
-from bagpipe_hpc.rows.partition import RowPartition
+from bagpipe_hpc.rows.partition import RowPartition, most_rows, total_rows
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +40,13 @@ def require_addressable(routes: RowRoutes, partition: RowPartition) -> None:
     Raises:
         CapacityError: a server would hold more rows than a transfer can address.
     """
-    largest = max(partition.rows_on(server) for server in range(partition.servers))
+    largest = most_rows(partition)
     if largest > _MOST_ROWS and routes.any_far:
+        enough = -(-total_rows(partition) // _MOST_ROWS)
+        even = "" if enough > partition.servers else ", or another tables.placement, such as round_robin"
         raise CapacityError(
             f"{largest} rows on one embedding server are more than the {_MOST_ROWS} that MPI can address: "
-            f"set roles.servers to at least {-(-largest * partition.servers // _MOST_ROWS)}"
+            f"set roles.servers to at least {max(enough, partition.servers + bool(even))}{even}"
         )
 
 

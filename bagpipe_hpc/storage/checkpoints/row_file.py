@@ -16,8 +16,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.rows.partition import RowPartition
-from bagpipe_hpc.rows.runs import rows_at, runs_of, total_rows
+from bagpipe_hpc.rows.partition import RowPartition, total_rows
+from bagpipe_hpc.rows.runs import MOST_RUNS, rows_at, runs_of
 from bagpipe_hpc.storage.checkpoints.row_numbers import INT64
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
 
@@ -82,7 +82,8 @@ def write_row_file(
             f"must be float32 [{rows}, {embedding_dim} or more]"
         )
     columns = records.shape[1]
-    runs = runs_of(partition, server) if positions is None else None
+    # Three numbers a run: with more of them a list of the rows is smaller.
+    runs = runs_of(partition, server, min(MOST_RUNS, max(1, rows // 3))) if positions is None else None
     with create_hdf5(path) as file:
         file.attrs.update(server=server, servers=partition.servers, total_rows=total_rows(partition))
         weights = file.create_dataset("weights", (rows, embedding_dim), FLOAT32)

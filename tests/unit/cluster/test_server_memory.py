@@ -101,3 +101,17 @@ def test_servers_elsewhere_do_not_help_a_host_full_of_caches() -> None:
     problem = memory_problem([full, replace(HOST, name="node2", free_bytes=99 * GB)])
     assert problem is not None
     assert "need 17.0 GB on node1 (3 ranks), which has 10.0 GB free: row caches 11.0 GB without any table" in problem
+
+
+def test_a_placement_that_fills_one_server_is_said_to() -> None:
+    """More servers would not help: the largest table stays on one of them."""
+    need = Need(tables_bytes=90 * 10**9, fullest_server_bytes=80 * 10**9)
+    hosts = [HostNeed("a", servers=3, ranks=3, need=need, free_bytes=60 * 10**9, shared_bytes=60 * 10**9)]
+    problem = memory_problem(hosts)
+    assert problem is not None
+    assert "80.0 GB of them lie on one of 3 servers: set tables.placement=round_robin" in problem
+
+
+def test_the_fullest_server_of_a_host_counts() -> None:
+    both = Need(tables_bytes=3, fullest_server_bytes=3) + Need(tables_bytes=5, fullest_server_bytes=5)
+    assert (both.tables_bytes, both.fullest_server_bytes) == (8, 5)

@@ -15,7 +15,7 @@ from bagpipe_hpc.config.schema import (
     MOST_THREADS,
     MOST_TRAINERS,
     MOST_WIDTH,
-    PLACEMENTS,
+    ROLE_PLACEMENTS,
     VERIFY_LEVELS,
     CacheConfig,
     Config,
@@ -262,7 +262,10 @@ configs = st.builds(
     lookahead=lookaheads(),
     cache=st.builds(CacheConfig, counts),
     roles=st.builds(
-        RolesConfig, servers=counts, placement=st.sampled_from(PLACEMENTS), server_poll_us=st.integers(0, 1_000_000)
+        RolesConfig,
+        servers=counts,
+        placement=st.sampled_from(ROLE_PLACEMENTS),
+        server_poll_us=st.integers(0, 1_000_000),
     ),
     train=st.builds(
         TrainConfig,

@@ -256,7 +256,7 @@ OTHER: dict[str, object] = {
 ARITHMETIC = Arithmetic(trainers=2, linear="torch", device="cpu", threads=1)
 
 
-OWN = {"model": "settings", "optimizer": "row_settings", "policy": "settings"}
+OWN = {"model": "settings", "optimizer": "row_settings", "policy": "settings", "tables": "settings"}
 """Of a section, the field with the own settings of what its door names."""
 
 
@@ -293,6 +293,15 @@ def test_another_training_is_refused_by_name(output: Path, key: str) -> None:
         find_start(changed(config, key, now), SHARDS)
     assert f"is of another training: {key}: {shown[0]} then, {shown[1]} now" in str(raised.value)
     assert "start anew in another train.output" in str(raised.value)
+
+
+def test_rows_may_be_placed_anew(output: Path) -> None:
+    """What placed the rows changes no result, so that another placement goes on and has nothing to say."""
+    config = changed(settings(output), "tables.placement", "by_table")
+    start = find_start(config, SHARDS)
+    assert start is not None
+    said = [changes_since(start.manifest, Run(now, SHARDS, ()), ARITHMETIC) for now in (settings(output), config)]
+    assert said[0] == said[1]
 
 
 def test_all_differences_are_named(output: Path) -> None:

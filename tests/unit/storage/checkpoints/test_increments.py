@@ -66,6 +66,7 @@ def test_layers_round_trip_bit_for_bit(
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_file, "COPY_BYTES", piece_bytes)
         patch.setattr(row_file, "_SOUGHT_AT_ONCE", 5)
+        patch.setattr(row_file, "MOST_RUNS", most_runs)
         patch.setattr(runs_of, "__defaults__", (most_runs,))
         for step, partition in enumerate(writers):
             updated = None

@@ -1,0 +1,53 @@
+"""Where rows lie changes no result: a run may go on with another placement, and ends with the reference's bits."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import h5py
+
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.tools.compare import compare
+from tests.end_to_end.test_equality import DRIVER, RunRanks, overrides
+from tests.extending import Example
+
+
+def test_the_example_of_the_page_places_rows(
+    example: Callable[[str], Example], config_path: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    """Two servers save scattered rows, all of them and then an increment; three go on, each placement in turn."""
+    scattered = example("Placement")
+
+    def train(ranks: int, runs: list[list[str]]) -> None:
+        path = tmp_path / f"runs-{ranks}.json"
+        path.write_text(json.dumps(runs))
+        environment = scattered.environment
+        finished = run_ranks(ranks, *DRIVER, config_path, path, timeout_s=240, env=environment)
+        assert finished.returncode == 0, finished.stdout + finished.stderr
+
+    def run(output: str, *more: str) -> list[str]:
+        return overrides("adam", tmp_path / output, "train.max_steps=24", "train.deterministic=true", *more)
+
+    saved = ("train.checkpoint_every_steps=6", "train.full_checkpoint_every=2")
+    train(5, [run("scattered", "roles.servers=2", *saved, *scattered.overrides)])
+    start = tmp_path / "scattered" / "checkpoints" / "step-00000012"
+    assert load_checkpoint(start).manifest.placement == "scattered_rows:ScatteredRows"
+    with h5py.File(start.with_name("step-00000006") / "rows-00001-of-00002.h5") as file:
+        assert "rows" in file
+        assert "runs" not in file
+    ways = {
+        "dealt": ["tables.placement=round_robin"],
+        "whole-tables": ["tables.placement=by_table"],
+        "scattered-again": ["tables.placement=scattered_rows:ScatteredRows", "tables.spread=77"],
+    }
+    go_on = [f"train.resume={start}", "roles.servers=3", "roles.same_host=transfers"]
+    train(6, [run(name, *go_on, *way) for name, way in ways.items()])
+    train(
+        1,
+        [
+            run("reference", "train.reference_slices=2", f"train.resume={start}"),
+            run("anew", "train.reference_slices=2"),
+        ],
+    )
+    for name in (*ways, "scattered", "reference"):
+        assert compare(tmp_path / "anew", tmp_path / name).largest() == 0.0, name
