@@ -1,17 +1,19 @@
 """What the oracle tells the trainers about one batch, and its one encoding on the wire. Pure data.
 
 A plan has a part that is the same for all trainers (`SharedPlan`, broadcast) and a part for each trainer
-(`TrainerPlan`: its own slice of the batch, its private rows, its share of the write-backs).
+(`TrainerPlan`: its own samples of the batch, its private rows, its share of the write-backs).
 
 Legend: `n` samples of a trainer's slice, `F` sparse features, `S` now + later slots, `P` private slots of the trainer.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bagpipe_hpc.plan.slices import BatchSlices
 
 NO_GROUP = 0
 """Group number that means: nothing to retire, or nothing to wait for. Real groups start at 1."""
@@ -28,11 +30,14 @@ class PlanRecord:
     """Base of the plan records: integers and flat arrays, encoded in the order in which the fields are declared.
 
     The encoding is an int64 header (every integer field, then the length of every array field) followed by the
-    arrays' bytes, each padded to 8 bytes; it is private to one job, so native byte order is used.
+    arrays' bytes, each padded to 8 bytes; it is private to one job, so native byte order is used. Optional arrays come
+    behind that, if there is any: a header with the length of each (-1 for one that is not there), then their bytes.
     """
 
     ARRAYS: ClassVar[dict[str, np.dtype[Any]]] = {}
-    """Name -> dtype of the array fields; all other fields are integers."""
+    """Name -> dtype of the array fields; all other fields but the optional ones are integers."""
+    OPTIONAL: ClassVar[dict[str, np.dtype[Any]]] = {}
+    """Name -> dtype of array fields that are mostly None, which takes no bytes."""
     _memory: ClassVar[NDArray[np.uint8] | None] = None
     """On a record whose arrays are views of its encoding: that encoding."""
 
@@ -44,7 +49,16 @@ class PlanRecord:
         record = self.allocate(lengths, **{name: getattr(self, name) for name in _integer_names(type(self))})
         for name in self.ARRAYS:
             getattr(record, name)[:] = getattr(self, name)
-        return record.encode()
+        extras = {name: getattr(self, name) for name in self.OPTIONAL}
+        if all(array is None for array in extras.values()):
+            return record.encode()
+        header = np.asarray([-1 if array is None else array.size for array in extras.values()], dtype=np.int64)
+        pieces = [record.encode(), header.view(np.uint8)]
+        for name, dtype in self.OPTIONAL.items():
+            if extras[name] is not None:
+                encoded = np.ascontiguousarray(extras[name], dtype=dtype).view(np.uint8)
+                pieces += [encoded, np.zeros(-encoded.size % _ALIGNMENT, dtype=np.uint8)]
+        return np.concatenate(pieces)
 
     @classmethod
     def allocate(cls, lengths: Sequence[int], **integers: int) -> Self:
@@ -67,7 +81,8 @@ class PlanRecord:
         names = _integer_names(cls)
         header = encoded[: (len(names) + len(cls.ARRAYS)) * _ALIGNMENT].view(np.int64).tolist()
         lengths = header[len(names) :]
-        return cls._on(encoded, dict(zip(names, header, strict=False)), lengths, _starts(cls, lengths))
+        starts = _starts(cls, lengths)
+        return cls._on(encoded, dict(zip(names, header, strict=False)), lengths, starts)
 
     @classmethod
     def _on(
@@ -77,13 +92,26 @@ class PlanRecord:
         values: dict[str, Any] = dict(integers)
         for (name, dtype), length, start in zip(cls.ARRAYS.items(), lengths, starts, strict=False):
             values[name] = encoded[start : start + length * dtype.itemsize].view(dtype)
+        if starts[-1] < encoded.size:
+            values |= cls._optional_on(encoded[starts[-1] :])
         record = cls(**values)
         object.__setattr__(record, "_memory", encoded)  # the class is frozen
         return record
 
+    @classmethod
+    def _optional_on(cls, encoded: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+        """The optional arrays that are there."""
+        start = len(cls.OPTIONAL) * _ALIGNMENT
+        arrays = {}
+        for (name, dtype), length in zip(cls.OPTIONAL.items(), encoded[:start].view(np.int64).tolist(), strict=True):
+            if length >= 0:
+                arrays[name] = encoded[start : start + length * dtype.itemsize].view(dtype)
+                start += -(-length * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+        return arrays
+
 
 def _integer_names(kind: type[PlanRecord]) -> list[str]:
-    return [entry.name for entry in fields(kind) if entry.name not in kind.ARRAYS]
+    return [entry.name for entry in fields(kind) if entry.name not in kind.ARRAYS and entry.name not in kind.OPTIONAL]
 
 
 def _starts(kind: type[PlanRecord], lengths: Sequence[int]) -> list[int]:
@@ -162,6 +190,9 @@ class TrainerPlan(PlanRecord):
     """Global rows of `private_slots`; empty unless rows are verified."""
     versions: Int32s
     """Versions that those rows must have when this batch reads them; as `rows`."""
+    samples: Int32s | None = None
+    """The trainer's samples, numbers within the global batch `[n]`, in the order of `positions`; None for its default
+    slice (`slice_bounds`)."""
 
     ARRAYS: ClassVar[dict[str, np.dtype[Any]]] = {
         "positions": _INT32,
@@ -173,6 +204,7 @@ class TrainerPlan(PlanRecord):
         "rows": _INT64,
         "versions": _INT32,
     }
+    OPTIONAL: ClassVar[dict[str, np.dtype[Any]]] = {"samples": _INT32}
 
 
 @dataclass(frozen=True)
@@ -181,3 +213,10 @@ class BatchPlan:
 
     shared: SharedPlan
     trainers: tuple[TrainerPlan, ...]
+
+    def with_samples(self, slices: BatchSlices) -> "BatchPlan":
+        """The same plan for trainers whose samples are those of `slices`."""
+        if slices.samples is None:
+            return self
+        parts = [replace(part, samples=slices.of_trainer(number)) for number, part in enumerate(self.trainers)]
+        return BatchPlan(self.shared, tuple(parts))

@@ -13,6 +13,9 @@ class SampleOrder:
     The samples are cut into blocks of `block_rows` neighbours (the last may be smaller); the blocks are permuted, and
     so are the samples inside each. Position p of the order is a sample of one known block.
 
+    A policy may use another order, of a subclass: its blocks may overlap and come several times, each time with other
+    samples of them, as long as every sample is used once.
+
     Attributes:
         rows: number of samples.
         block_rows: samples of a block.
@@ -37,6 +40,11 @@ class SampleOrder:
     def block_range(self, block: int) -> tuple[int, int]:
         """First sample of a block, and the sample after its last."""
         return block * self.block_rows, min((block + 1) * self.block_rows, self.rows)
+
+    def block_samples(self, block: int) -> int:
+        """How many samples of a block are used: the length of `inside_block`, known without it."""
+        first, last = self.block_range(block)
+        return last - first
 
     def inside_block(self, block: int) -> NDArray[np.int64]:
         """Order of a block's samples, as positions from the block's first sample, int64 `[samples of the block]`."""

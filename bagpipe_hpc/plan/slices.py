@@ -1,4 +1,14 @@
-"""How a batch, or anything else with rows, is cut into contiguous slices, one a trainer. Pure."""
+"""How a batch, or anything else with rows, is shared out: in contiguous slices, or as a policy says. Pure."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import PlanError
 
 
 def slice_bounds(samples: int, slices: int) -> list[int]:
@@ -9,3 +19,68 @@ def slice_bounds(samples: int, slices: int) -> list[int]:
     """
     small, larger = divmod(samples, slices)
     return [r * small + min(r, larger) for r in range(slices + 1)]
+
+
+@dataclass(frozen=True)
+class BatchSlices:
+    """Which samples of a batch each trainer has, and in which order.
+
+    Attributes:
+        bounds: first sample of each trainer's slice and the end of the last, `[trainers + 1]`.
+        samples: the batch's samples, trainer after trainer, int32 `[n]`; None for the default: contiguous slices of
+            the same size, in the batch's own order.
+    """
+
+    bounds: list[int]
+    samples: NDArray[np.int32] | None = None
+
+    @classmethod
+    def contiguous(cls, samples: int, trainers: int) -> "BatchSlices":
+        """The default slices of a batch."""
+        return cls(slice_bounds(samples, trainers))
+
+    @classmethod
+    def of(cls, assigned: Sequence[NDArray[np.integer]], samples: int, trainers: int) -> "BatchSlices":
+        """The slices that a policy gives.
+
+        Args:
+            assigned: for each trainer its samples, integers `[its own number of samples]`.
+            samples: of the batch.
+            trainers: number of trainers.
+
+        Raises:
+            PlanError: not every sample is given to exactly one trainer.
+        """
+        if len(assigned) != trainers:
+            raise PlanError(f"the policy gives samples to {len(assigned)} trainers, and there are {trainers}")
+        bounds = np.cumsum([0, *(len(part) for part in assigned)]).tolist()
+        given = np.concatenate([np.empty(0, dtype=np.int64), *assigned])
+        whole = np.arange(samples)
+        if not np.array_equal(np.sort(given), whole):
+            wrong = next(
+                iter(set(given.tolist()) ^ set(whole.tolist())), None
+            )  # in one of them, unless one comes twice
+            what = "a sample twice" if wrong is None else f"sample {wrong}" if wrong in given else f"no sample {wrong}"
+            raise PlanError(f"the policy gives {what} of a batch of {samples}; give each sample to one trainer")
+        if bounds == slice_bounds(samples, trainers) and np.array_equal(given, whole):
+            return cls(bounds)
+        return cls(bounds, given.astype(np.int32))
+
+    def of_trainer(self, trainer: int) -> NDArray[np.int32] | None:
+        """The samples of one trainer, int32; None for its default slice."""
+        if self.samples is None:
+            return None
+        return self.samples[self.bounds[trainer] : self.bounds[trainer + 1]]
+
+    def parts(self, array: NDArray[Any]) -> list[NDArray[Any]]:
+        """What belongs to each trainer's samples, of an array `[n, ...]`."""
+        arranged = self.arranged(array)
+        return [arranged[first:last] for first, last in pairwise(self.bounds)]
+
+    def arranged(self, array: NDArray[Any]) -> NDArray[Any]:
+        """An array `[n, ...]` in the order of the slices; the array itself where that is its own order."""
+        return array if self.samples is None else array[self.samples]
+
+
+Slicing = Callable[[NDArray[np.int64]], BatchSlices]
+"""Gives the slices of a segment's batches: called with the global rows `[n, F]` of each, in order."""

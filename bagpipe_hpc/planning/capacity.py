@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.plan.slices import Slicing
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import measure_segment
 from bagpipe_hpc.planning.slots import MOST_SLOTS
@@ -20,6 +21,8 @@ Segments = Callable[[], Iterator[Iterable[NDArray[np.integer]]]]
 """Starts a new pass over the batches of every segment of a run."""
 BuildPlanner = Callable[[Window], Planner]
 """Makes a planner of the run for a window, with as many slots as it takes."""
+StartSlicing = Callable[[], Slicing]
+"""Starts to give slices to the batches of a segment."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,13 @@ class CacheNeed:
         return self.shared_rows + self.private_rows
 
 
-def measure_need(build: BuildPlanner, window: Window, segments: Segments, memory_bytes: int = maxsize) -> CacheNeed:
+def measure_need(
+    build: BuildPlanner,
+    window: Window,
+    segments: Segments,
+    memory_bytes: int = maxsize,
+    start_slicing: StartSlicing | None = None,
+) -> CacheNeed:
     """Run a planner over all segments without capacity limits and read off what it used: exact, not a bound.
 
     Raises:
@@ -52,7 +61,9 @@ def measure_need(build: BuildPlanner, window: Window, segments: Segments, memory
     """
     planner = build(window)
     for batches in segments():
-        measure_segment(planner, within_memory(planner, batches, memory_bytes))
+        measure_segment(
+            planner, within_memory(planner, batches, memory_bytes), start_slicing() if start_slicing else None
+        )
     size = planner.size()
     if size.shared_slots + size.private_slots > MOST_SLOTS:
         raise CapacityError(
@@ -92,7 +103,12 @@ def shorter_window(wanted: Window, lookahead: int) -> Window:
 
 
 def fit_window(
-    build: BuildPlanner, wanted: Window, segments: Segments, cache_rows: int, memory_bytes: int = maxsize
+    build: BuildPlanner,
+    wanted: Window,
+    segments: Segments,
+    cache_rows: int,
+    memory_bytes: int = maxsize,
+    start_slicing: StartSlicing | None = None,
 ) -> CacheNeed:
     """The longest window up to `wanted` whose rows fit the cache, found by bisection, before a step is trained.
 
@@ -102,14 +118,17 @@ def fit_window(
         segments: the batches of the whole run.
         cache_rows: slots of a trainer's cache; 0 for as many as `wanted` needs.
         memory_bytes: that the planner may take.
+        start_slicing: gives samples to trainers, anew in each segment; contiguous slices if it is not given.
 
     Raises:
         CapacityError: not even single batches fit, or the planner takes more memory.
     """
-    need = measure_need(build, wanted, segments, memory_bytes)
+    need = measure_need(build, wanted, segments, memory_bytes, start_slicing)
     if not cache_rows or need.total_rows <= cache_rows:
         return need
-    smallest = need if wanted.lookahead == 1 else measure_need(build, Window(1, 1), segments)
+    smallest = need
+    if wanted.lookahead > 1:
+        smallest = measure_need(build, Window(1, 1), segments, start_slicing=start_slicing)
     if smallest.total_rows > cache_rows:
         raise CapacityError(
             f"cache.rows = {cache_rows}: a single batch needs {smallest.total_rows} rows "
@@ -119,7 +138,7 @@ def fit_window(
     fitting, too_long = smallest, wanted.lookahead
     while too_long - fitting.window.lookahead > 1:
         middle = shorter_window(wanted, (fitting.window.lookahead + too_long) // 2)
-        candidate = measure_need(build, middle, segments)
+        candidate = measure_need(build, middle, segments, start_slicing=start_slicing)
         if candidate.total_rows <= cache_rows:
             fitting = candidate
         else:

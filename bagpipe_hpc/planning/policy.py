@@ -1,10 +1,11 @@
-"""What a policy is: who decides which rows are fetched, kept, summed and written back, and when.
+"""What a policy is: who decides on the order of samples, which trainer gets which, and what happens to rows.
 
 The engine carries plans out (docs/extending.md says what it guarantees and what it wants); a policy makes the planner
 that writes them.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.config.doors import POLICIES, SettingError
 from bagpipe_hpc.config.schema import KernelsConfig, PolicyConfig
+from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.slices import BatchSlices, Slicing
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.row_slots import state_bytes
 from bagpipe_hpc.planning.slots import UNLIMITED
@@ -46,8 +49,13 @@ class RunFacts:
         return int(self.table_offsets[-1])
 
 
+Assignment = Callable[[NDArray[np.int64]], Sequence[NDArray[np.integer]] | None]
+"""Gives the samples of a batch to trainers, from its global rows `[n, F]`: for each trainer the numbers of its samples,
+0 to below n, in the order in which it computes them; None for contiguous slices of the same size."""
+
+
 class Policy(ABC):
-    """The policy of a run. The same settings and facts give the same plans on any rank, at any time.
+    """The policy of a run. The same settings and facts give the same samples and plans on any rank, at any time.
 
     Its own settings are those of its class `Settings`, if it has one.
 
@@ -59,6 +67,44 @@ class Policy(ABC):
     def __init__(self, settings: Any, facts: RunFacts) -> None:
         self.settings = settings
         self.facts = facts
+
+    @classmethod
+    def order(cls, settings: Any, default: SampleOrder) -> SampleOrder:  # noqa: ARG003
+        """The order in which samples are used. By default that of `data.shuffle` and `data.block_rows`.
+
+        Args:
+            settings: its own settings. Nothing else of a run may have a say, so that a run that goes on with another
+                number of trainers has the same order.
+            default: what the configuration asks for, of one epoch, or of an evaluation.
+
+        Returns:
+            An order of the same samples: each of them once.
+        """
+        return default
+
+    def assignment(self) -> Assignment | None:
+        """How the batches of a segment are given to trainers; None for contiguous slices of the same size.
+
+        Called once a segment, on the oracle and in the reference. What it returns is called with each batch in turn, so
+        it may learn from the batches of its segment. Give each sample to exactly one trainer; a trainer may get none.
+        """
+        return None
+
+    def start_slicing(self) -> Slicing:
+        """The assignment of a new segment, as the engine uses it.
+
+        What it returns raises `PlanError` for a batch of which not every sample is given to exactly one trainer.
+        """
+        assign = self.assignment()
+        trainers = self.facts.trainers
+
+        def slices(rows: NDArray[np.int64]) -> BatchSlices:
+            assigned = assign(rows) if assign else None
+            if assigned is None:
+                return BatchSlices.contiguous(len(rows), trainers)
+            return BatchSlices.of(assigned, len(rows), trainers)
+
+        return slices
 
     @abstractmethod
     def planner(self, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED) -> Planner:
@@ -101,6 +147,11 @@ def policy_class(name: str) -> type[Policy]:
     if not (isinstance(found, type) and issubclass(found, Policy)):
         raise SettingError(POLICIES.key, name, f"must be a subclass of {Policy.__module__}:{Policy.__name__}")
     return found
+
+
+def keeps_order(name: str) -> bool:
+    """Whether the policy that `policy.name` names leaves the order of samples as it is."""
+    return policy_class(name).order.__func__ is Policy.order.__func__  # type: ignore[attr-defined]
 
 
 def build_policy(config: PolicyConfig, facts: RunFacts) -> Policy:

@@ -96,7 +96,14 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
             wanted.lookahead,
         )
     try:
-        return fit_window(policy.planner, window, lambda: _all_batches(run), run.config.cache.rows, free_bytes())
+        return fit_window(
+            policy.planner,
+            window,
+            lambda: _all_batches(run),
+            run.config.cache.rows,
+            free_bytes(),
+            policy.start_slicing,
+        )
     except MemoryError as error:
         raise CapacityError(
             f"lookahead.batches = {asked}: the planner of {run.total_rows} rows finds no more memory ({error}); set "

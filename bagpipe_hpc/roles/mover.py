@@ -343,7 +343,7 @@ class Mover:
 
     def _bring_inputs(self, shared: SharedPlan, own: TrainerPlan) -> BatchInputs:
         to_device = self._device.to_device
-        dense, labels = self._reader.read(shared.batch)
+        dense, labels = self._reader.read(shared.batch, own.samples)
         slots = to_device(np.concatenate((shared.now_slots, shared.later_slots, own.private_slots)))
         positions = to_device(own.positions)
         order = self._cache.operations.order_look_ups(positions, slots.numel()) if self._segment.is_training else None

@@ -31,13 +31,20 @@ def run_oracle(
         stop: whether the run is asked to stop.
     """
     window = need.window
-    planner = run.policy(comms.layout.trainers).planner(window, need.shared_rows, need.private_rows)
+    policy = run.policy(comms.layout.trainers)
+    planner = policy.planner(window, need.shared_rows, need.private_rows)
     log.info("planner state: %.1f MB for %d rows", planner.size().state_bytes / 1e6, run.total_rows)
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
     for segment in run.schedule:
         batches = iter(()) if stop.is_asked() else run.batches(segment)
-        plans = plan_segment(planner, batches, training=segment.is_training, first_step=segment.first_step)
+        plans = plan_segment(
+            planner,
+            batches,
+            policy.start_slicing(),
+            training=segment.is_training,
+            first_step=segment.first_step,
+        )
         planned = 0
         while True:
             with trace.span("plan"):

@@ -17,7 +17,7 @@ from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.models.click_metrics import evaluate
 from bagpipe_hpc.plan.schedule import Segment
-from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.plan.slices import BatchSlices
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.run.dense_start import check_dense
 from bagpipe_hpc.run.first_records import fill_partition
@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 class Reference:
     """Trains the whole run in one process.
 
-    Gradients are summed over `train.reference_slices` slices of a batch, in order, as that many trainers would.
+    Gradients are summed over `train.reference_slices` slices of a batch, in order, as that many trainers would; the
+    samples of each slice are those that the policy gives to that trainer.
 
     Args:
         run: the run.
@@ -65,6 +66,7 @@ class Reference:
         self._tables.scatter(self._all_slots(), first_records)
         self._stats = StepStats()
         self._loss_sums = [0.0] * self._slices
+        self._policy = run.policy(self._slices)
         self._readers = [SliceReader(run, number, self._slices) for number in range(self._slices)]
 
     @property
@@ -106,10 +108,11 @@ class Reference:
     def _train(self, segment: Segment, record: RunRecord) -> None:
         log_every = self._run.config.train.log_every_steps
         reported = self._stats.copy()
+        slicing = self._policy.start_slicing()
         for number, rows in enumerate(self._run.batches(segment)):
             step = segment.first_step + number + 1
             with self._stats.timed("total_s"):
-                self._step(number, rows, step)
+                self._step(number, rows, slicing(rows), step)
             if step % log_every == 0 or number == segment.batches - 1:
                 self._divergence.require_finite()
                 interval = self._stats.since(reported)
@@ -117,17 +120,16 @@ class Reference:
                 record.progress(step, segment.epoch, [interval], sum(self._loss_sums) / interval.steps)
                 self._loss_sums = [0.0] * self._slices
 
-    def _step(self, number: int, rows: np.ndarray, step: int) -> None:
-        """One batch: its number in the segment, global rows int64 `[n, F]`, number of the step in the run."""
+    def _step(self, number: int, rows: np.ndarray, slices: BatchSlices, step: int) -> None:
+        """One batch: its number in the segment, global rows int64 `[n, F]`, slices, number of the step in the run."""
         unique, inverse = np.unique(rows, return_inverse=True)
         slots = self._on_device(unique)
-        positions = self._on_device(inverse.reshape(rows.shape))
+        positions = slices.parts(inverse.reshape(rows.shape))
         total = torch.zeros(unique.size, self._width, device=self._device)
-        bounds = slice_bounds(len(rows), self._slices)
         self._parts.dense_optimizer.zero_grad()
         for part, reader in enumerate(self._readers):
-            own = positions[bounds[part] : bounds[part + 1]]
-            dense, labels = map(self._tables.device.to_device, reader.read(number))
+            own = self._on_device(positions[part])
+            dense, labels = map(self._tables.device.to_device, reader.read(number, slices.of_trainer(part)))
             embeddings = self._look_up(slots, own)
             loss, gradients = forward_backward(self._parts.model, dense, labels, embeddings, len(rows))
             self._divergence.see_loss(step, loss, gradients, slots, own.reshape(-1))
@@ -156,11 +158,12 @@ class Reference:
         start = time.perf_counter()
         labels, logits = [], []
         to_device, to_host = self._tables.device.to_device, self._tables.device.to_host
+        slicing = self._policy.start_slicing()
         for number, rows in enumerate(self._run.batches(segment)):
-            bounds = slice_bounds(len(rows), self._slices)
-            for part, reader in enumerate(self._readers):
-                own = self._on_device(rows[bounds[part] : bounds[part + 1]])
-                dense, own_labels = reader.read(number)
+            slices = slicing(rows)
+            for part, (reader, own_rows) in enumerate(zip(self._readers, slices.parts(rows), strict=True)):
+                own = self._on_device(own_rows)
+                dense, own_labels = reader.read(number, slices.of_trainer(part))
                 embeddings = self._tables.gather(own.reshape(-1)).view(*own.shape, self._width)
                 logits.append(to_host(predict(self._parts.model, to_device(dense), embeddings)))
                 labels.append(own_labels)

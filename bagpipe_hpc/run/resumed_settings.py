@@ -10,7 +10,8 @@ from typing import Any
 from bagpipe_hpc.config.doors import MODELS, POLICIES, ROW_OPTIMIZERS
 from bagpipe_hpc.config.file import own_keys, to_document
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.errors import CheckpointError, ConfigError
+from bagpipe_hpc.planning.policy import keeps_order
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
@@ -36,7 +37,10 @@ CHANGEABLE = (
 """A new value is used from the next step on, and the change is said."""
 
 ROUNDING = ("model.precision", "train.deterministic", "policy.name")
-"""These change how numbers are rounded or in which order they are added: said, as is what `Arithmetic` holds."""
+"""These change how numbers are rounded or in which order they are added: said, as is what `Arithmetic` holds.
+
+A policy that orders samples in its own way is fixed, as are its settings: see `require_same_training`.
+"""
 
 RESOLVED = ("kernels.linear", "train.device", "train.threads", "train.reference_slices")
 """What these come to is in `Arithmetic`: `auto` may mean something else on another machine."""
@@ -93,11 +97,30 @@ def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardM
     if not config.data.shuffle:
         del compared["data.block_rows"]  # how rows are read alone; `data.shuffle` itself is compared
     differences = [_was(name, *values) for name, values in compared.items() if values[0] != values[1]]
+    differences += _order_of_policies(manifest, config)
     if differences:
         raise CheckpointError(
             f"{checkpoint.directory}: is of another training: {'; '.join(differences)}. Resume with the same data and "
             "settings, or start anew in another train.output without train.resume"
         )
+
+
+def _order_of_policies(manifest: CheckpointManifest, config: Config) -> list[str]:
+    """What is to be said of another policy, or another setting of it, where the samples come in another order by it."""
+    keys = [POLICIES.key, *own_keys(config, POLICIES)]
+    then_name, _ = _both(manifest, config, POLICIES.key)
+    if all(_orders_as_configured(name) for name in (then_name, config.policy.name)):
+        return []
+    changed = {key: values for key in keys if (values := _both(manifest, config, key))[0] != values[1]}
+    return [f"{_was(key, *values)} (the samples' order)" for key, values in changed.items()]
+
+
+def _orders_as_configured(name: str) -> bool:
+    """Whether a policy leaves the order of samples to `[data]`; one that is not at hand may not."""
+    try:
+        return keeps_order(name)
+    except ConfigError:
+        return False
 
 
 def changes_since(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> list[str]:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.models.contract import ModelFacts
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment
-from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
+from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy, policy_class
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.partition import RowPartition, Tables, most_rows, table_offsets
 from bagpipe_hpc.rows.placement import place_rows
@@ -134,10 +135,20 @@ class Run:
         return ClickShards(Path(self.config.data.path), self.manifest, "train" if segment.is_training else "test")
 
     def order(self, segment: Segment) -> SampleOrder:
-        """The order of a segment's samples; those of an evaluation are not shuffled."""
-        data = self.config.data
+        """The order of a segment's samples, as the policy wants it; those of an evaluation are not shuffled.
+
+        Raises:
+            PlanError: the policy's order is of another number of samples.
+        """
+        data, policy = self.config.data, self.config.policy
         shuffle = data.shuffle and segment.is_training
-        return SampleOrder(segment.samples, data.block_rows, self.config.train.seed, segment.epoch, shuffle)
+        default = SampleOrder(segment.samples, data.block_rows, self.config.train.seed, segment.epoch, shuffle)
+        order = policy_class(policy.name).order(policy.settings, default)
+        if order.rows != segment.samples:
+            raise PlanError(
+                f"policy.name = {policy.name!r}: its order has {order.rows} of {segment.samples} samples; use all"
+            )
+        return order
 
     def batches(self, segment: Segment) -> Iterator[NDArray[np.int64]]:
         """Global rows of each batch of a segment, int64 `[n, F]`."""

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, log2
 
 from bagpipe_hpc.plan.batch_plan import BatchPlan, PlanRecord
+from bagpipe_hpc.plan.slices import slice_bounds
 
 
 @dataclass(frozen=True)
@@ -13,6 +15,7 @@ class BatchLoad:
 
     Attributes:
         samples: of the global batch; 0 for the closing plan.
+        slice_samples: of the trainer with the most.
         prefetch_after: group that must be retired before the batch is fetched.
         retire_group: group whose write-backs start after the batch; 0 for none.
         unique_rows: of the global batch.
@@ -27,6 +30,7 @@ class BatchLoad:
     """
 
     samples: int
+    slice_samples: int
     prefetch_after: int
     retire_group: int
     unique_rows: int
@@ -47,6 +51,7 @@ class BatchLoad:
         written = [part.write_back_rows.size for part in trainers]
         return cls(
             samples=shared.samples,
+            slice_samples=max(_slice_samples(plan)),
             prefetch_after=shared.prefetch_after,
             retire_group=shared.retire_group,
             unique_rows=shared.unique_rows,
@@ -71,6 +76,15 @@ def broadcast_copies(receivers: int) -> int:
     return ceil(log2(receivers + 1))
 
 
+def _slice_samples(plan: BatchPlan) -> list[int]:
+    """Samples of each trainer."""
+    default = [last - first for first, last in pairwise(slice_bounds(plan.shared.samples, len(plan.trainers)))]
+    return [
+        size if part.samples is None else part.samples.size for part, size in zip(plan.trainers, default, strict=True)
+    ]
+
+
 def _bytes(part: PlanRecord) -> int:
     """About the size of the encoded part: without its header of a few numbers."""
-    return sum(int(getattr(part, name).nbytes) for name in part.ARRAYS)
+    arrays = (getattr(part, name) for name in (*part.ARRAYS, *part.OPTIONAL))
+    return sum(int(array.nbytes) for array in arrays if array is not None)

@@ -69,7 +69,3 @@ class Cluster:
         """Time of a collective operation of the trainers beyond its bytes: a message in each of log2 T rounds."""
         rounds = ceil(log2(self.trainers))
         return rounds * (self.latency_s if self.reduces_over_links else 0.0) + (self.call_s if rounds else 0.0)
-
-    def slice_samples(self, batch_samples: int) -> int:
-        """Samples of the largest slice of a batch."""
-        return -(-batch_samples // self.trainers)

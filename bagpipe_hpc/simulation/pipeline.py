@@ -94,7 +94,7 @@ class Pipeline:
             yield self._ready[number]
             self._taken += 1
             times.wait_rows_s = self._simulation.now_s - times.start_s
-            compute_s = self._cluster.compute_s_per_sample * self._cluster.slice_samples(load.samples)
+            compute_s = self._cluster.compute_s_per_sample * load.slice_samples
             yield Sleep(compute_s / 2)
             dense = self._sum(self._dense_bytes)  # the gradients of the top layers are there
             yield Sleep(compute_s / 2)

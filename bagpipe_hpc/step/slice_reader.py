@@ -1,4 +1,4 @@
-"""A trainer's own slice of each batch: dense features and labels, read in the run's order."""
+"""A trainer's own samples of each batch: dense features and labels, read in the run's order."""
 
 from contextlib import ExitStack
 
@@ -16,7 +16,7 @@ class SliceReader:
 
     Args:
         run: the run.
-        slice_number: which slice, from 0.
+        slice_number: which contiguous slice, from 0, where no samples are named.
         slices: number of slices of a batch.
     """
 
@@ -35,9 +35,18 @@ class SliceReader:
         self._dense = SampleStream(shards.read_dense, order)
         self._labels = SampleStream(shards.read_labels, order)
 
-    def read(self, batch: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Dense features float32 `[n, dense features]` and labels float32 `[n]` of the slice."""
+    def read(
+        self, batch: int, samples: NDArray[np.int32] | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Dense features float32 `[n, dense features]` and labels float32 `[n]` of the slice.
+
+        Args:
+            batch: number of the batch in its segment.
+            samples: numbers within the batch, int32 `[n]`, in the order wanted; the contiguous slice if not given.
+        """
         first, last = self._segment.sample_range(batch)
+        if samples is not None:
+            return self._dense.read(first, last)[samples], self._labels.read(first, last)[samples]
         bounds = slice_bounds(last - first, self._slices)
         begin, end = first + bounds[self._slice], first + bounds[self._slice + 1]
         return self._dense.read(begin, end), self._labels.read(begin, end)

@@ -162,7 +162,8 @@ def plan_trace(trace: Trace, policy: Policy, window: Window, steady_batches: int
             "smaller train.batch_size or kernels.planner_state=sparse"
         )
     planner = policy.planner(window)
-    loads = list(loads_of(plan_segment(planner, within_memory(planner, trace.batches(count), memory_bytes))))
+    batches = within_memory(planner, trace.batches(count), memory_bytes)
+    loads = list(loads_of(plan_segment(planner, batches, policy.start_slicing())))
     size = planner.size()
     return Planned(loads, size.shared_slots, size.private_slots)
 

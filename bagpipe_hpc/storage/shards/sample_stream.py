@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.sample_order import SampleOrder
 
 
@@ -17,14 +18,19 @@ class SampleStream:
     Args:
         read: reads samples `first` up to `last` of the split, array `[last - first, ...]`.
         order: the epoch's order.
+
+    Raises:
+        PlanError: the order has not as many samples as it says.
     """
 
     def __init__(self, read: Callable[[int, int], NDArray[Any]], order: SampleOrder) -> None:
         self._read = read
         self._order = order
         self._blocks = order.blocks()
-        sizes = [last - first for first, last in map(order.block_range, self._blocks.tolist())]
+        sizes = [order.block_samples(block) for block in self._blocks.tolist()]
         self._bounds = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        if self._bounds[-1] != order.rows:
+            raise PlanError(f"the blocks of the policy's order have {self._bounds[-1]} of {order.rows} samples")
         self._kept: tuple[int, NDArray[Any]] | None = None
 
     def read(self, first: int, last: int) -> NDArray[Any]:
@@ -41,6 +47,10 @@ class SampleStream:
     def _block(self, place: int) -> NDArray[Any]:
         if self._kept is None or self._kept[0] != place:
             block = int(self._blocks[place])
-            samples = self._read(*self._order.block_range(block))
-            self._kept = (place, samples[self._order.inside_block(block)])
+            inside = self._order.inside_block(block)
+            if inside.size != self._order.block_samples(block):
+                raise PlanError(
+                    f"policy.name: its order uses {inside.size} samples of block {block} instead of the ones it counts"
+                )
+            self._kept = (place, self._read(*self._order.block_range(block))[inside])
         return self._kept[1]

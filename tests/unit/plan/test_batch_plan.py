@@ -1,6 +1,6 @@
 """A plan that was encoded and decoded is the same plan, and decoding copies nothing."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -9,21 +9,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bagpipe_hpc.plan.batch_plan import PlanRecord, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import BatchPlan, PlanRecord, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.slices import BatchSlices
 
 RECORDS = (SharedPlan, TrainerPlan)
 
 
 def integer_fields(kind: type[PlanRecord]) -> list[str]:
-    return [field.name for field in fields(kind) if field.name not in kind.ARRAYS]
+    return [field.name for field in fields(kind) if field.name not in kind.ARRAYS | kind.OPTIONAL]
 
 
 @st.composite
-def records(draw: st.DrawFn, kind: type[PlanRecord]) -> PlanRecord:
-    """Any record of a kind: integers up to 64 bits, arrays of any values and lengths, often empty."""
+def records(draw: st.DrawFn, kind: type[PlanRecord], *, whole: bool = True) -> PlanRecord:
+    """Any record of a kind: integers up to 64 bits, arrays of any values and lengths, often empty; whole: optional
+    arrays as well, or none."""
     values: dict[str, Any] = {name: draw(st.integers(-(2**63), 2**63 - 1)) for name in integer_fields(kind)}
     for name, dtype in kind.ARRAYS.items():
         values[name] = draw(arrays(dtype, st.integers(0, 9)))
+    if whole:
+        for name, dtype in kind.OPTIONAL.items():
+            values[name] = draw(st.none() | arrays(dtype, st.integers(0, 9)))
     return kind(**values)
 
 
@@ -38,8 +43,8 @@ def filled(kind: type[PlanRecord], length: int) -> PlanRecord:
 def assert_same(found: PlanRecord, expected: PlanRecord) -> None:
     for field in fields(expected):
         value, wanted = getattr(found, field.name), getattr(expected, field.name)
-        if field.name in expected.ARRAYS:
-            assert value.dtype == expected.ARRAYS[field.name]
+        if wanted is not None and field.name in expected.ARRAYS | expected.OPTIONAL:
+            assert value.dtype == (expected.ARRAYS | expected.OPTIONAL)[field.name]
             np.testing.assert_array_equal(value, wanted, err_msg=field.name)
         else:
             assert value == wanted, field.name
@@ -72,7 +77,7 @@ def test_decoded_arrays_are_views(kind: type[PlanRecord]) -> None:
 
 
 @settings(max_examples=40)
-@given(st.one_of([records(kind) for kind in RECORDS]))
+@given(st.one_of([records(kind, whole=False) for kind in RECORDS]))
 def test_an_allocated_record_is_encoded_once_it_is_filled(record: PlanRecord) -> None:
     """Byte for byte as if its arrays had been made apart, without another copy."""
     lengths = [getattr(record, name).size for name in record.ARRAYS]
@@ -92,6 +97,27 @@ def test_encoding_takes_other_types_and_strides() -> None:
     record = TrainerPlan(*[numbers[::3]] * len(TrainerPlan.ARRAYS))
     decoded = TrainerPlan.decode(record.encode())
     assert_same(decoded, TrainerPlan(*[np.asarray([0, 3, 6, 9])] * len(TrainerPlan.ARRAYS)))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_optional_arrays_take_bytes_where_they_are_there(count: int) -> None:
+    """No samples are something else than the default ones, and an array behind them starts on 8 bytes."""
+    plain = filled(TrainerPlan, 3)
+    encoded = replace(plain, samples=np.arange(count, dtype=np.int32)).encode()
+    assert encoded[: plain.encode().size].tobytes() == plain.encode().tobytes()
+    assert encoded.size == plain.encode().size + 8 + -(-count // 2) * 8
+    decoded = TrainerPlan.decode(encoded)
+    assert decoded.samples is not None
+    np.testing.assert_array_equal(decoded.samples, np.arange(count))
+    assert TrainerPlan.decode(plain.encode()).samples is None
+
+
+def test_a_plan_on_the_memory_of_its_encoding_takes_samples() -> None:
+    part = TrainerPlan.decode(filled(TrainerPlan, 3).encode())
+    slices = BatchSlices.of([np.asarray([1, 2]), np.asarray([0])], 3, 2)
+    plan = BatchPlan(filled(SharedPlan, 1), (part, part)).with_samples(slices)  # type: ignore[arg-type]
+    decoded = [TrainerPlan.decode(own.encode()).samples for own in plan.trainers]
+    assert [None if found is None else found.tolist() for found in decoded] == [[1, 2], [0]]
 
 
 def test_the_plan_without_samples_is_the_closing_one() -> None:

@@ -249,7 +249,7 @@ OTHER: dict[str, object] = {
     "optimizer.dense_options": {"lr_decay": 0.1},
     "model.precision": "bfloat16",
     "train.deterministic": True,
-    "policy.name": "builtins:object",
+    "policy.name": "bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy",  # bagpipe's long name
 }
 """For each setting that is compared a value that the run did not have."""
 
@@ -363,6 +363,23 @@ def test_the_order_of_the_shards_counts_and_their_names_do_not() -> None:
     }
     assert len(digests) == 4
     assert replace(SHARDS, train=(replace(first, file="c.h5"),)).digest("train") == SHARDS.digest("train")
+
+
+ORDERING = "tests.end_to_end.policies:Interleaved"
+
+
+@pytest.mark.parametrize(
+    ("then", "now"), [("bagpipe", ORDERING), (ORDERING, "bagpipe"), ("gone.away:Policy", "bagpipe")]
+)
+def test_a_policy_with_another_order_of_samples_is_refused(output: Path, then: str, now: str) -> None:
+    recorded = to_document(settings(output))
+    recorded["policy"]["name"] = then
+    write_checkpoint(
+        output / "other", sample_records(TABLES, 5), TABLES, training_data=SHARDS.digest("train"), config=recorded
+    )
+    config = config_at(changed(settings(output), "policy.name", now), output / "other")
+    with pytest.raises(CheckpointError, match=rf"policy\.name: '{then}' then, '{now}' now \(the samples' order\)"):
+        find_start(config, SHARDS)
 
 
 def job_of(config: Config, shards: ShardManifest = SHARDS) -> Run:

@@ -122,7 +122,7 @@ def test_each_thread_follows_the_other(written_back: list[int]) -> None:
     settings = MoverSettings((segment,), record_width=WIDTH, group_batches=1, timeout_s=10.0)
     window = Rows(device)
     inputs = np.zeros((2, 1), np.float32), np.zeros(2, np.float32)
-    reader = SimpleNamespace(start_segment=lambda _: None, read=lambda _: inputs)
+    reader = SimpleNamespace(start_segment=lambda _: None, read=lambda *_: inputs)
     parts: list[Any] = [settings, Plans(written_back), window, RecordingCache(device), OpenBarrier(), reader]
     advanced = threading.Event()
     mover = Mover(*parts, Trace(enabled=False), advance_sums=lambda: advanced.set() or False)

@@ -20,6 +20,7 @@ CLUSTER = Cluster(
 """1,000 bytes a millisecond; 2 ms until the first byte of a fetch or a write-back."""
 BATCH = BatchLoad(
     samples=10,
+    slice_samples=10,
     prefetch_after=0,
     retire_group=0,
     unique_rows=100,
@@ -36,6 +37,7 @@ BATCH = BatchLoad(
 
 def times(batch: BatchLoad, window: Window, cluster: Cluster, batches: int = 40, dense_weights: int = 0) -> StepTimes:
     """A step in the middle of a segment of equal batches, relative to its start, in milliseconds."""
+    batch = replace(batch, slice_samples=-(-batch.samples // cluster.trainers))
     numbers = range(batches)
     loads = [
         replace(

@@ -1,0 +1,260 @@
+"""Checks a policy without ranks: simulated trainers carry its plans out, and must train as plain training does.
+
+Arithmetic is in whole numbers. A row's value is an integer, and the gradient of a look-up depends on the value that was
+read, so that a single stale, lost or doubled update changes the final tables. Rows are fetched as early or as late as
+the engine's rules allow, since either may be what shows a broken rule.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import CapacityError, PlanError
+from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.planning.capacity import CacheNeed, measure_need
+from bagpipe_hpc.planning.policy import Policy
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.planning.window import Window
+
+_PRIME = 2_147_483_629
+_POISON = -(10**12)
+
+Int64s = NDArray[np.int64]
+
+
+def check_policy(policy: Policy, batches: Sequence[Int64s], wanted: Window = Window(4, 2)) -> CacheNeed:  # noqa: B008 - frozen
+    """Let a policy plan a segment, and see that its plans train as they should; call it in the tests of a policy.
+
+    They are carried out with exactly the slots that they were measured to need. An evaluation must write nothing back,
+    and the same batches must give the same plans again.
+
+    Args:
+        policy: what is checked.
+        batches: global rows of each batch, int64 `[n, F]`.
+        wanted: what `lookahead.batches` and `lookahead.group` ask for.
+
+    Returns:
+        The slots that it needs for these batches.
+
+    Raises:
+        PlanError: a plan cannot be carried out, or ends in other tables; the message names batch, trainer and row.
+    """
+    total_rows, trainers = policy.facts.total_rows, policy.facts.trainers
+    window = policy.window(wanted)
+    need = measure_need(policy.planner, window, lambda: iter([batches]), start_slicing=policy.start_slicing)
+
+    def plans(*, training: bool = True) -> list[BatchPlan]:
+        planner = policy.planner(need.window, need.shared_rows, need.private_rows)
+        try:
+            return list(plan_segment(planner, batches, policy.start_slicing(), training=training))
+        except CapacityError as error:
+            measured = f"{need.shared_rows} shared and {need.private_rows} private"
+            raise PlanError(f"{error}: {measured} were measured") from error
+
+    trained = plans()
+    if [_encoded(plan) for plan in plans()] != [_encoded(plan) for plan in trained]:
+        raise PlanError("the same batches give other plans: a policy may depend on its settings and the batches alone")
+    if any(part.write_back_rows.size for plan in plans(training=False) for part in plan.trainers):
+        raise PlanError("an evaluation (training=False) writes rows back, and nobody has updated them")
+    wanted_table = train_plainly(batches, total_rows)
+    for eager in (True, False):
+        executor = PlanExecutor(total_rows, trainers, need.shared_rows, need.private_rows, eager=eager)
+        executor.run(trained, batches)
+        wrong = np.flatnonzero(executor.store != wanted_table)
+        if wrong.size:
+            raise PlanError(
+                f"{wrong.size} of {total_rows} rows end otherwise than in plain training, row {wrong[0]} first: "
+                "an update was lost, came twice, or read a row too early"
+            )
+    return need
+
+
+def _encoded(plan: BatchPlan) -> list[bytes]:
+    return [record.encode().tobytes() for record in (plan.shared, *plan.trainers)]
+
+
+def _gradient(values: Int64s, batch: int) -> Int64s:
+    """The made-up gradient of look-ups that read `values` in `batch`; never 0, so a lost one shows."""
+    return (values * 31 + batch * 7919 + 17) % _PRIME + 1
+
+
+def train_plainly(batches: Sequence[Int64s], total_rows: int, table: Int64s | None = None) -> Int64s:
+    """What plans must end in: every batch reads the tables and updates them before the next one.
+
+    Args:
+        batches: global rows of each batch.
+        total_rows: of all tables.
+        table: first values, int64 `[total_rows]`; the rows' numbers if left out.
+    """
+    if table is None:
+        table = np.arange(total_rows, dtype=np.int64)
+    for number, rows in enumerate(batches):
+        sums = np.zeros(total_rows, dtype=np.int64)
+        np.add.at(sums, rows.reshape(-1), _gradient(table[rows.reshape(-1)], number))
+        table = np.where(sums > 0, _updated(table, sums), table)
+    return table
+
+
+def _updated(values: Int64s, sums: Int64s) -> Int64s:
+    return (values * 3 + sums) % _PRIME
+
+
+class PlanExecutor:
+    """Trainers with a row cache and a mover each, and one store, without time or MPI.
+
+    Args:
+        total_rows: of all tables; a row's first value is its number.
+        trainers: number of trainers.
+        shared: slots below this number hold the same row on every trainer.
+        private: further slots of each trainer.
+        eager: rows are fetched and written back as early as plans allow it, or as late.
+    """
+
+    def __init__(self, total_rows: int, trainers: int, shared: int, private: int, *, eager: bool) -> None:
+        self.store = np.arange(total_rows, dtype=np.int64)
+        self.fetches = self.write_backs = self.most_resident = 0
+        self._caches = [np.full(shared + private, _POISON) for _ in range(trainers)]
+        self._shared = shared
+        self._slot_of: list[dict[int, int]] = [{} for _ in range(trainers)]  # row -> slot, for each trainer
+        self._row_in: list[dict[int, int]] = [{} for _ in range(trainers)]  # slot -> row
+        self._eager = eager
+        self._retired = 0
+        self._to_retire: deque[BatchPlan] = deque()
+        self._to_fetch: deque[BatchPlan] = deque()
+        self._delayed: tuple[int, NDArray[np.int32], Int64s] | None = None
+
+    def run(self, plans: Sequence[BatchPlan], batches: Sequence[Int64s]) -> None:
+        """Carry out a segment: plans and global rows of its batches.
+
+        Raises:
+            PlanError: a plan asks for what cannot be.
+        """
+        self._retired = 0
+        self._to_fetch.extend(plan for plan in plans if not plan.shared.is_closing)
+        if self._eager:
+            self._prefetch()
+        for number, plan in enumerate(plans):
+            if plan.shared.is_closing:
+                self._finish_delayed()
+            else:
+                self._wait_ready(plan)
+                self._step(number, plan, batches[number])
+            if plan.shared.retire_group:
+                self._to_retire.append(plan)
+                if self._eager:
+                    self._move_one()
+        while self._to_retire:
+            self._move_one()
+        for trainer, held in enumerate(self._slot_of):
+            if held:
+                raise PlanError(
+                    f"behind the closing plan trainer {trainer} still holds {len(held)} rows, row {min(held)} first"
+                )
+
+    def _wait_ready(self, plan: BatchPlan) -> None:
+        if self._retired == 0:
+            self._prefetch()
+        while self._to_fetch and self._to_fetch[0].shared.batch <= plan.shared.batch:
+            if not self._to_retire:
+                raise PlanError(
+                    f"batch {plan.shared.batch} waits for ever for group {plan.shared.prefetch_after} "
+                    f"(prefetch_after): group {self._retired} is retired, and no plan before it retires another"
+                )
+            self._move_one()
+
+    def _move_one(self) -> None:
+        plan = self._to_retire.popleft()
+        for trainer, part in enumerate(plan.trainers):
+            for row, slot in zip(part.write_back_rows.tolist(), part.write_back_slots.tolist(), strict=True):
+                if self._slot_of[trainer].get(row) != slot:
+                    raise PlanError(
+                        f"batch {plan.shared.batch}: trainer {trainer} writes row {row} back from slot {slot}; it is "
+                        f"in {self._slot_of[trainer].get(row, 'none')}"
+                    )
+                self.store[row] = self._caches[trainer][slot]
+                self.write_backs += 1
+                for other in range(len(self._caches)) if slot < self._shared else (trainer,):
+                    if row in self._slot_of[other]:
+                        self._row_in[other].pop(self._slot_of[other].pop(row))
+        self._retired = plan.shared.retire_group
+        self._prefetch()
+
+    def _prefetch(self) -> None:
+        while self._to_fetch and self._to_fetch[0].shared.prefetch_after <= self._retired:
+            plan = self._to_fetch.popleft()
+            batch, shared = plan.shared.batch, plan.shared
+            for trainer, part in enumerate(plan.trainers):
+                self._fetch(batch, trainer, shared.fetch_rows, shared.fetch_slots, is_private=False)
+                self._fetch(batch, trainer, part.fetch_rows, part.fetch_slots, is_private=True)
+                self.fetches += part.fetch_rows.size
+            self.fetches += shared.fetch_rows.size
+            self.most_resident = max(self.most_resident, *(len(held) for held in self._slot_of))
+
+    def _fetch(self, batch: int, trainer: int, rows: Int64s, slots: NDArray[np.int32], *, is_private: bool) -> None:
+        for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
+            where = f"batch {batch}: trainer {trainer} fetches row {row} into slot {slot}"
+            if row in self._slot_of[trainer]:
+                raise PlanError(f"{where}, and still holds it in slot {self._slot_of[trainer][row]}")
+            if slot in self._row_in[trainer]:
+                raise PlanError(f"{where}, which still holds row {self._row_in[trainer][slot]}")
+            if (slot >= self._shared) != is_private or slot >= self._caches[trainer].size:
+                kind = "private" if is_private else "shared"
+                raise PlanError(
+                    f"{where}, which is no {kind} slot: {self._shared} are shared, {self._caches[trainer].size} there"
+                )
+            self._slot_of[trainer][row] = slot
+            self._row_in[trainer][slot] = row
+            self._caches[trainer][slot] = self.store[row]
+
+    def _step(self, number: int, plan: BatchPlan, rows: Int64s) -> None:
+        shared_slots = np.concatenate((plan.shared.now_slots, plan.shared.later_slots))
+        sums = []
+        for trainer, (part, own_rows) in enumerate(zip(plan.trainers, _rows_of_trainers(plan, rows), strict=True)):
+            slots = np.concatenate((shared_slots, part.private_slots))
+            if part.positions.size != own_rows.size:
+                raise PlanError(
+                    f"batch {number}: trainer {trainer} has {part.positions.size} positions, {own_rows.size} look-ups"
+                )
+            read = slots[part.positions]
+            for row, slot in zip(own_rows.tolist(), read.tolist(), strict=True):
+                if self._slot_of[trainer].get(row) != slot:
+                    raise PlanError(
+                        f"batch {number}: trainer {trainer} looks for row {row} in slot {slot}; it is in "
+                        f"{self._slot_of[trainer].get(row, 'none')}"
+                    )
+            total = np.zeros(slots.size, dtype=np.int64)
+            np.add.at(total, part.positions, _gradient(self._caches[trainer][read], number))
+            sums.append(total)
+        count, now = shared_slots.size, plan.shared.now_slots.size
+        self._finish_delayed()
+        for trainer, part in enumerate(plan.trainers):
+            self._update(number, trainer, part.private_slots, sums[trainer][count:])
+        reduced = np.sum([total[:count] for total in sums], axis=0)
+        for trainer in range(len(self._caches)):
+            self._update(number, trainer, plan.shared.now_slots, reduced[:now])
+        self._delayed = (number, plan.shared.later_slots, reduced[now:])
+
+    def _finish_delayed(self) -> None:
+        if self._delayed is not None:
+            number, slots, sums = self._delayed
+            for trainer in range(len(self._caches)):
+                self._update(number, trainer, slots, sums)
+            self._delayed = None
+
+    def _update(self, number: int, trainer: int, slots: NDArray[np.int32], sums: Int64s) -> None:
+        if np.unique(slots).size != slots.size:
+            raise PlanError(f"batch {number}: trainer {trainer} is to update a slot twice")
+        self._caches[trainer][slots] = _updated(self._caches[trainer][slots], sums)
+
+
+def _rows_of_trainers(plan: BatchPlan, rows: Int64s) -> list[Int64s]:
+    """The look-ups of each trainer's samples, flat."""
+    slices = pairwise(slice_bounds(len(rows), len(plan.trainers)))
+    return [
+        (rows[first:last] if part.samples is None else rows[part.samples]).reshape(-1)
+        for part, (first, last) in zip(plan.trainers, slices, strict=True)
+    ]

@@ -1,0 +1,53 @@
+"""Slices of a batch: contiguous ones, and those that a policy gives, each sample once."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.slices import BatchSlices, slice_bounds
+
+
+def of(*assigned: list[int], samples: int) -> BatchSlices:
+    return BatchSlices.of([np.asarray(part, dtype=np.int64) for part in assigned], samples, len(assigned))
+
+
+@given(st.permutations(range(9)), st.lists(st.integers(0, 9), min_size=2, max_size=2))
+def test_samples_are_those_that_were_given(order: list[int], cuts: list[int]) -> None:
+    first, second = sorted(cuts)
+    assigned = [order[:first], order[first:second], order[second:]]
+    slices = of(*assigned, samples=9)
+    rows = np.arange(18).reshape(9, 2) * 10
+    assert [part.tolist() for part in slices.parts(rows)] == [rows[part].tolist() for part in assigned]
+    for trainer, part in enumerate(assigned):
+        own = slices.of_trainer(trainer)
+        contiguous = list(range(*slice_bounds(9, 3)[trainer : trainer + 2]))
+        assert (contiguous if own is None else own.tolist()) == part
+
+
+def test_the_default_slices_are_recognised() -> None:
+    """So that a policy that gives them does not pay for it."""
+    assert of([0, 1], [2], samples=3) == BatchSlices.contiguous(3, 2)
+    assert of([], [], samples=0) == BatchSlices.contiguous(0, 2)
+    for other in (of([0], [1, 2], samples=3), of([1, 0], [2], samples=3)):
+        assert other.of_trainer(0) is not None
+
+
+@pytest.mark.parametrize(
+    ("assigned", "what"),
+    [
+        (([0, 1], [2, 2]), "a sample twice of a batch of 3"),
+        (([0, 1], []), "no sample 2 of a batch of 3"),
+        (([0, 1, 2], [3]), "sample 3 of a batch of 3"),
+        (([0, 1], [2, -1]), "sample -1 of a batch of 3"),
+    ],
+)
+def test_each_sample_goes_to_one_trainer(assigned: tuple[list[int], ...], what: str) -> None:
+    with pytest.raises(PlanError, match=f"the policy gives {what}; give each sample to one trainer"):
+        of(*assigned, samples=3)
+
+
+def test_there_are_as_many_slices_as_trainers() -> None:
+    with pytest.raises(PlanError, match="gives samples to 1 trainers, and there are 2"):
+        BatchSlices.of([np.arange(3)], 3, 2)
