@@ -54,11 +54,11 @@ class CudaRowOperations:
         self._functions = {name: _typed(library, name) for name in _SIGNATURES}
 
     def gather(self, table: Tensor, slots: Tensor) -> Tensor:
-        """See `RowOperations`."""
+        """A kernel with a thread for several numbers of a row."""
         return self.gather_records([table], slots)
 
     def gather_look_ups(self, table: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
-        """See `RowOperations`."""
+        """In one pass, without a list of slots in between."""
         rows = table.new_empty(positions.numel(), table.shape[1])
         if rows.numel():
             arguments = (self._floats(table), table.shape[1], self._integers(slots), self._integers(positions))
@@ -66,7 +66,7 @@ class CudaRowOperations:
         return rows
 
     def gather_records(self, columns: Sequence[Tensor], slots: Tensor) -> Tensor:
-        """See `RowOperations`."""
+        """One kernel for all tables."""
         if len(columns) > _MOST_TABLES:
             return torch.cat([self.gather(part, slots) for part in columns], dim=1)
         records = columns[0].new_empty(slots.numel(), sum(part.shape[1] for part in columns))
@@ -76,7 +76,7 @@ class CudaRowOperations:
         return records
 
     def scatter_records(self, columns: Sequence[Tensor], slots: Tensor, records: Tensor) -> None:
-        """See `RowOperations`."""
+        """One kernel for all tables."""
         widths = [part.shape[1] for part in columns]
         _require(records.shape == (slots.numel(), sum(widths)), "records", records)
         if len(columns) > _MOST_TABLES:
@@ -88,14 +88,14 @@ class CudaRowOperations:
             self._call("scatter_records", *tables, self._integers(slots), len(records), self._floats(records))
 
     def order_look_ups(self, positions: Tensor, count: int) -> SumOrder:
-        """See `RowOperations`."""
+        """The look-ups sorted by position, so that each sum is of neighbours."""
         self._integers(positions)
         return SumOrder.of(positions, count)
 
     def sum_by_position(
         self, gradients: Tensor, positions: Tensor, count: int, order: SumOrder | None = None
     ) -> Tensor:
-        """See `RowOperations`; without `order`, which takes about as long as the sums, it is made first."""
+        """Sum neighbours in order; without `order`, which takes about as long as the sums, it is made first."""
         _require(len(gradients) == positions.numel() < 1 << 31, "gradients", gradients)
         width = gradients.shape[1]
         sums = gradients.new_empty(count, width)
@@ -108,7 +108,7 @@ class CudaRowOperations:
         return sums
 
     def update_kernel(self, name: str) -> UpdateKernel | None:
-        """See `RowOperations`; row-wise Adagrad is for rows up to 8192 wide."""
+        """The kernel of this formula; row-wise Adagrad is for rows up to 8192 wide."""
         return partial(self._update, name) if name in UPDATE_KERNELS else None
 
     def _update(

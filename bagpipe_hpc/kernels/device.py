@@ -65,35 +65,35 @@ class Cpu:
     torch_device = torch.device("cpu")
 
     def own_stream(self) -> AbstractContextManager[None]:
-        """See `Device`."""
+        """Nothing to set apart: threads of a CPU run their own work."""
         return nullcontext()
 
     def mark(self) -> Mark:
-        """See `Device`."""
+        """None: what a thread has computed is there."""
         return None
 
     def follow(self, mark: Mark, *tensors: Tensor) -> None:
-        """See `Device`."""
+        """Nothing: marks of a CPU are reached when they are made."""
 
     def wait(self, mark: Mark) -> None:
-        """See `Device`."""
+        """Nothing, for the same reason."""
 
     def to_device(self, array: NDArray[Any]) -> Tensor:
-        """See `Device`; the tensor shares the array's memory."""
+        """The array's numbers as a tensor; both share the memory."""
         return torch.from_numpy(array)
 
     def to_host(self, values: Tensor) -> NDArray[Any]:
-        """See `Device`; the array shares the tensor's memory where that is contiguous."""
+        """The tensor's numbers as an array; both share the memory where the tensor is contiguous."""
         array: NDArray[Any] = values.contiguous().numpy()
         return array
 
     def start_to_host(self, values: Tensor, into: Tensor) -> Mark:
-        """See `Device`."""
+        """Copy at once; there is nothing to wait for."""
         into.copy_(values)
         return None
 
     def new_array(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """See `Device`."""
+        """Plain memory."""
         return np.empty(shape, dtype=np.float32)
 
 
@@ -109,18 +109,18 @@ class Gpu:
 
     @contextmanager
     def own_stream(self) -> Iterator[None]:
-        """See `Device`; of high priority, since other threads wait for what it brings."""
+        """A stream of the thread's own, of high priority, since other threads wait for what it brings."""
         with torch.cuda.stream(torch.cuda.Stream(self.torch_device, priority=-1)):  # type: ignore[no-untyped-call]
             yield
 
     def mark(self) -> Mark:
-        """See `Device`."""
+        """An event at the end of the thread's stream."""
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(self._stream())
         return event
 
     def follow(self, mark: Mark, *tensors: Tensor) -> None:
-        """See `Device`."""
+        """Let the thread's stream wait for the event; tensors' memory stays until the stream is done with it."""
         if mark is None:
             return
         self._stream().wait_event(mark)
@@ -128,31 +128,31 @@ class Gpu:
             tensor.record_stream(self._stream())
 
     def wait(self, mark: Mark) -> None:
-        """See `Device`; the core and Python are free for other threads meanwhile."""
+        """Wait for the event; the core and Python are free for other threads meanwhile."""
         if mark is not None:
             mark.synchronize()
 
     def to_device(self, array: NDArray[Any]) -> Tensor:
-        """See `Device`; an array that did not come from `new_array` is copied to pinned memory first."""
+        """Copy to the device; an array that did not come from `new_array` is copied to pinned memory first."""
         values = torch.from_numpy(array)
         if values.numel() == 0:
             return values.to(self.torch_device)
         return values.pin_memory().to(self.torch_device, non_blocking=True)
 
     def to_host(self, values: Tensor) -> NDArray[Any]:
-        """See `Device`."""
+        """Copy to pinned memory and wait for it."""
         pinned = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
         self.wait(self.start_to_host(values, pinned))
         array: NDArray[Any] = pinned.numpy()
         return array
 
     def start_to_host(self, values: Tensor, into: Tensor) -> Mark:
-        """See `Device`."""
+        """Copy without waiting, in the thread's stream."""
         into.copy_(values, non_blocking=True)
         return self.mark()
 
     def new_array(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """See `Device`."""
+        """Pinned memory, which the device reads by itself."""
         array: NDArray[np.float32] = torch.empty(shape, dtype=torch.float32, pin_memory=True).numpy()
         return array
 

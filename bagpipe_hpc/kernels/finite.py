@@ -52,12 +52,12 @@ class ReferenceFinite:
     """Plain torch, on any device: the definition."""
 
     def first_row(self, tables: Sequence[Tensor], slots: Tensor) -> Tensor:
-        """See `FiniteKernel`."""
+        """Ask each number of the rows, a table after the other."""
         rows = [torch.isfinite(table.index_select(0, slots)).all(1) for table in tables]
         return _first_false(torch.stack(rows).all(0))
 
     def first_tensor(self, tensors: Sequence[Tensor]) -> Tensor:
-        """See `FiniteKernel`; by the largest magnitude of each, which is one pass without temporaries of their size."""
+        """By the largest magnitude of each, which is one pass without temporaries of their size."""
         if not tensors:
             return torch.tensor(0)
         empty = torch.zeros((), device=tensors[0].device)
@@ -91,7 +91,7 @@ class NativeFinite:
         self._threads = threads
 
     def first_row(self, tables: Sequence[Tensor], slots: Tensor) -> Tensor:
-        """See `FiniteKernel`; slots are those of an update, which has checked them."""
+        """One pass over the rows, in native code; slots are those of an update, which has checked them."""
         check_plain(slots, (slots.numel(),), torch.int32, "slots")
         for table in tables:
             check_plain(table, (len(table), table.shape[1]), name="table")
@@ -102,7 +102,7 @@ class NativeFinite:
         )
 
     def first_tensor(self, tensors: Sequence[Tensor]) -> Tensor:
-        """See `FiniteKernel`."""
+        """One pass over each tensor, in native code, until one is not finite."""
         for tensor in tensors:
             check_plain(tensor, tuple(tensor.shape), name="tensor")
         addresses = (c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))

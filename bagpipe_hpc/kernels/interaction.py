@@ -44,7 +44,7 @@ class ReferenceInteraction:
     """Plain torch, a column or a vector after the other: the definition of the sums' order."""
 
     def forward(self, bottom: Tensor, embeddings: Tensor) -> Tensor:
-        """See `InteractionKernel`."""
+        """Add the products of a column after the other, in the order of D."""
         columns = torch.cat((bottom.unsqueeze(1), embeddings), dim=1).permute(2, 0, 1)
         products = torch.zeros(columns.shape[1], columns.shape[2], columns.shape[2])
         for column in columns:
@@ -53,7 +53,7 @@ class ReferenceInteraction:
         return torch.cat((bottom, products[:, first, second]), dim=1)
 
     def backward(self, gradients: Tensor, bottom: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """See `InteractionKernel`."""
+        """Spread the pairs' gradients over both of their features, in plain torch."""
         samples, features, width = embeddings.shape
         first, second = _pairs(features + 1)
         of_pairs = torch.zeros(samples, features + 1, features + 1)
@@ -87,7 +87,7 @@ class NativeInteraction:
         self._backward.restype = None
 
     def forward(self, bottom: Tensor, embeddings: Tensor) -> Tensor:
-        """See `InteractionKernel`."""
+        """In native code, a sample at a time."""
         samples, features, width = _checked_shape(bottom, embeddings)
         outputs = torch.empty(samples, _output_width(features, width))
         addresses = (tensor.data_ptr() for tensor in (bottom, embeddings, outputs))
@@ -95,7 +95,7 @@ class NativeInteraction:
         return outputs
 
     def backward(self, gradients: Tensor, bottom: Tensor, embeddings: Tensor) -> tuple[Tensor, Tensor]:
-        """See `InteractionKernel`."""
+        """In native code, a sample at a time."""
         samples, features, width = _checked_shape(bottom, embeddings)
         check_plain(gradients, (samples, _output_width(features, width)))
         results = torch.empty_like(bottom), torch.empty_like(embeddings)

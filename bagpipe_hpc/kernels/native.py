@@ -53,11 +53,11 @@ class NativeRowOperations:
         self._threads = threads
 
     def gather(self, table: Tensor, slots: Tensor) -> Tensor:
-        """See `RowOperations`."""
+        """Gather records of the one table."""
         return self.gather_records([table], slots)
 
     def gather_look_ups(self, table: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
-        """See `RowOperations`."""
+        """Copy in one pass, slots and rows prefetched."""
         width = _width("table", table)
         self._check_slots(slots, [table])
         self._check_indices("positions", positions, slots.numel())
@@ -74,20 +74,20 @@ class NativeRowOperations:
         return found
 
     def gather_records(self, columns: Sequence[Tensor], slots: Tensor) -> Tensor:
-        """See `RowOperations`."""
+        """Copy all tables' parts of a record before the next one."""
         self._check_slots(slots, columns)
         records = _new(slots.numel(), sum(_width("columns", part) for part in columns))
         self._move(self._library.gather_records, columns, slots, records)
         return records
 
     def scatter_records(self, columns: Sequence[Tensor], slots: Tensor, records: Tensor) -> None:
-        """See `RowOperations`."""
+        """Copy all parts of a record before the next one."""
         self._check_slots(slots, columns)
         check_plain(records, (slots.numel(), sum(_width("columns", part) for part in columns)), name="records")
         self._move(self._library.scatter_records, columns, slots, records)
 
     def order_look_ups(self, positions: Tensor, count: int) -> None:
-        """See `RowOperations`."""
+        """None: the sums find equal rows by themselves."""
 
     def sum_by_position(
         self,
@@ -96,7 +96,7 @@ class NativeRowOperations:
         count: int,
         order: SumOrder | None = None,  # noqa: ARG002
     ) -> Tensor:
-        """See `RowOperations`."""
+        """In native code; threads share out the distinct rows, so that their number changes no bit."""
         width = _width("gradients", gradients)
         check_plain(positions, (len(gradients),), torch.int32, "positions")
         self._check_indices("positions", positions, count)
@@ -113,7 +113,7 @@ class NativeRowOperations:
         return sums
 
     def update_kernel(self, name: str) -> UpdateKernel | None:
-        """See `RowOperations`."""
+        """The kernel of this formula, bound to the library; None where it has none."""
         return partial(self._update, name) if name in UPDATE_KERNELS else None
 
     def _move(self, kernel: Callable[..., None], columns: Sequence[Tensor], slots: Tensor, records: Tensor) -> None:

@@ -49,7 +49,7 @@ class ReferenceOutputGradient:
     """Plain torch: the definition."""
 
     def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """See `OutputGradientKernel`."""
+        """Mask, transpose and sum one after the other."""
         masked = gradient if outputs is None else torch.where(outputs <= 0, 0.0, gradient)
         samples, width = masked.shape
         sums = torch.zeros(1, width).index_add_(0, torch.zeros(samples, dtype=torch.int64), masked)
@@ -65,7 +65,7 @@ class NativeOutputGradient:
         self._run.restype = None
 
     def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """See `OutputGradientKernel`."""
+        """In one pass of native code."""
         samples, width = gradient.shape
         check_plain(gradient, (samples, width))
         masked = gradient

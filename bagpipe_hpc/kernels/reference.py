@@ -18,25 +18,25 @@ class ReferenceRowOperations:
     """`RowOperations` on any device, where the methods are described; int64 only where torch wants it."""
 
     def gather(self, table: Tensor, slots: Tensor) -> Tensor:
-        """See `RowOperations`."""
+        """`index_select`, which copies."""
         return table.index_select(0, slots)
 
     def gather_look_ups(self, table: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
-        """See `RowOperations`."""
+        """Two `index_select`s: the slots of the look-ups, then their rows."""
         return table.index_select(0, slots.index_select(0, positions))
 
     def gather_records(self, columns: Sequence[Tensor], slots: Tensor) -> Tensor:
-        """See `RowOperations`."""
+        """Each table's rows, joined side by side."""
         return torch.cat([self.gather(part, slots) for part in columns], dim=1)
 
     def scatter_records(self, columns: Sequence[Tensor], slots: Tensor, records: Tensor) -> None:
-        """See `RowOperations`."""
+        """Each table's part of the records, by index assignment."""
         widths = [part.shape[1] for part in columns]
         for part, values in zip(columns, torch.split(records, widths, dim=1), strict=True):
             _scatter(part, slots, values)
 
     def order_look_ups(self, positions: Tensor, count: int) -> None:
-        """See `RowOperations`."""
+        """None: `index_add_` needs nothing beforehand."""
 
     def sum_by_position(
         self,
@@ -45,11 +45,11 @@ class ReferenceRowOperations:
         count: int,
         order: SumOrder | None = None,  # noqa: ARG002
     ) -> Tensor:
-        """See `RowOperations`; on a GPU the order of a sum is torch's own."""
+        """`index_add_`, which adds in order on the CPU; on a GPU the order of a sum is torch's own."""
         return gradients.new_zeros(count, gradients.shape[1]).index_add_(0, positions, gradients)
 
     def update_kernel(self, name: str) -> None:
-        """See `RowOperations`; the formulas of `rows/optimizers` are in plain torch themselves."""
+        """None: the formulas of `rows/optimizers` are in plain torch themselves."""
 
 
 def _scatter(table: Tensor, slots: Tensor, values: Tensor) -> None:

@@ -61,7 +61,7 @@ def trainer_need(run: Run, trainers: int, gpu_number: int, cache_rows: int = 0) 
     """Main memory that a trainer takes; what it takes of a GPU is looked for there.
 
     Args:
-        run: the run.
+        run: its tables, record and model decide what is held.
         trainers: number of trainers.
         gpu_number: as for `choose_device`.
         cache_rows: slots of its row cache; 0 while the cache is not measured.

@@ -88,7 +88,7 @@ def memory_need(run: Run, need: CacheNeed | None, comms: Communicators) -> Need:
     """Main memory that this rank is about to allocate.
 
     Args:
-        run: the run.
+        run: settings, tables and record decide what is allocated.
         need: what the planner has found out; None before.
         comms: this rank's communicators.
 

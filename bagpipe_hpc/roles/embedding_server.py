@@ -24,7 +24,7 @@ def run_embedding_server(
     """Fill this server's partition, then serve it until the run ends, saving it at every checkpoint.
 
     Args:
-        run: the run.
+        run: settings, tables and their first values.
         comms: this rank's communicators.
         window: the rows.
         timeout_s: longest wait for the other ranks to take part in a checkpoint.

@@ -23,7 +23,7 @@ def run_oracle(
     whole ones: a row that another trainer would have used after the cut would need a private slot now.
 
     Args:
-        run: the run.
+        run: the schedule to plan, its batches and its policy.
         need: the window and the cache's capacities.
         comms: this rank's communicators.
         timeout_s: longest wait for a trainer to finish a batch.

@@ -44,7 +44,7 @@ class Reference:
     samples of each slice are those that the policy gives to that trainer.
 
     Args:
-        run: the run.
+        run: settings, data and schedule.
         device: that it computes on; `compute_check` has looked at it.
     """
 

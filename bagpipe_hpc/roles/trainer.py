@@ -98,7 +98,7 @@ class Trainer:
     """One trainer. Collective over: the trainers; `run` also meets the servers at checkpoints.
 
     Args:
-        run: the run.
+        run: settings, data and schedule, as all ranks know them.
         need: the window and the cache's capacities.
         comms: this rank's communicators; Horovod must have been started on them.
         window: the rows at the servers.

@@ -18,7 +18,7 @@ def fill_partition(records: NDArray[np.float32], run: Run, partition: RowPartiti
 
     Args:
         records: float32 `[rows on the server, W]`, written in place.
-        run: the run.
+        run: the checkpoint or the seed that the first records come from.
         partition: where each row lies.
         server: whose rows these are.
 

@@ -47,7 +47,7 @@ class ComputeParts:
         """Make the parts, after `start_threads` and with `kernels.linear` settled.
 
         Args:
-            run: the run.
+            run: the settings and sizes of model and optimizer.
             device: where the rank computes.
             slots: rows that the cache holds.
             slices: of a batch: the number of trainers, or what the reference sums over.

@@ -26,10 +26,10 @@ class OwnRows:
     sums: Tensor
 
     def advance(self) -> None:
-        """See `PendingRows`."""
+        """Nothing is under way."""
 
     def wait(self, what: str) -> Tensor:  # noqa: ARG002
-        """See `PendingRows`."""
+        """The sums, which are complete."""
         return self.sums
 
 
@@ -41,11 +41,11 @@ class ReducedRows:
     device: Device
 
     def advance(self) -> None:
-        """See `PendingRows`."""
+        """Move the sum through MPI on."""
         self.pending.advance()
 
     def wait(self, what: str) -> Tensor:
-        """See `PendingRows`."""
+        """Wait for the sum, and bring it to the device."""
         return self.device.to_device(self.pending.wait(what))
 
 
