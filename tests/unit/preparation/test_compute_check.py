@@ -2,12 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import torch
+from torch import nn
 
+from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.schema import DebugConfig, KernelsConfig, ModelConfig, OptimizerConfig, TrainConfig
 from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.launch import train_reference
 from bagpipe_hpc.preparation import compute_check
 from bagpipe_hpc.preparation.compute_check import (
     check_compute_settings,
@@ -16,6 +22,7 @@ from bagpipe_hpc.preparation.compute_check import (
     trainer_need,
 )
 from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.preparation.rank_check import check_start
 from bagpipe_hpc.run.run import Run
 from tests.unit.preparation.test_prepare import write_clicks
 
@@ -86,3 +93,36 @@ def test_a_run_on_one_rank_must_fit_its_host(run: Run, monkeypatch: pytest.Monke
     monkeypatch.setattr(compute_check, "free_bytes", lambda: 2 * 39 * 5 * 4)
     with pytest.raises(CapacityError, match=r"a run on one rank needs 0\.0 GB: twice the tables' 0\.0 GB"):
         require_reference_memory(run, device)
+
+
+class Fails(nn.Module):
+    """A model whose forward pass fails."""
+
+    def __init__(self, facts: object, settings: object) -> None:  # noqa: ARG002
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(1))
+
+    def forward(self, dense: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+        raise ValueError("not today")
+
+
+FAILS = ModelConfig(name=f"{__name__}:Fails", embedding_dim=4)
+
+
+def test_a_model_that_fails_is_refused_by_every_trainer(run: Run) -> None:
+    """After its memory was found, before anything is planned or written."""
+    trainer: Any = SimpleNamespace(role=Role.TRAINER, gpu_number=0)
+    check_start(run, trainer)
+    wrong = replace(run, config=replace(run.config, model=FAILS))
+    with pytest.raises(ConfigError, match=r"Fails': forward fails on dense \[5, 3\] .*: ValueError: not today"):
+        check_start(wrong, trainer)
+    for role in (Role.ORACLE, Role.SERVER):
+        check_start(wrong, cast(Any, SimpleNamespace(role=role)))
+
+
+def test_a_model_that_fails_is_refused_by_a_run_on_one_rank(run: Run, tmp_path: Path) -> None:
+    output = tmp_path / "refused"
+    train = replace(run.config.train, output=str(output))
+    with pytest.raises(ConfigError, match=r"Fails': forward fails on .*: ValueError: not today"):
+        train_reference(replace(run.config, model=FAILS, train=train))
+    assert not output.exists()

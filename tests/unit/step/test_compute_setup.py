@@ -1,10 +1,23 @@
 """Which device a trainer takes, and what is refused before anything starts."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import nn
 
+from bagpipe_hpc.config.schema import Config, KernelsConfig, ModelConfig
 from bagpipe_hpc.errors import CapacityError, ConfigError
-from bagpipe_hpc.step.compute_setup import check_gpu_memory, choose_device
+from bagpipe_hpc.models.linear import bfloat16_linear, torch_linear
+from bagpipe_hpc.step.compute_setup import (
+    check_gpu_memory,
+    check_model_settings,
+    choose_device,
+    model_kernels,
+    usable_linear,
+)
+
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
@@ -40,3 +53,43 @@ def test_a_cache_that_does_not_fit_a_gpu_is_refused(monkeypatch: pytest.MonkeyPa
     check_gpu_memory(gpu, cache_rows=9_000, row_bytes=100, dense_bytes=100_000)
     with pytest.raises(CapacityError, match=r"9000 rows takes 1 MB and the .* 0 MB, but cuda:1 has 1 MB free: set a"):
         check_gpu_memory(gpu, cache_rows=9_000, row_bytes=100, dense_bytes=100_001)
+
+
+class OwnLayers(nn.Module):
+    """A model that computes its layers itself."""
+
+
+OWN_LAYERS = f"{__name__}:OwnLayers"
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            Config(kernels=KernelsConfig(linear="onednn")),
+            r"kernels\.linear = 'onednn': .*OwnLayers' .* use auto or torch",
+        ),
+        (
+            Config(model=ModelConfig(precision="bfloat16")),
+            r"model\.precision = 'bfloat16': .*OwnLayers' .* use float32",
+        ),
+    ],
+)
+def test_nothing_is_asked_of_layers_that_a_model_computes_itself(config: Config, message: str) -> None:
+    """It would be ignored in silence."""
+    with pytest.raises(ConfigError, match=message):
+        check_model_settings(replace(config, model=replace(config.model, name=OWN_LAYERS, settings=None)), CPU)
+
+
+def test_a_model_that_computes_its_layers_itself_leaves_nothing_to_choose() -> None:
+    own = Config(model=ModelConfig(name=OWN_LAYERS))
+    check_model_settings(own, CPU)
+    assert usable_linear(own, CPU) == ()
+    assert "torch" in usable_linear(Config(), CPU)
+
+
+def test_kernels_follow_the_settings() -> None:
+    assert model_kernels(Config(), CPU, "torch").linear is torch_linear
+    assert model_kernels(Config(kernels=KernelsConfig(linear="torch")), CPU).linear is torch_linear
+    assert model_kernels(Config(), CPU, "onednn").linear is not torch_linear
+    assert model_kernels(Config(model=ModelConfig(precision="bfloat16")), CPU).linear is bfloat16_linear
