@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.checked_json import Count, FileName
 from data_prep.text_blocks import TextPosition
 
 
@@ -27,8 +28,8 @@ class Part:
         skipped_rows: malformed rows of its piece of the input, as `FILE:LINE: REASON`.
     """
 
-    file: str
-    rows: int
+    file: FileName
+    rows: Count
     end: TextPosition
     skipped_rows: tuple[str, ...]
 

@@ -3,31 +3,28 @@
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import takewhile, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
-from bagpipe_hpc.storage.checked_json import JsonFields, parse_json
+from bagpipe_hpc.storage.checked_json import FileInfo, Must, read_json
 from bagpipe_hpc.storage.shards.manifest import (
     MANIFEST_NAME,
     UNFINISHED_NAME,
-    FileInfo,
     InputInfo,
     ShardInfo,
     ShardManifest,
-    file_from_json,
-    input_from_json,
     load_manifest,
-    shard_from_json,
 )
 from data_prep.parsed_rows import Part
 from data_prep.text_blocks import TextPosition
 
 STATE_VERSION = 3
 PARTS_FOLDER = "parsed"
+_Version = Annotated[int, Must(STATE_VERSION.__eq__, f"{STATE_VERSION}: another version of bagpipe wrote it")]
 
 
 @dataclass(frozen=True)
@@ -35,6 +32,7 @@ class PreparationState:
     """What is finished.
 
     Attributes:
+        version: of `preparation.json`.
         inputs: the input files, in order.
         settings: the settings that decide what the shards hold.
         layout: the description of the source format, line by line (`TextLayout.words`).
@@ -44,8 +42,11 @@ class PreparationState:
         shards: finished shards, training ones first, in order.
     """
 
+    version: Annotated[int, Must(STATE_VERSION.__eq__, f"{STATE_VERSION}, which this version of bagpipe writes")] = (
+        field(default=STATE_VERSION, kw_only=True)
+    )
     inputs: tuple[InputInfo, ...]
-    settings: Mapping[str, Any]
+    settings: dict[str, Any]
     layout: tuple[str, ...] = ()
     parts: tuple[Part, ...] = ()
     parsed: bool = False
@@ -73,7 +74,7 @@ class PreparationState:
     def save(self, output: Path) -> None:
         """Write `preparation.json`, whole or not at all."""
         with atomic_write(output / UNFINISHED_NAME) as partial:
-            partial.write_text(json.dumps({"version": STATE_VERSION} | asdict(self), indent=1) + "\n", encoding="utf-8")
+            partial.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
 
 
 def describe_inputs(sources: Sequence[Path]) -> tuple[InputInfo, ...]:
@@ -89,7 +90,8 @@ def resume_or_start(output: Path, wanted: PreparationState) -> PreparationState:
     """
     path = output / UNFINISHED_NAME
     if path.is_file():
-        found = _load(path)
+        cure = f"remove {output} and run bagpipe prepare again"
+        found = read_json(PreparationState, path.read_text(encoding="utf-8"), path, cure=cure)
         remove_partial_files(output)
         remove_partial_files(output / PARTS_FOLDER)
         if found.parts:  # Without one there is nothing to lose, so other settings are no mistake.
@@ -152,31 +154,6 @@ def _refuse_other_layout(output: Path, found: Sequence[str], wanted: Sequence[st
                 f"{output}: holds an unfinished preparation of a format with {old or 'no more columns'} instead of "
                 f"{new or 'no more columns'}; choose another output folder, or remove {output} to start anew"
             )
-
-
-def _load(path: Path) -> PreparationState:
-    top = parse_json(path.read_text(encoding="utf-8"), path)
-    if top.integer("version") != STATE_VERSION:
-        top.refuse("version", f"is not {STATE_VERSION}: another version of bagpipe wrote it")
-    return PreparationState(
-        inputs=tuple(input_from_json(item) for item in top.items("inputs")),
-        settings=top.fields("settings").values,
-        layout=tuple(top.texts("layout")),
-        parts=tuple(_part(item) for item in top.items("parts")),
-        parsed=top.value("parsed", bool),
-        vocabularies=file_from_json(top.fields("vocabularies")) if top.values.get("vocabularies") else None,
-        shards=tuple(shard_from_json(item) for item in top.items("shards")),
-    )
-
-
-def _part(fields: JsonFields) -> Part:
-    end = fields.fields("end")
-    return Part(
-        file=fields.file_name("file"),
-        rows=fields.integer("rows"),
-        end=TextPosition(end.integer("source"), end.integer("offset"), end.integer("line")),
-        skipped_rows=tuple(fields.texts("skipped_rows")),
-    )
 
 
 def is_finished(output: Path) -> bool:

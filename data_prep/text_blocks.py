@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.checked_json import Count
 
 BLOCK_BYTES = 2 << 20
 """Decompressed bytes of a block. The C library maps larger ones anew each time, which costs as much as the reading."""
@@ -32,9 +33,9 @@ class TextPosition:
         line: lines of the file before this place.
     """
 
-    source: int = 0
-    offset: int = 0
-    line: int = 0
+    source: Count = 0
+    offset: Count = 0
+    line: Count = 0
 
 
 @dataclass(frozen=True)

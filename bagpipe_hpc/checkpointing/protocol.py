@@ -26,7 +26,8 @@ from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, Base, CheckpointManifest, FileInfo
+from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, Base, CheckpointManifest
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from bagpipe_hpc.rows.copies import RowCopies
 from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.rows.updated import flag_bytes, flagged
-from bagpipe_hpc.storage.checkpoints.manifest import FileInfo
+from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
 from bagpipe_hpc.telemetry.trace import Trace

@@ -16,8 +16,9 @@ from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.waiting import wait_until
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.rows.updated import UpdatedRows
+from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.folder import remove_older_checkpoints
-from bagpipe_hpc.storage.checkpoints.manifest import Base, CheckpointManifest, FileInfo
+from bagpipe_hpc.storage.checkpoints.manifest import Base, CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter, base_of
 from bagpipe_hpc.telemetry.run_record import RunRecord
 

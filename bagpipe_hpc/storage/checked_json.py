@@ -1,120 +1,172 @@
-"""JSON files that a stranger may have written: each field is taken out with its type and range checked."""
+"""JSON files that a stranger may have written, read as frozen dataclasses: annotations say what each field may hold.
 
+A field is an `int`, `float`, `str`, `bool`, `dict[str, Any]`, another dataclass, a `tuple` of one of these, or one of
+these `| None`. `Annotated[..., Must(...)]` narrows its values. What concerns several fields, a dataclass checks in
+`__post_init__`, and raises `FieldError`.
+"""
+
+import dataclasses
 import json
+import types
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.errors import BagpipeError, DataError
 
-_CURE = "it is damaged or was not written by bagpipe; write it again"
+_Read = TypeVar("_Read")
+_WRITE_AGAIN = "it is damaged or was not written by bagpipe; write it again"
+_KINDS = {int: "an integer", float: "a number with a point", str: "a string", bool: "true or false"}
 
 
-def parse_json(text: str, source: Path) -> "JsonFields":
-    """Parse a JSON object.
+class FieldError(Exception):
+    """A field of an object has a value that it cannot have beside the others.
+
+    Attributes:
+        field: its name; of a part of it, as `shards.train`.
+        problem: what is wrong with it, to be put behind the name: `is not the sum of ...`.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field} {problem}")
+        self.field, self.problem = field, problem
+
+
+@dataclass(frozen=True)
+class Must:
+    """What a value must be.
+
+    Attributes:
+        holds: whether a value of the right type is that.
+        what: in words: `is 7 instead of ...`.
+    """
+
+    holds: Callable[[Any], bool]
+    what: str
+
+
+def _is_file_name(name: str) -> bool:
+    """Whether a name leads to no other folder, and prints as one."""
+    leads_out = name in ("", ".", "..") or any(character in name for character in "/\\") or ":" in name[:2]
+    return not leads_out and name.isprintable()
+
+
+def _is_sha256(text: str) -> bool:
+    return len(text) == 64 and set(text) <= set("0123456789abcdef")
+
+
+OPTIONAL = {"optional": True}
+"""Metadata of a field that may be left out; it has a default."""
+Integer = Annotated[int, Must(lambda value: -(1 << 63) <= value < 1 << 63, "an integer of 64 bits")]
+Count = Annotated[int, Must(lambda value: 0 <= value < 1 << 63, "an integer from 0 to 2 ** 63 - 1")]
+Positive = Annotated[int, Must(lambda value: 1 <= value < 1 << 63, "an integer from 1 to 2 ** 63 - 1")]
+FileName = Annotated[str, Must(_is_file_name, "the name of a file in the same folder")]
+Sha256 = Annotated[str, Must(_is_sha256, "64 lower-case hexadecimal digits")]
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """A file that a manifest lists, as it was written.
+
+    Attributes:
+        file: its name in the folder of the manifest.
+        bytes: its size.
+        sha256: checksum of its contents.
+    """
+
+    file: FileName
+    bytes: Positive
+    sha256: Sha256
+
+
+def read_json(
+    kind: type[_Read],
+    text: str,
+    source: Path,
+    error: type[BagpipeError] = DataError,
+    cure: str = _WRITE_AGAIN,
+) -> _Read:
+    """Read a JSON object as a dataclass. Fields are checked in the order of their declarations.
 
     Args:
+        kind: a frozen dataclass; every field must be given but those with the metadata `OPTIONAL`.
         text: the file's contents.
         source: the file, for messages.
+        error: what to raise.
+        cure: what a user can do, for messages.
 
     Raises:
-        DataError: it is no JSON, or no object, or an object in it has two fields of one name.
+        BagpipeError: `error`, if the text is no JSON (NaN is none), names a field twice in one object, or if a field is
+            missing, unknown, of the wrong type (true is no integer) or of a value that it cannot have. It names file,
+            field, value and cure.
     """
+
+    def refuse(problem: str) -> NoReturn:
+        raise error(f"{source}: {problem}; {cure}")
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         fields = dict(pairs)
         if len(fields) < len(pairs):
             [(name, _)] = Counter(name for name, _ in pairs).most_common(1)
-            _refuse(source, f"{name!r:.80}", "is given twice in one object")
+            refuse(f"{name!r:.80} is given twice in one object")
         return fields
 
+    def no_number(name: str) -> NoReturn:
+        raise ValueError(f"{name} is no JSON number")
+
     try:
-        parsed = json.loads(text, object_pairs_hook=distinct)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{source}: is no JSON ({error}); {_CURE}") from error
-    return JsonFields(source, "", parsed)
+        document = json.loads(text, object_pairs_hook=distinct, parse_constant=no_number)
+    except (ValueError, RecursionError) as problem:
+        raise error(f"{source}: is no JSON ({problem}); {cure}") from problem
+    try:
+        read: _Read = _read(kind, document, "")
+    except FieldError as problem:
+        refuse(str(problem))
+    return read
 
 
-def _refuse(source: Path, field: str, problem: str) -> NoReturn:
-    raise DataError(f"{source}: {field} {problem}; {_CURE}")
+def _read(kind: Any, value: Any, place: str) -> Any:
+    """A value as its annotation has it; `place` is its name, as `shards.train[0].rows`, empty for the whole file."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        read = _read(parts[0], value, place)
+        for must in parts[1:]:
+            if not must.holds(read):
+                _refuse(place, value, must.what)
+        return read
+    if origin is types.UnionType:
+        return None if value is None else _read(parts[0], value, place)
+    if origin is tuple:
+        if type(value) is not list:
+            _refuse(place, value, "a list")
+        return tuple(_read(parts[0], item, f"{place}[{number}]") for number, item in enumerate(value))
+    if dataclasses.is_dataclass(kind) or origin is dict:
+        if type(value) is not dict:
+            _refuse(place, value, "an object")
+        return value if origin is dict else _read_object(kind, value, place)
+    if type(value) is not kind:
+        _refuse(place, value, _KINDS[kind])
+    return value
 
 
-class JsonFields:
-    """A JSON object whose fields are taken out one by one, each with its type checked.
+def _read_object(kind: Any, values: dict[str, Any], place: str) -> Any:
+    prefix = f"{place}." if place else ""
+    annotations = get_type_hints(kind, include_extras=True)
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(kind):
+        if field.name in values:
+            given[field.name] = _read(annotations[field.name], values[field.name], prefix + field.name)
+        elif not field.metadata.get("optional"):
+            raise FieldError(prefix + field.name, "is missing")
+    for name in sorted(values.keys() - annotations.keys()):
+        raise FieldError(f"{prefix}{name:.80}", f"is unknown, with the value {values[name]!r:.80}")
+    try:
+        return kind(**given)
+    except FieldError as problem:
+        raise FieldError(prefix + problem.field, problem.problem) from None
 
-    Args:
-        source: file that it came from, for messages.
-        place: what comes before a field's name in messages, such as `shards.`.
-        values: what was parsed.
-    """
 
-    def __init__(self, source: Path, place: str, values: object) -> None:
-        if not isinstance(values, dict):
-            _refuse(source, place.rstrip(".") or "the file", f"is {values!r:.80} instead of an object")
-        self.values: dict[str, Any] = values
-        self._source = source
-        self._place = place
-        self._taken: set[str] = set()
-
-    def refuse(self, name: str, problem: str) -> NoReturn:
-        """Raise a `DataError` about a field."""
-        _refuse(self._source, self._place + name, problem)
-
-    def refuse_unknown(self) -> None:
-        """Raise a `DataError` if a field was not taken."""
-        for name in self.values.keys() - self._taken:
-            self.refuse(name, "is unknown")
-
-    def value(self, name: str, kind: type) -> Any:
-        """A field of exactly this type: true is no integer."""
-        self._taken.add(name)
-        if name not in self.values:
-            self.refuse(name, "is missing")
-        value = self.values[name]
-        if type(value) is not kind:
-            self.refuse(name, f"is {value!r:.80} instead of a value of type {kind.__name__}")
-        return value
-
-    def integer(self, name: str, least: int = 0) -> int:
-        """An integer of `least` up to 2 ** 63 - 1."""
-        value: int = self.value(name, int)
-        if not least <= value < 1 << 63:
-            self.refuse(name, f"is {value!r:.80} instead of an integer from {least} to 2 ** 63 - 1")
-        return value
-
-    def text(self, name: str) -> str:
-        """A string."""
-        value: str = self.value(name, str)
-        return value
-
-    def file_name(self, name: str) -> str:
-        """The name of a file in the same folder, with no way out of it."""
-        value = self.text(name)
-        leads_out = value in ("", ".", "..") or any(character in value for character in "/\\") or ":" in value[:2]
-        if leads_out or not value.isprintable():
-            self.refuse(name, f"is {value!r:.80} instead of the name of a file in the same folder")
-        return value
-
-    def sha256(self, name: str) -> str:
-        """A checksum of 64 lower-case hexadecimal digits."""
-        value = self.text(name)
-        if len(value) != 64 or not set(value) <= set("0123456789abcdef"):
-            self.refuse(name, f"is {value!r:.80} instead of 64 lower-case hexadecimal digits")
-        return value
-
-    def fields(self, name: str) -> "JsonFields":
-        """An object."""
-        return JsonFields(self._source, f"{self._place}{name}.", self.value(name, dict))
-
-    def items(self, name: str) -> list["JsonFields"]:
-        """A list of objects."""
-        values: list[object] = self.value(name, list)
-        return [JsonFields(self._source, f"{self._place}{name}[{i}].", value) for i, value in enumerate(values)]
-
-    def texts(self, name: str) -> list[str]:
-        """A list of strings."""
-        values: list[object] = self.value(name, list)
-        for number, value in enumerate(values):
-            if not isinstance(value, str):
-                self.refuse(f"{name}[{number}]", f"is {value!r:.80} instead of a string")
-        return [str(value) for value in values]
+def _refuse(place: str, value: object, what: str) -> NoReturn:
+    raise FieldError(place or "the file", f"is {value!r:.80} instead of {what}")

@@ -14,7 +14,8 @@ import numpy as np
 
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.storage.atomic_write import file_sha256
-from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE, Arithmetic, CheckpointManifest, FileInfo
+from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE, Arithmetic, CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.saved_rows import open_saved_rows
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
 from bagpipe_hpc.tools.conditions import REPOSITORY

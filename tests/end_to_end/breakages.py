@@ -23,7 +23,7 @@ from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.step.row_sums import OwnRows
 from bagpipe_hpc.step.train_step import DelayedUpdate, TrainStep
-from bagpipe_hpc.storage.checkpoints.manifest import FileInfo
+from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
 from tests.unit.planning.lookahead import mutants
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.atomic_write import file_sha256
+from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.folder import (
     CHECKPOINTS_FOLDER,
     checkpoint_name,
@@ -21,7 +22,6 @@ from bagpipe_hpc.storage.checkpoints.manifest import (
     DENSE_FILE,
     MANIFEST_FILE,
     CheckpointManifest,
-    FileInfo,
     load_checkpoint_manifest,
 )
 from bagpipe_hpc.storage.checkpoints.saved_rows import SavedRows, open_saved_rows

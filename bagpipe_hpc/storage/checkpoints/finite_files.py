@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
-from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE, CheckpointManifest, FileInfo, row_file_name
+from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE, CheckpointManifest, row_file_name
 from bagpipe_hpc.storage.checkpoints.row_numbers import row_numbers
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset
 

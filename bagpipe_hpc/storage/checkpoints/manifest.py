@@ -1,13 +1,12 @@
-"""What `manifest.json` of a checkpoint says, checked field by field on the way in and out. Standard library only."""
+"""What `manifest.json` of a checkpoint says, checked field by field. Standard library only."""
 
 import json
-import re
-import reprlib
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
 
 from bagpipe_hpc.errors import CheckpointError, FileError, read_small
+from bagpipe_hpc.storage.checked_json import Count, FieldError, FileInfo, Must, Positive, Sha256, read_json
 
 MANIFEST_FILE = "manifest.json"
 DENSE_FILE = "dense.h5"
@@ -17,40 +16,23 @@ BEFORE_PLACEMENTS = 4
 """A version that is read still: rows were dealt round-robin, and files did not say which rows they hold."""
 _PLACEMENT_BEFORE = "round_robin"
 
-_LARGEST_INT = 2**63 - 1
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-
-_Object = TypeVar("_Object", "FileInfo", "Base", "Arithmetic")
-
 LINEAR_LAYERS = ("onednn", "torch")
 DEVICES = ("cpu", "cuda")
 _MOST_BYTES = 64 << 20
 """Of a manifest, far more than one has: it lists a file a server."""
+_CURE = "use another checkpoint, or the version that wrote this one"
+
+_Name = Annotated[str, Must(bool, "a name")]
+_Linear = Annotated[str, Must(LINEAR_LAYERS.__contains__, f"one of {', '.join(LINEAR_LAYERS)}")]
+_Device = Annotated[str, Must(DEVICES.__contains__, f"one of {', '.join(DEVICES)}")]
+_Sections = Annotated[dict[str, Any], Must(lambda value: all(map(_is_object, value.values())), "an object of sections")]
+_Format = Annotated[str, Must(FORMAT.__eq__, repr(FORMAT))]
+_Version = Annotated[int, Must((VERSION, BEFORE_PLACEMENTS).__contains__, f"{VERSION} or {BEFORE_PLACEMENTS}")]
 
 
 def row_file_name(server: int, servers: int) -> str:
     """Name of the file that holds the rows of one server."""
     return f"rows-{server:05d}-of-{servers:05d}.h5"
-
-
-@dataclass(frozen=True)
-class FileInfo:
-    """A file of a checkpoint as it was written.
-
-    Attributes:
-        file: name inside the checkpoint's directory.
-        bytes: its size.
-        sha256: digest of its contents, 64 hex digits.
-    """
-
-    file: str
-    bytes: int
-    sha256: str
-
-    def __post_init__(self) -> None:
-        _require(isinstance(self.file, str), "files.file", self.file, "must be a file name")
-        _require_integer("files.bytes", self.bytes, 1)
-        _require_digest("files.sha256", self.sha256)
 
 
 @dataclass(frozen=True)
@@ -62,12 +44,8 @@ class Base:
         manifest_sha256: digest of its manifest, 64 hex digits: another of that step does not do.
     """
 
-    step: int
-    manifest_sha256: str
-
-    def __post_init__(self) -> None:
-        _require_integer("base.step", self.step, 0)
-        _require_digest("base.manifest_sha256", self.manifest_sha256)
+    step: Count
+    manifest_sha256: Sha256
 
 
 @dataclass(frozen=True)
@@ -81,56 +59,53 @@ class Arithmetic:
         threads: of a trainer's linear layers.
     """
 
-    trainers: int
-    linear: str
-    device: str
-    threads: int
-
-    def __post_init__(self) -> None:
-        for name in ("trainers", "threads"):
-            _require_integer(f"arithmetic.{name}", getattr(self, name), 1)
-        for name, known in (("linear", LINEAR_LAYERS), ("device", DEVICES)):
-            value = getattr(self, name)
-            _require(value in known, f"arithmetic.{name}", value, f"must be one of {', '.join(known)}")
+    trainers: Positive
+    linear: _Linear
+    device: _Device
+    threads: Positive
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CheckpointManifest:
     """What a checkpoint holds and where training stood; the JSON file has these fields under the same names.
 
     Raises:
-        CheckpointError: a field has a type or a value that it cannot have.
+        FieldError: a field has a value that it cannot have beside the others.
     """
 
-    step: int
+    format: _Format = FORMAT
+    """What the file is."""
+    version: _Version = VERSION
+    """Of the format."""
+    step: Count
     """Steps trained so far, over all epochs."""
-    epoch: int
+    epoch: Count
     """Epoch of the next batch to train, from 0."""
-    epoch_step: int
+    epoch_step: Count
     """Number of the next batch within its epoch, from 0."""
-    seed: int
+    seed: Count
     """Seed of the first weights and of the sample order."""
-    batch_size: int
+    batch_size: Positive
     """Samples of a global batch, `train.batch_size` of the configuration."""
-    train_samples: int
+    train_samples: Positive
     """Samples of an epoch."""
-    training_data: str
+    training_data: Sha256
     """Digest of the training shards in their order (`ShardManifest.digest`), 64 hex digits."""
-    evaluation_data: str
+    evaluation_data: Sha256
     """Digest of the test shards, 64 hex digits."""
     table_names: tuple[str, ...]
     """Name of each embedding table, such as `C1`."""
-    table_rows: tuple[int, ...]
+    table_rows: tuple[Positive, ...]
     """Rows of each embedding table; global row numbers run through the tables in this order."""
-    embedding_dim: int
+    embedding_dim: Positive
     """Width D of an embedding row."""
-    row_optimizer: str
+    row_optimizer: _Name
     """Optimizer of the embedding rows, `optimizer.rows` of the configuration."""
-    row_state_columns: int
+    row_state_columns: Count
     """Float32 values of optimizer state that follow the D weights of a row."""
-    servers: int
+    servers: Positive
     """Servers that wrote the rows, a file each."""
-    placement: str
+    placement: _Name
     """What placed the rows on them, `tables.placement` of the configuration; each file says which rows it holds."""
     base: Base | None
     """The checkpoint before, where the row files hold only rows that were updated since; None if they hold all rows."""
@@ -138,51 +113,31 @@ class CheckpointManifest:
     """One row file for each server and the dense file, in any order."""
     arithmetic: Arithmetic
     """On what the last bits of results depended."""
-    config: dict[str, Any]
+    config: _Sections
     """The resolved configuration of the run: sections of settings. A resumed run is compared with it."""
-    version: int = VERSION
-    """Of the format."""
 
     def __post_init__(self) -> None:
-        for name in ("step", "epoch", "epoch_step", "seed", "row_state_columns"):
-            _require_integer(name, getattr(self, name), 0)
-        for name in ("embedding_dim", "servers", "batch_size", "train_samples"):
-            _require_integer(name, getattr(self, name), 1)
-        is_list = isinstance(self.table_rows, tuple) and len(self.table_rows) > 0
-        _require(is_list, "table_rows", self.table_rows, "must list the rows of at least one table")
-        for table, rows in enumerate(self.table_rows):
-            _require_integer(f"table_rows[{table}]", rows, 1)
-        names = self.table_names
-        are_names = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
-        _require(are_names and len(names) == len(self.table_rows), "table_names", names, "must name each of table_rows")
-        _require(self.total_rows <= _LARGEST_INT, "table_rows", self.table_rows, "must add up to a 64-bit number")
-        for name in ("row_optimizer", "placement"):
-            value = getattr(self, name)
-            _require(isinstance(value, str) and value != "", name, value, "must be a name")
-        sections = isinstance(self.config, dict) and all(isinstance(part, dict) for part in self.config.values())
-        _require(sections, "config", self.config, "must be an object of sections")
-        self._check_place()
-        earlier = self.base is None or (isinstance(self.base, Base) and self.base.step < self.step)
-        _require(earlier, "base", self.base, f"must be null or a checkpoint before step {self.step}")
-        self._check_files()
-
-    def _check_place(self) -> None:
-        """The step, the epoch and the batch in it must be one place in the data."""
-        for name in ("training_data", "evaluation_data"):
-            _require_digest(name, getattr(self, name))
+        _require(len(self.table_rows) > 0, "table_rows", self.table_rows, "the rows of at least one table")
+        named = len(self.table_names) == len(self.table_rows)
+        _require(named, "table_names", self.table_names, "a name for each of table_rows")
+        _require(self.total_rows < 1 << 63, "table_rows", self.table_rows, "numbers that add up to one of 64 bits")
+        dealt = self.version != BEFORE_PLACEMENTS or self.placement == _PLACEMENT_BEFORE
+        _require(dealt, "placement", self.placement, f"{_PLACEMENT_BEFORE!r}, as in version {BEFORE_PLACEMENTS}")
         epoch, epoch_step = divmod(self.step, -(-self.train_samples // self.batch_size))
-        for name, must in (("epoch", epoch), ("epoch_step", epoch_step)):
-            value = getattr(self, name)
-            _require(value == must, name, value, f"must be {must}, by step, train_samples and batch_size")
+        for name, value, must in (("epoch", self.epoch, epoch), ("epoch_step", self.epoch_step, epoch_step)):
+            _require(value == must, name, value, f"{must}, by step, train_samples and batch_size")
+        earlier = self.base is None or self.base.step < self.step
+        _require(earlier, "base", self.base, f"null or a checkpoint before step {self.step}")
+        self._check_files()
 
     def _check_files(self) -> None:
         """The names must be exactly the expected ones, so that none can lead out of the checkpoint's directory."""
         # Counted first: a false number of servers must not make this build an endless list of names.
-        count_fits = isinstance(self.files, tuple) and len(self.files) == self.servers + 1
-        _require(count_fits, "files", self.files, f"must list {self.servers + 1} files, one a server and {DENSE_FILE}")
         listed = [info.file for info in self.files]
+        count = self.servers + 1
+        _require(len(listed) == count, "files", listed, f"{count} files, one a server and {DENSE_FILE}")
         missing = {*(row_file_name(server, self.servers) for server in range(self.servers)), DENSE_FILE} - set(listed)
-        _require(not missing, "files", sorted(listed), f"must list {min(missing, default='')}")
+        _require(not missing, "files", sorted(listed), f"a list with {min(missing, default='')}")
 
     @property
     def total_rows(self) -> int:
@@ -201,8 +156,7 @@ class CheckpointManifest:
 
     def to_json(self) -> str:
         """The text of the file; reading it gives back an equal manifest where `config` is plain JSON."""
-        document = {"format": FORMAT, "version": self.version, **asdict(self)}
-        return json.dumps(document, indent=2, allow_nan=False) + "\n"
+        return json.dumps(asdict(self), indent=2, allow_nan=False) + "\n"
 
 
 def load_checkpoint_manifest(path: Path) -> CheckpointManifest:
@@ -212,7 +166,7 @@ def load_checkpoint_manifest(path: Path) -> CheckpointManifest:
         CheckpointError: it is absent or malformed; the message names the file, the field and the value.
     """
     try:
-        document = json.loads(read_small(path, _MOST_BYTES), object_pairs_hook=_object, parse_constant=_refuse_constant)
+        text = read_small(path, _MOST_BYTES)
     except FileError as error:
         raise CheckpointError(str(error)) from None
     except FileNotFoundError:
@@ -224,68 +178,15 @@ def load_checkpoint_manifest(path: Path) -> CheckpointManifest:
         raise CheckpointError(
             f"{path}: cannot be read ({error.strerror}); check the path and its permissions"
         ) from None
-    except (ValueError, RecursionError) as error:  # JSONDecodeError and UnicodeDecodeError are ValueErrors
-        raise CheckpointError(f"{path}: is not a manifest in JSON ({error}); use another checkpoint") from None
-    try:
-        return _manifest_of(document)
-    except CheckpointError as error:
-        raise CheckpointError(f"{path}: {error}; use another checkpoint, or the version that wrote this one") from None
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{path}: is no UTF-8 text ({error}); use another checkpoint") from None
+    return read_json(CheckpointManifest, text, path, CheckpointError, _CURE)
 
 
-def _manifest_of(document: object) -> CheckpointManifest:
-    if not isinstance(document, dict):
-        raise CheckpointError(f"holds {reprlib.repr(document)}: must be an object of fields")
-    for key, known in (("format", (FORMAT,)), ("version", (VERSION, BEFORE_PLACEMENTS))):
-        value = document.get(key)
-        fits = type(value) is type(known[0]) and value in known
-        _require(fits, key, value, f"must be {' or '.join(map(repr, known))}")
-    if document["version"] == BEFORE_PLACEMENTS:
-        value = document.get("placement")
-        _require(value == _PLACEMENT_BEFORE, "placement", value, f"must be {_PLACEMENT_BEFORE!r}")
-    names = {field.name for field in fields(CheckpointManifest)}
-    values = {key: value for key, value in document.items() if key != "format"}
-    for key in sorted(names ^ values.keys()):
-        _require(key in values, key, None, "is missing")
-        _require(key in names, key, values[key], "is no field of a manifest")
-    for key in ("table_names", "table_rows", "files"):
-        _require(isinstance(values[key], list), key, values[key], "must be a list")
-    for key in ("table_names", "table_rows"):
-        values[key] = tuple(values[key])
-    values["files"] = tuple(_object_of(FileInfo, "files", entry) for entry in values["files"])
-    if values["base"] is not None:
-        values["base"] = _object_of(Base, "base", values["base"])
-    values["arithmetic"] = _object_of(Arithmetic, "arithmetic", values["arithmetic"])
-    return CheckpointManifest(**values)
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
 
 
-def _object_of(kind: type[_Object], name: str, entry: object) -> _Object:
-    keys = {field.name for field in fields(kind)}
-    if not isinstance(entry, dict) or entry.keys() != keys:
-        raise CheckpointError(f"{name} holds {reprlib.repr(entry)}: must be an object of {', '.join(sorted(keys))}")
-    return kind(**entry)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    document = dict(pairs)
-    if len(document) != len(pairs):
-        raise ValueError(f"a field appears twice among {reprlib.repr([key for key, _ in pairs])}")
-    return document
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON number")
-
-
-def _require_integer(name: str, value: object, least: int) -> None:
-    fits = isinstance(value, int) and not isinstance(value, bool) and least <= value <= _LARGEST_INT
-    _require(fits, name, value, f"must be a whole number from {least} to 2**63 - 1")
-
-
-def _require_digest(name: str, value: object) -> None:
-    is_digest = isinstance(value, str) and _SHA256.fullmatch(value) is not None
-    _require(is_digest, name, value, "must be 64 lower-case hex digits")
-
-
-def _require(holds: bool, name: str, value: object, must: str) -> None:
+def _require(holds: bool, field: str, value: object, what: str) -> None:
     if not holds:
-        raise CheckpointError(f"{name} = {reprlib.repr(value)}: {must}")
+        raise FieldError(field, f"is {value!r:.80} instead of {what}")

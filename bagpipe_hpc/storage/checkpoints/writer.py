@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256, fsync
+from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.folder import (
     CHECKPOINTS_FOLDER,
     REPLACED,
@@ -28,7 +29,6 @@ from bagpipe_hpc.storage.checkpoints.manifest import (
     MANIFEST_FILE,
     Base,
     CheckpointManifest,
-    FileInfo,
     load_checkpoint_manifest,
     row_file_name,
 )

@@ -7,13 +7,24 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from bagpipe_hpc.errors import DataError, FileError, read_small
 from bagpipe_hpc.storage.atomic_write import atomic_write
-from bagpipe_hpc.storage.checked_json import JsonFields, parse_json
+from bagpipe_hpc.storage.checked_json import (
+    OPTIONAL,
+    Count,
+    FieldError,
+    FileInfo,
+    FileName,
+    Integer,
+    Must,
+    Positive,
+    Sha256,
+    read_json,
+)
 
 SCHEMA_VERSION = 1
 MANIFEST_NAME = "manifest.json"
@@ -37,7 +48,7 @@ class TableInfo:
     """
 
     name: str
-    rows: int
+    rows: Positive
 
 
 @dataclass(frozen=True)
@@ -52,26 +63,15 @@ class ShardInfo:
         sha256: checksum of the file, 64 hexadecimal digits.
     """
 
-    file: str
-    rows: int
-    positives: int
-    bytes: int
-    sha256: str
+    file: FileName
+    rows: Positive
+    positives: Count
+    bytes: Positive
+    sha256: Sha256
 
-
-@dataclass(frozen=True)
-class FileInfo:
-    """Another file of the shard directory.
-
-    Attributes:
-        file: name in the shard directory.
-        bytes: size of the file.
-        sha256: checksum of the file, 64 hexadecimal digits.
-    """
-
-    file: str
-    bytes: int
-    sha256: str
+    def __post_init__(self) -> None:
+        if self.positives > self.rows:
+            raise FieldError("positives", f"is {self.positives}, more than its {self.rows} rows")
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class InputInfo:
         modified_ns: time of the last change, nanoseconds since 1970.
     """
 
-    file: str
-    bytes: int
-    modified_ns: int
+    file: FileName
+    bytes: Count
+    modified_ns: Integer
 
 
 @dataclass(frozen=True)
@@ -185,83 +185,75 @@ class ShardManifest:
         Raises:
             DataError: a field is missing, unknown, of the wrong type, out of range or contradicts another.
         """
-        top = parse_json(text, source)
-        version = top.integer("schema_version")
-        if version != SCHEMA_VERSION:
-            top.refuse("schema_version", f"is {version}, but this program reads version {SCHEMA_VERSION}")
-        split_rows, split_shards = top.fields("rows"), top.fields("shards")
-        hashed = tuple(top.texts("hashed_tables")) if "hashed_tables" in top.values else ()
-        manifest = cls(
-            schema_version=version,
-            source_format=top.text("source_format"),
-            dense_features=top.integer("dense_features"),
-            tables=tuple(_table(item) for item in top.items("tables")),
-            train=tuple(shard_from_json(item) for item in split_shards.items("train")),
-            test=tuple(shard_from_json(item) for item in split_shards.items("test")),
-            inputs=tuple(input_from_json(item) for item in top.items("inputs")),
-            settings=top.fields("settings").values,
-            skipped_rows=tuple(top.texts("skipped_rows")),
-            vocabularies=file_from_json(top.fields("vocabularies")) if "vocabularies" in top.values else None,
-            hashed_tables=hashed,
+        return read_json(_Document, text, source).manifest
+
+
+@dataclass(frozen=True)
+class _Rows:
+    train: Count
+    test: Count
+
+
+@dataclass(frozen=True)
+class _Shards:
+    train: tuple[ShardInfo, ...]
+    test: tuple[ShardInfo, ...]
+
+
+@dataclass(frozen=True)
+class _Document:
+    """The text of `manifest.json`, which says some things twice for its readers' sake."""
+
+    schema_version: Annotated[int, Must(SCHEMA_VERSION.__eq__, f"{SCHEMA_VERSION}, which this program reads")]
+    source_format: str
+    rows: _Rows
+    label_rate: float
+    dense_features: Count
+    tables: tuple[TableInfo, ...]
+    shards: _Shards
+    inputs: tuple[InputInfo, ...]
+    settings: dict[str, Any]
+    skipped_rows: tuple[str, ...]
+    vocabularies: FileInfo | None = field(default=None, metadata=OPTIONAL)
+    hashed_tables: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
+
+    @property
+    def manifest(self) -> ShardManifest:
+        """What the text says."""
+        return ShardManifest(
+            schema_version=self.schema_version,
+            source_format=self.source_format,
+            dense_features=self.dense_features,
+            tables=self.tables,
+            train=self.shards.train,
+            test=self.shards.test,
+            inputs=self.inputs,
+            settings=self.settings,
+            skipped_rows=self.skipped_rows,
+            vocabularies=self.vocabularies,
+            hashed_tables=self.hashed_tables,
         )
-        for split in SPLITS:
-            if split_rows.integer(split) != manifest.rows(split):
-                split_rows.refuse(split, f"is not the sum of its shards' rows, {manifest.rows(split)}")
-        if top.value("label_rate", float) != manifest.label_rate:
-            top.refuse("label_rate", f"is not that of the shards, {manifest.label_rate}")
-        for name, numbers in (("tables", manifest.table_rows), ("rows", tuple(map(manifest.rows, SPLITS)))):
+
+    def __post_init__(self) -> None:
+        manifest = self.manifest
+        for split, rows in (("train", self.rows.train), ("test", self.rows.test)):
+            if rows != manifest.rows(split):
+                raise FieldError(f"rows.{split}", f"is {rows}, not the sum of its shards' rows, {manifest.rows(split)}")
+        if self.label_rate != manifest.label_rate:
+            raise FieldError("label_rate", f"is {self.label_rate}, not that of the shards, {manifest.label_rate}")
+        for name, numbers in (("tables", manifest.table_rows), ("rows", (self.rows.train, self.rows.test))):
             if sum(numbers) >= 1 << 63:
-                top.refuse(name, f"adds up to {sum(numbers)} rows, which is no 64-bit number")
+                raise FieldError(name, f"adds up to {sum(numbers)} rows, which is no 64-bit number")
         files = [shard.file for shard in manifest.train + manifest.test]
-        files += [manifest.vocabularies.file] if manifest.vocabularies else []
+        files += [self.vocabularies.file] if self.vocabularies else []
         if len(set(files)) != len(files):
-            top.refuse("shards", "names a file twice")
-        if not manifest.tables:
-            top.refuse("tables", "names none")
-        names = {table.name for table in manifest.tables}
-        for field, listed in (("tables", [table.name for table in manifest.tables]), ("hashed_tables", hashed)):
-            for name in (name for name, count in Counter(listed).items() if count > 1 or name not in names):
-                top.refuse(field, f"names {name!r:.80} twice" if name in names else f"names {name!r:.80}, no table")
-        for checked in (top, split_rows, split_shards):
-            checked.refuse_unknown()
-        return manifest
-
-
-def _table(fields: JsonFields) -> TableInfo:
-    table = TableInfo(name=fields.text("name"), rows=fields.integer("rows", least=1))
-    fields.refuse_unknown()
-    return table
-
-
-def shard_from_json(fields: JsonFields) -> ShardInfo:
-    """A checked `ShardInfo`."""
-    shard = ShardInfo(
-        file=fields.file_name("file"),
-        rows=fields.integer("rows", least=1),
-        positives=fields.integer("positives"),
-        bytes=fields.integer("bytes", least=1),
-        sha256=fields.sha256("sha256"),
-    )
-    if shard.positives > shard.rows:
-        fields.refuse("positives", f"is {shard.positives}, more than its {shard.rows} rows")
-    fields.refuse_unknown()
-    return shard
-
-
-def file_from_json(fields: JsonFields) -> FileInfo:
-    """A checked `FileInfo`."""
-    file = FileInfo(fields.file_name("file"), fields.integer("bytes", least=1), fields.sha256("sha256"))
-    fields.refuse_unknown()
-    return file
-
-
-def input_from_json(fields: JsonFields) -> InputInfo:
-    """A checked `InputInfo`."""
-    source = InputInfo(
-        file=fields.file_name("file"), bytes=fields.integer("bytes"), modified_ns=fields.value("modified_ns", int)
-    )
-    fields.refuse_unknown()
-    return source
+            raise FieldError("shards", "names a file twice")
+        if not self.tables:
+            raise FieldError("tables", "names none")
+        names = {table.name for table in self.tables}
+        for name, listed in (("tables", [table.name for table in self.tables]), ("hashed_tables", self.hashed_tables)):
+            for table in (table for table, count in Counter(listed).items() if count > 1 or table not in names):
+                raise FieldError(name, f"names {table!r:.80}{' twice' if table in names else ', no table'}")
 
 
 def load_manifest(directory: Path) -> ShardManifest:

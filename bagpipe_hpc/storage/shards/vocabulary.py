@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256
+from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
-from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, FileInfo, ShardManifest
+from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
 from bagpipe_hpc.storage.shards.reader import errors_name, open_shard
 
 VOCABULARIES_NAME = "vocabularies.h5"

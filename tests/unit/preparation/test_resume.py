@@ -27,8 +27,9 @@ from bagpipe_hpc.run.resumed_settings import (
 )
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.atomic_write import file_sha256
+from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, FileInfo
+from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 from bagpipe_hpc.storage.shards.manifest import ShardInfo, ShardManifest, TableInfo
 from tests.unit.checkpoint_samples import sample_records, trained_dense, write_checkpoint
 
@@ -222,13 +223,13 @@ def test_no_increment_on_a_damaged_checkpoint_is_offered(output: Path, size: str
 
 def test_a_damaged_manifest_offers_the_checkpoint_before_it(output: Path) -> None:
     (output / "checkpoints" / "step-00000200" / "manifest.json").write_text("{", encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"is not a manifest in JSON.*train\.resume=.*step-00000100"):
+    with pytest.raises(CheckpointError, match=r"is no JSON.*train\.resume=.*step-00000100"):
         find_start(settings(output), SHARDS)
 
 
 def test_the_only_checkpoint_has_none_before_it(output: Path) -> None:
     (output / "checkpoints" / "step-00000100" / "manifest.json").write_text("{", encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"use another checkpoint$"):
+    with pytest.raises(CheckpointError, match=r"use another checkpoint, or the version that wrote this one$"):
         find_start(settings(output, str(output / "checkpoints" / "step-00000100")), SHARDS)
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.manifest import (
     Arithmetic,
     CheckpointManifest,
-    FileInfo,
     load_checkpoint_manifest,
     row_file_name,
 )

@@ -143,7 +143,7 @@ def test_a_version_4_that_was_placed_otherwise_is_none(tmp_path: Path) -> None:
     as_before_placements(path)
     manifest = path / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"round_robin"', '"hashed"'))
-    with pytest.raises(CheckpointError, match="placement = 'hashed': must be 'round_robin'"):
+    with pytest.raises(CheckpointError, match="placement is 'hashed' instead of 'round_robin'"):
         load_checkpoint(path)
 
 

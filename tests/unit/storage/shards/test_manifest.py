@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.shards.manifest import (
-    FileInfo,
     InputInfo,
     ShardInfo,
     ShardManifest,
@@ -85,8 +85,8 @@ HOSTILE: dict[str, Change] = {
     r"shards.test\[0\].sha256 is 'AA' instead": lambda m: m["shards"]["test"][0].update(sha256="AA"),
     "shards names a file twice": lambda m: m["shards"]["test"][0].update(file="train-00000.h5"),
     "shards.validation is unknown": lambda m: m["shards"].update(validation=[]),
-    "rows.train is not the sum": lambda m: m["rows"].update(train=15),
-    "label_rate is not that of the shards": lambda m: m.update(label_rate=0.5),
+    "rows.train is 15, not the sum": lambda m: m["rows"].update(train=15),
+    "label_rate is 0.5, not that of the shards": lambda m: m.update(label_rate=0.5),
     "label_rate is 1 instead": lambda m: m.update(label_rate=1),
     r"skipped_rows\[0\] is 3 instead of a string": lambda m: m.update(skipped_rows=[3]),
     "settings is null|settings is None": lambda m: m.update(settings=None),
