@@ -293,7 +293,8 @@ class KernelsConfig:
     linear: str = "auto"
     """What multiplies the matrices of linear layers: `onednn`, `torch` (its BLAS; the GPU's on a GPU), or `auto`: what
     the checkpoint was trained with where a run goes on, else the faster of the two on the trainers' x86 CPUs, measured
-    before the first step, and torch elsewhere. The run's `config.toml` says which it was."""
+    before the first step, and torch elsewhere. The run's `config.toml` says which it was. A model of your own that
+    computes its layers itself takes `auto` or `torch`."""
     planner_threads: int = 1
     """Threads of the oracle's native planner, which share out the tables."""
     planner_state: str = "auto"

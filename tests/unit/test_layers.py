@@ -50,6 +50,10 @@ DOORS = {
 """The only folder or file that may import each of these."""
 
 
+KNOW_THE_RUN = {"bagpipe_hpc.step": ("compute", "slice_reader")}
+"""Rooms above `run` most of whose modules take settings of their own, and the modules that are given the whole run."""
+
+
 @dataclass(frozen=True)
 class Import:
     """One import statement: `target` is the dotted name of a module, as far as this tree or its top name tells."""
@@ -128,6 +132,9 @@ def _fault(module: str, item: Import, root: Path) -> str | None:
         siblings = _branch(module), _branch(item.target)
         if theirs == mine and siblings[0] != siblings[1] and 2 <= mine <= 7:
             return f"sibling import: {module} imports {item.target} of the same layer {mine:g}"
+        room, _, name = module.rpartition(".")
+        if room in KNOW_THE_RUN and f"{item.target}.".startswith("bagpipe_hpc.run.") and name not in KNOW_THE_RUN[room]:
+            return f"{module} imports {item.target}; in {room} only {' and '.join(KNOW_THE_RUN[room])} may"
         if top == "data_prep" and mine != DATA_PREP_LAYER and mine < LOWEST_STARTED:
             return f"{module} (layer {mine:g}) imports data_prep; only what a user starts may"
         return None
@@ -166,6 +173,7 @@ def test_this_tree_keeps_the_layers():
         ("data_prep/criteo.py", "from bagpipe_hpc.planning import window", "upward import"),
         ("bagpipe_hpc/tools/simulate.py", "import benchmarks.step", "upward import"),
         ("bagpipe_hpc/roles/oracle.py", "import data_prep.criteo", "only what a user starts may"),
+        ("bagpipe_hpc/step/divergence.py", "from bagpipe_hpc.run import run", "only compute and slice_reader may"),
         ("bagpipe_hpc/helpers.py", "import os", "has no layer"),
     ],
 )
