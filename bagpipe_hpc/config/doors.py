@@ -9,6 +9,7 @@ A section of the configuration holds them in a field with `metadata={DOOR: ...}`
 
 import dataclasses
 import importlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -99,6 +100,8 @@ class Door:
         module_name, colon, attribute = path.partition(":")
         if not (colon and module_name and attribute):
             raise SettingError(self.key, name, f"use {self._choices()}")
+        if "" not in sys.path:  # as `python -m` has it, and the command `bagpipe` has not
+            sys.path.append("")
         try:
             module = importlib.import_module(module_name)
         except ModuleNotFoundError as error:

@@ -132,3 +132,13 @@ def test_the_settings_of_another_entry_are_a_defect() -> None:
         ModelConfig(settings=MODELS.settings_class("somebodys:Wide")())
     with pytest.raises(SettingError, match="one of dlrm"):
         ModelConfig(name="dlmr")
+
+
+def test_a_module_of_the_current_directory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by the command `bagpipe`, whose own folder is the one that Python puts first; installed packages win."""
+    (tmp_path / "lies_here.py").write_text("class Model: ...")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
+    assert MODELS.implementation("lies_here:Model").__name__ == "Model"
+    assert sys.path[-1] == ""
+    del sys.modules["lies_here"]
