@@ -17,12 +17,11 @@ from bagpipe_hpc.errors import BagpipeError, ConfigError, DivergenceError
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK, Communicators
 from bagpipe_hpc.mpi.heartbeat import HeartbeatCounter, HeartbeatMonitor, HeartbeatSender
-from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.start.places import find_places
 from bagpipe_hpc.mpi.start.world import abort_job, world_rank, world_size
 from bagpipe_hpc.mpi.time_limit import TimeLimit
-from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.agreement import NothingLeftError, RefusalError, agree, agree_on_memory, from_oracle
 from bagpipe_hpc.preparation.prepare import choose_window, nothing_left, prepare_run

@@ -21,9 +21,8 @@ from pathlib import Path
 from bagpipe_hpc.config.file import to_document
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.mpi.communicators import Communicators
-from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.time_limit import TimeLimit
-from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checked_json import FileInfo

@@ -14,6 +14,7 @@ Where others want the core, the first yield takes longer than that and the sleep
 sooner than who has yielded it. `time.sleep(0)` takes 70 us, for it sets a timer."""
 _SHORTEST_SLEEP_S = 20e-6
 _LONGEST_SLEEP_S = 500e-6
+_SHORTEST_SERVER_SLEEP_S = 100e-6
 
 
 def nothing_to_watch() -> None:
@@ -65,3 +66,33 @@ def wait_for_all(
 def wait_for_barrier(comm: MPI.Comm, what: str, timeout_s: float, watch: Callable[[], None] = nothing_to_watch) -> None:
     """A barrier that leaves the core to others. Collective over: `comm`."""
     wait_for_all([comm.Ibarrier()], what, timeout_s, watch)
+
+
+def serve_until_barrier(
+    comm: MPI.Comm, answer: Callable[[], bool], poll_interval_s: float, watch: Callable[[], None] = nothing_to_watch
+) -> None:
+    """Enter a barrier and keep polling until all others have come.
+
+    Transfers of rows proceed only while the server polls (MPI 4.1, section 12.7.3, for one-sided calls), and a blocking
+    barrier would burn the core. While there is work the server sleeps for the shortest time only, else a little longer
+    each time. The wait has no limit of its own, for it lasts as long as the trainers train.
+
+    Args:
+        comm: whose barrier.
+        answer: answers what has come, without waiting; returns whether there was any work.
+        poll_interval_s: longest sleep between polls; 0 never sleeps.
+        watch: called at every poll; raises if the wait has become pointless.
+
+    Collective over: `comm`.
+    """
+    request = comm.Ibarrier()
+    pause_s = _SHORTEST_SERVER_SLEEP_S
+    while True:
+        watch()
+        if answer():
+            pause_s = _SHORTEST_SERVER_SLEEP_S
+        elif request.Test():
+            return
+        if poll_interval_s:
+            time.sleep(min(pause_s, poll_interval_s))
+            pause_s *= 1.5

@@ -7,8 +7,8 @@ from bagpipe_hpc.checkpointing.protocol import SavingSettings
 from bagpipe_hpc.checkpointing.server import ServerCheckpoints
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
-from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.mpi.waiting import serve_until_barrier
 from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.telemetry.trace import Trace

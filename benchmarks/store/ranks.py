@@ -22,9 +22,8 @@ from bagpipe_hpc.cluster.role_placement import Placement
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
-from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 
 NEAR = "loads"

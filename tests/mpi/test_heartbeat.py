@@ -8,8 +8,7 @@ from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.heartbeat import TAG_ALIVE, HeartbeatCounter, HeartbeatMonitor, HeartbeatSender
-from bagpipe_hpc.mpi.progress import serve_until_barrier
-from bagpipe_hpc.mpi.waiting import wait_for_all, wait_for_barrier, wait_until
+from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_all, wait_for_barrier, wait_until
 
 LIMIT_S = 1.0
 TIMEOUT_S = 30.0

@@ -12,9 +12,8 @@ from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.config.schema import TRANSFERS
 from bagpipe_hpc.errors import CapacityError, WaitTimeoutError
-from bagpipe_hpc.mpi.progress import serve_until_barrier
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 
 TIMEOUT_S = 30.0
