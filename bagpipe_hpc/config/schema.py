@@ -208,7 +208,7 @@ class TrainConfig:
     """Length, outputs and arithmetic of a run."""
 
     batch_size: int = 2048
-    """Samples of a global batch, shared out over the trainers in contiguous slices."""
+    """Samples of a global batch, shared out over the trainers: in contiguous slices, unless the policy says else."""
     epochs: int = 1
     """Passes over the training rows."""
     max_steps: int = 0

@@ -199,6 +199,7 @@ def simulate(arguments: argparse.Namespace) -> Report:
     record = RowRecord.of(config)
     weights = dense_weights(config, trace)
     report = Report("simulate")
+    predictions: list[dict[str, Any]] = []
     report.figures |= {
         "total_rows": trace.total_rows,
         "batch_size": config.train.batch_size,
@@ -206,7 +207,7 @@ def simulate(arguments: argparse.Namespace) -> Report:
         "record_bytes": record.bytes,
         "dense_weights": weights,
         "cluster": asdict(cluster),
-        "predictions": [],
+        "predictions": predictions,
     }
     rows = []
     for lookahead in lookaheads:
@@ -214,12 +215,14 @@ def simulate(arguments: argparse.Namespace) -> Report:
         for trainers in arguments.trainers:
             policy = trace_policy(trace, config, trainers)
             window = policy.window(wanted)
+            if any(job["trainers"] == trainers and job["lookahead"] == window.lookahead for job in predictions):
+                continue  # a policy that takes the same window whatever is asked for
             planned = plan_trace(trace, policy, window, steady_batches)
             prediction = predict(planned.loads, window, replace(cluster, trainers=trainers), record, weights)
             cache_rows = planned.shared_slots + planned.private_slots
-            rows.append(_row(trainers, lookahead, prediction, cache_rows, record))
-            report.figures["predictions"].append(
-                {"trainers": trainers, "lookahead": lookahead, "cache_rows": cache_rows} | _rounded(prediction)
+            rows.append(_row(trainers, window.lookahead, prediction, cache_rows, record))
+            predictions.append(
+                {"trainers": trainers, "lookahead": window.lookahead, "cache_rows": cache_rows} | _rounded(prediction)
             )
     report.table(
         f"{trace.total_rows:,} rows of {record.bytes} bytes, {steady_batches} batches of {config.train.batch_size:,}, "

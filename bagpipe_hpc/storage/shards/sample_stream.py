@@ -48,9 +48,7 @@ class SampleStream:
         if self._kept is None or self._kept[0] != place:
             block = int(self._blocks[place])
             inside = self._order.inside_block(block)
-            if inside.size != self._order.block_samples(block):
-                raise PlanError(
-                    f"policy.name: its order uses {inside.size} samples of block {block} instead of the ones it counts"
-                )
+            if inside.size != (counted := self._order.block_samples(block)):
+                raise PlanError(f"the policy's order uses {inside.size} samples of block {block}, and says {counted}")
             self._kept = (place, self._read(*self._order.block_range(block))[inside])
         return self._kept[1]

@@ -1,6 +1,7 @@
 """`bagpipe simulate` from its arguments to its figures."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from bagpipe_hpc.tools.simulate import calibrate
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
+from tests.extending import Example
 
 SMALL = ["model.embedding_dim=8", "train.batch_size=50", "lookahead.batches=4"]
 
@@ -44,6 +46,19 @@ def test_synthetic_rows(config: str, capsys: pytest.CaptureFixture[str]) -> None
         assert looking_ahead["hit_rate"] > 0.3
         assert looking_ahead["samples_per_s"] > plain["samples_per_s"]
         assert looking_ahead["cache_rows"] > plain["cache_rows"] > 0
+
+
+def test_a_policy_of_one_s_own(
+    config: str, capsys: pytest.CaptureFixture[str], example: Callable[[str], Example]
+) -> None:
+    """It keeps nothing, whatever look-ahead is asked for; samples that go by a row make slices of different sizes."""
+    example("Policy")
+    options = ["--rows", "100000", "--compute-us-per-sample", "100", "--trainers", "2", "--batches", "20"]
+    (plain,) = predicted(capsys, config, *SMALL, "policy.name=no_cache:NoCache", *options)["predictions"]
+    assert (plain["lookahead"], plain["hit_rate"]) == (1, 0.0)
+    by_row = predicted(capsys, config, *SMALL, "policy.name=by_row:ByRow", *options)["predictions"]
+    assert [job["lookahead"] for job in by_row] == [1, 4]
+    assert by_row[0]["compute_s"] > plain["compute_s"] * 1.01
 
 
 def test_shards_and_a_measured_run(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,11 +4,14 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.storage.shards.sample_stream import SampleStream
+from tests.end_to_end.policies import EvenFirst
 
 orders = st.builds(
     SampleOrder,
@@ -60,6 +63,31 @@ def test_batches_of_a_whole_epoch_read_everything_once(order: SampleOrder, batch
     batches = [stream.read(first, min(first + batch_size, order.rows)) for first in range(0, order.rows, batch_size)]
     np.testing.assert_array_equal(np.concatenate(batches), in_order(order))
     assert reads == [order.block_range(block) for block in order.blocks()]
+
+
+@given(orders, st.integers(1, 25))
+def test_an_order_may_come_to_a_block_again_for_its_other_samples(order: SampleOrder, batch_size: int) -> None:
+    twice = EvenFirst(order.rows, order.block_rows, order.seed, order.epoch, order.shuffle)
+    stream = SampleStream(reader(order, []), twice)
+    batches = [stream.read(first, min(first + batch_size, order.rows)) for first in range(0, order.rows, batch_size)]
+    np.testing.assert_array_equal(np.concatenate(batches), in_order(twice))
+    np.testing.assert_array_equal(np.sort(in_order(twice), axis=0), column_of(order))
+
+
+def test_an_order_that_loses_samples_is_refused() -> None:
+    class Half(SampleOrder):
+        def blocks(self) -> np.ndarray:
+            return super().blocks()[::2]
+
+    class Fewer(SampleOrder):
+        def inside_block(self, block: int) -> np.ndarray:
+            return super().inside_block(block)[1:]
+
+    with pytest.raises(PlanError, match="the blocks of the policy's order have 6 of 10 samples"):
+        SampleStream(reader(SampleOrder(10, 4, 1, 0), []), Half(10, 4, 1, 0, shuffle=False))
+    stream = SampleStream(reader(SampleOrder(10, 4, 1, 0), []), Fewer(10, 4, 1, 0, shuffle=False))
+    with pytest.raises(PlanError, match="uses 3 samples of block 0, and says 4"):
+        stream.read(0, 3)
 
 
 def test_an_empty_range_at_the_end_is_empty() -> None:

@@ -1,0 +1,70 @@
+"""A run asks its policy for the order of samples, in one place; readers give what plans name."""
+
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.config.schema import Config, DataConfig, PolicyConfig
+from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.schedule import Segment, SegmentKind
+from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step.slice_reader import SliceReader
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, TableInfo
+from tests.end_to_end.policies import EvenFirst
+
+SHARDS = ShardManifest(1, "criteo", 1, (TableInfo("C1", 5),), (), ())
+
+
+class Half(LookaheadPolicy):
+    """Leaves samples out, and says so."""
+
+    @classmethod
+    def order(cls, settings: Any, default: SampleOrder) -> SampleOrder:  # noqa: ARG003
+        return SampleOrder(default.rows // 2, default.block_rows, default.seed, default.epoch)
+
+
+def segment(kind: SegmentKind = SegmentKind.TRAIN) -> Segment:
+    return Segment(kind, epoch=2, first_batch=1, batches=3, first_step=0, samples=40, batch_size=10, checkpoint=False)
+
+
+def run_of(policy: str) -> Run:
+    return Run(Config(data=DataConfig(path=str(Path()), block_rows=8), policy=PolicyConfig(policy)), SHARDS, ())
+
+
+def test_the_policy_orders_the_samples() -> None:
+    assert run_of("bagpipe").order(segment()) == SampleOrder(40, 8, 1, 2, shuffle=True)
+    assert run_of("bagpipe").order(segment(SegmentKind.EVALUATE)) == SampleOrder(40, 8, 1, 2, shuffle=False)
+    assert run_of("tests.end_to_end.policies:Interleaved").order(segment()) == EvenFirst(40, 8, 1, 2, shuffle=True)
+
+
+def test_an_order_of_fewer_samples_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"policy\.name = '.*:Half': its order has 20 of 40 samples; use all"):
+        run_of(f"{__name__}:Half").order(segment())
+
+
+@pytest.mark.parametrize("samples", [None, [3, 0, 9], []])
+def test_a_reader_gives_the_samples_of_a_plan(samples: list[int] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = np.arange(40, dtype=np.float32)
+    shards = SimpleNamespace(
+        read_dense=lambda first, last: numbers[first:last, None], read_labels=lambda first, last: -numbers[first:last]
+    )
+    monkeypatch.setattr(Run, "shards", lambda *_: nullcontext(shards))
+    run = run_of("bagpipe")
+    order = run.order(segment())
+    in_order = np.concatenate([order.block_range(block)[0] + order.inside_block(block) for block in order.blocks()])
+    batch = in_order[20:30]  # the second of the segment, which begins with the second of the epoch
+    with SliceReader(run, 1, 3) as reader:
+        reader.start_segment(segment())
+        dense, labels = reader.read(1, None if samples is None else np.asarray(samples, dtype=np.int32))
+    expected = (
+        batch[slice(*slice_bounds(10, 3)[1:3])] if samples is None else batch[np.asarray(samples, dtype=np.int64)]
+    )
+    np.testing.assert_array_equal(dense[:, 0], expected)
+    np.testing.assert_array_equal(labels, -expected)
