@@ -138,6 +138,7 @@ def checkpoint_manifest(
         embedding_dim=run.config.model.embedding_dim,
         row_optimizer=run.config.optimizer.rows,
         row_state_columns=run.record.state_columns,
+        row_state=run.record.state,
         servers=servers,
         placement=run.config.tables.placement,
         base=base,

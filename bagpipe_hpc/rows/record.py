@@ -1,6 +1,6 @@
 """What travels with an embedding row: weights, optimizer state and, where rows are verified, a version. Pure data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
@@ -28,7 +28,7 @@ class RowRecord:
         Raises:
             SettingError: the row optimizer does not keep its contract.
         """
-        state = tuple(build_row_optimizer(config.optimizer).state)
+        state = tuple(replace(part, first=float(part.first)) for part in build_row_optimizer(config.optimizer).state)
         return cls(config.model.embedding_dim, state, config.debug.verify_rows)
 
     @property

@@ -90,7 +90,7 @@ def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardM
         "train.seed": (manifest.seed, config.train.seed),
         "model.embedding_dim": (manifest.embedding_dim, config.model.embedding_dim),
         "optimizer.rows": (manifest.row_optimizer, config.optimizer.rows),
-        "optimizer.rows, numbers of state": (manifest.row_state_columns, record.state_columns),
+        "optimizer.rows, its state": (manifest.row_state_layout, [part.layout for part in record.state]),
     }
     own = [key for door in FIXED_DOORS for key in own_keys(config, door)]
     compared |= {key: _both(manifest, config, key) for key in (*FIXED, *own) if key not in compared}
@@ -134,6 +134,12 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
         then, now = _both(manifest, run.config, key)
         if then != now:
             yield f"{key}: {_short(then)} -> {_short(now)}{_doubt(key, then, now, run.config.optimizer.dense)}"
+    for old, new in zip(manifest.row_state or (), run.record.state, strict=True):
+        if old.first != new.first:
+            yield (
+                f"optimizer.rows, first value of {new.name}: {old.first} -> {new.first} (rows take theirs at the start "
+                "of a training only)"
+            )
     earlier = asdict(manifest.arithmetic)
     for name, now in asdict(arithmetic).items():
         if earlier[name] != now:

@@ -24,7 +24,7 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoi
 from bagpipe_hpc.storage.checkpoints.saved_rows import stream_rows
 from bagpipe_hpc.tools.inspection.text_table import aligned
 
-MUST_AGREE = ("table_rows", "embedding_dim", "row_optimizer", "row_state_columns")
+MUST_AGREE = ("table_rows", "embedding_dim", "row_optimizer", "row_state_layout")
 """Fields of the manifest without which values have no counterpart."""
 
 

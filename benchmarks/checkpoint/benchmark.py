@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo
@@ -24,6 +25,7 @@ from benchmarks.jobs.links import LINKS, run_ranks
 from benchmarks.jobs.workload import WORKLOADS, Workload
 
 _EMBEDDING_DIM, _STATE_COLUMNS = 48, 1
+_STATE = (StateColumns("sum_of_mean_squares", per_weight=False),)
 _SERVERS, _TRAINERS = 2, 2
 _WAYS = {
     "none": ["train.checkpoint_every_steps=0"],
@@ -127,6 +129,7 @@ def _manifest(rows: int, info: FileInfo) -> CheckpointManifest:
         embedding_dim=_EMBEDDING_DIM,
         row_optimizer="rowwise_adagrad",
         row_state_columns=_STATE_COLUMNS,
+        row_state=_STATE,
         servers=1,
         placement="round_robin",
         base=None,

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.partition import RoundRobinPartition, RowPartition
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter, base_of
@@ -18,6 +19,11 @@ def sample_records(table_rows: tuple[int, ...], columns: int, seed: int = 0) -> 
     bits = np.random.default_rng(seed).integers(0, 2**32, (sum(table_rows), columns), np.uint32)
     records = bits.view(np.float32)
     return np.where(np.isfinite(records), records, np.float32(1.5))
+
+
+def sample_state(columns: int) -> tuple[StateColumns, ...]:
+    """Of so many columns; one is row-wise Adagrad's."""
+    return tuple(StateColumns(f"part_{k}" if k else "sum_of_mean_squares", per_weight=False) for k in range(columns))
 
 
 def trained_dense(seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -76,6 +82,7 @@ def write_checkpoint(
         embedding_dim=embedding_dim,
         row_optimizer=row_optimizer,
         row_state_columns=state_columns,
+        row_state=sample_state(state_columns),
         servers=servers,
         placement="round_robin",
         base=base_of(base) if base else None,

@@ -33,6 +33,11 @@ class StateColumns:
         """How many numbers these are for a row of `embedding_dim` weights."""
         return embedding_dim if self.per_weight else 1
 
+    @property
+    def layout(self) -> str:
+        """What rows of two runs must share, in words: the name, and how many there are."""
+        return f"{self.name} (one a {'weight' if self.per_weight else 'row'})"
+
 
 class KernelCall(NamedTuple):
     """Native code that does what a formula does, to the same bits.

@@ -188,7 +188,7 @@ def _checkpoint_in(directory: Path) -> Checkpoint:
 
 def _require_same_rows(upper: Checkpoint, lower: Checkpoint) -> None:
     """See that a checkpoint and the one that it builds on speak of the same rows, and in which order they come."""
-    names = ("table_rows", "embedding_dim", "row_optimizer", "row_state_columns", "seed")
+    names = ("table_rows", "embedding_dim", "row_optimizer", "row_state_layout", "seed")
     for name in names:
         above, below = getattr(upper.manifest, name), getattr(lower.manifest, name)
         if above != below:

@@ -1,19 +1,38 @@
 """What `manifest.json` of a checkpoint says, checked field by field. Standard library only."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+from bagpipe_hpc.config.float32 import is_float32
 from bagpipe_hpc.errors import CheckpointError, FileError, read_small
-from bagpipe_hpc.storage.checked_json import Count, FieldError, FileInfo, Must, Positive, Sha256, read_json
+from bagpipe_hpc.rows.optimizers.contract import StateColumns
+from bagpipe_hpc.storage.checked_json import (
+    OPTIONAL,
+    Count,
+    FieldError,
+    FileInfo,
+    Must,
+    Positive,
+    Sha256,
+    read_json,
+)
 
 MANIFEST_FILE = "manifest.json"
 DENSE_FILE = "dense.h5"
 FORMAT = "bagpipe-checkpoint"
 VERSION = 5
 BEFORE_PLACEMENTS = 4
-"""A version that is read still: rows were dealt round-robin, and files did not say which rows they hold."""
+"""A version that is read still: rows were dealt round-robin, and files did not say which rows they hold. Of the row
+optimizer's state it has the number of columns alone."""
+_STATE_BEFORE = {
+    "sgd": (),
+    "rowwise_adagrad": (StateColumns("sum_of_mean_squares", per_weight=False),),
+    "adagrad": (StateColumns("sum_of_squares", per_weight=True),),
+    "adam": (StateColumns("first_moment", per_weight=True), StateColumns("second_moment", per_weight=True)),
+}
+"""What the row optimizers of that version kept."""
 _PLACEMENT_BEFORE = "round_robin"
 
 LINEAR_LAYERS = ("onednn", "torch")
@@ -103,6 +122,8 @@ class CheckpointManifest:
     """Optimizer of the embedding rows, `optimizer.rows` of the configuration."""
     row_state_columns: Count
     """Float32 values of optimizer state that follow the D weights of a row."""
+    row_state: tuple[StateColumns, ...] | None = field(default=None, metadata=OPTIONAL)
+    """What these are, in this order; never None but on the way in from version 4."""
     servers: Positive
     """Servers that wrote the rows, a file each."""
     placement: _Name
@@ -123,12 +144,29 @@ class CheckpointManifest:
         _require(self.total_rows < 1 << 63, "table_rows", self.table_rows, "numbers that add up to one of 64 bits")
         dealt = self.version != BEFORE_PLACEMENTS or self.placement == _PLACEMENT_BEFORE
         _require(dealt, "placement", self.placement, f"{_PLACEMENT_BEFORE!r}, as in version {BEFORE_PLACEMENTS}")
+        self._check_state()
         epoch, epoch_step = divmod(self.step, -(-self.train_samples // self.batch_size))
         for name, value, must in (("epoch", self.epoch, epoch), ("epoch_step", self.epoch_step, epoch_step)):
             _require(value == must, name, value, f"{must}, by step, train_samples and batch_size")
         earlier = self.base is None or self.base.step < self.step
         _require(earlier, "base", self.base, f"null or a checkpoint before step {self.step}")
         self._check_files()
+
+    def _check_state(self) -> None:
+        """The parts of the state must have different names, and add up to its columns."""
+        if self.version == BEFORE_PLACEMENTS and self.row_state is None:
+            known = self.row_optimizer in _STATE_BEFORE
+            _require(known, "row_optimizer", self.row_optimizer, f"one of {', '.join(_STATE_BEFORE)}")
+            object.__setattr__(self, "row_state", _STATE_BEFORE[self.row_optimizer])
+        parts = self.row_state or ()
+        names = [part.name for part in parts]
+        named = self.row_state is not None and all(names) and len({*names}) == len(names)
+        _require(named, "row_state", self.row_state, "parts with different names")
+        _require(all(is_float32(part.first) for part in parts), "row_state", parts, "parts that begin with a float32")
+        columns = sum(part.width(self.embedding_dim) for part in parts)
+        _require(
+            columns == self.row_state_columns, "row_state_columns", self.row_state_columns, f"{columns}, by row_state"
+        )
 
     def _check_files(self) -> None:
         """The names must be exactly the expected ones, so that none can lead out of the checkpoint's directory."""
@@ -143,6 +181,11 @@ class CheckpointManifest:
     def total_rows(self) -> int:
         """Rows of all tables."""
         return sum(self.table_rows)
+
+    @property
+    def row_state_layout(self) -> list[str]:
+        """Names of the state's parts and what they are for: what two checkpoints of the same optimizer share."""
+        return [part.layout for part in self.row_state or ()]
 
     @property
     def record_columns(self) -> int:

@@ -29,7 +29,7 @@ def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:
             "embedding tables",
             f"{len(manifest.table_rows)} of {manifest.total_rows} rows, {manifest.embedding_dim} wide",
         ),
-        ("row optimizer", f"{manifest.row_optimizer}, {manifest.row_state_columns} state columns"),
+        ("row optimizer", ", ".join((manifest.row_optimizer, *manifest.row_state_layout))),
         ("training rows", f"{manifest.train_samples}, digest {manifest.training_data}"),
         ("test rows", f"digest {manifest.evaluation_data}"),
         ("trainers", f"{manifest.arithmetic.trainers} of {manifest.arithmetic.threads} threads, {_products(manifest)}"),

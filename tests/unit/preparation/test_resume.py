@@ -15,6 +15,7 @@ from bagpipe_hpc.config.file import doors, own_keys, setting_types, to_document
 from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig, TrainConfig
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.preparation.resume import find_start, verify_share
+from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.run.resumed_settings import (
     CHANGEABLE,
     CHANGEABLE_DOORS,
@@ -311,6 +312,37 @@ def test_all_differences_are_named(output: Path) -> None:
         CheckpointError, match=r"train\.seed: 7 then, 8 now; optimizer\.dense: 'Adagrad' then, 'Adam' now"
     ):
         find_start(config, SHARDS)
+
+
+def with_state(output: Path, state: StateColumns) -> Config:
+    """A run that goes on from a checkpoint whose rows have that state."""
+    config = config_at(settings(output), output / "other")
+    write_checkpoint(
+        output / "other",
+        sample_records(TABLES, 5),
+        TABLES,
+        training_data=SHARDS.digest("train"),
+        evaluation_data=SHARDS.digest("test"),
+        config=to_document(config),
+        row_state=(state,),
+    )
+    return config
+
+
+def test_another_state_of_the_rows_is_refused_by_name(output: Path) -> None:
+    """Of an optimizer that was changed meanwhile, though the numbers would fit."""
+    config = with_state(output, StateColumns("mean", per_weight=False))
+    said = r"optimizer\.rows, its state: \['mean \(one a row\)'\] then, \['sum_of_mean_squares \(one a row\)'\] now"
+    with pytest.raises(CheckpointError, match=said):
+        find_start(config, SHARDS)
+
+
+def test_another_first_value_of_the_rows_state_is_said(output: Path) -> None:
+    config = with_state(output, StateColumns("sum_of_mean_squares", per_weight=False, first=0.5))
+    start = find_start(config, SHARDS)
+    assert start is not None
+    (change,) = changes_since(start.manifest, job_of(config), start.manifest.arithmetic)
+    assert change.startswith("optimizer.rows, first value of sum_of_mean_squares: 0.5 -> 0.0 (rows take theirs at the")
 
 
 def test_without_shuffling_the_size_of_the_blocks_is_free(output: Path) -> None:

@@ -293,7 +293,7 @@ def test_datasets_outside_the_file_are_refused(checkpoint: Path, tmp_path: Path)
 def test_manifest_of_other_tables_does_not_fit_the_files(checkpoint: Path) -> None:
     path = checkpoint / "manifest.json"
     manifest = load_checkpoint(checkpoint).manifest
-    for change in ({"table_rows": (5, 1, 8)}, {"embedding_dim": 3}, {"row_state_columns": 0}):
+    for change in ({"table_rows": (5, 1, 8)}, {"embedding_dim": 3}, {"row_state_columns": 0, "row_state": ()}):
         path.write_text(CheckpointManifest(**{**vars(manifest), **change}).to_json())
         with pytest.raises(CheckpointError, match=r"rows-00000-of-00002\.h5: .* must be .* manifest"):
             load_checkpoint(checkpoint).read_rows(0, 2)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.manifest import (
     Arithmetic,
@@ -14,6 +15,7 @@ from bagpipe_hpc.storage.checkpoints.manifest import (
     load_checkpoint_manifest,
     row_file_name,
 )
+from tests.row_optimizers import BUILT_IN, row_optimizer
 
 DIGEST = "0123456789abcdef" * 4
 
@@ -33,6 +35,7 @@ def manifest_of_two_servers() -> CheckpointManifest:
         embedding_dim=4,
         row_optimizer="rowwise_adagrad",
         row_state_columns=1,
+        row_state=(StateColumns("sum_of_mean_squares", per_weight=False),),
         servers=2,
         placement="round_robin",
         base=None,
@@ -97,6 +100,17 @@ def test_round_trip_through_json(tmp_path: Path) -> None:
         ("row_optimizer", ""),
         ("row_optimizer", 3),
         ("row_state_columns", -1),
+        ("row_state", None),
+        ("row_state", []),
+        ("row_state", {"name": "sum", "per_weight": False, "first": 0.0}),
+        ("row_state", ["sum"]),
+        ("row_state", [{"name": "sum", "per_weight": False}]),
+        ("row_state", [{"name": "", "per_weight": False, "first": 0.0}]),
+        ("row_state", [{"name": "sum", "per_weight": 0, "first": 0.0}]),
+        ("row_state", [{"name": "sum", "per_weight": True, "first": 0.0}]),
+        ("row_state", [{"name": "sum", "per_weight": False, "first": 1e39}]),
+        ("row_state", [{"name": "sum", "per_weight": False, "first": "0"}]),
+        ("row_state", [{"name": "sum", "per_weight": False, "first": 0.0}] * 2),
         ("servers", 0),
         ("servers", 3),
         ("servers", 10**15),
@@ -183,3 +197,30 @@ def test_absent_and_unreadable_manifests_say_so(tmp_path: Path) -> None:
         load_checkpoint_manifest(tmp_path / "manifest.json")
     with pytest.raises(CheckpointError, match="cannot be read"):
         load_checkpoint_manifest(tmp_path)
+
+
+def version_4(tmp_path: Path, **changes: object) -> Path:
+    """A manifest as it was before it told the state's parts."""
+    document = json.loads(manifest_of_two_servers().to_json()) | {"version": 4, **changes}
+    del document["row_state"]
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(document))
+    return path
+
+
+@pytest.mark.parametrize(("name", "columns"), list(zip(BUILT_IN, (0, 1, 4, 8), strict=True)))
+def test_the_state_of_version_4_is_that_of_its_optimizer(tmp_path: Path, name: str, columns: int) -> None:
+    manifest = load_checkpoint_manifest(version_4(tmp_path, row_optimizer=name, row_state_columns=columns))
+    assert manifest.row_state == tuple(row_optimizer(name).state)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"row_optimizer": "my:Own"}, "row_optimizer is 'my:Own' instead of one of sgd, rowwise_adagrad"),
+        ({"row_state_columns": 2}, "row_state_columns is 2 instead of 1, by row_state"),
+    ],
+)
+def test_a_version_4_with_another_state_is_refused(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    with pytest.raises(CheckpointError, match=said):
+        load_checkpoint_manifest(version_4(tmp_path, **changes))

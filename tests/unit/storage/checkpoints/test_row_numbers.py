@@ -104,6 +104,7 @@ def as_before_placements(path: Path) -> None:
     manifest = path / "manifest.json"
     document = json.loads(manifest.read_text())
     document["version"] = 4
+    del document["row_state"]
     for name in sorted(path.glob("rows-*.h5")):
         with h5py.File(name, "r+") as file:
             if "rows" in file:

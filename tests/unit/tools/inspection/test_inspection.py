@@ -89,7 +89,7 @@ def test_a_checkpoint_is_described(tmp_path: Path) -> None:
     assert found["step"] == "100"
     assert found["next batch"] == "20 of epoch 1, both from 0"
     assert found["embedding tables"] == "2 of 8 rows, 4 wide"
-    assert found["row optimizer"] == "rowwise_adagrad, 1 state columns"
+    assert found["row optimizer"] == "rowwise_adagrad, sum_of_mean_squares (one a row)"
     assert found["files"] == "none of 3 damaged or absent (sizes only checked)"
     assert found["train.seed"] == "7"
     assert found["trainers"] == "2 of 1 threads, linear layers by torch on cpu"
