@@ -25,7 +25,15 @@ from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.agreement import NothingLeftError, RefusalError, agree, agree_on_memory, from_oracle
 from bagpipe_hpc.preparation.prepare import choose_window, nothing_left, prepare_run
-from bagpipe_hpc.preparation.rank_check import check_run, check_settings, check_start, memory_need, row_routes
+from bagpipe_hpc.preparation.rank_check import (
+    check_placement,
+    check_run,
+    check_settings,
+    check_start,
+    memory_need,
+    placement_mark,
+    row_routes,
+)
 from bagpipe_hpc.preparation.resume import verify_share
 from bagpipe_hpc.run.output_folder import (
     LOGS_NAME,
@@ -204,6 +212,8 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Run
     if what:
         raise NothingLeftError(what)
     agree_on_memory(comms, agree(comms, lambda: check_run(run, comms), timeout_s), timeout_s)
+    mark = from_oracle(comms, lambda: placement_mark(run, comms), timeout_s)
+    agree(comms, lambda: check_placement(run, mark, comms), timeout_s)
     agree(comms, lambda: check_start(run, comms), run.fill_timeout_s(comms.layout.servers))
     need = from_oracle(comms, lambda: choose_window(run, comms.layout.trainers), timeout_s)
     agree_on_memory(comms, agree(comms, lambda: memory_need(run, need, comms), timeout_s), timeout_s)

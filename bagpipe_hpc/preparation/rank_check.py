@@ -17,7 +17,7 @@ from bagpipe_hpc.mpi.rows.window import require_addressable
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.resume import verify_share
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
-from bagpipe_hpc.rows.placement import check_partition
+from bagpipe_hpc.rows.placement import check_partition, partition_mark, require_same_partition
 from bagpipe_hpc.run.output_folder import check_writable
 from bagpipe_hpc.run.run import Run
 
@@ -62,6 +62,20 @@ def check_run(run: Run, comms: Communicators) -> Need:
         policy = run.policy(comms.layout.trainers)
         return Need(planner_bytes=policy.least_bytes(policy.window(run.window), run.longest_segment))
     return memory_need(run, None, comms)
+
+
+def placement_mark(run: Run, comms: Communicators) -> int:
+    """By what the ranks see whether all of them place the rows in the same way."""
+    return partition_mark(run.partition(comms.layout.servers), run.tables)
+
+
+def check_placement(run: Run, mark: int, comms: Communicators) -> None:
+    """See that this rank places the rows as the oracle does, which has found `mark`.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    require_same_partition(run.partition(comms.layout.servers), run.config.tables, run.tables, mark)
 
 
 def check_start(run: Run, comms: Communicators) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from typing import NoReturn
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,6 +101,26 @@ def check_partition(partition: RowPartition, config: TablesConfig, tables: Table
             broken(f"row {row} is at position {offset} of server {owner} by offset and owner: there is no such place")
         if partition.rows_of(owner, offset, offset + 1).tolist() != [row]:
             broken(f"row {row} is at position {offset} of server {owner} by offset and owner, and not by rows_of")
+
+
+def partition_mark(partition: RowPartition, tables: Tables) -> int:
+    """A number by which ranks see whether they have made the same partition: a sum of some rows' places."""
+    rows = _some_rows(tables)
+    return crc32(np.concatenate((partition.owner(rows), partition.offset(rows))).tobytes())
+
+
+def require_same_partition(partition: RowPartition, config: TablesConfig, tables: Tables, mark: int) -> None:
+    """See that this rank has made the partition that the oracle has made.
+
+    Raises:
+        SettingError: it is another: trainers would take one row for another in silence.
+    """
+    if partition_mark(partition, tables) != mark:
+        raise SettingError(
+            PLACEMENTS.key,
+            config.placement,
+            "its place() gives different ranks different partitions; let it depend on nothing but its arguments",
+        )
 
 
 def _pieces(held: list[int], *, exhaustive: bool) -> Iterator[tuple[int, int, int]]:

@@ -14,9 +14,9 @@ from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.config.schema import TablesConfig
 from bagpipe_hpc.rows import placement
 from bagpipe_hpc.rows.partition import RoundRobinPartition, RowPartition, most_rows, table_offsets, total_rows
-from bagpipe_hpc.rows.placement import check_partition, place_rows
+from bagpipe_hpc.rows.placement import check_partition, partition_mark, place_rows, require_same_partition
 from bagpipe_hpc.rows.ranges import ContiguousPartition, TablePartition
-from tests.unit.rows.partitions import PLACEMENTS, partitions, tables_of
+from tests.unit.rows.partitions import PLACEMENTS, ShuffledPartition, partitions, tables_of
 
 CONFIG = TablesConfig()
 
@@ -155,6 +155,14 @@ def test_a_class_that_is_no_placement_is_refused() -> None:
         place_rows(config, tables_of((3,)), 1)
     with pytest.raises(SettingError, match="has no owner"):
         check_partition(Tables3(), CONFIG, tables_of((3,)), 1)  # type: ignore[arg-type] # the fault
+
+
+def test_ranks_that_made_different_partitions_are_told_apart() -> None:
+    tables = tables_of((500, 40))
+    mark = partition_mark(ShuffledPartition(540, 2), tables)
+    require_same_partition(ShuffledPartition(540, 2), CONFIG, tables, mark)
+    with pytest.raises(SettingError, match="gives different ranks different partitions"):
+        require_same_partition(ShuffledPartition(540, 2, seed=4), CONFIG, tables, mark)
 
 
 class Tables3:
