@@ -11,8 +11,8 @@ from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 
-_STEPS = 4
-_NUMBERS = 80_000
+_STEPS = 3
+_NUMBERS = 40_000
 """Weights that are tried: more than torch gives one thread, so that the borders between threads are among them."""
 _FEWEST_ROWS = 9
 _WIDEST = 4096

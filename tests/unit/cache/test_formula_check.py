@@ -106,13 +106,13 @@ OTHER_BITS = "gives a row other bits among other rows.*rows.optimizers.exact"
     [
         (NotInPlace, "leaves the weights as they were: change them in place"),
         (Returns, "returns something"),
-        (Reshapes, r"changes shapes from \[16000, 5\], \[16000, 5\] to \[16000, 5\], \[1, 2\]"),
+        (Reshapes, r"changes shapes from \[8000, 5\], \[8000, 5\] to \[8000, 5\], \[1, 2\]"),
         (ChangesGradients, "changes the gradients, which others read: work on copies"),
         (MeanOfTheBatch, OTHER_BITS),
         (NumberOfRows, OTHER_BITS),
         (PlaceInTheBatch, OTHER_BITS),
         (Remembers, OTHER_BITS),
-        (WrongWidth, r"fails on 16000 rows of width 5 \(.*test_formula_check\.py, line \d+: RuntimeError: .*shape"),
+        (WrongWidth, r"fails on 8000 rows of width 5 \(.*test_formula_check\.py, line \d+: RuntimeError: .*shape"),
         (Misspelt, r"fails on .*AttributeError: .*subtract_from_"),
     ],
 )
