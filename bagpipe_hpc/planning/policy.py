@@ -86,7 +86,8 @@ class Policy(ABC):
         """How the batches of a segment are given to trainers; None for contiguous slices of the same size.
 
         Called once a segment, on the oracle and in the reference. What it returns is called with each batch in turn, so
-        it may learn from the batches of its segment. Give each sample to exactly one trainer; a trainer may get none.
+        it may learn from the batches of its segment; then results depend, in their last bits, on where segments end:
+        at checkpoints and epochs. Give each sample to exactly one trainer; a trainer may get none.
         """
         return None
 

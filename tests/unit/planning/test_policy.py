@@ -167,6 +167,15 @@ def test_a_policy_that_draws_anew_is_noticed() -> None:
         check_policy(Restless(NoSettings(), facts(2)), batches(5))
 
 
+def test_a_lost_sample_is_noticed() -> None:
+    class Forgetful(LookaheadPolicy):
+        def assignment(self) -> Assignment:
+            return lambda rows: [np.arange(len(rows) - 1), np.arange(0)]
+
+    with pytest.raises(PlanError, match="the policy gives no sample 8 of a batch of 9"):
+        check_policy(Forgetful(NoSettings(), facts(2)), batches(5))
+
+
 def test_what_is_no_policy_is_refused() -> None:
     with pytest.raises(SettingError, match=r"policy\.name = 'builtins:object': must be a subclass of .*Policy"):
         build_policy(PolicyConfig("builtins:object"), facts(2))
