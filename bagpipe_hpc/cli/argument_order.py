@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Sequence
 
-_OVERRIDE = re.compile(r"[a-z_]+\.[a-z_]+\s*=")
+_OVERRIDE = re.compile(r"[a-z_]+\.\w+\s*=")
 _OPTION = re.compile(r"-[^\d.]")  # -1 and -.5 are values
 
 

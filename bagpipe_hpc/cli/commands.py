@@ -5,6 +5,7 @@ What a command needs is imported when it runs, so that help and usage errors com
 
 import argparse
 import shlex
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from bagpipe_hpc import __version__
 from bagpipe_hpc.cli.argument_order import positionals_first
 from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_number, tolerance
 from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_ERROR, EXIT_OK, exit_code_of, is_first_rank, print_error
-from bagpipe_hpc.config.doors import SOURCE_FORMATS
+from bagpipe_hpc.config.doors import SOURCE_FORMATS, EntryError
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.reference import annotated_toml, markdown
 from bagpipe_hpc.errors import ConfigError, require_appendable
@@ -84,9 +85,12 @@ def _train(arguments: argparse.Namespace) -> int:
         if not config.data.path:
             raise ConfigError(f"{arguments.config}: data.path = '': name the folder that `bagpipe prepare` wrote")
     except ConfigError as error:
-        # Every rank reads the same file and finds the same mistake. Later errors are each rank's own.
+        # Every rank reads the same file and finds the same mistake, but for a module that other hosts have not. Later
+        # errors are each rank's own.
         if is_first_rank():
             print_error(error)
+        elif isinstance(error.__cause__, EntryError):
+            print_error(ConfigError(f"on host {socket.gethostname()}: {error}"))
         return EXIT_ERROR
 
     from bagpipe_hpc.mpi.start.running import mpi_running

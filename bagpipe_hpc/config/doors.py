@@ -9,9 +9,13 @@ A section of the configuration holds them in a field with `metadata={DOOR: ...}`
 
 import dataclasses
 import importlib
+import pickle
 import sys
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.errors import ConfigError
@@ -31,6 +35,16 @@ class SettingError(ConfigError):
         super().__init__(f"{key} = {value!r}: {cure}")
         self.key, self.value, self.cure = key, value, cure
 
+
+class EntryError(SettingError):
+    """What a door names cannot be had here; on another host it may be another matter."""
+
+
+ENTRY_ERRORS = (
+    *(ArithmeticError, AssertionError, AttributeError, BufferError, ImportError, LookupError, MemoryError, NameError),
+    *(OSError, RuntimeError, SyntaxError, TypeError, ValueError),
+)
+"""What the code of an entry may raise, which is anybody's."""
 
 DOOR = "door"
 """Key of a field's metadata: the door whose entry's own settings the field holds."""
@@ -88,41 +102,77 @@ class Door:
             found = self._load(name, self.entries[name].settings)
         else:
             found = getattr(self._load(name, name), "Settings", NoSettings)
-        if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
+        is_dataclass = isinstance(found, type) and dataclasses.is_dataclass(found)
+        if not (is_dataclass and found.__dataclass_params__.frozen):
             raise SettingError(self.key, name, "its Settings must be a frozen dataclass, or be left out")
         for field in dataclasses.fields(found):
             if field.default is field.default_factory is dataclasses.MISSING:
                 raise SettingError(self.key, name, f"its Settings must give {field.name} a default")
+        try:
+            pickle.dumps(found)
+        except (pickle.PicklingError, AttributeError):
+            where = f"{found.__module__}.{found.__qualname__}"
+            cure = f"its Settings call themselves {where}, and are not found there; write them as a class in its module"
+            raise SettingError(self.key, name, cure) from None
         return found
 
-    def _load(self, name: str, path: str) -> Any:
-        """What `package.module:Class` names; `name` is what the setting says."""
+    @contextmanager
+    def blaming(self, name: str, what: str) -> Iterator[None]:
+        """Say of what the code of an entry raises in the body that this door named it, and in which line.
+
+        Args:
+            name: of the entry.
+            what: it does wrong then.
+
+        Raises:
+            EntryError: for any of `ENTRY_ERRORS`.
+        """
+        try:
+            yield
+        except ENTRY_ERRORS as error:
+            raise EntryError(self.key, name, f"{what}: {_told(error)}") from error
+
+    def _load(self, name: str, path: str) -> type[Any]:
+        """The class that `package.module:Class` names; `name` is what the setting says."""
         module_name, colon, attribute = path.partition(":")
-        if not (colon and module_name and attribute):
+        if not (colon and all(module_name.split(".")) and attribute):
             raise SettingError(self.key, name, f"use {self._choices()}")
         if "" not in sys.path:  # as `python -m` has it, and the command `bagpipe` has not
             sys.path.append("")
         try:
-            module = importlib.import_module(module_name)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-                raise SettingError(
-                    self.key, name, f"{module_name} imports {error.name}, which is not installed"
-                ) from error
-            raise SettingError(
-                self.key,
-                name,
-                f"there is no module {error.name}; set PYTHONPATH to its folder, or use {self._choices()}",
-            ) from error
-        found: Any = module
-        for part in attribute.split("."):
-            found = getattr(found, part, None)
+            with self.blaming(name, f"importing {module_name} fails"):
+                found: Any = importlib.import_module(module_name)
+                for part in attribute.split("."):
+                    found = getattr(found, part, None)
+        except EntryError as error:
+            missing = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+            if missing is None:
+                raise
+            cure = f"there is no module {missing}; set PYTHONPATH to its folder, or use {self._choices()}"
+            if not f"{module_name}.".startswith(f"{missing}."):
+                cure = f"{module_name} imports {missing}, which is not installed"
+            raise EntryError(self.key, name, cure) from error
+        except SystemExit as error:
+            raise EntryError(self.key, name, f"importing {module_name} ends the program ({error})") from error
         if found is None:
-            raise SettingError(self.key, name, f"{module_name} has no {attribute}; use {self._choices()}")
+            raise EntryError(self.key, name, f"{module_name} has no {attribute}; use {self._choices()}")
+        if not isinstance(found, type):
+            raise EntryError(self.key, name, f"{attribute} of {module_name} is no class; use {self._choices()}")
         return found
 
     def _choices(self) -> str:
         return f"one of {', '.join(self.entries)}, or package.module:Class"
+
+
+def _told(error: BaseException) -> str:
+    """What was raised, and where in the code of the entry."""
+    if isinstance(error, SyntaxError):  # says itself where
+        return f"{type(error).__name__}: {error}"
+    own = str(Path(__file__).parent)
+    files = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    places = [f" ({Path(name).name}, line {line})" for name, line in files if not name.startswith(("<", own))]
+    where = places[-1] if places else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def door_of(field: "dataclasses.Field[Any]") -> Door | None:

@@ -59,20 +59,51 @@ def setting_types(chosen: Mapping[str, str] | None = None) -> dict[str, object]:
                 types[f"{section}.{setting.name}"] = kinds[setting.name]
                 continue
             name = (chosen or {}).get(door.key) or _default(section_class, door)
-            types |= {f"{door.prefix}{own}": kind for own, kind in _own_types(door, name).items()}
+            own_types = {f"{door.prefix}{own}": kind for own, kind in _own_types(door, name).items()}
+            taken = {*types, *(f"{section}.{other.name}" for other in fields(section_class))}
+            if both := sorted(taken & own_types.keys()):
+                raise SettingError(door.key, name, f"its Settings would make a second {both[0]}: name that field anew")
+            types |= own_types
     return types
 
 
 def _own_types(door: Door, name: str) -> dict[str, object]:
     """The declared type of each of the own settings of what `door` names."""
-    own = get_type_hints(settings := door.settings_class(name))
+    settings = door.settings_class(name)
+    with door.blaming(name, "the types in its Settings cannot be read"):
+        own = get_type_hints(settings)
     for entry in fields(settings):
+        if not _BARE_KEY.fullmatch(entry.name):
+            raise SettingError(door.key, name, f"its Settings have {entry.name}: use letters of ASCII for its name")
         if own[entry.name] not in _CURES:
             possible = "bool, int, float, str, tuples of one of these (tuple[int, ...]) and dict[str, Any]"
             raise SettingError(
                 door.key, name, f"its Settings give {entry.name} a type that TOML has not: use {possible}"
             )
+        default = entry.default_factory() if callable(entry.default_factory) else entry.default
+        if not _is_default(default, own[entry.name]):
+            cure = f"its Settings give {entry.name} the default {default!r:.80}: {_CURES[own[entry.name]]}"
+            raise SettingError(door.key, name, cure.replace("a list", "a tuple"))
     return {entry.name: own[entry.name] for entry in fields(settings)}
+
+
+def _is_default(value: object, kind: object) -> bool:
+    """Whether a default is what TOML would give for it; NumPy's numbers and enumerations are not."""
+    items = value if isinstance(value, tuple) else (value,)
+    if any(type(item) not in (bool, int, float, str, dict) for item in items):
+        return False
+    return _fits(_widened(list(value) if isinstance(value, tuple) else value, kind), kind)
+
+
+def _make_settings(door: Door, name: str, values: dict[str, Any]) -> Any:
+    """The own settings of what a door names, of checked values; what is left out keeps its default.
+
+    Raises:
+        SettingError: they refuse a value.
+    """
+    told = ", ".join(f"{key} = {value!r:.80}" for key, value in values.items())
+    with door.blaming(name, f"its Settings refuse {told or 'their defaults'}"):
+        return door.settings_class(name)(**values)
 
 
 def settings_of_options(door: Door, name: str, options: Sequence[str]) -> Any:
@@ -100,7 +131,7 @@ def settings_of_options(door: Door, name: str, options: Sequence[str]) -> Any:
             raise ConfigError(f"{source}: {key} = {written!r}: is given twice; keep one of the two")
         values[key] = _converted(_written_value(key, written, types[key], source), types[key], key, source)
     try:
-        return door.settings_class(name)(**values)
+        return _make_settings(door, name, values)
     except SettingError as error:
         raise SettingError(f"{door.prefix}{error.key}", error.value, error.cure) from None
 
@@ -355,6 +386,6 @@ def _own_settings(door: Door, name: str, values: dict[str, object]) -> Any:
     kind = door.settings_class(name)
     keys = {own.name: f"{door.prefix}{own.name}" for own in fields(kind)}
     try:
-        return kind(**{own: values[key] for own, key in keys.items() if key in values})
+        return _make_settings(door, name, {own: values[key] for own, key in keys.items() if key in values})
     except SettingError as error:
         raise SettingError(keys.get(error.key, error.key), error.value, error.cure) from None

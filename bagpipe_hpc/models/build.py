@@ -8,16 +8,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from bagpipe_hpc.config.doors import MODELS
+from bagpipe_hpc.config.doors import ENTRY_ERRORS, MODELS
 from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import BagpipeError, ConfigError
 from bagpipe_hpc.models.contract import ModelFacts, ModelKernels, TakesKernels
 
-_MODEL_ERRORS = (
-    *(ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, MemoryError, NameError),
-    *(OSError, RuntimeError, TypeError, ValueError),
-)
-"""What the code of a model may raise, which is anybody's."""
 _TORCH = str(Path(torch.__file__).parent)
 
 
@@ -60,7 +55,7 @@ def blaming_model(name: str, what: str) -> Iterator[None]:
         yield
     except BagpipeError:
         raise
-    except _MODEL_ERRORS as error:
+    except ENTRY_ERRORS as error:
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if not frame.filename.startswith(_TORCH)] or frames
         where = f"{Path(own[-1].filename).name}, line {own[-1].lineno}"

@@ -23,6 +23,8 @@ class DLRM(nn.Module):
     The first weights are drawn from a generator of its own, on the CPU: they are the same on every device and trainer.
     """
 
+    Settings = DLRMSettings
+
     def __init__(self, facts: ModelFacts, settings: DLRMSettings) -> None:
         super().__init__()
         interactions = facts.sparse_features * (facts.sparse_features + 1) // 2

@@ -161,4 +161,6 @@ def build_policy(config: PolicyConfig, facts: RunFacts) -> Policy:
     Raises:
         SettingError: as for `policy_class`.
     """
-    return policy_class(config.name)(config.settings, facts)
+    kind = policy_class(config.name)
+    with POLICIES.blaming(config.name, "cannot be made"):
+        return kind(config.settings, facts)

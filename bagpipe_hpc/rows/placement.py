@@ -36,7 +36,8 @@ def place_rows(config: TablesConfig, tables: Tables, servers: int) -> RowPartiti
         raise SettingError(
             PLACEMENTS.key, config.placement, "must have a class method place(tables, servers, settings)"
         )
-    partition: RowPartition = kind.place(tables, servers, config.settings)
+    with PLACEMENTS.blaming(config.placement, f"its place() fails for {servers} servers"):
+        partition: RowPartition = kind.place(tables, servers, config.settings)
     return partition
 
 
@@ -53,8 +54,14 @@ def check_partition(partition: RowPartition, config: TablesConfig, tables: Table
         servers: number of servers.
 
     Raises:
-        SettingError: it breaks one; the message names a row.
+        SettingError: it breaks one, and the message names a row, or it fails.
     """
+    with PLACEMENTS.blaming(config.placement, "its partition fails"):
+        _check_laws(partition, config, tables, servers)
+
+
+def _check_laws(partition: RowPartition, config: TablesConfig, tables: Tables, servers: int) -> None:
+    """As `check_partition`; whatever the partition raises passes."""
 
     def broken(problem: str) -> NoReturn:
         raise SettingError(

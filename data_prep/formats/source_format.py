@@ -96,4 +96,5 @@ def load_format(name: str, options: Sequence[str] = ()) -> tuple[SourceFormat, d
     if not (isinstance(kind, type) and issubclass(kind, SourceFormat)):
         raise ConfigError(f"--format = {name!r}: is no subclass of {SourceFormat.__module__}.{SourceFormat.__name__}")
     settings = settings_of_options(SOURCE_FORMATS, name, options)
-    return kind(settings), asdict(settings)
+    with SOURCE_FORMATS.blaming(name, "its describe() fails"):
+        return kind(settings), asdict(settings)

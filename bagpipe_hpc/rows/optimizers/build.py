@@ -19,8 +19,9 @@ def build_row_optimizer(config: OptimizerConfig) -> RowOptimizer:
         raise _broken(config, "must be a subclass of bagpipe_hpc.rows.optimizers.contract.RowOptimizer")
     if missing := sorted(getattr(kind, "__abstractmethods__", ())):
         raise _broken(config, f"must define {', '.join(missing)}")
-    optimizer: RowOptimizer = kind(config.row_settings)
-    _check_state(config, optimizer.state)
+    with ROW_OPTIMIZERS.blaming(config.rows, "cannot be made"):
+        optimizer: RowOptimizer = kind(config.row_settings)
+        _check_state(config, optimizer.state)
     return optimizer
 
 

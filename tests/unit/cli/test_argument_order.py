@@ -26,6 +26,7 @@ def options() -> list[argparse.Action]:
         ("run.toml --rows 5 train.seed=1", "run.toml train.seed=1 --rows 5"),
         ("run.toml --rows=5 train.seed=1 --quick data.path=x", "run.toml train.seed=1 data.path=x --rows=5 --quick"),
         ("train.seed=1 run.toml model.top_mlp=[8]", "run.toml train.seed=1 model.top_mlp=[8]"),
+        ("model.layer2=1 model.hiddenWidth=8 run.toml", "run.toml model.layer2=1 model.hiddenWidth=8"),
         ("--rows 5 train.seed=1 run.toml", "run.toml train.seed=1 --rows 5"),
         ("run.toml --trainers 1 2 train.seed=1 --rows 5", "run.toml train.seed=1 --trainers 1 2 --rows 5"),
         ("run.toml --train 1 2 train.seed=1", "run.toml train.seed=1 --train 1 2"),

@@ -1,5 +1,6 @@
 """The command line answers at once, calls the right function and returns the right exit code."""
 
+import socket
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -353,3 +354,15 @@ def test_bench_names_the_command_of_today(capsys: pytest.CaptureFixture[str]) ->
     with pytest.raises(SystemExit):
         main(["--help"])
     assert "bench" not in capsys.readouterr().out
+
+
+def test_a_rank_whose_host_has_not_the_module_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first rank found it: nobody else would say why the job ends."""
+    (tmp_path / "run.toml").write_text("")
+    monkeypatch.setenv("PMI_RANK", "1")
+    assert main(["train", str(tmp_path / "run.toml"), "model.name=not_here:Model"]) == 2
+    assert f"error: on host {socket.gethostname()}: override 'model.name=not_here:Model'" in capsys.readouterr().err
+    assert main(["train", str(tmp_path / "run.toml"), "model.name=dlmr"]) == 2
+    assert capsys.readouterr().err == ""

@@ -1,5 +1,6 @@
 """What others add is found by name with its own settings, or refused by name with what there is."""
 
+import importlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from bagpipe_hpc.config.schema import Config, ModelConfig
 from bagpipe_hpc.errors import ConfigError
 
 ADDED = '''
-from dataclasses import dataclass
+from dataclasses import dataclass, field, make_dataclass
 from bagpipe_hpc.config.doors import SettingError
 
 @dataclass(frozen=True)
@@ -53,7 +54,62 @@ class OddType:
 
 class Odd:
     Settings = OddType
+
+class Thawed:
+    @dataclass
+    class Settings:
+        wide: int = 8
+
+class Shadow:
+    @dataclass(frozen=True)
+    class Settings:
+        precision: str = "low"
+
+class NotANumber:
+    @dataclass(frozen=True)
+    class Settings:
+        wide: float = float("nan")
+
+class Listed:
+    @dataclass(frozen=True)
+    class Settings:
+        widths: tuple[int, ...] = field(default_factory=lambda: [1])
+
+class Foreign:
+    @dataclass(frozen=True)
+    class Settings:
+        größe: int = 8
+
+class Strict:
+    @dataclass(frozen=True)
+    class Settings:
+        wide: int = 8
+
+        def __post_init__(self):
+            if self.wide % 2:
+                raise ValueError("an odd width")
+
+class Undeclared:
+    @dataclass(frozen=True)
+    class Settings:
+        wide: "Width" = 8
+
+class Nowhere:
+    Settings = make_dataclass("Widths", [("wide", int, 8)], frozen=True, namespace={"__module__": "elsewhere"})
+
+def function():
+    pass
 '''
+
+
+BROKEN = {
+    "misspelt": ("def (:", "importing misspelt fails: SyntaxError: invalid syntax (misspelt.py, line 1)"),
+    "outdated": ("from os import not_there", "importing outdated fails: ImportError: cannot import name 'not_there'"),
+    "failing": ("\nraise RuntimeError('boom')", "importing failing fails: RuntimeError: boom (failing.py, line 2)"),
+    "leaving": ("import sys; sys.exit(3)", "importing leaving ends the program (3)"),
+    "unnamed": ("raise ModuleNotFoundError('x')", "importing unnamed fails: ModuleNotFoundError: x"),
+}
+"""Modules that cannot be imported, and what is said of each."""
 
 
 @pytest.fixture(autouse=True)
@@ -109,6 +165,17 @@ def test_an_override_chooses_whatever_the_file_says(tmp_path: Path) -> None:
         ('name = "somebodys:Loose"', ["its Settings must be a frozen dataclass"]),
         ('name = "somebodys:Undecided"', ["its Settings must give wide a default"]),
         ('name = "somebodys:Odd"', ["give wide a type that"]),
+        ('name = "somebodys:function"', ["function of somebodys is no class"]),
+        ('name = ".somebodys:Wide"', ["model.name = '.somebodys:Wide': use one of dlrm"]),
+        ('name = "somebodys:Thawed"', ["its Settings must be a frozen dataclass"]),
+        ('name = "somebodys:Shadow"', ["would make a second model.precision"]),
+        ('name = "somebodys:Shadow"\nprecision = "float32"', ["would make a second model.precision"]),
+        ('name = "somebodys:NotANumber"', ["give wide the default nan: use a finite number"]),
+        ('name = "somebodys:Listed"', ["give widths the default [1]: use a tuple of whole numbers"]),
+        ('name = "somebodys:Foreign"', ["its Settings have größe: use letters of ASCII"]),
+        ('name = "somebodys:Strict"\nwide = 3', ["refuse wide = 3: ValueError: an odd width (somebodys.py, line"]),
+        ('name = "somebodys:Undeclared"', ["the types in its Settings cannot be read: NameError", "'Width'"]),
+        ('name = "somebodys:Nowhere"', ["call themselves elsewhere.Widths, and are not found there"]),
         ('name = "somebodys:Wide"\nwide = 0', ["model.wide = 0: use 1 or more"]),
         ('name = "somebodys:Wide"\nwide = 0.5', ["model.wide = 0.5: use a whole number"]),
         ('name = "somebodys:Wide"\ntop_mlp = [8]', ["no such setting", "has model.wide, model.names, model.rates"]),
@@ -121,6 +188,15 @@ def test_a_wrong_choice_is_refused_by_name(tmp_path: Path, text: str, said: list
     assert "run.toml" in message
     for part in said:
         assert part in message
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_module_that_cannot_be_imported_is_refused(name: str, tmp_path: Path) -> None:
+    code, said = BROKEN[name]
+    (tmp_path / f"{name}.py").write_text(code, encoding="utf-8")
+    importlib.invalidate_caches()
+    message = refusal(tmp_path, f'[model]\nname = "{name}:Model"')
+    assert message.startswith(f"{tmp_path / 'run.toml'}: model.name = '{name}:Model': {said}")
 
 
 def test_a_wrong_override_is_named(tmp_path: Path) -> None:

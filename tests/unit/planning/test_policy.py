@@ -181,6 +181,16 @@ def test_what_is_no_policy_is_refused() -> None:
         build_policy(PolicyConfig("builtins:object"), facts(2))
 
 
+class Fails(LookaheadPolicy):
+    def __init__(self, *_: object) -> None:
+        raise LookupError("no such thing")
+
+
+def test_a_policy_that_fails_is_named() -> None:
+    with pytest.raises(SettingError, match=r"Fails': cannot be made: LookupError: no such thing \(test_policy"):
+        build_policy(PolicyConfig(f"{__name__}:Fails"), facts(2))
+
+
 def test_who_orders_samples_is_known() -> None:
     assert keeps_order("bagpipe")
     assert not keeps_order("tests.end_to_end.policies:Interleaved")

@@ -34,6 +34,12 @@ class NoFormula(RowOptimizer):
     pass
 
 
+class Fails(Added):
+    @property
+    def state(self) -> tuple[StateColumns, ...]:  # type: ignore[override]
+        return self.settings.columns
+
+
 class NotOne:
     pass
 
@@ -89,7 +95,12 @@ def test_a_state_of_unknown_kind_is_refused(monkeypatch: pytest.MonkeyPatch, sta
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("NotOne", "must be a subclass of .*RowOptimizer"), ("NoFormula", "must define update")]
+    ("name", "said"),
+    [
+        ("NotOne", "must be a subclass of .*RowOptimizer"),
+        ("NoFormula", "must define update"),
+        ("Fails", "cannot be made: AttributeError: .* no attribute 'columns'"),
+    ],
 )
 def test_what_is_no_row_optimizer_is_refused(name: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):

@@ -13,7 +13,7 @@ from bagpipe_hpc.config.doors import PLACEMENTS as DOOR
 from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.config.schema import TablesConfig
 from bagpipe_hpc.rows import placement
-from bagpipe_hpc.rows.partition import RoundRobinPartition, RowPartition, most_rows, table_offsets, total_rows
+from bagpipe_hpc.rows.partition import RoundRobinPartition, RowPartition, Tables, most_rows, table_offsets, total_rows
 from bagpipe_hpc.rows.placement import check_partition, partition_mark, place_rows, require_same_partition
 from bagpipe_hpc.rows.ranges import ContiguousPartition, TablePartition
 from tests.unit.rows.partitions import PLACEMENTS, ShuffledPartition, partitions, tables_of
@@ -155,6 +155,23 @@ def test_a_class_that_is_no_placement_is_refused() -> None:
         place_rows(config, tables_of((3,)), 1)
     with pytest.raises(SettingError, match="has no owner"):
         check_partition(Tables3(), CONFIG, tables_of((3,)), 1)  # type: ignore[arg-type] # the fault
+
+
+class Fails:
+    """A placement of which something fails."""
+
+    @classmethod
+    def place(cls, tables: Tables, *_: object) -> RowPartition:
+        return [][tables.total_rows]
+
+
+def test_a_placement_that_fails_is_named() -> None:
+    tables, name = tables_of((3,)), f"{__name__}:Fails"
+    with pytest.raises(SettingError, match=r"Fails': its place\(\) fails for 2 servers: IndexError: .*test_partition"):
+        place_rows(TablesConfig(placement=name), tables, 2)
+    unhappy: Any = Mutant(RoundRobinPartition(3, 2), {"owner": lambda owners, _: owners[7]})
+    with pytest.raises(SettingError, match="'round_robin': its partition fails: IndexError"):
+        check_partition(unhappy, CONFIG, tables, 2)
 
 
 def test_ranks_that_made_different_partitions_are_told_apart() -> None:
