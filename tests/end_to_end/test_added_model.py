@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import pytest
+
 from bagpipe_hpc.tools.compare import compare
 from bagpipe_hpc.tools.inspection import describe
 from tests.end_to_end.conftest import CONFIG
@@ -14,6 +16,7 @@ from tests.extending import Example
 TRAINERS = 3
 
 
+@pytest.mark.slow
 def test_an_added_model_trains_resumes_and_compares(
     shards: Path,
     example: Callable[[str], Example],

@@ -12,6 +12,7 @@ from tests.end_to_end.test_equality import train
 from tests.extending import Example
 
 
+@pytest.mark.slow
 def test_a_row_optimizer_of_ones_own(
     config_path: Path,
     example: Callable[[str], Example],

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import h5py
+import pytest
 
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.tools.compare import compare
@@ -12,6 +13,7 @@ from tests.end_to_end.test_equality import DRIVER, RunRanks, overrides
 from tests.extending import Example
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_places_rows(
     example: Callable[[str], Example], config_path: Path, run_ranks: RunRanks, tmp_path: Path
 ) -> None:

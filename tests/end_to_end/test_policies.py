@@ -5,6 +5,8 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import pytest
+
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.test_equality import train
 from tests.extending import Example
@@ -18,6 +20,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.slow
 def test_policies_equal_the_reference(
     config_path: Path,
     example: Callable[[str], Example],

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 
+import pytest
+
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from tests.end_to_end.test_equality import LINEAR
@@ -23,6 +25,7 @@ timeout_s = 60.0
 """
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_is_trained_on(
     example: Callable[[str], Example], run_ranks: Callable[..., CompletedProcess[str]], tmp_path: Path
 ) -> None:

@@ -17,10 +17,12 @@ TIMEOUT_S = 30.0
 
 
 def record(kind: type[PlanRecord], seed: list[int], longest: int) -> Any:
-    """A record of random content: arrays of up to `longest` numbers, some empty."""
+    """A record of random content: arrays of up to `longest` numbers, some empty, optional ones mostly left out."""
     rng = np.random.default_rng(seed)
-    values: dict[str, Any] = {field.name: int(rng.integers(0, 1000)) for field in fields(kind)}
-    for name, dtype in kind.ARRAYS.items():
+    arrays = kind.ARRAYS | {name: dtype for name, dtype in kind.OPTIONAL.items() if rng.random() < 0.3}
+    integers = {field.name for field in fields(kind)} - {*kind.ARRAYS, *kind.OPTIONAL}
+    values: dict[str, Any] = {name: int(rng.integers(0, 1000)) for name in sorted(integers)}
+    for name, dtype in arrays.items():
         values[name] = rng.integers(0, 2**31, rng.integers(0, longest + 1)).astype(dtype)
     return kind(**values)
 
