@@ -157,6 +157,8 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
     for key, value in given.items():
+        if key not in types and any(value == default for _, default in _of_others(key)):
+            continue  # it would change nothing; a run of an earlier version recorded the settings of all row optimizers
         _require_known(key, value, types, str(path))
         values[key], sources[key] = _converted(value, types[key], key, str(path)), str(path)
     for text in overrides:
@@ -314,7 +316,22 @@ def _require_known(key: str, value: object, types: dict[str, object], source: st
         if key.startswith(door.prefix):  # it may be of another entry
             own = _own_keys(door, types)
             cure += f"; of its own, what {door.key} names has {', '.join(own) if own else 'no settings'}"
+    if others := [name for name, _ in _of_others(key)]:
+        cure += f"; leave it out, it is for {', '.join(others)}"
     raise ConfigError(f"{source}: {key} = {value!r}: no such setting; {cure}")
+
+
+def _of_others(key: str) -> list[tuple[str, object]]:
+    """The short names whose own settings have a key, each with its default as TOML gives it."""
+    found: list[tuple[str, object]] = []
+    for door in doors().values():
+        for name in door.entries if key.startswith(door.prefix) else ():
+            defaults = door.settings_class(name)()
+            own = key.removeprefix(door.prefix)
+            if own in {entry.name for entry in fields(defaults)}:
+                default = getattr(defaults, own)
+                found.append((name, list(default) if isinstance(default, tuple) else default))
+    return found
 
 
 def _own_keys(door: Door, types: dict[str, object]) -> list[str]:

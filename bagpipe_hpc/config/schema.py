@@ -1,6 +1,6 @@
 """The settings of a run: frozen dataclasses, each field documented below it.
 
-`config_file.load_config` fills them from TOML and command-line overrides, `config_reference` makes
+`config.file.load_config` fills them from TOML and command-line overrides, `config.reference` makes
 `docs/configuration.md` from them. Standard library only, so that a mistake in a configuration is reported at once.
 """
 

@@ -12,6 +12,7 @@ from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer, StateColumns
+from bagpipe_hpc.rows.optimizers.sgd import SGD
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.first_records import fill_partition
@@ -145,3 +146,16 @@ sys.exit(", ".join({{"torch", "mpi4py", "numpy", "h5py"}} & set(sys.modules)) or
 """
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
+
+
+def test_what_an_earlier_version_recorded_is_read(tmp_path: Path) -> None:
+    """It wrote the settings of all row optimizers; those of others pass where they have their defaults."""
+    path = tmp_path / "run.toml"
+    path.write_text('[optimizer]\nrows = "sgd"\nrows_lr = 0.5\nrows_eps = 1e-8\nrows_betas = [0.9, 0.999]')
+    assert load_config(path).optimizer == OptimizerConfig("sgd", SGD.Settings(0.5))
+    path.write_text('[optimizer]\nrows = "sgd"\nrows_betas = [0.9, 0.9]')
+    with pytest.raises(ConfigError, match=r"rows_betas = .*: no such setting.*; leave it out, it is for adam"):
+        load_config(path)
+    path.write_text('[optimizer]\nrows = "sgd"')
+    with pytest.raises(ConfigError, match=r"no such setting.*; leave it out, it is for rowwise_adagrad, adagrad, adam"):
+        load_config(path, ["optimizer.rows_eps=1e-8"])
