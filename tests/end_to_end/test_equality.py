@@ -73,8 +73,9 @@ def references(
     folder = tmp_path_factory.mktemp("references")
     needed = {("sgd", 1), ("sgd", 3)}
     for item in request.session.items:
-        if getattr(item, "module", None) is request.module and "chosen" in item.callspec.params:
-            needed |= {(optimizer, item.callspec.params["trainers"]) for optimizer, _ in item.callspec.params["chosen"]}
+        if getattr(item, "module", None) is request.module and hasattr(item, "callspec"):
+            chosen = item.callspec.params["chosen"]
+            needed |= {(optimizer, item.callspec.params["trainers"]) for optimizer, _ in chosen}
     outputs = {(optimizer, slices): folder / f"{optimizer}-{slices}" for optimizer, slices in sorted(needed)}
     runs = [overrides(kind, out, f"train.reference_slices={slices}", PLAIN) for (kind, slices), out in outputs.items()]
     outputs[SGD_BY_TORCH, MEASURED[1]] = folder / "sgd-by-torch"
