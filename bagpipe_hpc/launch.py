@@ -30,8 +30,10 @@ from bagpipe_hpc.preparation.rank_check import (
     check_run,
     check_settings,
     check_start,
+    facts_of_entries,
     memory_need,
     placement_mark,
+    require_same_entries,
     row_routes,
 )
 from bagpipe_hpc.preparation.resume import verify_share
@@ -208,6 +210,8 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Run
 
     timeout_s = config.train.timeout_s
     agree(comms, lambda: check_settings(config, comms), timeout_s + _IMPORT_S)
+    facts = from_oracle(comms, lambda: facts_of_entries(config), timeout_s)
+    agree(comms, lambda: require_same_entries(config, facts), timeout_s)
     run, what = from_oracle(comms, prepare, timeout_s)
     if what:
         raise NothingLeftError(what)

@@ -4,11 +4,14 @@ Each function is called on every rank, in this order; an error of one refuses th
 """
 
 import os
+import socket
+from typing import Any
 
 from bagpipe_hpc.cluster.core_share import require_cores
 from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.cluster.server_memory import Need
+from bagpipe_hpc.config.file import doors, own_keys, to_document
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.row_copies import row_copies
@@ -18,6 +21,7 @@ from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.resume import verify_share
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.placement import check_partition, partition_mark, require_same_partition
+from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.output_folder import check_writable
 from bagpipe_hpc.run.run import Run
 
@@ -44,6 +48,34 @@ def check_settings(config: Config, comms: Communicators) -> None:
         from bagpipe_hpc.preparation.compute_check import check_compute_settings  # noqa: PLC0415 - torch, on trainers only
 
         check_compute_settings(config, comms.gpu_number)
+
+
+def facts_of_entries(config: Config) -> dict[str, Any]:
+    """What the classes that doors name are like on this rank, in plain values: own settings, and the state of a row."""
+    values = to_document(config)
+    keys = [key for door in doors().values() for key in (door.key, *own_keys(config, door))]
+    facts = {key: values[section][name] for key in keys for section, _, name in [key.partition(".")]}
+    state = [f"{part.layout}, first {part.first}" for part in RowRecord.of(config).state]
+    return {**facts, "state of optimizer.rows": state}
+
+
+def require_same_entries(config: Config, oracle: dict[str, Any]) -> None:
+    """See that this rank has found the classes that the oracle has found, as far as their settings and state tell.
+
+    Args:
+        config: of the run, as this rank has read it.
+        oracle: its `facts_of_entries`.
+
+    Raises:
+        ConfigError: another host has another version of a module.
+    """
+    own = facts_of_entries(config)
+    for key in {**oracle, **own}:
+        if (here := own.get(key)) != (there := oracle.get(key)):
+            raise ConfigError(
+                f"{key}: {here!r} on host {socket.gethostname()}, {there!r} on the oracle's: let all hosts have the "
+                "same configuration and the same modules"
+            )
 
 
 def check_run(run: Run, comms: Communicators) -> Need:
