@@ -14,7 +14,15 @@ from typing import Any, NoReturn
 from bagpipe_hpc import __version__
 from bagpipe_hpc.cli.argument_order import positionals_first
 from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_number, tolerance
-from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_ERROR, EXIT_OK, exit_code_of, is_first_rank, print_error
+from bagpipe_hpc.cli.outcome import (
+    EXIT_DIFFERENT,
+    EXIT_ERROR,
+    EXIT_OK,
+    exit_code_of,
+    is_first_of_host,
+    is_first_rank,
+    print_error,
+)
 from bagpipe_hpc.config.doors import SOURCE_FORMATS, EntryError
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.reference import annotated_toml, markdown
@@ -89,7 +97,7 @@ def _train(arguments: argparse.Namespace) -> int:
         # errors are each rank's own.
         if is_first_rank():
             print_error(error)
-        elif isinstance(error.__cause__, EntryError):
+        elif isinstance(error.__cause__, EntryError) and is_first_of_host():
             print_error(ConfigError(f"on host {socket.gethostname()}: {error}"))
         return EXIT_ERROR
 

@@ -17,6 +17,7 @@ EXIT_INTERRUPTED = 130
 """Ctrl-C, as a shell reports it: 128 + SIGINT."""
 
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+_HOST_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _FIRST_RANK_HEAD_START_S = 1.0
 """Launchers kill all ranks when one exits with an error: the rank that prints it must come first."""
 
@@ -61,3 +62,8 @@ def is_first_rank() -> bool:
         return True
     time.sleep(_FIRST_RANK_HEAD_START_S)
     return False
+
+
+def is_first_of_host() -> bool:
+    """Whether the launcher numbers this process 0 on its host, or says nothing of that."""
+    return next((os.environ[name] for name in _HOST_RANK_VARIABLES if name in os.environ), "0") == "0"

@@ -55,7 +55,7 @@ class Recorder:
 @pytest.fixture(autouse=True)
 def no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests see no rank but one that they set, and wait for no other."""
-    for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
+    for name in (*outcome._RANK_VARIABLES, *outcome._HOST_RANK_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(outcome, "_FIRST_RANK_HEAD_START_S", 0.0)
 
@@ -365,4 +365,7 @@ def test_a_rank_whose_host_has_not_the_module_says_so(
     assert main(["train", str(tmp_path / "run.toml"), "model.name=not_here:Model"]) == 2
     assert f"error: on host {socket.gethostname()}: override 'model.name=not_here:Model'" in capsys.readouterr().err
     assert main(["train", str(tmp_path / "run.toml"), "model.name=dlmr"]) == 2
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("MPI_LOCALRANKID", "1")  # its host's first rank says it
+    assert main(["train", str(tmp_path / "run.toml"), "model.name=not_here:Model"]) == 2
     assert capsys.readouterr().err == ""
