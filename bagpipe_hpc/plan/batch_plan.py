@@ -8,7 +8,7 @@ Legend: `n` samples of a trainer's slice, `F` sparse features, `S` now + later s
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,6 +170,14 @@ class SharedPlan(PlanRecord):
         return self.samples == 0
 
 
+class Additions(NamedTuple):
+    """Rows to whose records a trainer adds its changes; arrays `[A]`, as the fields of a `TrainerPlan`."""
+
+    rows: Int64s
+    slots: Int32s
+    bases: Int32s
+
+
 @dataclass(frozen=True)
 class TrainerPlan(PlanRecord):
     """The part of a plan that one trainer receives."""
@@ -177,9 +185,11 @@ class TrainerPlan(PlanRecord):
     positions: Int32s
     """For each look-up of the trainer's slice, flat `[n * F]`: index into now, later, private slots in this order."""
     private_slots: Int32s
-    """Slots `[P]` of rows that only this trainer uses in this batch and nobody uses again inside the window."""
+    """Slots `[P]` of rows that this trainer updates by its own gradients alone: nobody else uses them in this batch, or
+    every user adds its change."""
     fetch_rows: Int64s
-    """Global rows that this trainer alone fetches, into private slots."""
+    """Global rows that this trainer alone fetches, into private slots; a row that is added comes twice, the second time
+    for its base."""
     fetch_slots: Int32s
     """Where they go."""
     write_back_rows: Int64s
@@ -193,6 +203,13 @@ class TrainerPlan(PlanRecord):
     samples: Int32s | None = None
     """The trainer's samples, numbers within the global batch `[n]`, in the order of `positions`; None for its default
     slice (`slice_bounds`)."""
+    add_rows: Int64s | None = None
+    """Distinct global rows of the plan's retire group to whose records this trainer adds its changes `[A]`: what is in
+    `add_slots` less what is in `base_slots`. Other trainers may add to the same rows."""
+    add_slots: Int32s | None = None
+    """Where they are in its cache, private slots `[A]`."""
+    base_slots: Int32s | None = None
+    """Private slots where they lie as they were fetched `[A]`, which no batch uses."""
 
     ARRAYS: ClassVar[dict[str, np.dtype[Any]]] = {
         "positions": _INT32,
@@ -204,7 +221,24 @@ class TrainerPlan(PlanRecord):
         "rows": _INT64,
         "versions": _INT32,
     }
-    OPTIONAL: ClassVar[dict[str, np.dtype[Any]]] = {"samples": _INT32}
+    OPTIONAL: ClassVar[dict[str, np.dtype[Any]]] = {
+        "samples": _INT32,
+        "add_rows": _INT64,
+        "add_slots": _INT32,
+        "base_slots": _INT32,
+    }
+
+    @property
+    def additions(self) -> Additions | None:
+        """What this trainer adds; None where plans add nothing."""
+        if self.add_rows is None or self.add_slots is None or self.base_slots is None:
+            return None
+        return Additions(self.add_rows, self.add_slots, self.base_slots)
+
+    @property
+    def rows_written(self) -> int:
+        """Rows that this trainer writes back or adds."""
+        return self.write_back_rows.size + (0 if self.add_rows is None else self.add_rows.size)
 
 
 @dataclass(frozen=True)

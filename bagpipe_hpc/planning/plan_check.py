@@ -2,7 +2,8 @@
 
 Arithmetic is in whole numbers. A row's value is an integer, and the gradient of a look-up depends on the value that was
 read, so that a single stale, lost or doubled update changes the final tables. Rows are fetched as early or as late as
-the engine's rules allow, since either may be what shows a broken rule.
+the engine's rules allow, since either may be what shows a broken rule. An update changes a row even where
+gradients are zero, except for policies that add changes: there those of several trainers must make up one, as with SGD.
 """
 
 from collections import deque
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CapacityError, PlanError
-from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.capacity import CacheNeed, measure_need
 from bagpipe_hpc.planning.policy import Policy
@@ -22,6 +23,8 @@ from bagpipe_hpc.planning.window import Window
 
 _PRIME = 2_147_483_629
 _POISON = -(10**12)
+GROWTH = 3
+"""Factor of a row's value in an update, so that one without gradients shows; 1 where updates are sums of changes."""
 
 Int64s = NDArray[np.int64]
 
@@ -50,19 +53,23 @@ def check_policy(policy: Policy, batches: Sequence[Int64s], wanted: Window = Win
     def plans(*, training: bool = True) -> list[BatchPlan]:
         planner = policy.planner(need.window, need.shared_rows, need.private_rows)
         try:
-            return list(plan_segment(planner, batches, policy.start_slicing(), training=training))
+            found = list(plan_segment(planner, batches, policy.start_slicing(), training=training))
         except CapacityError as error:
             measured = f"{need.shared_rows} shared and {need.private_rows} private"
             raise PlanError(f"{error}: {measured} were measured") from error
+        for plan in found:
+            policy.require_sound_additions(plan)
+        return found
 
     trained = plans()
     if [_encoded(plan) for plan in plans()] != [_encoded(plan) for plan in trained]:
         raise PlanError("the same batches give other plans: a policy may depend on its settings and the batches alone")
-    if any(part.write_back_rows.size for plan in plans(training=False) for part in plan.trainers):
+    if any(part.rows_written for plan in plans(training=False) for part in plan.trainers):
         raise PlanError("an evaluation (training=False) writes rows back, and nobody has updated them")
-    wanted_table = train_plainly(batches, total_rows)
+    growth = 1 if policy.adds_rows else GROWTH
+    wanted_table = train_plainly(batches, total_rows, growth=growth)
     for eager in (True, False):
-        executor = PlanExecutor(total_rows, trainers, need.shared_rows, need.private_rows, eager=eager)
+        executor = PlanExecutor(total_rows, trainers, need.shared_rows, need.private_rows, eager=eager, growth=growth)
         executor.run(trained, batches)
         wrong = np.flatnonzero(executor.store != wanted_table)
         if wrong.size:
@@ -82,25 +89,28 @@ def _gradient(values: Int64s, batch: int) -> Int64s:
     return (values * 31 + batch * 7919 + 17) % _PRIME + 1
 
 
-def train_plainly(batches: Sequence[Int64s], total_rows: int, table: Int64s | None = None) -> Int64s:
+def train_plainly(
+    batches: Sequence[Int64s], total_rows: int, table: Int64s | None = None, growth: int = GROWTH
+) -> Int64s:
     """What plans must end in: every batch reads the tables and updates them before the next one.
 
     Args:
         batches: global rows of each batch.
         total_rows: of all tables.
         table: first values, int64 `[total_rows]`; the rows' numbers if left out.
+        growth: factor of a row's value in an update.
     """
     if table is None:
         table = np.arange(total_rows, dtype=np.int64)
     for number, rows in enumerate(batches):
         sums = np.zeros(total_rows, dtype=np.int64)
         np.add.at(sums, rows.reshape(-1), _gradient(table[rows.reshape(-1)], number))
-        table = np.where(sums > 0, _updated(table, sums), table)
+        table = np.where(sums > 0, _updated(table, sums, growth), table)
     return table
 
 
-def _updated(values: Int64s, sums: Int64s) -> Int64s:
-    return (values * 3 + sums) % _PRIME
+def _updated(values: Int64s, sums: Int64s, growth: int) -> Int64s:
+    return (values * growth + sums) % _PRIME
 
 
 class PlanExecutor:
@@ -112,16 +122,20 @@ class PlanExecutor:
         shared: slots below this number hold the same row on every trainer.
         private: further slots of each trainer.
         eager: rows are fetched and written back as early as plans allow it, or as late.
+        growth: factor of a row's value in an update; 1 if rows are added.
     """
 
-    def __init__(self, total_rows: int, trainers: int, shared: int, private: int, *, eager: bool) -> None:
+    def __init__(
+        self, total_rows: int, trainers: int, shared: int, private: int, *, eager: bool, growth: int = GROWTH
+    ) -> None:
         self.store = np.arange(total_rows, dtype=np.int64)
         self.fetches = self.write_backs = self.most_resident = 0
         self._caches = [np.full(shared + private, _POISON) for _ in range(trainers)]
         self._shared = shared
         self._slot_of: list[dict[int, int]] = [{} for _ in range(trainers)]  # row -> slot, for each trainer
         self._row_in: list[dict[int, int]] = [{} for _ in range(trainers)]  # slot -> row
-        self._eager = eager
+        self._base_of: list[dict[int, tuple[int, int]]] = [{} for _ in range(trainers)]  # row -> slot, batch
+        self._eager, self._growth = eager, growth
         self._retired = 0
         self._to_retire: deque[BatchPlan] = deque()
         self._to_fetch: deque[BatchPlan] = deque()
@@ -149,10 +163,11 @@ class PlanExecutor:
                     self._move_one()
         while self._to_retire:
             self._move_one()
-        for trainer, held in enumerate(self._slot_of):
+        for trainer, held in enumerate(self._row_in):
             if held:
                 raise PlanError(
-                    f"behind the closing plan trainer {trainer} still holds {len(held)} rows, row {min(held)} first"
+                    f"behind the closing plan trainer {trainer} still holds {len(set(held.values()))} rows, row "
+                    f"{min(held.values())} first"
                 )
 
     def _wait_ready(self, plan: BatchPlan) -> None:
@@ -168,6 +183,7 @@ class PlanExecutor:
 
     def _move_one(self) -> None:
         plan = self._to_retire.popleft()
+        _require_one_way(plan)
         for trainer, part in enumerate(plan.trainers):
             for row, slot in zip(part.write_back_rows.tolist(), part.write_back_slots.tolist(), strict=True):
                 if self._slot_of[trainer].get(row) != slot:
@@ -180,8 +196,24 @@ class PlanExecutor:
                 for other in range(len(self._caches)) if slot < self._shared else (trainer,):
                     if row in self._slot_of[other]:
                         self._row_in[other].pop(self._slot_of[other].pop(row))
+            if part.additions is not None:
+                self._add(plan.shared.batch, trainer, part.additions)
         self._retired = plan.shared.retire_group
         self._prefetch()
+
+    def _add(self, batch: int, trainer: int, additions: Additions) -> None:
+        cache = self._caches[trainer]
+        for row, slot, base in zip(*(part.tolist() for part in additions), strict=True):
+            held, (fetched, _) = self._slot_of[trainer].get(row, "none"), self._base_of[trainer].get(row, ("none", 0))
+            if (held, fetched) != (slot, base):
+                raise PlanError(
+                    f"batch {batch}: trainer {trainer} adds row {row} from slot {slot} less base slot {base}; it is in "
+                    f"{held}, and as it was fetched in {fetched}"
+                )
+            self.store[row] = (self.store[row] + cache[slot] - cache[base]) % _PRIME
+            self.write_backs += 1
+            del self._slot_of[trainer][row], self._base_of[trainer][row]
+            del self._row_in[trainer][slot], self._row_in[trainer][base]
 
     def _prefetch(self) -> None:
         while self._to_fetch and self._to_fetch[0].shared.prefetch_after <= self._retired:
@@ -195,9 +227,11 @@ class PlanExecutor:
             self.most_resident = max(self.most_resident, *(len(held) for held in self._slot_of))
 
     def _fetch(self, batch: int, trainer: int, rows: Int64s, slots: NDArray[np.int32], *, is_private: bool) -> None:
+        fetched: set[int] = set()
         for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
             where = f"batch {batch}: trainer {trainer} fetches row {row} into slot {slot}"
-            if row in self._slot_of[trainer]:
+            is_base = is_private and row in fetched and row not in self._base_of[trainer]
+            if row in self._slot_of[trainer] and not is_base:
                 raise PlanError(f"{where}, and still holds it in slot {self._slot_of[trainer][row]}")
             if slot in self._row_in[trainer]:
                 raise PlanError(f"{where}, which still holds row {self._row_in[trainer][slot]}")
@@ -206,7 +240,16 @@ class PlanExecutor:
                 raise PlanError(
                     f"{where}, which is no {kind} slot: {self._shared} are shared, {self._caches[trainer].size} there"
                 )
-            self._slot_of[trainer][row] = slot
+            for other, bases in enumerate(self._base_of):
+                if row in bases and bases[row][1] < batch:
+                    raise PlanError(
+                        f"{where}, and trainer {other} has not added its change of it since batch {bases[row][1]}"
+                    )
+            if is_base:
+                self._base_of[trainer][row] = slot, batch
+            else:
+                self._slot_of[trainer][row] = slot
+            fetched.add(row)
             self._row_in[trainer][slot] = row
             self._caches[trainer][slot] = self.store[row]
 
@@ -248,7 +291,25 @@ class PlanExecutor:
     def _update(self, number: int, trainer: int, slots: NDArray[np.int32], sums: Int64s) -> None:
         if np.unique(slots).size != slots.size:
             raise PlanError(f"batch {number}: trainer {trainer} is to update a slot twice")
-        self._caches[trainer][slots] = _updated(self._caches[trainer][slots], sums)
+        if bases := set(slots.tolist()) & {slot for slot, _ in self._base_of[trainer].values()}:
+            slot = min(bases)
+            raise PlanError(
+                f"batch {number}: trainer {trainer} is to update slot {slot}, the base of row "
+                f"{self._row_in[trainer][slot]}: a row fetched twice is used in its first slot"
+            )
+        self._caches[trainer][slots] = _updated(self._caches[trainer][slots], sums, self._growth)
+
+
+def _require_one_way(plan: BatchPlan) -> None:
+    """See that no row is put and added with one group, by whomever.
+
+    Raises:
+        PlanError: one is: which comes first is chance.
+    """
+    put = [part.write_back_rows for part in plan.trainers]
+    added = [part.additions.rows for part in plan.trainers if part.additions is not None]
+    if added and (both := np.intersect1d(np.concatenate(put), np.concatenate(added))).size:
+        raise PlanError(f"batch {plan.shared.batch}: row {both[0]} is written back and added with one group")
 
 
 def _rows_of_trainers(plan: BatchPlan, rows: Int64s) -> list[Int64s]:

@@ -7,13 +7,15 @@ that writes them.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.config.doors import POLICIES, SettingError
 from bagpipe_hpc.config.schema import KernelsConfig, PolicyConfig
+from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.slices import BatchSlices, Slicing
 from bagpipe_hpc.planning.planner import Planner
@@ -63,6 +65,10 @@ class Policy(ABC):
         settings: its own settings.
         facts: of the run.
     """
+
+    adds_rows: ClassVar[bool] = False
+    """Whether plans tell trainers to add changes of rows (`TrainerPlan.add_rows`). Such a run keeps nothing beside a
+    row's weights: no optimizer's state, no version."""
 
     def __init__(self, settings: Any, facts: RunFacts) -> None:
         self.settings = settings
@@ -119,6 +125,23 @@ class Policy(ABC):
         Raises:
             ConfigError: the settings ask for what it does not have.
         """
+
+    def require_sound_additions(self, plan: BatchPlan) -> None:
+        """See that a plan adds rows only where that is declared, and says where each of them is.
+
+        Raises:
+            PlanError: `adds_rows` is not set, or `add_rows`, `add_slots` and `base_slots` do not have the same length.
+        """
+        for trainer, part in enumerate(plan.trainers):
+            arrays = {name: getattr(part, name) for name in ("add_rows", "add_slots", "base_slots")}
+            lengths = {name: "none" if array is None else array.size for name, array in arrays.items()}
+            if set(lengths.values()) == {"none"}:
+                continue
+            where = f"batch {plan.shared.batch}: trainer {trainer}"
+            if not self.adds_rows:
+                raise PlanError(f"{where} adds rows, and {type(self).__name__} does not say so: set adds_rows = True")
+            if len(set(lengths.values())) > 1:
+                raise PlanError(f"{where}: add_rows, add_slots and base_slots differ in length: {lengths}")
 
     def window(self, wanted: Window) -> Window:
         """The longest window that it uses where `lookahead.batches` and `lookahead.group` ask for `wanted`.

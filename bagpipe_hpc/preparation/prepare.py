@@ -14,6 +14,7 @@ from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.plan.schedule import build_schedule, without_effect
 from bagpipe_hpc.planning.capacity import CacheNeed, fit_window
 from bagpipe_hpc.preparation.resume import find_start
+from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.shards.check import verify_shards
@@ -76,10 +77,13 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
 
     Raises:
         CapacityError: the configured cache does not even hold single batches, or the planner outgrows the memory.
-        ConfigError: the settings of the kernels do not go together.
+        ConfigError: the settings of the kernels do not go together, or rows that the policy adds would keep more than
+            weights.
     """
     asked, wanted = run.config.lookahead.batches, run.window
     policy = run.policy(trainers)
+    if policy.adds_rows:
+        require_weights_alone(run.config)
     if (window := policy.window(wanted)) != wanted:
         log.info(
             "policy.name = %r: takes a window of %d batches in groups of %d, whatever [lookahead] asks for (%d)",
@@ -109,6 +113,22 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
             f"lookahead.batches = {asked}: the planner of {run.total_rows} rows finds no more memory ({error}); set "
             "a shorter lookahead.batches, a smaller train.batch_size or kernels.planner_state=sparse"
         ) from error
+
+
+def require_weights_alone(config: Config) -> None:
+    """See that rows of a policy that adds changes have weights alone: a change is added to every number of a record.
+
+    Raises:
+        ConfigError: rows keep an optimizer's state, or a version.
+    """
+    adds = f"policy.name = {config.policy.name!r}: adds each trainer's change of a row to all that the row keeps"
+    if config.debug.verify_rows:
+        raise ConfigError(f"{adds}, and a sum of versions is none: leave out debug.verify_rows = true")
+    if RowRecord.of(config).state_columns:
+        raise ConfigError(
+            f"{adds}, and optimizer.rows = {config.optimizer.rows!r} keeps a state: changes of it by several trainers "
+            "do not add up to that of the whole batch; set optimizer.rows=sgd, or another one without state"
+        )
 
 
 def _all_batches(run: Run) -> Iterator[Iterable[NDArray[np.int64]]]:

@@ -1,7 +1,8 @@
 """The mover: a trainer's second thread, which brings rows before they are needed and writes them back.
 
-For retire group c it gathers the retired slots and puts them to their servers, then enters the movers' barrier; once
-all have come, every trainer's writes of c are at the servers and the rows of the next admissible batches are fetched.
+For retire group c it gathers the retired slots and puts them to their servers, adds the changes of rows that the plan
+names for that, then enters the movers' barrier; once all have come, every trainer's writes of c are at the servers and
+the rows of the next admissible batches are fetched.
 It waits for nothing: a put, a get, a barrier and a plan may be under way at once, so that rows travel both ways over
 a link. Sums of row gradients that the compute thread has started go on here as well, while that computes.
 """
@@ -11,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
 from bagpipe_hpc.mpi.rows.transfer import LONGEST_SLEEP_S, PendingRows, advance_any
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.plan.batch_plan import NO_GROUP, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import NO_GROUP, Additions, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.step.ready_batch import NO_INPUTS, BatchInputs, ReadyBatch
@@ -62,15 +63,17 @@ class WriteBack:
 
     Attributes:
         plan: of the group.
-        rows: the put.
-        since_s: when it started.
+        rows: the put, and then the add.
+        since_s: when the put started.
         count: number of rows.
+        left: what is added once the put is complete; None if there is nothing, or nothing more.
     """
 
     plan: SharedPlan
     rows: PendingRows
     since_s: float
     count: int
+    left: Additions | None
 
 
 @dataclass(frozen=True)
@@ -251,30 +254,42 @@ class Mover:
         return True
 
     def _start_write_back(self) -> bool:
-        """Start to put this trainer's share of the next group, with optimizer state."""
+        """Start to put this trainer's share of the next group, with optimizer state; what it adds comes after that."""
         if self._write_back or self._barrier.is_entered or self._to_retire.empty():
             return False
         batch, updated = self._to_retire.get()
         self._device.follow(updated)  # also where nothing is written back: the slots get other rows
+        own = batch.own
         if self._updated:
-            self._updated.add(batch.own.write_back_rows)
+            self._updated.add(own.write_back_rows)
+            if own.additions:
+                self._updated.add(own.additions.rows)
         since_s = time.perf_counter()
-        self._write_back = WriteBack(batch.shared, self.put(batch.own), since_s, batch.own.write_back_rows.size)
+        self._write_back = WriteBack(batch.shared, self.put(own), since_s, own.rows_written, own.additions)
         return True
 
     def put(self, plan: TrainerPlan) -> PendingRows:
         """Start to put the records that a plan tells this trainer to write back."""
-        slots = plan.write_back_slots
-        if slots.size:
-            records = self._cache.gather_records(self._device.to_device(slots))
-        else:
-            records = np.empty((0, self._settings.record_width), dtype=np.float32)
-        return self._window.start_put(plan.write_back_rows, records)
+        return self._window.start_put(plan.write_back_rows, self._gather(plan.write_back_slots))
+
+    def add(self, additions: Additions) -> PendingRows:
+        """Start to add this trainer's changes of rows: their records less those that were fetched, in float32."""
+        records = self._gather(np.concatenate((additions.slots, additions.bases)))
+        count = additions.rows.size
+        return self._window.start_add(additions.rows, records[:count] - records[count:])
+
+    def _gather(self, slots: NDArray[np.int32]) -> NDArray[np.float32]:
+        if not slots.size:
+            return np.empty((0, self._settings.record_width), dtype=np.float32)
+        return self._cache.gather_records(self._device.to_device(slots))
 
     def _finish_write_back(self) -> bool:
-        """Once this trainer's share is at the servers, come to the barrier."""
+        """Once this trainer's share is at the servers, put and added, come to the barrier."""
         if self._write_back is None or not self._write_back.rows.advance():
             return False
+        if self._write_back.left:
+            self._write_back = replace(self._write_back, rows=self.add(self._write_back.left), left=None)
+            return True
         done, self._write_back = self._write_back, None
         self._barrier_since_s = time.perf_counter()
         if done.count:

@@ -51,6 +51,7 @@ def run_oracle(
                 plan = next(plans, None)
             if plan is None:
                 break
+            policy.require_sound_additions(plan)
             with trace.span("send", batch=plan.shared.batch):
                 sender.send(plan)
             planned = plan.shared.batch  # of the closing plan: how many there were

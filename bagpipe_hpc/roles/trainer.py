@@ -234,7 +234,7 @@ class Trainer:
         """The closing batch of a segment: afterwards every row of every trainer is at its server."""
         self._step.finish_delayed()
         self._mover.retire(batch)
-        stats.rows_written_back += batch.own.write_back_rows.size
+        stats.rows_written_back += batch.own.rows_written
         with stats.timed("wait_rows_s"):
             self._mover.wait_drained()
         self._divergence.require_finite()

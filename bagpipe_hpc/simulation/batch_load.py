@@ -22,8 +22,8 @@ class BatchLoad:
         absent_rows: unique rows that were in no cache.
         fetched: rows that a trainer gets.
         fetched_by_all: rows that all trainers get, each counted.
-        written: rows that a trainer puts.
-        written_by_all: rows that all trainers put.
+        written: rows that a trainer puts or adds.
+        written_by_all: rows that all trainers put or add.
         reduced_now: rows whose gradients are summed before the next batch starts.
         reduced_later: rows whose gradients are summed behind the next batch.
         plan_bytes: what the oracle sends.
@@ -48,7 +48,7 @@ class BatchLoad:
         """Count a plan."""
         shared, trainers = plan.shared, plan.trainers
         fetched = [shared.fetch_rows.size + part.fetch_rows.size for part in trainers]
-        written = [part.write_back_rows.size for part in trainers]
+        written = [part.rows_written for part in trainers]
         return cls(
             samples=shared.samples,
             slice_samples=max(_slice_samples(plan)),

@@ -49,7 +49,7 @@ class StepStats:
         self.reduced_later += shared.later_slots.size
         self.private += own.private_slots.size
         self.rows_fetched += shared.fetch_rows.size + own.fetch_rows.size
-        self.rows_written_back += own.write_back_rows.size
+        self.rows_written_back += own.rows_written
 
     @contextmanager
     def timed(self, field: str) -> Iterator[None]:

@@ -12,7 +12,7 @@ from bagpipe_hpc.checkpointing.server import ServerCheckpoints
 from bagpipe_hpc.mpi.rows.reduction import PendingSum, RowReducer
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.plan.batch_plan import TrainerPlan
+from bagpipe_hpc.plan.batch_plan import Additions, TrainerPlan
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
@@ -86,6 +86,15 @@ def lose_a_write_back(patch: Patch) -> None:
 
     if MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
         patch(Mover, "put", put_less)
+
+
+def put_what_is_to_be_added(patch: Patch) -> None:
+    """Each trainer puts the rows that it changed, so that one overwrites the change of the other."""
+
+    def put(self: Mover, additions: Additions) -> PendingRows:
+        return self._window.start_put(additions.rows, self._gather(additions.slots))
+
+    patch(Mover, "add", put)
 
 
 def fail_in_last_rank(target: type, method: str) -> Breakage:
@@ -205,6 +214,7 @@ CHECKPOINT_MUTANTS: dict[str, Breakage] = {
     "rows are written while they change": write_rows_that_change,
     "updated rows are forgotten": forget_updated_rows,
 }
+ADDITION_MUTANTS: dict[str, Breakage] = {"changes are put": put_what_is_to_be_added}
 FAULTS: dict[str, Breakage] = {
     "trainer fails in a step": fail_in_last_rank(TrainStep, "train"),
     "mover fails in a fetch": fail_in_last_rank(RowWindow, "start_get"),
@@ -215,4 +225,6 @@ FAULTS: dict[str, Breakage] = {
 }
 NOTHING = "nothing"
 SLOW_DISK = "slow disk"
-BREAKAGES = MUTANTS | CHECKPOINT_MUTANTS | FAULTS | {SLOW_DISK: write_slowly, NOTHING: lambda _: None}
+BREAKAGES = (
+    MUTANTS | CHECKPOINT_MUTANTS | ADDITION_MUTANTS | FAULTS | {SLOW_DISK: write_slowly, NOTHING: lambda _: None}
+)

@@ -1,23 +1,33 @@
-"""Policies from outside the package train as the reference does with the same policy, bit for bit."""
+"""Policies from outside the package train as the reference does: bit for bit or, with added changes, up to rounding."""
 
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
+import numpy as np
 import pytest
 
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.tools.compare import compare
-from tests.end_to_end.test_equality import train
+from tests.end_to_end.breakages import NOTHING
+from tests.end_to_end.test_equality import TWO_HOSTS, train
 from tests.extending import Example
 
-TRAINERS = 2
+SERVERS, TRAINERS = 2, 2
+SGD = ["optimizer.rows=sgd", "optimizer.dense=SGD"]
 POLICIES = {
     "bagpipe": [],
     "no cache": ["policy.name=no_cache:NoCache"],
     "by row": ["policy.name=by_row:ByRow", "policy.column=3", "lookahead.batches=5"],
     "interleaved": ["policy.name=tests.end_to_end.policies:Interleaved", "lookahead.batches=5"],
+    "plain SGD": SGD,
+    "added": ["policy.name=tests.end_to_end.added_changes:AddedChanges", *SGD],
 }
+VERIFIED = ("no cache", "by row", "interleaved")
+ROUNDING = 1e-5
+"""Largest difference in proportion to the largest weight of a row. It is not 0: each trainer's change is rounded before
+the server adds it, and it adds those of two trainers in the order in which they come."""
 
 
 @pytest.mark.slow
@@ -27,24 +37,43 @@ def test_policies_equal_the_reference(
     run_ranks: Callable[..., CompletedProcess[str]],
     tmp_path: Path,
 ) -> None:
-    """No cache alone changes no bit of bagpipe's reference; where samples go elsewhere, the last bits differ."""
+    """No cache alone changes no bit of bagpipe's reference; where samples go elsewhere, the last bits differ.
+
+    Each trainer has a near server and a far one. Where trainers put what they should add, training is another.
+    """
     environment = example("Policy").environment
 
     def run_with_example(*arguments: Any, **options: Any) -> CompletedProcess[str]:
         return run_ranks(*arguments, env=environment, **options)
 
-    def train_all(ranks: int, names: list[str], setting: str) -> dict[str, Path]:
-        outputs = {name: tmp_path / f"{ranks} ranks {name}" for name in names}
-        runs = [
-            [*POLICIES[name], setting, "train.epochs=1", f"train.output={output}"] for name, output in outputs.items()
-        ]
-        train(run_with_example, ranks, config_path, runs, tmp_path)
+    def train_all(ranks: int, runs: dict[str, list[str]], *more: str) -> dict[str, Path]:
+        outputs = {name: tmp_path / f"{ranks} ranks {name}" for name in runs}
+        settings = [[*runs[name], "train.epochs=1", f"train.output={output}"] for name, output in outputs.items()]
+        train(run_with_example, ranks, config_path, settings, tmp_path, *more)
         return outputs
 
-    references = train_all(1, ["bagpipe", "by row", "interleaved"], f"train.reference_slices={TRAINERS}")
-    found = train_all(2 + TRAINERS, ["no cache", "by row", "interleaved"], "debug.verify_rows=true")
+    plain = ("bagpipe", "by row", "interleaved", "plain SGD")
+    references = train_all(1, {name: [*POLICIES[name], f"train.reference_slices={TRAINERS}"] for name in plain})
+    runs = {name: [*POLICIES[name], "debug.verify_rows=true"] for name in VERIFIED}
+    runs |= {"added": POLICIES["added"], "put": POLICIES["added"]}
+    runs = {name: [*settings, f"roles.servers={SERVERS}"] for name, settings in runs.items()}
+    breakages = ["changes are put" if name == "put" else NOTHING for name in runs]
+    hosts = map(str, TWO_HOSTS[SERVERS, TRAINERS])
+    found = train_all(1 + SERVERS + TRAINERS, runs, "--hosts", *hosts, "--break", *breakages)
+
     expected = {"no cache": references["bagpipe"]} | references
-    differences = {name: compare(expected[name], output).largest() for name, output in found.items()}
-    assert differences == dict.fromkeys(found, 0.0)
+    differences = {name: compare(expected[name], found[name]).largest() for name in VERIFIED}
+    assert differences == dict.fromkeys(VERIFIED, 0.0)
     assert 0.0 < compare(references["bagpipe"], references["by row"]).largest() < 1e-2
     assert compare(references["by row"], references["interleaved"]).largest() > 1e-3
+
+    limit = ROUNDING * largest_weight(references["plain SGD"])
+    assert 0.0 < compare(references["plain SGD"], found["added"]).largest() < limit
+    assert compare(references["plain SGD"], found["put"]).largest() > 10 * limit
+
+
+def largest_weight(output: Path) -> float:
+    """Of all rows of a run's last checkpoint."""
+    checkpoint = load_checkpoint(output)
+    with checkpoint.open_rows() as rows:
+        return float(np.abs(rows.read(0, sum(checkpoint.manifest.table_rows))).max())

@@ -105,11 +105,27 @@ def test_optional_arrays_take_bytes_where_they_are_there(count: int) -> None:
     plain = filled(TrainerPlan, 3)
     encoded = replace(plain, samples=np.arange(count, dtype=np.int32)).encode()
     assert encoded[: plain.encode().size].tobytes() == plain.encode().tobytes()
-    assert encoded.size == plain.encode().size + 8 + -(-count // 2) * 8
+    assert encoded.size == plain.encode().size + 8 * len(TrainerPlan.OPTIONAL) + -(-count // 2) * 8
     decoded = TrainerPlan.decode(encoded)
     assert decoded.samples is not None
     np.testing.assert_array_equal(decoded.samples, np.arange(count))
     assert TrainerPlan.decode(plain.encode()).samples is None
+
+
+def test_what_a_trainer_adds_travels_in_its_plan() -> None:
+    plain = filled(TrainerPlan, 3)
+    assert isinstance(plain, TrainerPlan)
+    assert plain.additions is None
+    assert plain.rows_written == 3
+    rows, slots, bases = np.arange(5) + 2**40, np.arange(5, dtype=np.int32), np.arange(5, dtype=np.int32) + 5
+    adding = replace(plain, add_rows=rows, add_slots=slots, base_slots=bases)
+    decoded = TrainerPlan.decode(adding.encode())
+    assert decoded.additions is not None
+    for found, wanted in zip(decoded.additions, (rows, slots, bases), strict=True):
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+    assert decoded.rows_written == 3 + 5
+    assert decoded.samples is None
 
 
 def test_a_plan_on_the_memory_of_its_encoding_takes_samples() -> None:

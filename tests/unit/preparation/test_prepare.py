@@ -15,6 +15,8 @@ from bagpipe_hpc.config.schema import (
     DebugConfig,
     LookaheadConfig,
     ModelConfig,
+    OptimizerConfig,
+    PolicyConfig,
     TrainConfig,
 )
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
@@ -106,6 +108,20 @@ def test_the_window_is_cut_to_the_cache(tmp_path: Path) -> None:
     fitted = choose_window(prepare_run(small), trainers=2)
     assert fitted.total_rows < wanted.total_rows
     assert fitted.window.lookahead < 6
+
+
+ADDS = PolicyConfig("tests.end_to_end.added_changes:AddedChanges")
+
+
+def test_a_policy_that_adds_takes_rows_without_state(tmp_path: Path) -> None:
+    config = replace(write_clicks(tmp_path), policy=ADDS, optimizer=OptimizerConfig(rows="sgd"))
+    assert choose_window(prepare_run(config), trainers=2).window == Window(1, 1)
+    stateful = replace(config, optimizer=OptimizerConfig(rows="adam"))
+    with pytest.raises(ConfigError, match=r":AddedChanges': .* optimizer\.rows = 'adam' keeps a state.*=sgd"):
+        choose_window(prepare_run(stateful), trainers=2)
+    verified = replace(config, debug=DebugConfig(verify_rows=True))
+    with pytest.raises(ConfigError, match=r":AddedChanges': .* leave out debug\.verify_rows = true"):
+        choose_window(prepare_run(verified), trainers=2)
 
 
 def test_batches_that_no_data_fills_are_refused(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class RecordingCache:
 
     def gather_records(self, slots: Tensor) -> np.ndarray:
         self.device.note(f"gather {slots.tolist()}")
-        return np.zeros((slots.numel(), WIDTH), np.float32)
+        return np.repeat(slots.numpy().astype(np.float32)[:, None] ** 2, WIDTH, axis=1)
 
 
 class OpenBarrier:
@@ -68,7 +68,11 @@ class OpenBarrier:
 
     is_entered = False
 
+    def __init__(self, device: RecordingDevice) -> None:
+        self._device = device
+
     def enter(self, _: str) -> None:
+        self._device.note("barrier")
         self.is_entered = True
 
     def poll(self) -> bool:
@@ -90,16 +94,34 @@ class Rows:
     def start_put(self, rows: np.ndarray, records: np.ndarray) -> PendingRows:
         assert records.shape == (rows.size, WIDTH)
         self._device.note("put")
-        return self._done
+        return PendingRows([], lambda: self._device.note("is put"), "nothing", 0.0)
+
+    def start_add(self, rows: np.ndarray, records: np.ndarray) -> PendingRows:
+        assert records.shape == (rows.size, WIDTH)
+        assert records.dtype == np.float32
+        self._device.note(f"add {records[:, 0].tolist()} to {rows.tolist()}")
+        return PendingRows([], lambda: self._device.note("is added"), "nothing", 0.0)
 
 
 class Plans:
-    """One batch, which is written back or dropped with the closing plan."""
+    """One batch, which is written back, added or dropped with the closing plan.
 
-    def __init__(self, written_back: list[int]) -> None:
+    Args:
+        written_back: slots that are put.
+        added: slots whose changes are added, each with its base.
+    """
+
+    def __init__(self, written_back: list[int], added: dict[int, int] | None) -> None:
         slots, rows = np.asarray([4, 1], np.int32), np.asarray([70, 80])
         back = np.asarray(written_back, np.int32)
         nothing = (NO_SLOTS, NO_ROWS, NO_SLOTS)
+        additions = {}
+        if added is not None:
+            additions = {
+                "add_rows": np.asarray([*added], np.int64) + 100,
+                "add_slots": np.asarray([*added], np.int32),
+                "base_slots": np.asarray([*added.values()], np.int32),
+            }
         self._plans = [
             (
                 SharedPlan(0, 2, 0, 0, 2, 2, NO_SLOTS, slots, rows, slots, NO_ROWS, NO_SLOTS),
@@ -107,7 +129,7 @@ class Plans:
             ),
             (
                 SharedPlan(1, 0, 0, 1, 0, 0, NO_SLOTS, NO_SLOTS, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS),
-                TrainerPlan(NO_SLOTS, *nothing, back.astype(np.int64), back, NO_ROWS, NO_SLOTS),
+                TrainerPlan(NO_SLOTS, *nothing, back.astype(np.int64), back, NO_ROWS, NO_SLOTS, **additions),
             ),
         ]
 
@@ -115,15 +137,36 @@ class Plans:
         return self._plans.pop(0) if self._plans else None
 
 
-@pytest.mark.parametrize("written_back", [[4, 1], []], ids=["written back", "dropped"])
-def test_each_thread_follows_the_other(written_back: list[int]) -> None:
+@pytest.mark.parametrize(
+    ("written_back", "added", "noted"),
+    [
+        ([4, 1], None, ["gather [4, 1]", "put", "is put"]),
+        ([], None, ["put", "is put"]),
+        (
+            [1],
+            {4: 3, 7: 5},
+            ["gather [1]", "put", "is put", "gather [4, 7, 3, 5]", "add [7.0, 24.0] to [104, 107]", "is added"],
+        ),
+        ([], {}, ["put", "is put", "add [] to []", "is added"]),
+    ],
+    ids=["written back", "dropped", "put and added", "nothing to add"],
+)
+def test_each_thread_follows_the_other(written_back: list[int], added: dict[int, int] | None, noted: list[str]) -> None:
+    """And a trainer comes to the barrier when all that it puts and adds, less the bases, is at the servers."""
     device = RecordingDevice()
     segment = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False)
     settings = MoverSettings((segment,), record_width=WIDTH, group_batches=1, timeout_s=10.0)
     window = Rows(device)
     inputs = np.zeros((2, 1), np.float32), np.zeros(2, np.float32)
     reader = SimpleNamespace(start_segment=lambda _: None, read=lambda *_: inputs)
-    parts: list[Any] = [settings, Plans(written_back), window, RecordingCache(device), OpenBarrier(), reader]
+    parts: list[Any] = [
+        settings,
+        Plans(written_back, added),
+        window,
+        RecordingCache(device),
+        OpenBarrier(device),
+        reader,
+    ]
     advanced = threading.Event()
     mover = Mover(*parts, Trace(enabled=False), advance_sums=lambda: advanced.set() or False)
 
@@ -139,8 +182,14 @@ def test_each_thread_follows_the_other(written_back: list[int]) -> None:
     mover.join()
 
     main = threading.current_thread().name
-    gathered = [f"gather {written_back}"] if written_back else []
     assert device.work == {
         "compute": ["cache made", ("follow", ("mover", 3), 4), "step", ("follow", None, 4)],
-        "mover": ["own stream", ("follow", (main, 1), 0), "scatter [4, 1]", ("follow", (main, 4), 0), *gathered, "put"],
+        "mover": [
+            "own stream",
+            ("follow", (main, 1), 0),
+            "scatter [4, 1]",
+            ("follow", (main, 4), 0),
+            *noted,
+            "barrier",
+        ],
     }

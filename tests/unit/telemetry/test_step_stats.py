@@ -1,6 +1,6 @@
 """Sums over steps: plans are counted, times added up, intervals taken apart."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,13 @@ def test_plans_are_added_up() -> None:
         rows_written_back=8,
     )
     assert stats.hit_rate == 0.25
+
+
+def test_added_rows_are_written_back() -> None:
+    shared, own = plan(samples=8, unique=20, fetched=20, now=5, later=9, private=6)
+    stats = StepStats()
+    stats.count_plan(shared, replace(own, add_rows=np.arange(3)))
+    assert stats.rows_written_back == 4 + 3
 
 
 def test_without_rows_nothing_was_hit() -> None:
