@@ -41,6 +41,7 @@ def differences(output: Path, whole_checkpoints: Path) -> list[float]:
     return [compare(whole_checkpoints / name, output / "checkpoints" / name).largest() for name in names]
 
 
+@pytest.mark.slow
 def test_increments_that_take_long_hold_the_same_bits(outputs: dict[str, Path], whole_checkpoints: Path) -> None:
     output = outputs[SLOW_DISK]
     assert differences(output, whole_checkpoints) == [0.0, 0.0, 0.0]
