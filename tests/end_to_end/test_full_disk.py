@@ -105,6 +105,7 @@ def test_a_full_disk(config_path: Path, whole_run: Path, tmp_path: Path) -> None
     assert compare(whole_run, logs / "after-room").largest() == 0.0
 
 
+@pytest.mark.slow
 def test_a_read_only_output_is_refused(config_path: Path, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()

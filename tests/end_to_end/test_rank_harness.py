@@ -43,6 +43,7 @@ def run_planted(folder: Path, source: str, *options: str) -> tuple[subprocess.Co
     return ended, time.monotonic() - start
 
 
+@pytest.mark.slow
 def test_runs_each_test_on_its_number_of_ranks(tmp_path, run_ranks):
     assert run_ranks(1, "true").returncode == 0  # skips where there is no launcher
     ended, _ = run_planted(
@@ -62,7 +63,8 @@ def test_runs_each_test_on_its_number_of_ranks(tmp_path, run_ranks):
     assert "on 3 ranks: 1 passed" in ended.stdout
 
 
-@pytest.mark.parametrize("failing_rank", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("failing_rank", [0, 2])
 def test_failure_on_one_rank_fails_all(tmp_path, run_ranks, failing_rank):
     assert run_ranks(1, "true").returncode == 0
     ended, _ = run_planted(
