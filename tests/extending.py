@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bagpipe_hpc.config.file import toml_value
+from bagpipe_hpc.config.values import toml_value
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
 DOORS = ("Model", "Row optimizer", "Source format", "Placement", "Policy")

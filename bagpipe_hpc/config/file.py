@@ -5,34 +5,19 @@ serves every folder that a run is started in.
 """
 
 import difflib
-import json
-import math
-import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 from bagpipe_hpc.config.doors import Door, SettingError, door_of
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.config.values import BARE_KEY, CURES, converted, is_default, toml_value, written_value
 from bagpipe_hpc.errors import ConfigError, FileError, read_small
 
-_LARGEST_INT = 2**63 - 1
 _MOST_BYTES = 1 << 20
 """Of a configuration file; all settings with their meanings take a fiftieth of that."""
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-_CURES: dict[object, str] = {
-    str: "use a string in quotes",
-    bool: "use true or false",
-    int: "use a whole number of at most 64 bits",
-    float: "use a finite number",
-    tuple[int, ...]: "use a list of whole numbers, such as [512, 256]",
-    tuple[float, ...]: "use a list of finite numbers, such as [0.5, 1.0]",
-    tuple[str, ...]: "use a list of strings in quotes",
-    tuple[float, float]: "use a list of two finite numbers, such as [0.9, 0.999]",
-    dict[str, Any]: "use a table of numbers, strings and booleans, such as { momentum = 0.9 }",
-}
 
 
 def doors() -> dict[str, Door]:
@@ -73,26 +58,18 @@ def _own_types(door: Door, name: str) -> dict[str, object]:
     with door.blaming(name, "the types in its Settings cannot be read"):
         own = get_type_hints(settings)
     for entry in fields(settings):
-        if not _BARE_KEY.fullmatch(entry.name):
+        if not BARE_KEY.fullmatch(entry.name):
             raise SettingError(door.key, name, f"its Settings have {entry.name}: use letters of ASCII for its name")
-        if own[entry.name] not in _CURES:
+        if own[entry.name] not in CURES:
             possible = "bool, int, float, str, tuples of one of these (tuple[int, ...]) and dict[str, Any]"
             raise SettingError(
                 door.key, name, f"its Settings give {entry.name} a type that TOML has not: use {possible}"
             )
         default = entry.default_factory() if callable(entry.default_factory) else entry.default
-        if not _is_default(default, own[entry.name]):
-            cure = f"its Settings give {entry.name} the default {default!r:.80}: {_CURES[own[entry.name]]}"
+        if not is_default(default, own[entry.name]):
+            cure = f"its Settings give {entry.name} the default {default!r:.80}: {CURES[own[entry.name]]}"
             raise SettingError(door.key, name, cure.replace("a list", "a tuple"))
     return {entry.name: own[entry.name] for entry in fields(settings)}
-
-
-def _is_default(value: object, kind: object) -> bool:
-    """Whether a default is what TOML would give for it; NumPy's numbers and enumerations are not."""
-    items = value if isinstance(value, tuple) else (value,)
-    if any(type(item) not in (bool, int, float, str, dict) for item in items):
-        return False
-    return _fits(_widened(list(value) if isinstance(value, tuple) else value, kind), kind)
 
 
 def _make_settings(door: Door, name: str, values: dict[str, Any]) -> Any:
@@ -129,7 +106,7 @@ def settings_of_options(door: Door, name: str, options: Sequence[str]) -> Any:
             raise ConfigError(f"{source}: {key} = {written!r}: no such setting of {name}; {known}")
         if key in values:
             raise ConfigError(f"{source}: {key} = {written!r}: is given twice; keep one of the two")
-        values[key] = _converted(_written_value(key, written, types[key], source), types[key], key, source)
+        values[key] = converted(written_value(key, written, types[key], source), types[key], key, source)
     try:
         return _make_settings(door, name, values)
     except SettingError as error:
@@ -160,13 +137,13 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
         if key not in types and any(value == default for _, default in _of_others(key)):
             continue  # it would change nothing; a run of an earlier version recorded the settings of all row optimizers
         _require_known(key, value, types, str(path))
-        values[key], sources[key] = _converted(value, types[key], key, str(path)), str(path)
+        values[key], sources[key] = converted(value, types[key], key, str(path)), str(path)
     for text in overrides:
         key, value = _split_override(text, types)
         source = f"override {text!r}"
         if sources.get(key, "").startswith("override"):
             raise ConfigError(f"{source}: {key} = {value!r}: is overridden twice; keep one of the two")
-        values[key], sources[key] = _converted(value, types[key], key, source), source
+        values[key], sources[key] = converted(value, types[key], key, source), source
     try:
         return _config_of(values)
     except SettingError as error:
@@ -208,28 +185,6 @@ def own_keys(config: Config, door: Door) -> list[str]:
         if door_of(setting) is door
         for own in fields(getattr(section, setting.name))
     ]
-
-
-def toml_value(value: object) -> str:
-    """Write a boolean, number, string, list or table as TOML on one line."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case int() | float():
-            return repr(value)
-        case str():
-            # TOML basic strings are JSON strings, but that TOML wants the delete character escaped.
-            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
-        case list() | tuple():
-            return f"[{', '.join(toml_value(item) for item in value)}]"
-        case dict():
-            pairs = (f"{_toml_key(key)} = {toml_value(item)}" for key, item in value.items())
-            return f"{{ {', '.join(pairs)} }}" if value else "{}"
-    raise TypeError(f"{value!r} cannot be written as TOML: use booleans, numbers, strings, lists and tables")
-
-
-def _toml_key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else toml_value(key)
 
 
 def _settings_of_file(path: Path) -> dict[str, object]:
@@ -287,23 +242,7 @@ def _split_override(text: str, types: dict[str, object]) -> tuple[str, object]:
     if not equals:
         raise ConfigError(f"{source}: has no value; write section.field=value, such as train.seed=2")
     _require_known(key, written, types, source)
-    return key, _written_value(key, written, types[key], source)
-
-
-def _written_value(key: str, written: str, kind: object, source: str) -> object:
-    """What the value of an override or an option is written for, not yet checked against its type."""
-    quoted = written.startswith(('"', "'"))
-    if kind is str and not quoted:
-        return written  # a folder named 2024 or true is a folder
-    try:
-        document = tomllib.loads(f"value = {written}")
-    except (ValueError, RecursionError) as error:
-        if quoted or written.startswith(("[", "{")):
-            raise ConfigError(f"{source}: {key} = {written}: is not TOML: {error}; close what was opened") from None
-        return written
-    if len(document) > 1:
-        raise ConfigError(f"{source}: {key} = {written!r}: holds more than one value; write one setting an override")
-    return document["value"]
+    return key, written_value(key, written, types[key], source)
 
 
 def _require_known(key: str, value: object, types: dict[str, object], source: str) -> None:
@@ -339,48 +278,6 @@ def _own_keys(door: Door, types: dict[str, object]) -> list[str]:
     section, _, _ = door.key.partition(".")
     common = {f"{section}.{setting.name}" for setting in fields(get_type_hints(Config)[section])}
     return [key for key in types if key.startswith(door.prefix) and key not in common]
-
-
-def _converted(value: object, kind: object, key: str, source: str) -> object:
-    """The value as its setting's type: an integer becomes a float where one is wanted, a list a tuple."""
-    value = _widened(value, kind)
-    if not _fits(value, kind):
-        raise ConfigError(f"{source}: {key} = {value!r}: {_CURES[kind]}")
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _widened(value: object, kind: object) -> object:
-    """The value with floats for integers where its setting holds floats."""
-    if kind is float and _fits(value, int):
-        return float(value)  # type: ignore[arg-type]  # `_fits` says that it is an int
-    if kind in (tuple[float, float], tuple[float, ...]) and isinstance(value, list):
-        return [_widened(item, float) for item in value]
-    return value
-
-
-def _fits(value: object, kind: object) -> bool:
-    """Whether a value from TOML is of a setting's type; a boolean is no number, NaN and infinity are none either."""
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST_INT
-    if kind is float:
-        return isinstance(value, float) and math.isfinite(value)
-    if kind is str:
-        # Bytes of the command line that are not UTF-8 arrive as lone surrogates, which no TOML file can hold.
-        return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
-    if kind in (tuple[int, ...], tuple[float, ...], tuple[str, ...]):
-        return isinstance(value, list) and all(_fits(item, get_args(kind)[0]) for item in value)
-    if kind == tuple[float, float]:
-        return isinstance(value, list) and len(value) == 2 and all(_fits(item, float) for item in value)
-    if kind == dict[str, Any]:
-        return isinstance(value, dict) and all(_fits(name, str) and _is_plain(item) for name, item in value.items())
-    return kind is bool and isinstance(value, bool)
-
-
-def _is_plain(value: object) -> bool:
-    """Whether an option of the dense optimizer is one that `to_toml` can write back; dates are not."""
-    if isinstance(value, list):
-        return all(_is_plain(item) for item in value)
-    return any(_fits(value, kind) for kind in (bool, int, float, str, dict[str, Any]))
 
 
 def _config_of(values: dict[str, object]) -> Config:

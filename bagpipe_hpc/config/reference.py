@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from typing import Any, get_type_hints
 
 from bagpipe_hpc.config.doors import Door, door_of
-from bagpipe_hpc.config.file import toml_value
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.config.values import toml_value
 
 _TYPE_NAMES: dict[object, str] = {
     str: "string",

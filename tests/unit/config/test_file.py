@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.doors import ROW_OPTIMIZERS
-from bagpipe_hpc.config.file import load_config, setting_types, to_document, to_toml, toml_value
+from bagpipe_hpc.config.file import load_config, setting_types, to_document, to_toml
 from bagpipe_hpc.config.schema import (
     DEVICES,
     MOST_THREADS,
@@ -27,6 +27,7 @@ from bagpipe_hpc.config.schema import (
     RolesConfig,
     TrainConfig,
 )
+from bagpipe_hpc.config.values import toml_value
 from bagpipe_hpc.errors import ConfigError
 
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagpipe_hpc.config.file import load_config, toml_value
+from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.sweep import split_values, sweep_runs
+from bagpipe_hpc.config.values import toml_value
 from bagpipe_hpc.errors import ConfigError
 
 
