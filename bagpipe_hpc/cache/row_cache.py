@@ -98,9 +98,11 @@ class RowCache:
         """Weights of slots, which may repeat: int32 `[N]` to float32 `[N, D]`."""
         return self.operations.gather(self.weights, slots)
 
-    def update(self, optimizer: RowOptimizer, slots: Tensor, gradients: Tensor, step: int) -> None:
+    def update(
+        self, optimizer: RowOptimizer, slots: Tensor, gradients: Tensor, step: int, clip_norm: float = 0.0
+    ) -> None:
         """Update distinct rows by their gradients; arguments as for `update_rows`."""
-        update_rows(self.operations, optimizer, self.weights, self.state, slots, gradients, step)
+        update_rows(self.operations, optimizer, self.weights, self.state, slots, gradients, step, clip_norm)
 
     def gather_records(self, slots: Tensor) -> NDArray[np.float32]:
         """Whole records for a write-back: distinct slots int32 `[N]` to float32 `[N, W]` on the host."""

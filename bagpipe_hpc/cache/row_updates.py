@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from bagpipe_hpc.cache.row_clipping import clip_rows
 from bagpipe_hpc.kernels.row_operations import RowOperations
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 
@@ -16,6 +17,7 @@ def update_rows(
     slots: Tensor,
     gradients: Tensor,
     step: int,
+    clip_norm: float = 0.0,
 ) -> None:
     """Update distinct rows in place; both ways give the same bits.
 
@@ -27,9 +29,12 @@ def update_rows(
         slots: int32 `[N]`; none is no work.
         gradients: of the global-batch mean loss, float32 `[N, D]`.
         step: number of the training step that they come from, from 1.
+        clip_norm: longest gradient of a row, see `clip_rows`; 0 for any.
     """
     if not slots.numel():
         return
+    if clip_norm:
+        gradients = clip_rows(gradients, clip_norm)
     call = optimizer.kernel(step)
     if call and (kernel := operations.update_kernel(call.name)):
         kernel(weights, state, slots, gradients, call.numbers)

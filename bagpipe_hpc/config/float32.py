@@ -8,14 +8,19 @@ _SMALLEST, _LARGEST = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 _POSITIVE = "a number above 0 that float32 can hold, 1.2e-38 to 3.4e+38"
 
 
-def require_positive(key: str, value: float) -> None:
+def require_positive(key: str, value: float, otherwise: str = "") -> None:
     """See that a number is above 0, and stays so, and finite, as float32.
+
+    Args:
+        key: the setting.
+        value: the number.
+        otherwise: what else it might be, for the message.
 
     Raises:
         SettingError: it does not.
     """
     if not _SMALLEST <= value <= _LARGEST:
-        raise SettingError(key, value, f"use {_POSITIVE}")
+        raise SettingError(key, value, f"use {otherwise}{_POSITIVE}")
 
 
 def is_float32(value: float) -> bool:

@@ -86,10 +86,19 @@ class OptimizerConfig:
     """Learning rate of the dense weights."""
     dense_options: dict[str, Any] = field(default_factory=dict)
     """Further keyword arguments of the dense optimizer, such as `{ momentum = 0.9 }`."""
+    dense_clip_norm: float = 0.0
+    """Longest gradient of all dense weights together: a longer one, summed over the trainers, is scaled down to this
+    Euclidean norm; 0 leaves any as it is."""
+    rows_clip_norm: float = 0.0
+    """Longest gradient of an embedding row: a longer one, summed over the batch, is scaled down to this Euclidean norm,
+    each row by itself; 0 leaves any as it is."""
 
     def __post_init__(self) -> None:
         fill_settings(self)
         require_positive("optimizer.dense_lr", self.dense_lr)
+        for name in ("dense_clip_norm", "rows_clip_norm"):
+            if getattr(self, name):
+                require_positive(f"optimizer.{name}", getattr(self, name), "0 for none, or ")
 
 
 @dataclass(frozen=True)

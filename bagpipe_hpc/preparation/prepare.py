@@ -118,12 +118,19 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
 def require_weights_alone(config: Config) -> None:
     """See that rows of a policy that adds changes have weights alone: a change is added to every number of a record.
 
+    Their gradients are not clipped either: nobody has a row's sum over the batch.
+
     Raises:
-        ConfigError: rows keep an optimizer's state, or a version.
+        ConfigError: rows keep an optimizer's state, or a version, or their gradients are to be clipped.
     """
     adds = f"policy.name = {config.policy.name!r}: adds each trainer's change of a row to all that the row keeps"
     if config.debug.verify_rows:
         raise ConfigError(f"{adds}, and a sum of versions is none: leave out debug.verify_rows = true")
+    if config.optimizer.rows_clip_norm:
+        raise ConfigError(
+            f"{adds}, and optimizer.rows_clip_norm = {config.optimizer.rows_clip_norm} is of a row's gradient over the "
+            "whole batch; leave it out"
+        )
     if RowRecord.of(config).state_columns:
         raise ConfigError(
             f"{adds}, and optimizer.rows = {config.optimizer.rows!r} keeps a state: changes of it by several trainers "

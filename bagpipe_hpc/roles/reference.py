@@ -135,10 +135,8 @@ class Reference:
             self._divergence.see_loss(step, loss, gradients, slots, own.reshape(-1))
             total += self._tables.operations.sum_by_position(gradients, own.reshape(-1), unique.size)
             self._loss_sums[part] += float(loss)
-        self._tables.update(self._parts.row_optimizer, slots, total, step)
-        self._divergence.see_rows(step, slots)
-        self._parts.dense_optimizer.step()
-        self._divergence.see_dense(step)
+        self._parts.update_rows(slots, total, step)
+        self._parts.update_dense(step)
         self._stats.steps += 1
         self._stats.samples += len(rows)
         self._stats.unique_rows += unique.size

@@ -33,6 +33,8 @@ FIXED = (
 CHANGEABLE = (
     "optimizer.dense_lr",
     "optimizer.dense_options",
+    "optimizer.dense_clip_norm",
+    "optimizer.rows_clip_norm",
 )
 """A new value is used from the next step on, and the change is said."""
 
@@ -71,7 +73,12 @@ _FIRST_STATE = {"Rprop": "lr", "Adagrad": "initial_accumulator_value"}
 """Hyperparameters that an optimizer only makes its first state of; the checkpoint has a later one."""
 
 _UNKNOWN = "not recorded"
-_BEFORE_DOORS = {"model.name": "dlrm", "policy.name": "bagpipe"}
+_BEFORE_CHOICES = {
+    "model.name": "dlrm",
+    "policy.name": "bagpipe",
+    "optimizer.dense_clip_norm": 0.0,
+    "optimizer.rows_clip_norm": 0.0,
+}
 """What a checkpoint stands for that was written when there was nothing to choose."""
 
 
@@ -161,7 +168,7 @@ def _both(manifest: CheckpointManifest, config: Config, key: str) -> tuple[Any, 
     """A setting's value in the run that wrote a checkpoint, and now; lists for tuples, as in JSON."""
     section, _, name = key.partition(".")
     now = to_document(config)[section][name]
-    unknown = _BEFORE_DOORS.get(key, _UNKNOWN)
+    unknown = _BEFORE_CHOICES.get(key, _UNKNOWN)
     return manifest.config.get(section, {}).get(name, unknown), list(now) if isinstance(now, tuple) else now
 
 

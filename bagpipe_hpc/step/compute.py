@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bagpipe_hpc.cache.row_cache import RowCache
@@ -11,6 +11,7 @@ from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.gradient_clipping import clip_dense
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 from bagpipe_hpc.run.dense_start import load_dense
@@ -31,6 +32,8 @@ class ComputeParts:
         dense_optimizer: updates its weights; its state is the checkpoint's too.
         divergence: looks at every loss, updated row and dense weight.
         arithmetic: on what the last bits of results depend.
+        rows_clip_norm: `optimizer.rows_clip_norm`.
+        dense_clip_norm: `optimizer.dense_clip_norm`.
     """
 
     cache: RowCache
@@ -39,6 +42,8 @@ class ComputeParts:
     dense_optimizer: Optimizer
     divergence: DivergenceWatch
     arithmetic: Arithmetic
+    rows_clip_norm: float
+    dense_clip_norm: float
 
     @classmethod
     def of(
@@ -73,4 +78,25 @@ class ComputeParts:
             defers=not is_cpu,
         )
         arithmetic = arithmetic_of(config, device, slices)
-        return cls(cache, build_row_optimizer(config.optimizer), model, optimizer, divergence, arithmetic)
+        return cls(
+            cache,
+            build_row_optimizer(config.optimizer),
+            model,
+            optimizer,
+            divergence,
+            arithmetic,
+            config.optimizer.rows_clip_norm,
+            config.optimizer.dense_clip_norm,
+        )
+
+    def update_rows(self, slots: Tensor, gradients: Tensor, step: int) -> None:
+        """Update distinct rows by the sums of their gradients over the batch; arguments as for `update_rows`."""
+        self.cache.update(self.row_optimizer, slots, gradients, step, self.rows_clip_norm)
+        self.divergence.see_rows(step, slots)
+
+    def update_dense(self, step: int) -> None:
+        """Update the dense weights in a step, whose gradients hold their sums over the batch."""
+        if self.dense_clip_norm:
+            clip_dense(self.model.parameters(), self.dense_clip_norm)
+        self.dense_optimizer.step()
+        self.divergence.see_dense(step)

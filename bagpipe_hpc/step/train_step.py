@@ -57,8 +57,8 @@ class TrainStep:
         *,
         verify: bool,
     ) -> None:
+        self._parts = parts
         self._cache = parts.cache
-        self._row_optimizer = parts.row_optimizer
         self._model = parts.model
         self._dense_optimizer = parts.dense_optimizer
         self._divergence = parts.divergence
@@ -100,8 +100,7 @@ class TrainStep:
         with self._waiting("reduce dense", 0):
             self._dense_reducer.wait()
         with self._trace.span("dense optimizer"):
-            self._dense_optimizer.step()
-            self._divergence.see_dense(step)
+            self._parts.update_dense(step)
         self._loss_sum += loss
         self.stats.count_plan(shared, own)
         self._device.wait(self._last_step)
@@ -139,9 +138,8 @@ class TrainStep:
 
     def _update(self, slots: Tensor, gradients: Tensor, step: int) -> None:
         with self._trace.span("update rows", rows=slots.numel()):
-            self._cache.update(self._row_optimizer, slots, gradients, step)
+            self._parts.update_rows(slots, gradients, step)
             self._cache.set_version(slots, step)
-            self._divergence.see_rows(step, slots)
 
     @contextmanager
     def _waiting(self, what: str, rows: int) -> Iterator[None]:

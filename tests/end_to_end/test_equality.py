@@ -42,10 +42,16 @@ RunRanks = Callable[..., CompletedProcess[str]]
 References = Callable[[str, int], Path]
 
 
+FURTHER_SETTINGS = {
+    "sgd": ["optimizer.dense=SGD", "optimizer.dense_options={ momentum = 0.9 }"],
+    "adagrad": ["optimizer.dense_clip_norm=0.3", "optimizer.rows_clip_norm=0.004"],
+}
+"""Of runs with an optimizer of rows: a dense optimizer with momentum; norms that many gradients exceed."""
+
+
 def overrides(optimizer: str, output: Path, *more: str) -> list[str]:
-    """Settings of one run; SGD's dense half uses momentum, so that dense optimizer state is covered too."""
-    dense = ["optimizer.dense=SGD", "optimizer.dense_options={ momentum = 0.9 }"] if optimizer == "sgd" else []
-    return [f"optimizer.rows={optimizer}", *dense, f"train.output={output}", *more]
+    """Settings of one run."""
+    return [f"optimizer.rows={optimizer}", *FURTHER_SETTINGS.get(optimizer, []), f"train.output={output}", *more]
 
 
 def story(output: Path) -> list[tuple[object, ...]]:

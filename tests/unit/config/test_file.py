@@ -142,6 +142,8 @@ def test_a_table_is_overridden_as_a_whole(tmp_path: Path) -> None:
             ["[0.0, 0.99999999]", "0.99999994 (the largest"],
         ),
         ("[optimizer]\nrows_lr = 1e39", ["optimizer.rows_lr = 1e+39", "that float32 can hold, 1.2e-38 to 3.4e+38"]),
+        ("[optimizer]\ndense_clip_norm = -1", ["optimizer.dense_clip_norm = -1.0", "use 0 for none, or a"]),
+        ("[optimizer]\nrows_clip_norm = 1e-40", ["optimizer.rows_clip_norm = 1e-40", "use 0 for none, or a"]),
         ("[optimizer]\ndense_lr = 1e-40", ["optimizer.dense_lr = 1e-40", "that float32 can hold"]),
         ("[optimizer]\nrows_eps = 1e-50", ["optimizer.rows_eps = 1e-50", "that float32 can hold"]),
         ("[model]\nembedding_dim = 2147483648", ["model.embedding_dim = 2147483648", "a width of 1 to 2147483647"]),

@@ -249,6 +249,8 @@ OTHER: dict[str, object] = {
     "optimizer.rows_eps": 1e-3,
     "optimizer.dense_lr": 0.5,
     "optimizer.dense_options": {"lr_decay": 0.1},
+    "optimizer.dense_clip_norm": 1.0,
+    "optimizer.rows_clip_norm": 0.5,
     "model.precision": "bfloat16",
     "train.deterministic": True,
     "policy.name": "bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy",  # bagpipe's long name
