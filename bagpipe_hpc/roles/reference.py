@@ -15,7 +15,8 @@ from torch import Tensor
 
 from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.models.click_metrics import evaluate
+from bagpipe_hpc.evaluation.click_evaluation import ClickEvaluation
+from bagpipe_hpc.evaluation.peers import Alone
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import BatchSlices
 from bagpipe_hpc.rows.partition import RoundRobinPartition
@@ -154,7 +155,7 @@ class Reference:
 
     def _evaluate(self, segment: Segment, record: RunRecord) -> None:
         start = time.perf_counter()
-        labels, logits = [], []
+        whole = ClickEvaluation()
         to_device, to_host = self._tables.device.to_device, self._tables.device.to_host
         slicing = self._policy.start_slicing()
         for number, rows in enumerate(self._run.batches(segment)):
@@ -163,10 +164,10 @@ class Reference:
                 own = self._on_device(own_rows)
                 dense, own_labels = reader.read(number, slices.of_trainer(part))
                 embeddings = self._tables.gather(own.reshape(-1)).view(*own.shape, self._width)
-                logits.append(to_host(predict(self._parts.model, to_device(dense), embeddings)))
-                labels.append(own_labels)
-        self._divergence.require_finite_predictions(segment.last_step, np.concatenate(logits))
-        evaluation = evaluate(labels, logits)
+                logits = to_host(predict(self._parts.model, to_device(dense), embeddings))
+                self._divergence.require_finite_predictions(segment.last_step, logits)
+                whole.add(own_labels, logits)
+        evaluation = whole.finish(Alone())
         record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
 
     def _save(self, segment: Segment, record: RunRecord) -> None:

@@ -7,17 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bagpipe_hpc.checkpointing.protocol import SavingSettings, checkpoint_manifest
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
-from bagpipe_hpc.models.click_metrics import evaluate
+from bagpipe_hpc.evaluation.click_evaluation import ClickEvaluation
 from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on, start_horovod, stop_horovod
 from bagpipe_hpc.models.gradient_groups import gradient_groups
 from bagpipe_hpc.models.size import count_weights
 from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.evaluation_peers import EvaluationPeers
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
 from bagpipe_hpc.mpi.rows.reduction import RowReducer
@@ -174,6 +173,7 @@ class Trainer:
             self._record,
             self._check_mover,
         )
+        self._peers = EvaluationPeers(comms.trainers, timeout_s, self._check_mover)
         self._reported = StepStats()
 
     def _check_mover(self) -> None:
@@ -243,23 +243,23 @@ class Trainer:
     def _evaluate(self, segment: Segment) -> int:
         """Evaluate on the batches of a segment; how many there were: none, if the run is to stop."""
         start = time.perf_counter()
-        labels: list[NDArray[np.float32]] = []
-        logits: list[NDArray[np.float32]] = []
+        own = ClickEvaluation()
+        done = 0
         while not (batch := self._mover.next_batch()).shared.is_closing:
-            labels.append(self._device.to_host(batch.inputs.labels))
-            logits.append(self._step.predict(batch))
+            done += 1
+            logits = self._step.predict(batch)
+            self._divergence.require_finite_predictions(segment.last_step, logits)
+            own.add(self._device.to_host(batch.inputs.labels), logits)
             if batch.shared.retire_group:
                 self._mover.retire(batch)
             self._receiver.give_credit()
         self._close(batch, StepStats())
-        if len(labels) < segment.batches:
-            return len(labels)
-        self._divergence.require_finite_predictions(segment.last_step, own_logits := np.concatenate(logits))
-        parts = self._gather("the predictions", (np.concatenate(labels), own_logits))
-        if self._record and parts:
-            evaluation = evaluate([part[0] for part in parts], [part[1] for part in parts])
+        if done < segment.batches:
+            return done
+        evaluation = own.finish(self._peers)
+        if self._record:
             self._record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
-        return len(labels)
+        return done
 
     def _require_equal_replicas(self, step: int) -> None:
         """Compare the dense half over the trainers; the first one says who drifted. Collective over: the trainers.

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bagpipe_hpc.models.click_metrics import Evaluation
+from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.output_errors import writing
@@ -202,9 +202,23 @@ def _tell(line: str) -> None:
 
 def _quality(evaluation: dict[str, Any]) -> str:
     """An evaluation in words; read back from the metrics file, an AUC that has no meaning is None."""
-    auc = evaluation["auc"]
-    text = "AUC undefined, as all labels are alike" if auc is None or math.isnan(auc) else f"AUC {auc:.5f}"
-    return f"{text}, log loss {evaluation['log_loss']:.5f} on {evaluation['samples']} test rows"
+    measures = {name: math.nan if value is None else value for name, value in evaluation.items()}
+    auc, error = f"AUC {measures['auc']:.5f}", measures.get("auc_error", 0.0)
+    parts = [f"{auc} +- {error:.1g}" if error else auc, f"log loss {measures['log_loss']:.5f}"]
+    if math.isnan(measures["auc"]):
+        parts[0] = "AUC undefined, as all labels are alike"
+    for name, title in _FURTHER_MEASURES.items():
+        if not math.isnan(value := measures.get(name, math.nan)):
+            parts.append(f"{title} {value:.5f}")
+    return f"{', '.join(parts)} on {measures['samples']} test rows"
+
+
+_FURTHER_MEASURES = {
+    "normalised_entropy": "normalised entropy",
+    "calibration": "calibration",
+    "group_auc": "AUC by group",
+}
+"""Said where they have a meaning; a metrics file of an earlier version may not have them."""
 
 
 def _strict_json(value: Any, indent: int | None = None) -> str:

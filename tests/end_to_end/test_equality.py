@@ -57,7 +57,12 @@ def overrides(optimizer: str, output: Path, *more: str) -> list[str]:
 def story(output: Path) -> list[tuple[object, ...]]:
     """What a run tells, but for times and interruptions; when a checkpoint becomes complete is chance."""
     records = [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    told = [(r["event"], r["step"], r.get("loss"), r.get("auc")) for r in records if r["event"] != "resumed"]
+    further = ("log_loss", "normalised_entropy", "calibration", "group_auc")
+    told = [
+        (r["event"], r["step"], r.get("loss") or tuple(r[name] for name in further if name in r) or None, r.get("auc"))
+        for r in records
+        if r["event"] != "resumed"
+    ]
     return sorted(told, key=lambda event: (event[1], event[0] != "checkpoint"))
 
 

@@ -17,7 +17,7 @@ LAYERS: dict[str, float] = {
     # 0: settings and errors; the standard library only
     "errors": 0, "terminal": 0, "config": 0,
     # 1: pure data
-    "rows": 1, "cluster": 1, "plan": 1,
+    "rows": 1, "cluster": 1, "plan": 1, "evaluation": 1,
     # 2: the doors to MPI, to HDF5 and to native code
     "mpi": 2, "storage": 2, "kernels": 2,
     # 3: pure decisions; rows on a device; dense models and their reduction; what a run says of itself

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bagpipe_hpc.config.file import load_config
-from bagpipe_hpc.models.click_metrics import log_loss, roc_auc
+from bagpipe_hpc.evaluation.click_evaluation import measure
 from bagpipe_hpc.plan.schedule import Segment, build_schedule, training_batch_sizes
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.run.run import Run
@@ -170,8 +170,8 @@ def evaluation(labels: list[NDArray[np.float32]], logits: list[NDArray[np.float3
     """AUC and log loss over the batches of the test rows, each `[n]`; empty where there are none."""
     if not labels:
         return {}
-    all_labels, all_logits = np.concatenate(labels), np.concatenate(logits)
-    return {"auc": roc_auc(all_labels, all_logits), "log_loss": log_loss(all_labels, all_logits)}
+    found = measure(np.concatenate(labels), np.concatenate(logits))
+    return {"auc": found.auc, "log_loss": found.log_loss}
 
 
 def print_result(figures: dict[str, object]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bagpipe_hpc.models.click_metrics import Evaluation
+from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.telemetry import run_record
@@ -23,6 +23,20 @@ from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 INTERVAL = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=0.5, unique_rows=200, fetched_rows=20)
 SLOWER = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=1.0, unique_rows=200, fetched_rows=20)
 MEANS = INTERVAL.per_step() | {"rows_fetched": 4.0, "rows_written_back": 3.0}
+
+
+OTHER_MEASURES = {
+    "samples": 7,
+    "auc_error": 0.0,
+    "log_loss": 0.25,
+    "normalised_entropy": 0.5,
+    "calibration": 0.875,
+    "group_auc": None,
+}
+
+
+def evaluation_of(**measures: Any) -> Evaluation:
+    return Evaluation(**(OTHER_MEASURES | measures))
 
 
 def events(output: Path) -> list[dict[str, Any]]:
@@ -38,7 +52,7 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
     """Each is there at once, for whoever watches the run."""
     with RunRecord(tmp_path, total_steps=20) as record:
         record.progress(5, 0, [INTERVAL, SLOWER], loss=0.5)
-        record.evaluation(5, 0, Evaluation(samples=7, auc=0.75, log_loss=0.25), seconds=1.5)
+        record.evaluation(5, 0, evaluation_of(auc=0.75), seconds=1.5)
         directory, manifest = checkpoint_of(tmp_path, step=5)
         record.checkpoint(manifest, directory, stood_still_s=0.5, seconds=2.5)
         progress, evaluation, checkpoint = events(tmp_path)
@@ -54,7 +68,7 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
         "wait_rows_share": 0.25,
         "trainers": [INTERVAL.per_step(), SLOWER.per_step()],
     }
-    expected = {"event": "evaluation", "step": 5, "epoch": 0, "samples": 7, "auc": 0.75, "log_loss": 0.25}
+    expected = {"event": "evaluation", "step": 5, "epoch": 0, "auc": 0.75, **OTHER_MEASURES}
     assert evaluation == expected | {"seconds": 1.5}
     assert checkpoint == {
         "event": "checkpoint",
@@ -70,12 +84,12 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
 def test_results_go_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with RunRecord(tmp_path, total_steps=5) as record:
         record.progress(5, 0, [INTERVAL], loss=0.5)
-        record.evaluation(5, 0, Evaluation(samples=7, auc=0.75, log_loss=0.25), seconds=1.5)
+        record.evaluation(5, 0, evaluation_of(auc=0.75), seconds=1.5)
         record.summary([MEANS], INTERVAL, {})
     told = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in told[:2]] == ["per", "trainer"]
     assert told[2:] == [
-        "AUC 0.75000, log loss 0.25000 on 7 test rows",
+        "AUC 0.75000, log loss 0.25000, normalised entropy 0.50000, calibration 0.87500 on 7 test rows",
         "320 samples/s over 5 steps, hit rate 90.0%",
         f"outputs: {tmp_path}",
     ]
@@ -87,21 +101,28 @@ def test_an_auc_without_meaning_is_said_to_be_undefined(
 ) -> None:
     """It is NaN where all labels are alike, and null in the metrics file, from where a resumed run reads it back."""
     with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps=5) as record:
-        record.evaluation(5, 0, Evaluation(samples=7, auc=math.nan, log_loss=0.25), seconds=1.5)
+        record.evaluation(5, 0, evaluation_of(auc=math.nan, normalised_entropy=math.nan), seconds=1.5)
         if not is_resumed:
             record.summary([MEANS], INTERVAL, {})
     if is_resumed:
         with RunRecord(tmp_path, total_steps=5) as record:
             record.summary([MEANS], INTERVAL, {})
-    quality = "AUC undefined, as all labels are alike, log loss 0.25000 on 7 test rows"
+    quality = "AUC undefined, as all labels are alike, log loss 0.25000, calibration 0.87500 on 7 test rows"
     assert f"epoch 1: {quality} (1.5 s)" in caplog.messages
     assert quality in capsys.readouterr().out.splitlines()
+
+
+def test_an_evaluation_says_its_error_and_the_area_by_group(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps=5) as record:
+        record.evaluation(5, 0, evaluation_of(auc=0.75, auc_error=3.21e-5, group_auc=0.625), seconds=1.5)
+    measures = "AUC 0.75000 +- 3e-05, log loss 0.25000, normalised entropy 0.50000, calibration 0.87500"
+    assert caplog.messages == [f"epoch 1: {measures}, AUC by group 0.62500 on 7 test rows (1.5 s)"]
 
 
 def test_the_summary_is_the_whole_run(tmp_path: Path) -> None:
     with RunRecord(tmp_path, total_steps=5) as record:
         for step, auc in ((3, 0.5), (5, 0.75)):
-            record.evaluation(step, 0, Evaluation(samples=7, auc=auc, log_loss=0.25), seconds=1.5)
+            record.evaluation(step, 0, evaluation_of(auc=auc), seconds=1.5)
         record.summary([MEANS, MEANS], INTERVAL, {"servers": 2})
     summary = json.loads((tmp_path / SUMMARY_NAME).read_text(encoding="utf-8"))
     assert summary.pop("seconds") >= 0
@@ -110,8 +131,7 @@ def test_the_summary_is_the_whole_run(tmp_path: Path) -> None:
         "samples_per_s": 320.0,
         "hit_rate": 0.9,
         "evaluations": [
-            {"step": step, "epoch": 0, "samples": 7, "auc": auc, "log_loss": 0.25}
-            for step, auc in ((3, 0.5), (5, 0.75))
+            {"step": step, "epoch": 0, "auc": auc, **OTHER_MEASURES} for step, auc in ((3, 0.5), (5, 0.75))
         ],
         "trainers": [MEANS, MEANS],
         "servers": 2,

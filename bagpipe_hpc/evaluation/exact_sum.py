@@ -1,0 +1,61 @@
+"""Sums of float64 numbers without rounding: the order of the numbers, and who adds which of them, changes no bit."""
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MANTISSA_BITS = 53
+_HALF_BITS = 26
+_LOWEST_EXPONENT = -1074 - _MANTISSA_BITS
+"""Below that of the last bit of any float64, so that every sum is a whole number of units of 2 to this power."""
+_UNIT = 1 << -_LOWEST_EXPONENT
+_MOST_AT_ONCE = 1 << 25
+"""So many halves of mantissas, below 2**27 each, add up to less than 2**53: float64 adds them without rounding."""
+
+
+class ExactSum:
+    """A sum of finite float64 numbers; numbers that are added to it may be sums as well.
+
+    Mantissas are added as integers, apart for each exponent, and these sums in integers of any length.
+    """
+
+    def __init__(self, units: int = 0) -> None:
+        self._units = units
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Add all of some numbers, float64 `[n]`.
+
+        Raises:
+            ValueError: one is NaN or infinite.
+        """
+        for first in range(0, values.size, _MOST_AT_ONCE):
+            self._units += _units(values[first : first + _MOST_AT_ONCE])
+
+    @classmethod
+    def of(cls, parts: "Iterable[ExactSum]") -> "ExactSum":
+        """The sum of sums."""
+        return cls(sum(part._units for part in parts))
+
+    def divided_by(self, count: int) -> float:
+        """The sum over a whole number above 0, rounded once."""
+        return self._units / (count * _UNIT)
+
+    def __float__(self) -> float:
+        """The sum, rounded once."""
+        return self.divided_by(1)
+
+
+def _units(values: NDArray[np.float64]) -> int:
+    if not np.isfinite(values).all():
+        raise ValueError("only finite numbers have an exact sum")
+    fractions, exponents = np.frexp(values)
+    mantissas = np.ldexp(fractions, _MANTISSA_BITS).astype(np.int64)
+    lowest = int(exponents.min(initial=0))
+    upper = np.bincount(exponents - lowest, mantissas >> _HALF_BITS)
+    lower = np.bincount(exponents - lowest, mantissas & ((1 << _HALF_BITS) - 1))
+    shift = lowest - _MANTISSA_BITS - _LOWEST_EXPONENT
+    return sum(
+        ((int(upper[place]) << _HALF_BITS) + int(lower[place])) << (shift + int(place))
+        for place in np.flatnonzero((upper != 0) | (lower != 0))
+    )
