@@ -16,7 +16,7 @@ from pathlib import Path
 from bagpipe_hpc.config.values import toml_value
 
 PAGE = Path(__file__).parents[1] / "docs" / "extending.md"
-DOORS = ("Model", "Row optimizer", "Source format", "Placement", "Policy")
+DOORS = ("Model", "Row optimizer", "Dense optimizer", "Source format", "Placement", "Policy")
 """The parts of the page that hold an example each."""
 
 _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -1,29 +1,36 @@
-"""The optimizer of the dense weights: a class of `torch.optim`, by name."""
+"""The optimizer of the dense weights: a class of `torch.optim`, by name, or one of a user's own (docs/extending.md)."""
 
+import functools
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
+from bagpipe_hpc.config.doors import ENTRY_ERRORS, Door, Entry, SettingError
 from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 
-_OPTION_ERRORS = (AssertionError, AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError)
-"""What classes of torch raise for options that they do not take: some check none of them before they use them."""
-_TRIED_WIDTH, _TRIED_GRADIENT = 64, 0.01
 _UNSUITABLE = {"Optimizer", "LBFGS", "SparseAdam"}
 """The base class; one that evaluates the loss itself, several times a step; one for sparse gradients."""
 
 
 def known_optimizers() -> list[str]:
-    """Names that `optimizer.dense` may have."""
+    """Short names that `optimizer.dense` may have."""
     return sorted(
         name
         for name, kind in vars(torch.optim).items()
         if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and name not in _UNSUITABLE
     )
+
+
+@functools.cache
+def dense_optimizers() -> Door:
+    """The door of `optimizer.dense`; its own settings are `optimizer.dense_options`, as its class takes them."""
+    entries = {name: Entry(f"torch.optim:{name}") for name in known_optimizers()}
+    return Door("optimizer.dense", "optimizer.dense_options.", entries)
 
 
 def dense_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
@@ -33,47 +40,45 @@ def dense_optimizer(config: OptimizerConfig, parameters: Iterable[nn.Parameter])
     weights instead of one for each operation, less than half of the time.
 
     Raises:
-        ConfigError: torch has no such optimizer, it cannot be used here, or it does not take the options.
+        ConfigError: there is no such optimizer, or it does not take these weights or the options.
     """
-    if config.dense not in known_optimizers():
-        names = ", ".join(known_optimizers())
-        raise ConfigError(f"optimizer.dense = {config.dense!r}: not an optimizer for this; use one of {names}")
-    kind: Any = getattr(torch.optim, config.dense)
+    kind: Any = dense_optimizers().implementation(config.dense)
+    if not issubclass(kind, torch.optim.Optimizer):
+        raise SettingError("optimizer.dense", config.dense, "must be a subclass of torch.optim.Optimizer")
     weights = list(parameters)
     options = dict(config.dense_options)
     if _can_be_fused(kind, options) and all(weight.device.type == "cpu" for weight in weights):
         options["fused"] = True
-    try:
+    with blaming_optimizer(config):
         optimizer: torch.optim.Optimizer = kind(weights, lr=config.dense_lr, **options)
-        return optimizer
-    except _OPTION_ERRORS as error:
-        raise _refused_options(config, str(error)) from error
+    return optimizer
 
 
-def state_numbers(config: OptimizerConfig) -> float:
-    """How many numbers the optimizer keeps for a weight, found by a step on a small layer.
+@contextmanager
+def blaming_optimizer(config: OptimizerConfig) -> Iterator[None]:
+    """Say of what an optimizer raises in the body that it does not take the weights or `optimizer.dense_options`.
 
-    Raises:
-        ConfigError: as for `dense_optimizer`, or the step fails or ends in what is not finite.
+    Some classes of torch check options only when they use them.
     """
-    weights = [nn.Parameter(torch.zeros(_TRIED_WIDTH, _TRIED_WIDTH)), nn.Parameter(torch.zeros(_TRIED_WIDTH))]
-    optimizer = dense_optimizer(config, weights)
-    for weight in weights:
-        weight.grad = torch.full_like(weight, _TRIED_GRADIENT)
     try:
-        optimizer.step()
-    except _OPTION_ERRORS as error:
-        raise _refused_options(config, str(error)) from error
-    if not all(weight.isfinite().all() for weight in weights):
-        raise _refused_options(config, "weights are not finite after a step")
-    state = [value for kept in optimizer.state.values() for value in kept.values() if isinstance(value, torch.Tensor)]
-    return sum(value.numel() for value in state if value.dim()) / sum(weight.numel() for weight in weights)
+        yield
+    except ENTRY_ERRORS as error:
+        kind = "" if config.dense in known_optimizers() else f"{type(error).__name__}: "
+        raise refused_optimizer(config, f"says: {kind}{error}") from error
 
 
-def _refused_options(config: OptimizerConfig, why: str) -> ConfigError:
-    return ConfigError(f"optimizer.dense_options = {config.dense_options!r}: {config.dense} says: {why}")
+def refused_optimizer(config: OptimizerConfig, what: str) -> ConfigError:
+    """An error that names the dense optimizer and its options.
+
+    Args:
+        config: names them.
+        what: it does, to be read after its name.
+    """
+    return ConfigError(f"optimizer.dense_options = {config.dense_options!r}: {config.dense} {what}")
 
 
 def _can_be_fused(kind: Any, options: dict[str, Any]) -> bool:
-    """Whether the class has a fused version that the options do not rule out."""
-    return "fused" in inspect.signature(kind).parameters and not {"fused", "foreach", "differentiable"} & set(options)
+    """Whether it is a class of torch with a fused version that the options do not rule out."""
+    is_torchs = kind.__module__.startswith("torch.optim.")
+    has_fused = is_torchs and "fused" in inspect.signature(kind).parameters
+    return has_fused and not {"fused", "foreach", "differentiable"} & set(options)

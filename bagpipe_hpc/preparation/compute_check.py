@@ -11,7 +11,9 @@ from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.cluster.server_memory import Need
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
-from bagpipe_hpc.models.dense_optimizer import state_numbers
+from bagpipe_hpc.models.build import build_model
+from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.optimizer_trial import state_numbers
 from bagpipe_hpc.models.size import measure_model, weights_bytes
 from bagpipe_hpc.models.trial import try_model
 from bagpipe_hpc.run.run import Run
@@ -84,12 +86,13 @@ def check_model(run: Run, gpu_number: int = 0) -> None:
     """Try the run's model on a few samples, where the rank will compute; after its memory was found to be there.
 
     Raises:
-        ConfigError: it does not keep to its contract.
+        ConfigError: it does not keep to its contract, or the dense optimizer does not take its weights.
     """
     device = choose_device(run.config.train.device, gpu_number)
     if run.config.train.deterministic and device.type != "cpu":
         use_deterministic_algorithms()
     try_model(run.config.model, run.model_facts, device)
+    dense_optimizer(run.config.optimizer, build_model(run.config.model, run.model_facts).parameters())
 
 
 def require_reference_memory(run: Run, device: torch.device) -> None:

@@ -35,7 +35,8 @@ def check_dense(run: Run) -> None:
     with _blaming(run.start):
         model_outline, optimizer_outline = run.start.outline_dense()
         _require_model(model_outline, model.state_dict())
-        _require_states(optimizer_outline, optimizer.state_dict(), list(model.parameters()))
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        _require_states(optimizer_outline, optimizer.state_dict(), weights)
     load_dense(run, model, optimizer)
     with _blaming(run.start):
         _step_of_zeros(optimizer)
@@ -94,7 +95,7 @@ def _require_model(found: dict[str, Any], expected: dict[str, Tensor]) -> None:
 
 
 def _require_states(found: dict[str, Any], expected: dict[str, Any], weights: list[torch.nn.Parameter]) -> None:
-    """See that an optimizer's state is that of these weights; what options keep besides has their shapes."""
+    """See that a state is of these weights, in the optimizer's order; what options keep besides has their shapes."""
     numbers = [group["params"] for group in found["param_groups"]]
     own_numbers = [group["params"] for group in expected["param_groups"]]
     if numbers != own_numbers:

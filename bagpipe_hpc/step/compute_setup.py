@@ -13,7 +13,6 @@ from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
 from bagpipe_hpc.models.build import takes_kernels
 from bagpipe_hpc.models.contract import ModelKernels
-from bagpipe_hpc.models.dense_optimizer import state_numbers
 from bagpipe_hpc.models.interaction import choose_interaction
 from bagpipe_hpc.models.linear import (
     LinearLayer,
@@ -24,6 +23,7 @@ from bagpipe_hpc.models.linear import (
     torch_linear,
     usable_implementations,
 )
+from bagpipe_hpc.models.optimizer_trial import state_numbers
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
+from bagpipe_hpc.models.dense_optimizer import known_optimizers
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.test_equality import train
@@ -34,3 +35,34 @@ def test_a_row_optimizer_of_ones_own(
     train(run_ranks, 5, config_path, runs, tmp_path)
     assert [compare(reference, output).largest() for output in (whole, rest)] == [0.0, 0.0]
     assert len(find_checkpoints(whole)) == 2
+
+
+@pytest.mark.slow
+def test_a_dense_optimizer_of_ones_own(
+    config_path: Path,
+    example: Callable[[str], Example],
+    run_ranks: Callable[..., CompletedProcess[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With it, and with each of torch's, two trainers and a run that goes on end in the reference's bits."""
+    added = example("Dense optimizer")
+    monkeypatch.setenv("PYTHONPATH", added.environment["PYTHONPATH"])
+    chosen = {"own": added.overrides}
+    chosen |= {name: [f"optimizer.dense={name}"] for name in known_optimizers() if name != "Muon"}
+    short = ["train.max_steps=22", "train.evaluate=false", "train.checkpoint_every_steps=11"]
+
+    def settings(kind: str, *more: str) -> list[list[str]]:
+        return [[*own, *short, *more, f"train.output={tmp_path}/{name}-{kind}"] for name, own in chosen.items()]
+
+    train(run_ranks, 1, config_path, settings("reference", "train.reference_slices=2"), tmp_path)
+    runs = settings("whole", "roles.servers=1")
+    for name, rest in zip(chosen, settings("rest", "roles.servers=1"), strict=True):
+        runs.append([*rest, f"train.resume={tmp_path}/{name}-whole/checkpoints/step-00000011"])
+    train(run_ranks, 4, config_path, runs, tmp_path)
+    found = {
+        (name, kind): compare(tmp_path / f"{name}-reference", tmp_path / f"{name}-{kind}").largest()
+        for name in chosen
+        for kind in ("whole", "rest")
+    }
+    assert found == dict.fromkeys(found, 0.0)

@@ -57,7 +57,9 @@ def test_on_the_cpu_it_is_fused_unless_the_options_choose_otherwise() -> None:
 
 @pytest.mark.parametrize("name", ["Adagrat", "adam", "LBFGS", "SparseAdam", "lr_scheduler", "__doc__", ""])
 def test_an_unknown_name_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"optimizer\.dense = .*not an optimizer for this; .*Adagrad, .*SGD"):
+    with pytest.raises(
+        ConfigError, match=r"optimizer\.dense = .*: use one of .*Adagrad, .*SGD, or package\.module:Class"
+    ):
         dense_optimizer(OptimizerConfig(dense=name), [parameter()])
 
 

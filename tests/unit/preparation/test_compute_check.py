@@ -45,7 +45,7 @@ def three_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (TrainConfig(threads=1000), r"train\.threads = 1000: this host has 3 cores; use 48 at most, 16 a core"),
         (KernelsConfig(row_threads=49), r"kernels\.row_threads = 49: this host has 3 cores"),
-        (OptimizerConfig(dense="Adagrat"), r"optimizer\.dense = 'Adagrat': not an optimizer for this"),
+        (OptimizerConfig(dense="Adagrat"), r"optimizer\.dense = 'Adagrat': use one of "),
         (OptimizerConfig(dense_options={"momentun": 0.9}), r"optimizer\.dense_options = .* unexpected keyword"),
         (OptimizerConfig(dense="SGD", dense_options={"weight_decay": 1e300}), r"dense_options = .* are not finite"),
         (OptimizerConfig(dense="Adam", dense_options={"betas": [0.9]}), r"dense_options = .*: Adam says: list index"),
@@ -118,6 +118,13 @@ def test_a_model_that_fails_is_refused_by_every_trainer(run: Run) -> None:
         check_start(wrong, trainer)
     for role in (Role.ORACLE, Role.SERVER):
         check_start(wrong, cast(Any, SimpleNamespace(role=role)))
+
+
+def test_an_optimizer_that_does_not_take_the_models_weights_is_refused(run: Run) -> None:
+    config = replace(run.config, optimizer=OptimizerConfig(dense="Muon"))
+    check_compute_settings(config)
+    with pytest.raises(ConfigError, match="Muon says: Muon only supports 2D parameters"):
+        compute_check.check_model(replace(run, config=config))
 
 
 def test_a_model_that_fails_is_refused_by_a_run_on_one_rank(run: Run, tmp_path: Path) -> None:

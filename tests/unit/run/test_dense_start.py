@@ -12,7 +12,7 @@ from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.models.build import build_model
-from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.dense_optimizer import dense_optimizer, known_optimizers
 from bagpipe_hpc.run.dense_start import check_dense, load_dense
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
@@ -66,6 +66,28 @@ def test_state_is_the_checkpoints_and_hyperparameters_are_those_of_now(tmp_path:
         for name, value in state.items():
             expected = before[1]["state"][number][name]
             assert torch.equal(value, expected) if isinstance(value, torch.Tensor) else value == expected
+
+
+@pytest.mark.parametrize("dense", [name for name in known_optimizers() if name != "Muon"])
+def test_every_optimizer_of_torch_goes_on_with_the_same_bits(tmp_path: Path, dense: str) -> None:
+    """By way of a checkpoint's file. Muon takes no biases, and DLRM has some: see `test_optimizer_trial.py`."""
+
+    def train(model: nn.Module, optimizer: torch.optim.Optimizer, steps: range) -> None:
+        for step in steps:
+            for weight in model.parameters():
+                weight.grad = weight.detach() * 0.1 + 0.01 * (step + 1)
+            optimizer.step()
+
+    whole = model_and_optimizer(config(dense))
+    train(*whole, range(2))
+    run = resumed(config(dense), tmp_path, (dict(whole[0].state_dict()), whole[1].state_dict()))
+    check_dense(run)
+    rest = model_and_optimizer(config(dense))
+    load_dense(run, *rest)
+    for part in (whole, rest):
+        train(*part, range(2, 5))
+    for name, value in whole[0].state_dict().items():
+        assert torch.equal(value, rest[0].state_dict()[name])
 
 
 def test_a_new_rate_takes_effect(tmp_path: Path) -> None:
