@@ -119,7 +119,8 @@ class Bags:
         sizes = self.starts(np.asarray(samples) + 1) - self.starts(samples)
         ends = np.cumsum(sizes)
         within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - sizes, sizes)
-        return np.repeat(self.starts(samples), sizes) + within
+        places: Int64s = np.repeat(self.starts(samples), sizes) + within
+        return places
 
     def plus(self, firsts: Int64s) -> "Bags":
         """The same with a number added to all values of a feature, int64 `[F]`: ids become global rows."""

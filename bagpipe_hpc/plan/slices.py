@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.bags import Bags
 
 
 def slice_bounds(samples: int, slices: int) -> list[int]:
@@ -72,15 +72,15 @@ class BatchSlices:
             return None
         return self.samples[self.bounds[trainer] : self.bounds[trainer + 1]]
 
-    def parts(self, array: NDArray[Any]) -> list[NDArray[Any]]:
-        """What belongs to each trainer's samples, of an array `[n, ...]`."""
-        arranged = self.arranged(array)
-        return [arranged[first:last] for first, last in pairwise(self.bounds)]
+    def parts(self, bags: Bags) -> list[Bags]:
+        """What belongs to each trainer's samples."""
+        arranged = self.arranged(bags)
+        return [arranged.part(first, last) for first, last in pairwise(self.bounds)]
 
-    def arranged(self, array: NDArray[Any]) -> NDArray[Any]:
-        """An array `[n, ...]` in the order of the slices; the array itself where that is its own order."""
-        return array if self.samples is None else array[self.samples]
+    def arranged(self, bags: Bags) -> Bags:
+        """The bags of all samples in the order of the slices; the same object where that is their own order."""
+        return bags if self.samples is None else bags.take(self.samples)
 
 
-Slicing = Callable[[NDArray[np.int64]], BatchSlices]
-"""Gives the slices of a segment's batches: called with the global rows `[n, F]` of each, in order."""
+Slicing = Callable[[Bags], BatchSlices]
+"""Gives the slices of a segment's batches: called with the global rows of each, in order."""

@@ -1,6 +1,6 @@
 """The rows of one batch, as planners see them, and what is decided on them.
 
-Legend: `n` samples of a batch, `F` sparse features, `U` unique rows of a batch.
+Legend: `V` look-ups of a batch, `U` unique rows of it.
 """
 
 from dataclasses import dataclass, field
@@ -21,21 +21,19 @@ class LoadedBatch:
     """A batch in the window.
 
     Attributes:
-        rows: global rows of all look-ups, `[n * F]`, in the order of the trainers' slices.
-        bounds: first sample of each trainer's slice and the end of the last, `[trainers + 1]`.
-        unique: each row once, `[U]`: in the order of their first look-up, one column after the other.
+        rows: global rows of all look-ups, `[V]`: one trainer's slice after the other, in each sample after sample.
+        starts: first look-up of each trainer's slice and the end of the last, `[trainers + 1]`.
+        samples: number of samples.
+        unique: each row once, `[U]`: one table after the other, in each in the order of their first look-up, one
+            feature after the other.
         user: the only trainer that uses the row, or `SEVERAL`, `[U]`.
     """
 
     rows: NDArray[np.integer]
-    bounds: list[int]
+    starts: list[int]
+    samples: int
     unique: NDArray[np.integer]
     user: Int32s
-
-    @property
-    def samples(self) -> int:
-        """Number of samples n."""
-        return self.bounds[-1]
 
     @property
     def nbytes(self) -> int:

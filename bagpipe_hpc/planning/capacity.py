@@ -5,10 +5,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from sys import maxsize
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.slices import Slicing
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import measure_segment
@@ -17,7 +15,7 @@ from bagpipe_hpc.planning.window import Window
 
 log = logging.getLogger(__name__)
 
-Segments = Callable[[], Iterator[Iterable[NDArray[np.integer]]]]
+Segments = Callable[[], Iterator[Iterable[Bags]]]
 """Starts a new pass over the batches of every segment of a run."""
 BuildPlanner = Callable[[Window], Planner]
 """Makes a planner of the run for a window, with as many slots as it takes."""
@@ -75,9 +73,7 @@ def measure_need(
     return need
 
 
-def within_memory(
-    planner: Planner, batches: Iterable[NDArray[np.integer]], memory_bytes: int
-) -> Iterator[NDArray[np.integer]]:
+def within_memory(planner: Planner, batches: Iterable[Bags], memory_bytes: int) -> Iterator[Bags]:
     """The batches for a planner, whose memory is looked at some 16 times while its window fills, and ever after.
 
     Raises:

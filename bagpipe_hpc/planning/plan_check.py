@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CapacityError, PlanError
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.capacity import CacheNeed, measure_need
@@ -29,7 +30,7 @@ GROWTH = 3
 Int64s = NDArray[np.int64]
 
 
-def check_policy(policy: Policy, batches: Sequence[Int64s], wanted: Window = Window(4, 2)) -> CacheNeed:  # noqa: B008 - frozen
+def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Window(4, 2)) -> CacheNeed:  # noqa: B008 - frozen
     """Let a policy plan a segment, and see that its plans train as they should; call it in the tests of a policy.
 
     They are carried out with exactly the slots that they were measured to need. An evaluation must write nothing back,
@@ -37,7 +38,7 @@ def check_policy(policy: Policy, batches: Sequence[Int64s], wanted: Window = Win
 
     Args:
         policy: what is checked.
-        batches: global rows of each batch, int64 `[n, F]`.
+        batches: global rows of each batch.
         wanted: what `lookahead.batches` and `lookahead.group` ask for.
 
     Returns:
@@ -90,7 +91,7 @@ def _gradient(values: Int64s, batch: int) -> Int64s:
 
 
 def train_plainly(
-    batches: Sequence[Int64s], total_rows: int, table: Int64s | None = None, growth: int = GROWTH
+    batches: Sequence[Bags], total_rows: int, table: Int64s | None = None, growth: int = GROWTH
 ) -> Int64s:
     """What plans must end in: every batch reads the tables and updates them before the next one.
 
@@ -104,7 +105,7 @@ def train_plainly(
         table = np.arange(total_rows, dtype=np.int64)
     for number, rows in enumerate(batches):
         sums = np.zeros(total_rows, dtype=np.int64)
-        np.add.at(sums, rows.reshape(-1), _gradient(table[rows.reshape(-1)], number))
+        np.add.at(sums, rows.values, _gradient(table[rows.values], number))
         table = np.where(sums > 0, _updated(table, sums, growth), table)
     return table
 
@@ -141,7 +142,7 @@ class PlanExecutor:
         self._to_fetch: deque[BatchPlan] = deque()
         self._delayed: tuple[int, NDArray[np.int32], Int64s] | None = None
 
-    def run(self, plans: Sequence[BatchPlan], batches: Sequence[Int64s]) -> None:
+    def run(self, plans: Sequence[BatchPlan], batches: Sequence[Bags]) -> None:
         """Carry out a segment: plans and global rows of its batches.
 
         Raises:
@@ -253,7 +254,7 @@ class PlanExecutor:
             self._row_in[trainer][slot] = row
             self._caches[trainer][slot] = self.store[row]
 
-    def _step(self, number: int, plan: BatchPlan, rows: Int64s) -> None:
+    def _step(self, number: int, plan: BatchPlan, rows: Bags) -> None:
         shared_slots = np.concatenate((plan.shared.now_slots, plan.shared.later_slots))
         sums = []
         for trainer, (part, own_rows) in enumerate(zip(plan.trainers, _rows_of_trainers(plan, rows), strict=True)):
@@ -312,10 +313,10 @@ def _require_one_way(plan: BatchPlan) -> None:
         raise PlanError(f"batch {plan.shared.batch}: row {both[0]} is written back and added with one group")
 
 
-def _rows_of_trainers(plan: BatchPlan, rows: Int64s) -> list[Int64s]:
-    """The look-ups of each trainer's samples, flat."""
-    slices = pairwise(slice_bounds(len(rows), len(plan.trainers)))
+def _rows_of_trainers(plan: BatchPlan, rows: Bags) -> list[Int64s]:
+    """The look-ups of each trainer's samples."""
+    slices = pairwise(slice_bounds(rows.samples, len(plan.trainers)))
     return [
-        (rows[first:last] if part.samples is None else rows[part.samples]).reshape(-1)
+        (rows.part(first, last) if part.samples is None else rows.take(part.samples)).values
         for part, (first, last) in zip(plan.trainers, slices, strict=True)
     ]

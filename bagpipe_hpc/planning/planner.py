@@ -4,9 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.window import Window
 
@@ -43,16 +41,16 @@ class Planner(Protocol):
     def start_segment(self, *, training: bool, first_step: int) -> None:
         """Forget the batches of earlier segments; no row is resident now."""
 
-    def load(self, rows: NDArray[np.integer], bounds: Sequence[int] | None = None) -> None:
+    def load(self, rows: Bags, bounds: Sequence[int] | None = None) -> None:
         """Take the next batch into the window.
 
         Args:
-            rows: global rows `[n, F]`, the samples of the first trainer first, then those of the second, and so on.
+            rows: global rows, the samples of the first trainer first, then those of the second, and so on.
             bounds: first sample of each trainer's slice and the end of the last, `[trainers + 1]`; slices of the same
                 size (`slice_bounds`) where it is not given.
 
         Raises:
-            DataError: a row lies outside the tables, or not in its column's. The planner is of no use then.
+            DataError: a row lies outside the tables, or not in its feature's. The planner is of no use then.
         """
 
     def decide(self, number: int) -> None:

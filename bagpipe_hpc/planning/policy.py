@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.config.doors import POLICIES, SettingError
 from bagpipe_hpc.config.schema import KernelsConfig, PolicyConfig
 from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.slices import BatchSlices, Slicing
@@ -29,13 +30,16 @@ class RunFacts:
     """What a policy knows of a run.
 
     Attributes:
-        table_offsets: first row of each table and the number of all rows, int64 `[tables + 1]`; column f of a batch has
-            rows of table f alone.
+        table_offsets: first row of each table and the number of all rows, int64 `[tables + 1]`.
         trainers: number of trainers T; of the reference, the slices over which it sums.
         batch_size: most samples of a batch.
         seed: `train.seed`, for what a policy draws at random.
         kernels: which implementations are wanted.
         verify: put the expected version of every row into the plans (`debug.verify_rows`).
+        feature_tables: the table of each feature, whose rows alone its bags have, `[F]`; features may share a table,
+            and a table may have none. Left out: feature f has table f, and all features have it if there is one table.
+        most_look_ups: most look-ups of a batch in each table, `[tables]`. Left out: features are one-hot, so that a
+            batch has a look-up for each sample and feature.
     """
 
     table_offsets: NDArray[np.int64]
@@ -44,16 +48,42 @@ class RunFacts:
     seed: int = 0
     kernels: KernelsConfig = field(default_factory=KernelsConfig)
     verify: bool = False
+    feature_tables: tuple[int, ...] = ()
+    most_look_ups: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not all(0 <= table < self.tables for table in self.feature_tables):
+            raise ValueError(f"feature_tables {self.feature_tables}: there are {self.tables} tables, from 0")
+        if self.most_look_ups and len(self.most_look_ups) != self.tables:
+            raise ValueError(f"most_look_ups {self.most_look_ups}: there are {self.tables} tables")
+
+    @property
+    def tables(self) -> int:
+        """Number of tables."""
+        return len(self.table_offsets) - 1
 
     @property
     def total_rows(self) -> int:
         """Rows of all tables."""
         return int(self.table_offsets[-1])
 
+    @property
+    def is_one_hot(self) -> bool:
+        """Whether each sample looks up exactly one row for each feature."""
+        return not self.most_look_ups
 
-Assignment = Callable[[NDArray[np.int64]], Sequence[NDArray[np.integer]] | None]
-"""Gives the samples of a batch to trainers, from its global rows `[n, F]`: for each trainer the numbers of its samples,
-0 to below n, in the order in which it computes them; None for contiguous slices of the same size."""
+    @property
+    def look_ups_of_tables(self) -> NDArray[np.int64]:
+        """Most look-ups of a batch in each table, int64 `[tables]`."""
+        if self.most_look_ups:
+            return np.asarray(self.most_look_ups, dtype=np.int64)
+        of_features = self.feature_tables or range(self.tables)
+        return self.batch_size * np.bincount(of_features, minlength=self.tables)
+
+
+Assignment = Callable[[Bags], Sequence[NDArray[np.integer]] | None]
+"""Gives the samples of a batch to trainers, from its global rows: for each trainer the numbers of its samples, 0 to
+below n, in the order in which it computes them; None for contiguous slices of the same size."""
 
 
 class Policy(ABC):
@@ -105,11 +135,11 @@ class Policy(ABC):
         assign = self.assignment()
         trainers = self.facts.trainers
 
-        def slices(rows: NDArray[np.int64]) -> BatchSlices:
+        def slices(rows: Bags) -> BatchSlices:
             assigned = assign(rows) if assign else None
             if assigned is None:
-                return BatchSlices.contiguous(len(rows), trainers)
-            return BatchSlices.of(assigned, len(rows), trainers)
+                return BatchSlices.contiguous(rows.samples, trainers)
+            return BatchSlices.of(assigned, rows.samples, trainers)
 
         return slices
 

@@ -1,7 +1,7 @@
 """What a planner in NumPy keeps of every table row: its slot, its version, and a scratch number.
 
-Legend: `n` samples of a batch, `F` sparse features, `U` unique rows of a batch. Every step works on whole arrays; the
-only Python loop is over trainers.
+Legend: `F` features, `V` look-ups of a batch, `U` unique rows of it. Every step works on whole arrays; the only Python
+loop is over trainers.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.batch_rows import (
     SEVERAL,
     Bools,
@@ -21,6 +21,7 @@ from bagpipe_hpc.planning.batch_rows import (
     RetiredRows,
 )
 from bagpipe_hpc.planning.slots import UNLIMITED, SlotPool, first_private_slot
+from bagpipe_hpc.planning.sound_rows import require_sound_bags, wrong_row
 
 ABSENT = -1
 """Slot of a row that is in no cache."""
@@ -40,6 +41,7 @@ class RowSlots:
         shared_capacity: slots below this number mean the same row on every trainer.
         private_capacity: further slots of each trainer that are its own.
         verify: know the version of each row.
+        feature_tables: the table of each feature, `[F]`; empty where feature f has table f.
     """
 
     def __init__(
@@ -50,8 +52,10 @@ class RowSlots:
         private_capacity: int = UNLIMITED,
         *,
         verify: bool = False,
+        feature_tables: Sequence[int] = (),
     ) -> None:
         self._trainers = trainers
+        self._feature_order = np.argsort(np.asarray(feature_tables, dtype=np.int64), kind="stable")
         self._row_type = np.int32 if total_rows <= np.iinfo(np.int32).max else np.int64
         self._slot = np.full(total_rows, ABSENT, dtype=np.int32)
         self._scratch = np.empty(total_rows, dtype=np.int32)
@@ -70,37 +74,48 @@ class RowSlots:
         """Most shared slots in use at once, and most private slots of the trainer with the most."""
         return self._shared_pool.peak, max(pool.peak for pool in self._private_pools)
 
-    def look_through(self, rows: NDArray[np.integer], bounds: Sequence[int]) -> LoadedBatch:
+    def look_through(self, rows: Bags, bounds: Sequence[int]) -> LoadedBatch:
         """Find a batch's unique rows, and which trainer is the only user of each.
 
-        Unique rows are in the order of their first look-up when one column is gone through after the other: table by
-        table, so that the tables can be worked on apart.
-
         Args:
-            rows: global rows `[n, F]`.
-            bounds: as those of a `LoadedBatch`.
+            rows: global rows.
+            bounds: first sample of each trainer's slice and the end of the last, `[trainers + 1]`.
 
         Raises:
-            DataError: a row lies outside the tables.
+            DataError: a row lies outside the tables, or the bags are not sound.
         """
-        features = rows.shape[1]
-        if rows.size and not 0 <= rows.min() <= rows.max() < self._scratch.size:
-            raise DataError(
-                f"rows {rows.min()} to {rows.max()} of a batch: the tables have rows 0 to below {self._scratch.size}"
-            )
-        by_sample: NDArray[np.integer] = rows.reshape(-1).astype(self._row_type, copy=False)
-        by_column = np.ascontiguousarray(rows.T, dtype=self._row_type).reshape(-1)
-        positions = np.arange(rows.size, dtype=np.int32)
+        require_sound_bags(rows)
+        if rows.values.size and not 0 <= rows.values.min() <= rows.values.max() < self._scratch.size:
+            raise wrong_row(rows, np.zeros(rows.features, np.int64), np.full(rows.features, self._scratch.size))
+        by_sample: NDArray[np.integer] = rows.values.astype(self._row_type, copy=False)
+        by_table = self._by_table(rows)
+        positions = np.arange(by_table.size, dtype=np.int32)
         # Assigning with repeated indices keeps the last value; backwards, that is the first.
-        self._scratch[by_column[::-1]] = positions[::-1]
-        unique = by_column[self._scratch[by_column] == positions]
-        users = np.repeat(np.arange(self._trainers, dtype=np.int32), np.diff(bounds) * features)
+        self._scratch[by_table[::-1]] = positions[::-1]
+        unique = by_table[self._scratch[by_table] == positions]
+        starts = rows.starts(bounds)
+        users = np.repeat(np.arange(self._trainers, dtype=np.int32), np.diff(starts))
         self._scratch[by_sample] = users
         last_user = self._scratch[unique]
         self._scratch[by_sample[::-1]] = users[::-1]
         first_user = self._scratch[unique]
         user = np.where(first_user == last_user, first_user, np.int32(SEVERAL))
-        return LoadedBatch(by_sample, list(bounds), unique, user)
+        return LoadedBatch(by_sample, starts.tolist(), rows.samples, unique, user)
+
+    def _by_table(self, rows: Bags) -> NDArray[np.integer]:
+        """The rows of all look-ups, `[V]`: table after table, in each feature after feature, sample after sample.
+
+        So the tables can be worked on apart.
+        """
+        order = self._feature_order if self._feature_order.size else np.arange(rows.features)
+        if (grid := rows.grid) is not None:
+            columns: NDArray[np.integer] = np.ascontiguousarray(grid.T[order], dtype=self._row_type)
+            return columns.reshape(-1)
+        place_of_feature = np.empty(rows.features, dtype=np.min_scalar_type(rows.features))  # few bits sort faster
+        place_of_feature[order] = np.arange(rows.features)
+        places = np.argsort(place_of_feature[rows.columns], kind="stable")
+        by_table: NDArray[np.integer] = rows.values[places].astype(self._row_type, copy=False)
+        return by_table
 
     def are_in(self, rows: NDArray[np.integer], others: NDArray[np.integer]) -> Bools:
         """Which rows are among others, bool of the shape of `rows`."""
@@ -144,8 +159,7 @@ class RowSlots:
             own = batch.unique[decision.private & (batch.user == trainer)]
             self._scratch[own] = np.arange(shared_rows.size, shared_rows.size + own.size, dtype=np.int32)
         translated = self._scratch[batch.rows]
-        features = batch.rows.size // batch.samples if batch.samples else 0
-        return [translated[first * features : last * features] for first, last in pairwise(batch.bounds)]
+        return [translated[first:last] for first, last in pairwise(batch.starts)]
 
     def expected_versions(self, rows: NDArray[np.integer]) -> tuple[Int64s, Int32s]:
         """Rows and their versions as the plans carry them: empty unless rows are verified."""

@@ -1,6 +1,6 @@
 """A planner in NumPy that does all but the rules: a policy says what happens to a batch's rows, and it writes the plan.
 
-Legend: `n` samples of a batch, `F` sparse features, `U` unique rows of a batch.
+Legend: `U` unique rows of a batch.
 """
 
 from abc import ABC, abstractmethod
@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.batch_rows import SEVERAL, Decision, Int32s, Int64s, LoadedBatch, RetiredRows, RowChoice
@@ -37,6 +37,7 @@ class RulePlanner(ABC):
         shared_capacity: slots below this number mean the same row on every trainer.
         private_capacity: further slots of each trainer that are its own.
         verify: put the expected version of every row into the plans (`debug.verify_rows`).
+        feature_tables: as in `RunFacts`. It orders the rows in a plan, table after table, and changes nothing else.
     """
 
     def __init__(
@@ -48,10 +49,13 @@ class RulePlanner(ABC):
         private_capacity: int = UNLIMITED,
         *,
         verify: bool = False,
+        feature_tables: Sequence[int] = (),
     ) -> None:
         self.window = window
         self.trainers = trainers
-        self.rows = RowSlots(total_rows, trainers, shared_capacity, private_capacity, verify=verify)
+        self.rows = RowSlots(
+            total_rows, trainers, shared_capacity, private_capacity, verify=verify, feature_tables=feature_tables
+        )
         self._training = True
         self._first_step = 0
         self._loaded: deque[LoadedBatch] = deque()
@@ -102,13 +106,13 @@ class RulePlanner(ABC):
         self._loaded.clear()
         self._loaded_count = 0
 
-    def load(self, rows: NDArray[np.integer], bounds: Sequence[int] | None = None) -> None:
+    def load(self, rows: Bags, bounds: Sequence[int] | None = None) -> None:
         """Take the next batch into the window.
 
         Raises:
             DataError: a row lies outside the tables.
         """
-        batch = self.rows.look_through(rows, slice_bounds(len(rows), self.trainers) if bounds is None else bounds)
+        batch = self.rows.look_through(rows, slice_bounds(rows.samples, self.trainers) if bounds is None else bounds)
         self._loaded.append(batch)
         self.note_loaded(self._loaded_count, batch)
         self._loaded_count += 1

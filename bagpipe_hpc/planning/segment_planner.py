@@ -2,20 +2,16 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
 
-from numpy.typing import NDArray
-
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.slices import BatchSlices, Slicing
 from bagpipe_hpc.planning.planner import Planner
 
-Batches = Iterable[NDArray[Any]]
-
 
 def plan_segment(
     planner: Planner,
-    batches: Batches,
+    batches: Iterable[Bags],
     slicing: Slicing | None = None,
     *,
     training: bool = True,
@@ -25,7 +21,7 @@ def plan_segment(
 
     Args:
         planner: the rows' state; it is in use until the last plan has been taken.
-        batches: global rows of each batch, integers `[n, F]`; read `lookahead` batches ahead of the plans.
+        batches: global rows of each batch; read `lookahead` batches ahead of the plans.
         slicing: which trainer gets which samples of a batch; contiguous slices if it is not given.
         training: false for an evaluation, whose rows are dropped instead of written back.
         first_step: training steps done before the segment; versions count from there.
@@ -37,7 +33,7 @@ def plan_segment(
     yield planner.closing_plan()
 
 
-def measure_segment(planner: Planner, batches: Batches, slicing: Slicing | None = None) -> None:
+def measure_segment(planner: Planner, batches: Iterable[Bags], slicing: Slicing | None = None) -> None:
     """Assign slots as `plan_segment` does, without writing plans: the planner then knows how many it takes."""
     planner.start_segment(training=True, first_step=0)
     for number, _ in _load_ahead(planner, iter(batches), slicing):
@@ -46,7 +42,7 @@ def measure_segment(planner: Planner, batches: Batches, slicing: Slicing | None 
 
 
 def _load_ahead(
-    planner: Planner, batches: Iterator[NDArray[Any]], slicing: Slicing | None
+    planner: Planner, batches: Iterator[Bags], slicing: Slicing | None
 ) -> Iterator[tuple[int, BatchSlices | None]]:
     """Number and slices of each batch in turn, with the window loaded for it."""
     number = loaded = 0

@@ -5,12 +5,10 @@ import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import build_schedule, without_effect
 from bagpipe_hpc.planning.capacity import CacheNeed, fit_window
 from bagpipe_hpc.preparation.resume import find_start
@@ -138,14 +136,14 @@ def require_weights_alone(config: Config) -> None:
         )
 
 
-def _all_batches(run: Run) -> Iterator[Iterable[NDArray[np.int64]]]:
+def _all_batches(run: Run) -> Iterator[Iterable[Bags]]:
     """One pass over the batches of every segment, with a line now and then of how far it is."""
     total = sum(segment.batches for segment in run.schedule)
     log.info("reading %d batches ahead of the run, to measure the cache", total)
     spoke_s = time.monotonic()
     done = 0
 
-    def told(batches: Iterator[NDArray[np.int64]]) -> Iterator[NDArray[np.int64]]:
+    def told(batches: Iterator[Bags]) -> Iterator[Bags]:
         nonlocal spoke_s, done
         for batch in batches:
             yield batch

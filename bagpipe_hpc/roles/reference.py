@@ -7,6 +7,7 @@ proven: no plan, no cache, no window, no reduction.
 import logging
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,10 @@ from torch import Tensor
 
 from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.evaluation.click_evaluation import ClickEvaluation
 from bagpipe_hpc.evaluation.peers import Alone
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import BatchSlices
 from bagpipe_hpc.rows.partition import RoundRobinPartition
@@ -121,25 +124,25 @@ class Reference:
                 record.progress(step, segment.epoch, [interval], sum(self._loss_sums) / interval.steps)
                 self._loss_sums = [0.0] * self._slices
 
-    def _step(self, number: int, rows: np.ndarray, slices: BatchSlices, step: int) -> None:
-        """One batch: its number in the segment, global rows int64 `[n, F]`, slices, number of the step in the run."""
-        unique, inverse = np.unique(rows, return_inverse=True)
+    def _step(self, number: int, rows: Bags, slices: BatchSlices, step: int) -> None:
+        """One batch: its number in the segment, global rows, slices, number of the step in the run."""
+        unique, inverse = np.unique(rows.values, return_inverse=True)
         slots = self._on_device(unique)
-        positions = slices.parts(inverse.reshape(rows.shape))
+        positions = slices.parts(replace(rows, values=inverse))
         total = torch.zeros(unique.size, self._width, device=self._device)
         self._parts.dense_optimizer.zero_grad()
         for part, reader in enumerate(self._readers):
-            own = self._on_device(positions[part])
+            own = self._on_device(_grid(positions[part]))
             dense, labels = map(self._tables.device.to_device, reader.read(number, slices.of_trainer(part)))
             embeddings = self._look_up(slots, own)
-            loss, gradients = forward_backward(self._parts.model, dense, labels, embeddings, len(rows))
+            loss, gradients = forward_backward(self._parts.model, dense, labels, embeddings, rows.samples)
             self._divergence.see_loss(step, loss, gradients, slots, own.reshape(-1))
             total += self._tables.operations.sum_by_position(gradients, own.reshape(-1), unique.size)
             self._loss_sums[part] += float(loss)
         self._parts.update_rows(slots, total, step)
         self._parts.update_dense(step)
         self._stats.steps += 1
-        self._stats.samples += len(rows)
+        self._stats.samples += rows.samples
         self._stats.unique_rows += unique.size
 
     def _look_up(self, slots: Tensor, positions: Tensor) -> Tensor:
@@ -161,7 +164,7 @@ class Reference:
         for number, rows in enumerate(self._run.batches(segment)):
             slices = slicing(rows)
             for part, (reader, own_rows) in enumerate(zip(self._readers, slices.parts(rows), strict=True)):
-                own = self._on_device(own_rows)
+                own = self._on_device(_grid(own_rows))
                 dense, own_labels = reader.read(number, slices.of_trainer(part))
                 embeddings = self._tables.gather(own.reshape(-1)).view(*own.shape, self._width)
                 logits = to_host(predict(self._parts.model, to_device(dense), embeddings))
@@ -185,3 +188,10 @@ class Reference:
         remove_older_checkpoints(directory, self._run.config.train.keep_checkpoints)
         seconds = time.perf_counter() - start
         record.checkpoint(manifest, directory, seconds, seconds)
+
+
+def _grid(rows: Bags) -> np.ndarray:
+    """Rows of one-hot features, `[n, F]`."""
+    if (grid := rows.grid) is None:
+        raise DataError("features with several ids, or none: the reference takes one id a sample and feature")
+    return grid

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.models.contract import ModelFacts
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy, policy_class
@@ -150,9 +151,9 @@ class Run:
             )
         return order
 
-    def batches(self, segment: Segment) -> Iterator[NDArray[np.int64]]:
-        """Global rows of each batch of a segment, int64 `[n, F]`."""
+    def batches(self, segment: Segment) -> Iterator[Bags]:
+        """Global rows of each batch of a segment."""
         with self.shards(segment) as shards:
             stream = SampleStream(shards.read_sparse, self.order(segment))
             for batch in range(segment.batches):
-                yield stream.read(*segment.sample_range(batch)) + self.table_offsets[:-1]
+                yield Bags.one_hot(stream.read(*segment.sample_range(batch)) + self.table_offsets[:-1])

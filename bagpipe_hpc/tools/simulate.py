@@ -17,6 +17,7 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.models.contract import ModelFacts
 from bagpipe_hpc.models.size import measure_model
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.capacity import within_memory
 from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
@@ -41,7 +42,7 @@ _DEFAULT_BATCHES = 100
 _MOST_BATCHES = 1_000_000
 """Planned in hours."""
 
-Batches = Iterator[NDArray[np.int64]]
+Batches = Iterator[Bags]
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def synthetic_trace(config: Config, total_rows: int, zipf: float) -> Trace:
     tables = scaled_tables(TABLE_ROWS, total_rows)
 
     def batches(count: int) -> Batches:
-        return draw_batches(tables, count, config.train.batch_size, zipf, config.train.seed)
+        return map(Bags.one_hot, draw_batches(tables, count, config.train.batch_size, zipf, config.train.seed))
 
     return Trace(table_offsets(tables), _CRITEO_INTEGERS, batches)
 

@@ -14,6 +14,7 @@ from bagpipe_hpc.config.doors import NoSettings
 from bagpipe_hpc.config.schema import KernelsConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.policy import RunFacts
@@ -177,7 +178,8 @@ def measure_settings(settings: Sequence[Setting], steps: int, runs: int) -> list
     for setting in settings:
         by_look_ups.setdefault((setting.table_rows, setting.batch_size, setting.lookahead), []).append(setting)
     for (table_rows, batch_size, lookahead), members in by_look_ups.items():
-        ring = draw_batches(ring_batches(lookahead), batch_size, ZIPF, seed=1, table_rows=table_rows)
+        drawn = draw_batches(ring_batches(lookahead), batch_size, ZIPF, seed=1, table_rows=table_rows)
+        ring = list(map(Bags.one_hot, drawn))
         planners = {setting.name: setting.start(ring) for setting in members}
         paces = compare_paces(planners, batch_size, steps, runs)
         for setting in members:

@@ -5,15 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bagpipe_hpc.config.schema import LookaheadConfig
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.planner import Planner, PlannerSize
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.tools.report import median
 
-Batches = Sequence[NDArray[np.int64]]
+Batches = Sequence[Bags]
 
 
 @dataclass

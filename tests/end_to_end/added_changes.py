@@ -2,11 +2,11 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.planner import PlannerSize
@@ -32,14 +32,15 @@ class EveryRowPrivate:
 
     def __init__(self, trainers: int, window: Window, first_slot: int) -> None:
         self.window, self._trainers, self._first_slot = window, trainers, first_slot
-        self._loaded: deque[list[NDArray[Any]]] = deque()
+        self._loaded: deque[list[Bags]] = deque()
         self._count = self._slots = 0
 
     def start_segment(self, *, training: bool, first_step: int) -> None:  # noqa: ARG002
         self._training, self._count = training, 0
 
-    def load(self, rows: NDArray[np.integer], bounds: Sequence[int] | None = None) -> None:
-        self._loaded.append(np.split(rows, (bounds or slice_bounds(len(rows), self._trainers))[1:-1]))
+    def load(self, rows: Bags, bounds: Sequence[int] | None = None) -> None:
+        slices = pairwise(bounds or slice_bounds(rows.samples, self._trainers))
+        self._loaded.append([rows.part(first, last) for first, last in slices])
         self._count += 1
 
     def decide(self, number: int) -> None:
@@ -47,19 +48,19 @@ class EveryRowPrivate:
 
     def plan(self, number: int) -> BatchPlan:
         parts = self._loaded.popleft()
-        unique = np.unique(np.concatenate(parts)).size
-        shared = self._shared(number, sum(map(len, parts)), number, number + 1, unique)
+        unique = np.unique(np.concatenate([part.values for part in parts])).size
+        shared = self._shared(number, sum(part.samples for part in parts), number, number + 1, unique)
         return BatchPlan(shared, tuple(map(self._part, parts)))
 
-    def _part(self, looked_up: NDArray[Any]) -> TrainerPlan:
-        rows, positions = np.unique(looked_up, return_inverse=True)
+    def _part(self, looked_up: Bags) -> TrainerPlan:
+        rows, positions = np.unique(looked_up.values, return_inverse=True)
         slots = np.arange(self._first_slot, self._first_slot + 2 * rows.size, dtype=np.int32)
         self._slots = max(self._slots, slots.size)
         own, bases = np.split(slots, 2)
         fetched = np.tile(rows.astype(np.int64), 2), slots
         added = {"add_rows": fetched[0][: rows.size], "add_slots": own, "base_slots": bases} if self._training else {}
         nothing = NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS
-        return TrainerPlan(positions.reshape(-1).astype(np.int32), own, *fetched, *nothing, **added)
+        return TrainerPlan(positions.astype(np.int32), own, *fetched, *nothing, **added)
 
     def closing_plan(self) -> BatchPlan:
         nothing = TrainerPlan(NO_SLOTS, NO_SLOTS, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.policy import Assignment
@@ -39,10 +40,10 @@ class Interleaved(LookaheadPolicy):
     def assignment(self) -> Assignment:
         trainers, batches = self.facts.trainers, 0
 
-        def share_out(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+        def share_out(rows: Bags) -> list[NDArray[np.int64]]:
             nonlocal batches
             batches += 1
-            everything = np.arange(len(rows))
+            everything = np.arange(rows.samples)
             if batches % 3 == 0:
                 return [everything[:0]] * (trainers - 1) + [everything]
             return [everything[trainer::trainers][::-1] for trainer in range(trainers)]

@@ -30,7 +30,7 @@ group = 2
 linear = "auto"
 planner_threads = 1
 """
-BY_ROW = ["policy.name=by_row:ByRow", "policy.column=1"]
+BY_ROW = ["policy.name=by_row:ByRow", "policy.feature=1"]
 
 
 def prepare(folder: Path) -> Path:

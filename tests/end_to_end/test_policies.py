@@ -19,7 +19,7 @@ SGD = ["optimizer.rows=sgd", "optimizer.dense=SGD"]
 POLICIES = {
     "bagpipe": [],
     "no cache": ["policy.name=no_cache:NoCache"],
-    "by row": ["policy.name=by_row:ByRow", "policy.column=3", "lookahead.batches=5"],
+    "by row": ["policy.name=by_row:ByRow", "policy.feature=3", "lookahead.batches=5"],
     "interleaved": ["policy.name=tests.end_to_end.policies:Interleaved", "lookahead.batches=5"],
     "plain SGD": SGD,
     "added": ["policy.name=tests.end_to_end.added_changes:AddedChanges", *SGD],

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.kernels.native_planner import ALL_COLUMNS, PlannerCore, SlotsUsedUpError, WrongRowError
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.planner import PlannerSize
@@ -81,12 +82,15 @@ class NativePlanner:
         self._loaded_count = 0
         self._samples.clear()
 
-    def load(self, rows: NDArray[np.integer], bounds: Sequence[int] | None = None) -> None:
+    def load(self, bags: Bags, bounds: Sequence[int] | None = None) -> None:
         """Take the next batch into the window.
 
         Raises:
             DataError: a row is not one of its column's table.
         """
+        rows = bags.grid
+        if rows is None:
+            raise DataError("a batch with bags of several rows: the native planner takes one row a sample and feature")
         samples, columns = rows.shape
         if self._tables > 1 and columns != self._tables:
             raise DataError(f"a batch with {columns} columns: there are {self._tables} tables, and each has a column")
@@ -103,8 +107,8 @@ class NativePlanner:
             table = column if self._tables > 1 else 0
             first, end = self._table_offsets[table : table + 2]
             raise DataError(
-                f"row {rows[sample, column]} of sample {sample}, column {column}: the column's table has rows {first} "
-                f"to below {end}"
+                f"row {rows[sample, column]} of sample {sample}, feature {column}: the feature's table has rows "
+                f"{first} to below {end}"
             ) from error
         self._samples.append(samples)
         self._loaded_count += 1

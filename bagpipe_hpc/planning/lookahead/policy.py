@@ -61,7 +61,13 @@ class LookaheadPolicy(Policy):
         facts = self.facts
         if not self.is_native:
             return LookaheadPlanner(
-                facts.total_rows, facts.trainers, window, shared_capacity, private_capacity, verify=facts.verify
+                facts.total_rows,
+                facts.trainers,
+                window,
+                shared_capacity,
+                private_capacity,
+                verify=facts.verify,
+                feature_tables=facts.feature_tables,
             )
         return NativePlanner(
             facts.table_offsets,

@@ -4,6 +4,8 @@ A row is kept as long as a later batch of the window uses it. State is three int
 loaded batch that uses it, and those of `RowSlots`.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from bagpipe_hpc.planning.batch_rows import SEVERAL, Bools, LoadedBatch, RowChoice
@@ -28,8 +30,17 @@ class LookaheadPlanner(RulePlanner):
         private_capacity: int = UNLIMITED,
         *,
         verify: bool = False,
+        feature_tables: Sequence[int] = (),
     ) -> None:
-        super().__init__(total_rows, trainers, window, shared_capacity, private_capacity, verify=verify)
+        super().__init__(
+            total_rows,
+            trainers,
+            window,
+            shared_capacity,
+            private_capacity,
+            verify=verify,
+            feature_tables=feature_tables,
+        )
         self._last_use = np.full(total_rows, -1, dtype=np.int32)
 
     def start_segment(self, *, training: bool, first_step: int) -> None:

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.slices import BatchSlices, slice_bounds
 
 
@@ -18,8 +19,10 @@ def test_samples_are_those_that_were_given(order: list[int], cuts: list[int]) ->
     first, second = sorted(cuts)
     assigned = [order[:first], order[first:second], order[second:]]
     slices = of(*assigned, samples=9)
-    rows = np.arange(18).reshape(9, 2) * 10
-    assert [part.tolist() for part in slices.parts(rows)] == [rows[part].tolist() for part in assigned]
+    bags = Bags.ragged(np.arange(21) * 10, np.asarray([[0, 2], [1, 1], [3, 0]] * 3))
+    for part, samples in zip(slices.parts(bags), assigned, strict=True):
+        np.testing.assert_array_equal(part.values, bags.values[bags.places(np.asarray(samples, dtype=np.int64))])
+        np.testing.assert_array_equal(part.lengths, bags.lengths[samples])
     for trainer, part in enumerate(assigned):
         own = slices.of_trainer(trainer)
         contiguous = list(range(*slice_bounds(9, 3)[trainer : trainer + 2]))

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning import capacity
 from bagpipe_hpc.planning.capacity import CacheNeed, Segments, fit_window, measure_need, shorter_window
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
@@ -19,7 +20,7 @@ BUILD = partial(LookaheadPlanner, ROWS, 2)
 
 
 def one_segment(batches: list[np.ndarray]) -> Segments:
-    return lambda: iter([batches])
+    return lambda: iter([map(Bags.one_hot, batches)])
 
 
 def skewed_trace(seed: int, batches: int = 30) -> list[np.ndarray]:
@@ -46,7 +47,9 @@ def test_need_of_rows_that_are_used_once(window: Window) -> None:
 def test_need_is_that_of_the_greediest_segment() -> None:
     small, large = skewed_trace(1, 4), skewed_trace(2, 25)
     window = Window(8, 2)
-    together = measure_need(BUILD, window, lambda: iter([small, large, small]))
+    together = measure_need(
+        BUILD, window, lambda: iter([map(Bags.one_hot, batches) for batches in (small, large, small)])
+    )
     assert together == measure_need(BUILD, window, one_segment(large))
 
 

@@ -14,6 +14,7 @@ from bagpipe_hpc.config.doors import NoSettings, SettingError
 from bagpipe_hpc.config.schema import KernelsConfig, PolicyConfig
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan, TrainerPlan
 from bagpipe_hpc.planning.batch_rows import LoadedBatch, RowChoice
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
@@ -31,11 +32,11 @@ OFFSETS = np.asarray([0, 40, 100, 101])
 BACKENDS = ["reference", *(["native"] if shared_library.is_built("planner") else [])]
 
 
-def batches(seed: int, count: int = 12, samples: int = 9) -> list[NDArray[np.int64]]:
+def batches(seed: int, count: int = 12, samples: int = 9) -> list[Bags]:
     """Skewed rows of three tables; the last batch has a single sample."""
     rng = np.random.default_rng(seed)
     found = [OFFSETS[:-1] + (np.diff(OFFSETS) * rng.random((samples, 3)) ** 3).astype(np.int64) for _ in range(count)]
-    return [*found[:-1], found[-1][:1]]
+    return list(map(Bags.one_hot, [*found[:-1], found[-1][:1]]))
 
 
 def facts(trainers: int, **kernels: Any) -> RunFacts:
@@ -48,9 +49,9 @@ class Drawn(LookaheadPolicy):
     def assignment(self) -> Assignment:
         rng = np.random.default_rng(self.facts.seed)
 
-        def share_out(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-            trainer = rng.integers(self.facts.trainers, size=len(rows))
-            order = rng.permutation(len(rows))
+        def share_out(rows: Bags) -> list[NDArray[np.int64]]:
+            trainer = rng.integers(self.facts.trainers, size=rows.samples)
+            order = rng.permutation(rows.samples)
             return [order[trainer[order] == number] for number in range(self.facts.trainers)]
 
         return share_out
@@ -106,7 +107,7 @@ def test_both_planners_take_any_assignment(seed: int, trainers: int) -> None:
 def test_default_slices_are_not_in_the_plans() -> None:
     class AsEver(LookaheadPolicy):
         def assignment(self) -> Assignment:
-            return lambda rows: np.array_split(np.arange(len(rows)), 2)
+            return lambda rows: np.array_split(np.arange(rows.samples), 2)
 
     plain, policy = LookaheadPolicy(NoSettings(), facts(2)), AsEver(NoSettings(), facts(2))
     plans = [
@@ -122,14 +123,14 @@ def test_the_examples_of_the_page(example: Callable[[str], Example]) -> None:
     config = PolicyConfig("no_cache:NoCache")
     need = check_policy(build_policy(config, facts(2)), batches(3), Window(40, 10))
     assert need.window == Window(1, 1)
-    assert need.total_rows == max(np.unique(rows).size for rows in batches(3))
+    assert need.total_rows == max(np.unique(rows.values).size for rows in batches(3))
     by_row = build_policy(PolicyConfig("by_row:ByRow"), facts(3))
     check_policy(by_row, batches(3))
     plans = plan_segment(by_row.planner(Window(2, 1)), batches(3), by_row.start_slicing())
     for rows, plan in zip(batches(3)[:-1], plans, strict=False):
         for trainer, part in enumerate(plan.trainers):
             assert part.samples is not None
-            assert set(rows[part.samples, 0] % 3) <= {trainer}
+            assert set(rows.take(part.samples).grid[:, 0] % 3) <= {trainer}  # type: ignore[index]
 
 
 SOUND = {
@@ -164,7 +165,7 @@ def test_a_policy_that_draws_anew_is_noticed() -> None:
         def assignment(self) -> Assignment:
             type(self).segments += 1
             rng = np.random.default_rng(self.segments)
-            return lambda rows: np.array_split(rng.permutation(len(rows)), 2)
+            return lambda rows: np.array_split(rng.permutation(rows.samples), 2)
 
     with pytest.raises(PlanError, match=r"the same batches give other plans|slots are used up: .* were measured"):
         check_policy(Restless(NoSettings(), facts(2)), batches(5))
@@ -173,7 +174,7 @@ def test_a_policy_that_draws_anew_is_noticed() -> None:
 def test_a_lost_sample_is_noticed() -> None:
     class Forgetful(LookaheadPolicy):
         def assignment(self) -> Assignment:
-            return lambda rows: [np.arange(len(rows) - 1), np.arange(0)]
+            return lambda rows: [np.arange(rows.samples - 1), np.arange(0)]
 
     with pytest.raises(PlanError, match="the policy gives no sample 8 of a batch of 9"):
         check_policy(Forgetful(NoSettings(), facts(2)), batches(5))
@@ -223,7 +224,7 @@ def test_every_trainer_may_add_to_the_same_rows(trainers: int) -> None:
     """Slices without samples, as in the last batch, add nothing."""
     need = check_policy(AddedChanges(NoSettings(), facts(trainers)), batches(3))
     assert need.window == Window(1, 1)
-    slices = [part for rows in batches(3) for part in np.array_split(rows, trainers)]
+    slices = [part for rows in batches(3) for part in np.array_split(rows.grid, trainers)]  # type: ignore[arg-type]
     assert need.total_rows == 2 * max(np.unique(part).size for part in slices)
 
 
@@ -315,7 +316,7 @@ def test_an_evaluation_adds_nothing() -> None:
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_row_is_read_behind_the_changes_of_others(waits: bool) -> None:
     """Row 5 goes from the first trainer to the second; in slots of its own, so that nothing else is in the way."""
-    rows = [np.asarray([[5], [6]]), np.asarray([[7], [5]])]
+    rows = [Bags.one_hot(np.asarray(part)) for part in ([[5], [6]], [[7], [5]])]
     policy = AddedChanges(NoSettings(), RunFacts(np.asarray([0, 9]), 2, batch_size=2))
     plans = list(plan_segment(policy.planner(Window(1, 1), 0), rows))
     moved = {name: getattr(plans[1].trainers[0], name) + 2 for name in ("private_slots", "fetch_slots")}

@@ -20,6 +20,7 @@ from bagpipe_hpc.config.schema import (
     TrainConfig,
 )
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
+from bagpipe_hpc.plan.bags import joined
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation import prepare as preparation
@@ -61,8 +62,8 @@ def test_a_job_knows_the_whole_run(tmp_path: Path) -> None:
         ids, test_ids = train.read_sparse(0, TRAIN_ROWS), test.read_sparse(0, TEST_ROWS)
     order = job.order(training)
     places = np.concatenate([order.block_range(b)[0] + order.inside_block(b) for b in order.blocks().tolist()])
-    np.testing.assert_array_equal(np.concatenate(list(job.batches(training))), (ids + first_rows)[places])
-    np.testing.assert_array_equal(np.concatenate(list(job.batches(evaluation))), test_ids + first_rows)
+    np.testing.assert_array_equal(joined(list(job.batches(training))).grid, (ids + first_rows)[places])
+    np.testing.assert_array_equal(joined(list(job.batches(evaluation))).grid, test_ids + first_rows)
 
 
 def test_data_must_be_named() -> None:

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.simulation.batch_load import broadcast_copies, loads_of
 
-BATCHES = [np.asarray(rows)[:, None] for rows in ([0, 1, 2, 3], [0, 1, 4, 5], [0, 6, 7, 7])]
+BATCHES = [Bags.one_hot(np.asarray(rows)[:, None]) for rows in ([0, 1, 2, 3], [0, 1, 4, 5], [0, 6, 7, 7])]
 """Four samples of one feature each. Of two trainers, the first has the first two samples of a batch."""
 
 

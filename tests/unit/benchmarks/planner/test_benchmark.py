@@ -8,6 +8,7 @@ import pytest
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.plan.bags import Bags
 from benchmarks.kaggle.rows import TABLE_ROWS, draw_batches
 from benchmarks.planner import benchmark as planner
 from benchmarks.planner.benchmark import (
@@ -75,7 +76,7 @@ def test_planners_are_measured_on_the_same_plans() -> None:
 def test_a_round_of_plans_has_its_share_of_write_backs() -> None:
     """In the long run as many rows are written back as are fetched: the ring returns only rows that have left."""
     ring = draw_batches(ring_batches(TINY.lookahead), TINY.batch_size, 1.05, seed=1, table_rows=TABLES)
-    steady = TINY.start(ring)
+    steady = TINY.start(list(map(Bags.one_hot, ring)))
     fetched, written = [], []
     steady.run(4 * len(ring), lambda plan: fetched.append(plan.shared.fetched_rows))
     steady.run(4 * len(ring), lambda plan: written.append(sum(part.write_back_rows.size for part in plan.trainers)))

@@ -6,8 +6,7 @@ L - 1 batches behind it. Everything else follows.
 
 from dataclasses import dataclass
 
-import numpy as np
-
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.slices import slice_bounds
 
 
@@ -16,25 +15,25 @@ class Rules:
     """The rules for one trace.
 
     Attributes:
-        batches: global rows of each batch, `[n, F]`.
+        batches: global rows of each batch.
         trainers: number of trainers T.
         lookahead: window L.
         group: clean-up group C.
     """
 
-    batches: list[np.ndarray]
+    batches: list[Bags]
     trainers: int
     lookahead: int
     group: int
 
     def uses(self, first: int, last: int) -> set[int]:
         """Rows that batches `first` up to `last` use; there are none before the first batch and behind the last."""
-        return {int(row) for batch in self.batches[max(0, first) : max(0, last)] for row in batch.flat}
+        return {row for batch in self.batches[max(0, first) : max(0, last)] for row in batch.values.tolist()}
 
     def users(self, x: int, row: int) -> set[int]:
         """Trainers whose slice of batch x uses the row."""
-        bounds = slice_bounds(len(self.batches[x]), self.trainers)
-        return {t for t in range(self.trainers) if row in self.batches[x][bounds[t] : bounds[t + 1]]}
+        bounds = slice_bounds(self.batches[x].samples, self.trainers)
+        return {t for t in range(self.trainers) if row in self.batches[x].part(bounds[t], bounds[t + 1]).values}
 
     def fetched(self, x: int) -> set[int]:
         """Absent rows."""

@@ -4,10 +4,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
+from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
 from tests.unit.planning.lookahead.rule_model import Rules
 
 TABLE_ROWS = 60
@@ -15,14 +17,16 @@ TABLE_ROWS = 60
 
 @st.composite
 def rules(draw: st.DrawFn) -> Rules:
-    """Uniform or skewed traces; the last batch may be smaller than the number of trainers."""
+    """Uniform or skewed traces, one-hot or ragged; the last batch may be smaller than the number of trainers."""
     lookahead = draw(st.integers(1, 7))
-    shape = (draw(st.integers(1, 14)), draw(st.integers(1, 6)), draw(st.integers(1, 3)))
+    samples, features, most = draw(st.integers(1, 6)), draw(st.integers(1, 3)), draw(st.sampled_from([0, 1, 4]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     used_rows = draw(st.integers(1, TABLE_ROWS))
     skew = draw(st.sampled_from([1, 3]))
-    batches = list((used_rows * rng.random(shape) ** skew).astype(np.int64))
-    batches[-1] = batches[-1][: draw(st.integers(1, shape[1]))]
+    shape = draw(st.integers(1, 14)), samples, features, max(1, most)
+    rows = (used_rows * rng.random(shape) ** skew).astype(np.int64)
+    batches = [bags_of(part, drawn_lengths(rng, samples, features, most)) for part in rows]
+    batches[-1] = batches[-1].part(0, draw(st.integers(1, samples)))
     return Rules(batches, draw(st.integers(1, 4)), lookahead, draw(st.integers(1, max(1, lookahead - 1))))
 
 
@@ -79,7 +83,7 @@ def test_look_ups_reach_their_rows(model: Rules) -> None:
     """Each trainer's positions, in its own list of rows, are its slice of the batch."""
     for rows, plan in zip(model.batches, planned(model), strict=False):
         looked_up = [np.concatenate((plan.shared.rows, part.rows))[part.positions] for part in plan.trainers]
-        np.testing.assert_array_equal(np.concatenate(looked_up), rows.reshape(-1))
+        np.testing.assert_array_equal(np.concatenate(looked_up), rows.values)
 
 
 @settings(max_examples=100)
@@ -91,12 +95,14 @@ def test_expected_versions_are_the_rows_last_steps(model: Rules, first_step: int
     for x, (rows, plan) in enumerate(zip(model.batches, plans, strict=False)):
         for part in (plan.shared, *plan.trainers):
             np.testing.assert_array_equal(part.versions, version[part.rows])
-        version[rows] = first_step + x + 1
+        version[rows.values] = first_step + x + 1
 
 
 def test_the_papers_rules_on_a_trace_by_hand() -> None:
     """Two trainers, L = 3, C = 2: so that planner and model are not wrong together."""
-    model = Rules([np.asarray(batch).reshape(-1, 1) for batch in ([1, 2], [1, 3], [4, 4], [2, 3])], 2, 3, 2)
+    model = Rules(
+        [Bags.one_hot(np.asarray(batch).reshape(-1, 1)) for batch in ([1, 2], [1, 3], [4, 4], [2, 3])], 2, 3, 2
+    )
     plans = planned(model)
     fetched = [
         (set(p.shared.fetch_rows.tolist()), *(set(part.fetch_rows.tolist()) for part in p.trainers)) for p in plans

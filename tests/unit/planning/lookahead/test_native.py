@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.skipif(not shared_library.is_built("planner"), reason="
 class Segment:
     """Batches of a segment, whether it trains, and the steps before it."""
 
-    batches: list[np.ndarray]
+    batches: list[Bags]
     training: bool
     first_step: int
 
@@ -62,9 +63,14 @@ def runs(draw: st.DrawFn, *, columns_share_rows: bool = False) -> Run:
         else:
             rows = (skewed * table_rows).astype(np.int64) + offsets[:-1]
         training = draw(st.booleans())
-        segments.append(Segment(list(rows), training, step))
+        segments.append(Segment(one_hot(rows), training, step))
         step += len(rows) if training else 0
     return Run(offsets, segments, trainers, window, draw(st.booleans()))
+
+
+def one_hot(batches: Iterable[np.ndarray]) -> list[Bags]:
+    """Batches of global rows `[n, F]`."""
+    return list(map(Bags.one_hot, batches))
 
 
 def reference(run: Run) -> LookaheadPlanner:
@@ -118,7 +124,7 @@ def test_measuring_finds_the_slots_that_planning_takes(run: Run) -> None:
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_batch_without_samples_has_no_rows(sparse: bool, threads: int) -> None:
-    nothing, row = np.zeros((0, 2), dtype=np.int64), np.asarray([[4, 5]])
+    nothing, row = one_hot([np.zeros((0, 2), dtype=np.int64), np.asarray([[4, 5]])])
     states = np.asarray([sparse, sparse])
     planner = NativePlanner(np.asarray([0, 5, 6]), 2, Window(3, 1), sparse=states, threads=threads, verify=True)
     fetched = [
@@ -131,7 +137,7 @@ def test_a_batch_without_samples_has_no_rows(sparse: bool, threads: int) -> None
 def test_more_rows_in_a_batch_than_sixteen_bits_can_name() -> None:
     rng = np.random.default_rng(4)
     rows = rng.integers(0, 200_000, (4, 70_001, 1))
-    run = Run(np.asarray([0, 200_000]), [Segment(list(rows), True, 0)], 3, Window(3, 2), verify=False)
+    run = Run(np.asarray([0, 200_000]), [Segment(one_hot(rows), True, 0)], 3, Window(3, 2), verify=False)
     native = NativePlanner(run.offsets, run.trainers, run.window, threads=2)
     assert_same_plans(plans(native, run), plans(reference(run), run))
 
@@ -144,7 +150,7 @@ def test_tables_of_billions_of_rows() -> None:
     large = [rows * spread for rows in small]
     native = NativePlanner(np.asarray([0, 500, 1000]) * spread, 2, Window(6, 2), sparse=np.ones(2, dtype=bool))
     sound = LookaheadPlanner(1000, 2, Window(6, 2))
-    for plan, wanted in zip(plan_segment(native, large), plan_segment(sound, small), strict=True):
+    for plan, wanted in zip(plan_segment(native, one_hot(large)), plan_segment(sound, one_hot(small)), strict=True):
         np.testing.assert_array_equal(plan.shared.fetch_rows, wanted.shared.fetch_rows * spread)
         for part, wanted_part in zip(plan.trainers, wanted.trainers, strict=True):
             np.testing.assert_array_equal(part.positions, wanted_part.positions)
@@ -159,7 +165,7 @@ def test_state_is_eight_bytes_a_row_or_follows_the_window() -> None:
     dense = NativePlanner(np.asarray([0, rows]), 1, Window(4, 1))
     sparse = NativePlanner(np.asarray([0, rows]), 1, Window(4, 1), sparse=np.asarray([True]))
     assert dense.size().state_bytes == 8 * rows
-    measure_segment(sparse, passing)
+    measure_segment(sparse, one_hot(passing))
     assert sparse.size().state_bytes <= 46 * 5 * 2000
     assert sparse.size().window_bytes < 2_000_000
 
@@ -170,9 +176,9 @@ def test_a_row_of_another_table_is_named(row: int) -> None:
     rows = np.tile([1, 5], (300, 1))
     rows[200, 0] = rows[250, 1] = rows[201, 0] = row
     planner = NativePlanner(np.asarray([0, 4, 10]), 2, Window(2, 1), threads=2)
-    message = rf"row {row} of sample 200, column 0: the column's table has rows 0 to below 4"
+    message = rf"row {row} of sample 200, feature 0: the feature's table has rows 0 to below 4"
     with pytest.raises(DataError, match=message):
-        planner.load(rows)
+        planner.load(Bags.one_hot(rows))
 
 
 @pytest.mark.parametrize("offsets", [[0, 4, 3], [-1, 4, 10]])
@@ -191,12 +197,12 @@ def test_state_that_no_memory_holds_is_refused(rows: int) -> None:
 def test_a_batch_has_a_column_for_each_table() -> None:
     planner = NativePlanner(np.asarray([0, 4, 10]), 2, Window(2, 1))
     with pytest.raises(DataError, match="a batch with 3 columns: there are 2 tables"):
-        planner.load(np.zeros((5, 3), dtype=np.int64))
+        planner.load(Bags.one_hot(np.zeros((5, 3), dtype=np.int64)))
 
 
 @pytest.mark.parametrize("capacities", [(3, 100), (100, 2)])
 def test_used_up_slots_are_reported_as_by_the_reference(capacities: tuple[int, int]) -> None:
-    batches = list(np.random.default_rng(1).integers(0, 40, (20, 4, 1)))
+    batches = one_hot(np.random.default_rng(1).integers(0, 40, (20, 4, 1)))
     messages = []
     for planner in (
         NativePlanner(np.asarray([0, 40]), 2, Window(5, 1), *capacities),

@@ -9,6 +9,7 @@ from bagpipe_hpc.config.doors import NoSettings
 from bagpipe_hpc.config.schema import KernelsConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import backend, shared_library
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
@@ -77,7 +78,7 @@ def test_auto_takes_the_smaller_state() -> None:
     distinct = np.arange(20 * 64).reshape(20, 64, 1)
     planner.start_segment(training=True, first_step=0)
     for rows in distinct[:10]:
-        planner.load(np.concatenate((rows, rows + border), axis=1))
+        planner.load(Bags.one_hot(np.concatenate((rows, rows + border), axis=1)))
     assert planner.size().state_bytes <= 8 * (2 * border + 1)
 
 
@@ -96,7 +97,7 @@ def test_the_least_memory_is_no_more_than_a_planner_takes(backend: str, verify: 
     least = chosen.least_bytes(window, most_batches=100)
     assert chosen.least_bytes(Window(10**9, 1), most_batches=3) >= least
     for _ in range(3):
-        planner.load(np.zeros((samples, 3), dtype=np.int64) + offsets[:-1])
+        planner.load(Bags.one_hot(np.zeros((samples, 3), dtype=np.int64) + offsets[:-1]))
     size = planner.size()
     assert 0.3 * (size.state_bytes + size.window_bytes) < least + 10_000
     assert least <= size.state_bytes + size.window_bytes + 1000

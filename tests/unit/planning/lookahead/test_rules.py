@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.capacity import fit_window, measure_need
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.plan_check import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
+from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
 from tests.unit.planning.lookahead.mutants import (
     KeepsNothing,
     NowFromTheBatchAfterNext,
@@ -23,15 +25,19 @@ from tests.unit.planning.lookahead.mutants import (
 
 
 @st.composite
-def traces(draw: st.DrawFn) -> tuple[int, list[np.ndarray]]:
-    """Rows of all tables, and batches [n, F]: uniform, heavily skewed, all the same, all different; a partial last."""
+def traces(draw: st.DrawFn) -> tuple[int, list[Bags]]:
+    """Rows of all tables, and batches: uniform, heavily skewed, all the same, all different; a partial last.
+
+    Features are one-hot or ragged.
+    """
     features = draw(st.integers(1, 4))
     samples = draw(st.integers(1, 9))
     count = draw(st.integers(1, 30))
     kind = draw(st.sampled_from(["uniform", "skewed", "same", "different"]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    total = {"same": 3, "different": count * samples * features}.get(kind, draw(st.integers(1, 200)))
-    shape = (count, samples, features)
+    most = draw(st.sampled_from([0, 1, 4]))
+    shape = (count, samples, features, max(1, most))
+    total = {"same": 3, "different": int(np.prod(shape))}.get(kind, draw(st.integers(1, 200)))
     if kind == "uniform":
         rows = rng.integers(0, total, shape)
     elif kind == "skewed":
@@ -40,9 +46,14 @@ def traces(draw: st.DrawFn) -> tuple[int, list[np.ndarray]]:
         rows = np.ones(shape, dtype=np.int64)
     else:
         rows = rng.permutation(total).reshape(shape)
-    batches = list(rows)
-    batches[-1] = batches[-1][: draw(st.integers(1, samples))]
+    batches = [bags_of(part, drawn_lengths(rng, samples, features, most)) for part in rows]
+    batches[-1] = batches[-1].part(0, draw(st.integers(1, samples)))
     return total, batches
+
+
+def one_hot(batches: np.ndarray) -> list[Bags]:
+    """Batches of global rows `[n, F]`."""
+    return list(map(Bags.one_hot, batches))
 
 
 @st.composite
@@ -53,7 +64,7 @@ def windows(draw: st.DrawFn) -> Window:
 
 def execute(
     total: int,
-    batches: list[np.ndarray],
+    batches: list[Bags],
     trainers: int,
     window: Window,
     *,
@@ -72,7 +83,7 @@ def execute(
 @settings(max_examples=150, deadline=None)
 @given(traces(), windows(), st.integers(1, 5), st.booleans())
 def test_plans_give_plain_trainings_tables(
-    trace: tuple[int, list[np.ndarray]], window: Window, trainers: int, eager: bool
+    trace: tuple[int, list[Bags]], window: Window, trainers: int, eager: bool
 ) -> None:
     """Guarantee, conservation, disjointness and capacity: the executor raises if one of the last three is violated."""
     total, batches = trace
@@ -83,9 +94,7 @@ def test_plans_give_plain_trainings_tables(
 
 @settings(max_examples=100, deadline=None)
 @given(traces(), windows(), st.integers(1, 4))
-def test_reduce_lists_are_disjoint_and_complete(
-    trace: tuple[int, list[np.ndarray]], window: Window, trainers: int
-) -> None:
+def test_reduce_lists_are_disjoint_and_complete(trace: tuple[int, list[Bags]], window: Window, trainers: int) -> None:
     total, batches = trace
     planner = LookaheadPlanner(total, trainers, window, total, total)
     for plan, rows in zip(plan_segment(planner, batches), batches, strict=False):
@@ -95,20 +104,18 @@ def test_reduce_lists_are_disjoint_and_complete(
             for trainer, part in enumerate(plan.trainers)
         ]
         named = np.concatenate([*lists, *own])
-        assert np.unique(named).size == named.size == np.unique(rows).size
+        assert np.unique(named).size == named.size == np.unique(rows.values).size
 
 
 @settings(max_examples=100, deadline=None)
 @given(traces(), windows(), st.integers(1, 4))
 def test_resident_rows_stay_within_the_windows_bound(
-    trace: tuple[int, list[np.ndarray]], window: Window, trainers: int
+    trace: tuple[int, list[Bags]], window: Window, trainers: int
 ) -> None:
     """At most the unique rows of any L + C + 1 consecutive batches are resident on a trainer."""
     total, batches = trace
     span = window.lookahead + window.group + 1
-    bound = max(
-        np.unique(np.concatenate([b.reshape(-1) for b in batches[i : i + span]])).size for i in range(len(batches))
-    )
+    bound = max(np.unique(np.concatenate([b.values for b in batches[i : i + span]])).size for i in range(len(batches)))
     need = measure_need(partial(LookaheadPlanner, total, trainers), window, lambda: iter([batches]))
     assert need.shared_rows <= bound
     assert need.private_rows <= bound
@@ -119,7 +126,7 @@ def test_resident_rows_stay_within_the_windows_bound(
 @settings(max_examples=60, deadline=None)
 @given(traces(), windows(), st.integers(1, 3), st.data())
 def test_a_small_cache_shortens_the_window(
-    trace: tuple[int, list[np.ndarray]], window: Window, trainers: int, data: st.DataObject
+    trace: tuple[int, list[Bags]], window: Window, trainers: int, data: st.DataObject
 ) -> None:
     total, batches = trace
     build = partial(LookaheadPlanner, total, trainers)
@@ -134,7 +141,7 @@ def test_a_small_cache_shortens_the_window(
 
 def test_several_segments_reuse_one_planner() -> None:
     rng = np.random.default_rng(5)
-    segments = [list(rng.integers(0, 60, (count, 6, 3))) for count in (7, 1, 12)]
+    segments = [one_hot(rng.integers(0, 60, (count, 6, 3))) for count in (7, 1, 12)]
     planner = LookaheadPlanner(60, 2, Window(5, 2), 60, 60)
     executor = PlanExecutor(60, 2, 60, 60, eager=True)
     for batches in segments:
@@ -146,7 +153,7 @@ def test_several_segments_reuse_one_planner() -> None:
 
 
 def test_an_evaluation_writes_nothing_back() -> None:
-    batches = list(np.random.default_rng(3).integers(0, 50, (9, 4, 2)))
+    batches = one_hot(np.random.default_rng(3).integers(0, 50, (9, 4, 2)))
     planner = LookaheadPlanner(50, 2, Window(4, 2))
     plans = list(plan_segment(planner, batches, training=False))
     assert all(part.write_back_rows.size == 0 for plan in plans for part in plan.trainers)
@@ -155,7 +162,7 @@ def test_an_evaluation_writes_nothing_back() -> None:
 
 def test_more_lookahead_fetches_fewer_rows_and_needs_as_many_now() -> None:
     """The trend of BagPipe's figures, on a Zipf trace."""
-    batches = list(np.minimum(np.random.default_rng(1).zipf(1.2, (120, 32, 3)) - 1, 1999))
+    batches = one_hot(np.minimum(np.random.default_rng(1).zipf(1.2, (120, 32, 3)) - 1, 1999))
     fetched, now = [], []
     for window in (Window(2, 1), Window(8, 2), Window(40, 10)):
         plans = list(plan_segment(LookaheadPlanner(2000, 2, window), batches))
@@ -170,7 +177,7 @@ def test_more_lookahead_fetches_fewer_rows_and_needs_as_many_now() -> None:
 )
 def test_a_broken_rule_is_noticed(mutant: type[LookaheadPlanner]) -> None:
     """A mutant asks for something forbidden or gives other tables; the sound planner, on the same trace, does not."""
-    batches = list(np.minimum(np.random.default_rng(7).zipf(1.2, (60, 8, 3)) - 1, 299))
+    batches = one_hot(np.minimum(np.random.default_rng(7).zipf(1.2, (60, 8, 3)) - 1, 299))
 
     def is_sound(planner_type: type[LookaheadPlanner], *, eager: bool) -> bool:
         try:

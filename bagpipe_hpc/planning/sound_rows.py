@@ -1,0 +1,53 @@
+"""Sees that a batch's look-ups are what planners expect, and names the first that is not."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.plan.bags import Bags
+
+MOST_LOOK_UPS = int(np.iinfo(np.int32).max)
+"""Of a batch: plans number its look-ups with 32 bits."""
+
+
+def require_sound_bags(rows: Bags) -> None:
+    """See that bags lie one behind the other and hold all values, and that plans can number these.
+
+    Raises:
+        DataError: they do not, or there are too many.
+    """
+    if rows.values.size > MOST_LOOK_UPS:
+        raise DataError(
+            f"a batch of {rows.values.size} look-ups: positions are 32 bits wide, use {MOST_LOOK_UPS} or fewer"
+        )
+    if rows.offsets is None:
+        return
+    bags, partial = divmod(len(rows.offsets) - 1, rows.features)
+    if bags < 0 or partial:
+        raise DataError(f"a batch with {len(rows.offsets)} offsets: {rows.features} features a sample, and an end")
+    first, last = int(rows.offsets[0]), int(rows.offsets[-1])
+    if first != 0 or last != rows.values.size:
+        raise DataError(f"the bags of a batch lie from {first} to {last}, and it has {rows.values.size} values")
+    if (lengths := np.diff(rows.offsets)).min(initial=0) < 0:
+        sample, feature = divmod(int(np.argmax(lengths < 0)), rows.features)
+        begin, end = rows.offsets[sample * rows.features + feature :][:2].tolist()
+        raise DataError(f"sample {sample}, feature {feature}: its bag begins at {begin} and ends at {end}")
+
+
+def wrong_row(rows: Bags, firsts: NDArray[np.int64], ends: NDArray[np.int64]) -> DataError:
+    """The error that names the first row which is not among those of its feature; there is one.
+
+    Args:
+        rows: global rows.
+        firsts: first row of each feature, `[F]`.
+        ends: one after its last, `[F]`.
+    """
+    columns = rows.columns
+    place = int(np.argmax((rows.values < firsts[columns]) | (rows.values >= ends[columns])))
+    sample, feature = int(rows.sample_of_value[place]), int(columns[place])
+    where = f"sample {sample}, feature {feature}"
+    if rows.offsets is not None:
+        where += f", place {place - int(rows.offsets[sample * rows.features + feature])} of its bag"
+    return DataError(
+        f"row {rows.values[place]} of {where}: the feature's table has rows {firsts[feature]} to below {ends[feature]}"
+    )
