@@ -18,12 +18,14 @@ from typing import Any, NamedTuple
 import hdf5plugin
 import numpy as np
 
-from bagpipe_hpc.storage.shards import reader
+from bagpipe_hpc.storage.shards import writer
+from bagpipe_hpc.storage.shards.reader import ClickShards
+from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS
 from data_prep import backend, prepare
 from data_prep.prepare_settings import PrepareSettings
 
 BLOSC = hdf5plugin.Blosc
-NATIVE, TODAY = backend._NATIVE, reader._dataset_options
+NATIVE, TODAY = backend._NATIVE, writer._dataset_options
 
 
 class Figures(NamedTuple):
@@ -53,26 +55,24 @@ CASES: dict[str, str | Callable[[bool], Any]] = {
 def run(clicks: Path, case: str | Callable[[bool], Any], output: Path) -> Figures:
     if isinstance(case, str):
         settings = PrepareSettings(compression=case, rows_per_shard=1 << 18)
-        backend._NATIVE, reader._dataset_options = NATIVE, TODAY
+        backend._NATIVE, writer._dataset_options = NATIVE, TODAY
     else:
         settings = PrepareSettings(rows_per_shard=1 << 18)
         backend._NATIVE = dataclasses.replace(NATIVE, encoders=None)  # HDF5 compresses
-        reader._dataset_options = lambda name, *_: {"track_times": False, **case(name in reader.SHUFFLED)}
+        writer._dataset_options = lambda name, *_, **__: {"track_times": False, **case(name in writer.SHUFFLED)}
     start_s = time.perf_counter()
     manifest = prepare.prepare_clicks([str(clicks)], output, settings, lambda _: None)
     prepared_s = time.perf_counter() - start_s
     shards = manifest.train + manifest.test
     rows = sum(shard.rows for shard in shards)
-    blocks = np.random.default_rng(1).permutation(manifest.rows("train") // reader.CHUNK_ROWS) * reader.CHUNK_ROWS
+    blocks = np.random.default_rng(1).permutation(manifest.rows("train") // CHUNK_ROWS) * CHUNK_ROWS
     start_s = time.perf_counter()
-    with reader.ClickShards(output, manifest, "train") as train:
+    with ClickShards(output, manifest, "train") as train:
         for first in blocks.tolist():
             for read in (train.read_sparse, train.read_dense, train.read_labels):
-                read(first, first + reader.CHUNK_ROWS)
+                read(first, first + CHUNK_ROWS)
     read_s = time.perf_counter() - start_s
-    return Figures(
-        sum(shard.bytes for shard in shards) / rows, rows / prepared_s, len(blocks) * reader.CHUNK_ROWS / read_s
-    )
+    return Figures(sum(shard.bytes for shard in shards) / rows, rows / prepared_s, len(blocks) * CHUNK_ROWS / read_s)
 
 
 def main(clicks: Path, runs: int) -> None:

@@ -17,8 +17,8 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import lzf, shared_library
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.storage.shards.encoded import Encoder
-from bagpipe_hpc.storage.shards.reader import GZIP_LEVEL
 from bagpipe_hpc.storage.shards.vocabulary import TableValues
+from bagpipe_hpc.storage.shards.writer import GZIP_LEVEL
 from data_prep import native_ids, vocabulary
 from data_prep.formats.layout import Sparse
 from data_prep.formats.source_format import BlockParser, SourceFormat

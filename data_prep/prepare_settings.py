@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.storage.shards.reader import COMPRESSIONS
+from bagpipe_hpc.storage.shards.writer import COMPRESSIONS
 from data_prep.backend import BACKENDS
 from data_prep.formats.layout import TextLayout, Values
 

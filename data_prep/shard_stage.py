@@ -25,8 +25,9 @@ from bagpipe_hpc.storage.shards.manifest import (
     ShardManifest,
     TableInfo,
 )
-from bagpipe_hpc.storage.shards.reader import CHUNK_ROWS, Samples, write_shard
+from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, Samples
 from bagpipe_hpc.storage.shards.vocabulary import TableValues, load_vocabularies, write_vocabularies
+from bagpipe_hpc.storage.shards.writer import write_shard
 from data_prep.backend import Backend, IdMaps
 from data_prep.formats.layout import TextLayout
 from data_prep.ordered_map import ordered_map, worker_threads
@@ -170,7 +171,7 @@ class _PieceReader:
                 dense[at:until] = batch.column("dense").flatten().to_numpy().reshape(len(batch), -1)
             self._id_maps.write_ids([batch.column(name) for name in self._layout.tables], sparse[at:until])
             at = until
-        return dense, sparse, label
+        return Samples(dense, sparse, label)
 
 
 def _plan_shards(split: str, first: int, last: int, rows_per_shard: int) -> Iterator[PlannedShard]:
@@ -198,7 +199,9 @@ def _write_planned(
     def encode(piece: Piece) -> EncodedSamples:
         return encode_samples(reader.read(piece), piece.shard_rows, encoder)
 
-    yield from _encode_and_write(pool, plan, output, encode, partial(write_encoded_shard, compression=compression))
+    yield from _encode_and_write(
+        pool, plan, output, encode, partial(write_encoded_shard, compression=compression, encode=encoder)
+    )
 
 
 def _encode_and_write(

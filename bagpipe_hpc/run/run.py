@@ -153,7 +153,8 @@ class Run:
 
     def batches(self, segment: Segment) -> Iterator[Bags]:
         """Global rows of each batch of a segment."""
+        first_rows = self.table_offsets[list(self.manifest.feature_tables)]
         with self.shards(segment) as shards:
-            stream = SampleStream(shards.read_sparse, self.order(segment))
+            stream = SampleStream(shards.read_look_ups, self.order(segment))
             for batch in range(segment.batches):
-                yield Bags.one_hot(stream.read(*segment.sample_range(batch)) + self.table_offsets[:-1])
+                yield stream.read(*segment.sample_range(batch)).plus(first_rows)

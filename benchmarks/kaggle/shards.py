@@ -10,7 +10,8 @@ import numpy as np
 
 from bagpipe_hpc.rows.partition import table_offsets
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest, TableInfo, save_manifest
-from bagpipe_hpc.storage.shards.reader import CHUNK_ROWS, Samples, write_shard
+from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, Samples
+from bagpipe_hpc.storage.shards.writer import write_shard
 from benchmarks.kaggle.rows import TABLE_ROWS, draw_batches
 
 DENSE_FEATURES = 13
@@ -44,4 +45,5 @@ def _blocks(samples: int, seed: int) -> Iterator[Samples]:
         rng = np.random.default_rng([seed, number])
         (rows,) = draw_batches(1, count, ZIPF, seed=int(rng.integers(1 << 32)))
         dense = np.log1p(rng.lognormal(1.5, 1.5, size=(count, DENSE_FEATURES)).astype(np.float32))
-        yield dense, (rows - first_rows).astype(np.int32), (rng.random(count) < _CLICK_RATE).astype(np.uint8)
+        labels = (rng.random(count) < _CLICK_RATE).astype(np.uint8)
+        yield Samples(dense, (rows - first_rows).astype(np.int32), labels)

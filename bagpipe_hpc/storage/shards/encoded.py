@@ -1,23 +1,26 @@
 """Shards out of chunks that are already as HDF5 stores them: threads encode, HDF5 only puts the bytes in place.
 
 HDF5 runs its filters under one lock, so compression keeps a single core busy there. What is read back is the same as
-from `click_shards.write_shard`.
+from `writer.write_shard`.
 
 Shapes: `n` rows of samples.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256
+from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
 from bagpipe_hpc.storage.shards.manifest import ShardInfo
-from bagpipe_hpc.storage.shards.reader import CHUNK_ROWS, DATASETS, SHUFFLED, Samples, create_datasets
+from bagpipe_hpc.storage.shards.ragged_datasets import PutChunk
+from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, RaggedColumn, Samples
+from bagpipe_hpc.storage.shards.writer import SHUFFLED, create_datasets, shard_info
 
 Encoded = NDArray[Any] | bytes
 Encoder = Callable[[NDArray[Any], bool], Encoded | None]
@@ -42,15 +45,17 @@ class EncodedSamples:
 
     Attributes:
         rows: number of samples.
-        positives: samples with label 1.
+        positives: samples with 1 for each label, an integer or `[K]`.
         like: samples without rows, of the same types and columns.
-        chunks: the chunks of each of `DATASETS`, in order.
+        chunks: the chunks of each dataset with a row for each sample, in order.
+        ragged: the ragged features, which are not yet encoded: their chunks do not end where these samples do.
     """
 
     rows: int
-    positives: int
+    positives: Any
     like: Samples
-    chunks: tuple[list[EncodedChunk], ...]
+    chunks: dict[str, list[EncodedChunk]]
+    ragged: Mapping[str, RaggedColumn]
 
 
 def encode_samples(samples: Samples, shard_rows: int, encode: Encoder | None) -> EncodedSamples:
@@ -61,23 +66,28 @@ def encode_samples(samples: Samples, shard_rows: int, encode: Encoder | None) ->
         shard_rows: samples of the whole shard.
         encode: compresses a chunk as the shard's compression says; None for `none`.
     """
-    dense, sparse, label = samples
     chunk_rows = min(shard_rows, CHUNK_ROWS)
+    columns = samples.columns
+    weight = None if samples.weight is None else samples.weight[:0]
+    no_ids = {name: column.part(0, 0) for name, column in samples.ragged.items()}
     return EncodedSamples(
-        rows=len(label),
-        positives=int(np.count_nonzero(label)),
-        like=(dense[:0], sparse[:0], label[:0]),
-        chunks=tuple(
-            [
+        rows=len(samples),
+        positives=np.count_nonzero(samples.label, axis=0),
+        like=Samples(samples.dense[:0], samples.sparse[:0], samples.label[:0], no_ids, weight),
+        chunks={
+            name: [
                 _encode(values[first : first + chunk_rows], chunk_rows, name in SHUFFLED, encode)
                 for first in (range(0, len(values), chunk_rows) if values.size else ())
             ]
-            for name, values in zip(DATASETS, samples, strict=True)
-        ),
+            for name, values in columns.items()
+        },
+        ragged=samples.ragged,
     )
 
 
-def write_encoded_shard(path: Path, rows: int, blocks: Iterable[EncodedSamples], compression: str) -> ShardInfo:
+def write_encoded_shard(
+    path: Path, rows: int, blocks: Iterable[EncodedSamples], compression: str, encode: Encoder | None = None
+) -> ShardInfo:
     """Write one shard, whole or not at all; the same blocks give the same bytes.
 
     Args:
@@ -85,28 +95,45 @@ def write_encoded_shard(path: Path, rows: int, blocks: Iterable[EncodedSamples],
         rows: number of samples of all blocks together, 1 or more.
         blocks: encoded samples in order.
         compression: what they were encoded with, one of `COMPRESSIONS`.
+        encode: what they were encoded with, for the ids of ragged features.
 
     Returns:
         The entry for the manifest.
     """
-    positives = 0
+    positives: Any = 0
     with atomic_write(path) as partial:
         with create_hdf5(partial) as file:
             first = 0
             for block in blocks:
                 if first == 0:
-                    create_datasets(file, rows, block.like, compression)
-                for name, chunks in zip(DATASETS, block.chunks, strict=True):
+                    ragged = create_datasets(file, rows, block.like, compression, put_chunk=_direct(encode))
+                for name, chunks in block.chunks.items():
                     dataset = file[name]
-                    rest = (0,) * (dataset.ndim - 1)
                     for number, chunk in enumerate(chunks):
-                        at = first + number * dataset.chunks[0]
-                        dataset.id.write_direct_chunk((at, *rest), chunk.data, filter_mask=chunk.filter_mask)
+                        _put(dataset, first + number * dataset.chunks[0], chunk)
+                ragged.append(block.ragged)
                 positives += block.positives
                 first += block.rows
             if first != rows:
                 raise ValueError(f"{path.name} got {first} rows instead of {rows}")
-        return ShardInfo(path.name, rows, positives, partial.stat().st_size, file_sha256(partial))
+            values = ragged.finish()
+        return shard_info(path.name, partial, rows, positives, values)
+
+
+def _put(dataset: h5py.Dataset, first: int, chunk: EncodedChunk) -> None:
+    """Store the chunk that begins with a row."""
+    rest = (0,) * (dataset.ndim - 1)
+    dataset.id.write_direct_chunk((first, *rest), chunk.data, filter_mask=chunk.filter_mask)
+
+
+def _direct(encode: Encoder | None) -> PutChunk:
+    """Stores chunks of ragged features as the encoder gives them."""
+
+    def put(dataset: h5py.Dataset, first: int, values: NDArray[Any]) -> None:
+        name = dataset.name.rpartition("/")[2]
+        _put(dataset, first, _encode(values, dataset.chunks[0], name in SHUFFLED, encode))
+
+    return put
 
 
 def _encode(values: NDArray[Any], chunk_rows: int, shuffle: bool, encode: Encoder | None) -> EncodedChunk:

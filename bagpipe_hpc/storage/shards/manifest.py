@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +27,9 @@ from bagpipe_hpc.storage.checked_json import (
 )
 
 SCHEMA_VERSION = 1
+"""Of a manifest whose tables are looked up once a sample each, with one label and no weights."""
+RAGGED_SCHEMA_VERSION = 2
+"""Of one with other features, several labels or weights of samples, which older programs would misread."""
 MANIFEST_NAME = "manifest.json"
 _MOST_BYTES = 256 << 20
 """Of a manifest, far more than one has: it lists a file a shard."""
@@ -36,6 +39,8 @@ PREPARE_AGAIN = "run bagpipe prepare again into a new folder"
 SPLITS = ("train", "test")
 SPARSE_INT32_ROWS = 1 << 31
 """Tables of up to this many rows have ids that fit int32."""
+_VERSIONS = (SCHEMA_VERSION, RAGGED_SCHEMA_VERSION)
+_ONE_LABEL = ("label",)
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,45 @@ class TableInfo:
     """An embedding table.
 
     Attributes:
-        name: name of the categorical column, such as `C1`.
+        name: name of the categorical column, such as `C1`, or what several columns share.
         rows: number of ids; they are 0 .. rows - 1.
     """
 
     name: str
     rows: Positive
+
+
+def is_stored_name(name: str) -> bool:
+    """Whether a feature or label may have this name, which stands in HDF5 paths and in messages."""
+    return name.isprintable() and name.strip(".") != "" and "/" not in name
+
+
+_StoredName = Annotated[str, Must(is_stored_name, "printable characters without a slash, not dots alone")]
+
+
+@dataclass(frozen=True)
+class FeatureInfo:
+    """A column of look-ups: the ids of a table that each sample has.
+
+    Attributes:
+        name: of the column.
+        table: name of its table, which several features may share.
+        ragged: whether a sample has any number of ids; otherwise it has exactly one.
+        weighted: whether each id has a weight; of ragged features only.
+        longest: most ids of one sample in either split.
+    """
+
+    name: _StoredName
+    table: str
+    ragged: bool = False
+    weighted: bool = False
+    longest: Count = 1
+
+    def __post_init__(self) -> None:
+        if self.weighted and not self.ragged:
+            raise FieldError("weighted", "is True of a feature that is not ragged")
+        if not self.ragged and self.longest != 1:
+            raise FieldError("longest", f"is {self.longest} instead of 1, as the feature is not ragged")
 
 
 @dataclass(frozen=True)
@@ -58,9 +96,11 @@ class ShardInfo:
     Attributes:
         file: name in the shard directory.
         rows: number of samples.
-        positives: samples with label 1.
+        positives: samples whose (first) label is 1.
         bytes: size of the file.
         sha256: checksum of the file, 64 hexadecimal digits.
+        more_positives: samples with 1 for each further label.
+        values: ids of all samples together, for each ragged feature.
     """
 
     file: FileName
@@ -68,10 +108,17 @@ class ShardInfo:
     positives: Count
     bytes: Positive
     sha256: Sha256
+    more_positives: tuple[Count, ...] = field(default=(), metadata=OPTIONAL)
+    values: tuple[Count, ...] = field(default=(), metadata=OPTIONAL)
 
     def __post_init__(self) -> None:
-        if self.positives > self.rows:
-            raise FieldError("positives", f"is {self.positives}, more than its {self.rows} rows")
+        for name, numbers in (("positives", (self.positives,)), ("more_positives", self.more_positives)):
+            if max(numbers, default=0) > self.rows:
+                raise FieldError(name, f"is {max(numbers)}, more than its {self.rows} rows")
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of a manifest; what is empty is left out."""
+        return {name: value for name, value in asdict(self).items() if value != ()}
 
 
 @dataclass(frozen=True)
@@ -94,10 +141,10 @@ class ShardManifest:
     """Everything that is known of prepared clicks.
 
     Attributes:
-        schema_version: version of this format.
+        schema_version: version of this format; where more is needed than was given, that.
         source_format: format of the input, such as `criteo`.
         dense_features: number of dense features of a sample.
-        tables: the embedding tables in the order of the columns of `sparse`.
+        tables: the embedding tables.
         train: shards of the training samples, in time order.
         test: shards of the test samples, later than all of `train`.
         inputs: the input files, in the order in which they were read.
@@ -105,6 +152,9 @@ class ShardManifest:
         skipped_rows: malformed rows that were left out, as `FILE:LINE: REASON`.
         vocabularies: the file that says which value has which id (`vocabulary_file`); None where all ids are hashed.
         hashed_tables: tables whose values are hashed to their ids, while the others have vocabularies.
+        features: the columns of look-ups; if not given, one for each table, of its name, with one id a sample.
+        labels: names of the K labels of a sample.
+        weighted_samples: whether each sample has a weight.
     """
 
     schema_version: int
@@ -118,6 +168,27 @@ class ShardManifest:
     skipped_rows: tuple[str, ...] = ()
     vocabularies: FileInfo | None = None
     hashed_tables: tuple[str, ...] = ()
+    features: tuple[FeatureInfo, ...] = ()
+    labels: tuple[str, ...] = _ONE_LABEL
+    weighted_samples: bool = False
+
+    def __post_init__(self) -> None:
+        plain = _plain_features(self.tables)
+        if not self.features:
+            object.__setattr__(self, "features", plain)
+        if (self.features, self.labels, self.weighted_samples) != (plain, _ONE_LABEL, False):
+            object.__setattr__(self, "schema_version", max(self.schema_version, RAGGED_SCHEMA_VERSION))
+
+    @property
+    def feature_tables(self) -> tuple[int, ...]:
+        """Number of the table of each feature."""
+        numbers = {table.name: number for number, table in enumerate(self.tables)}
+        return tuple(numbers[feature.table] for feature in self.features)
+
+    @property
+    def ragged_features(self) -> tuple[FeatureInfo, ...]:
+        """The features with any number of ids a sample, in order: those of `ShardInfo.values`."""
+        return tuple(feature for feature in self.features if feature.ragged)
 
     @property
     def table_rows(self) -> tuple[int, ...]:
@@ -131,9 +202,16 @@ class ShardManifest:
 
     @property
     def label_rate(self) -> float:
-        """Share of samples of both splits with label 1; 0 where there are none."""
+        """Share of samples of both splits whose first label is 1; 0 where there are none."""
+        return self.label_rates[0]
+
+    @property
+    def label_rates(self) -> tuple[float, ...]:
+        """Share of samples of both splits with 1, for each label; 0 where there are none."""
         shards = self.train + self.test
-        return sum(shard.positives for shard in shards) / max(1, sum(shard.rows for shard in shards))
+        rows = max(1, sum(shard.rows for shard in shards))
+        positives = [(shard.positives, *shard.more_positives) for shard in shards] or [(0,) * len(self.labels)]
+        return tuple(sum(counts) / rows for counts in zip(*positives, strict=True))
 
     def shards(self, split: str) -> tuple[ShardInfo, ...]:
         """Shards of `train` or `test`."""
@@ -163,7 +241,7 @@ class ShardManifest:
             "label_rate": self.label_rate,
             "dense_features": self.dense_features,
             "tables": [vars(table) for table in self.tables],
-            "shards": {split: [vars(shard) for shard in self.shards(split)] for split in SPLITS},
+            "shards": {split: [shard.to_json() for shard in self.shards(split)] for split in SPLITS},
             "inputs": [vars(source) for source in self.inputs],
             "settings": dict(self.settings or {}),
             "skipped_rows": list(self.skipped_rows),
@@ -172,6 +250,10 @@ class ShardManifest:
             fields["vocabularies"] = vars(self.vocabularies)
         if self.hashed_tables:
             fields["hashed_tables"] = list(self.hashed_tables)
+        if self.schema_version >= RAGGED_SCHEMA_VERSION:
+            fields["features"] = [vars(feature) for feature in self.features]
+            fields["labels"] = list(self.labels)
+            fields["weighted_samples"] = self.weighted_samples
         return json.dumps(fields, indent=1) + "\n"
 
     @classmethod
@@ -204,7 +286,7 @@ class _Shards:
 class _Document:
     """The text of `manifest.json`, which says some things twice for its readers' sake."""
 
-    schema_version: Annotated[int, Must(SCHEMA_VERSION.__eq__, f"{SCHEMA_VERSION}, which this program reads")]
+    schema_version: Annotated[int, Must(_VERSIONS.__contains__, f"one of {_VERSIONS}, which this program reads")]
     source_format: str
     rows: _Rows
     label_rate: float
@@ -216,6 +298,9 @@ class _Document:
     skipped_rows: tuple[str, ...]
     vocabularies: FileInfo | None = field(default=None, metadata=OPTIONAL)
     hashed_tables: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
+    features: tuple[FeatureInfo, ...] | None = field(default=None, metadata=OPTIONAL)
+    labels: tuple[_StoredName, ...] | None = field(default=None, metadata=OPTIONAL)
+    weighted_samples: bool | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def manifest(self) -> ShardManifest:
@@ -232,10 +317,16 @@ class _Document:
             skipped_rows=self.skipped_rows,
             vocabularies=self.vocabularies,
             hashed_tables=self.hashed_tables,
+            features=self.features or (),
+            labels=self.labels or _ONE_LABEL,
+            weighted_samples=self.weighted_samples or False,
         )
 
     def __post_init__(self) -> None:
+        self._check_version()
+        self._check_columns()
         manifest = self.manifest
+        _check_shards(manifest)
         for split, rows in (("train", self.rows.train), ("test", self.rows.test)):
             if rows != manifest.rows(split):
                 raise FieldError(f"rows.{split}", f"is {rows}, not the sum of its shards' rows, {manifest.rows(split)}")
@@ -254,6 +345,53 @@ class _Document:
         for name, listed in (("tables", [table.name for table in self.tables]), ("hashed_tables", self.hashed_tables)):
             for table in (table for table, count in Counter(listed).items() if count > 1 or table not in names):
                 raise FieldError(name, f"names {table!r:.80}{' twice' if table in names else ', no table'}")
+
+    def _check_version(self) -> None:
+        """Refuse fields that the version does not have, and a version without its fields."""
+        for name in ("features", "labels", "weighted_samples"):
+            if self.schema_version == SCHEMA_VERSION and getattr(self, name) is not None:
+                raise FieldError(name, f"is unknown in schema_version {SCHEMA_VERSION}")
+            if self.schema_version == RAGGED_SCHEMA_VERSION and getattr(self, name) in (None, ()):
+                raise FieldError(name, "is missing" if getattr(self, name) is None else "names none")
+
+    def _check_columns(self) -> None:
+        """Check the names of features, of their tables and of labels."""
+        features = self.features or ()
+        for name, listed in (("features", [feature.name for feature in features]), ("labels", self.labels or ())):
+            for twice in (column for column, count in Counter(listed).items() if count > 1):
+                raise FieldError(name, f"names {twice!r:.80} twice")
+        names = {table.name for table in self.tables}
+        for number, feature in enumerate(features):
+            if feature.table not in names:
+                raise FieldError(f"features[{number}].table", f"is {feature.table!r:.80}, no table")
+        for number, table in enumerate(self.tables if features else ()):
+            if table.name not in {feature.table for feature in features}:
+                raise FieldError(f"tables[{number}]", f"is {table.name!r:.80}, which no feature looks up")
+
+
+def _check_shards(manifest: ShardManifest) -> None:
+    """Check the entries of shards against the labels and the ragged features."""
+    ragged, labels = manifest.ragged_features, len(manifest.labels)
+    for split in SPLITS:
+        for number, shard in enumerate(manifest.shards(split)):
+            place = f"shards.{split}[{number}]"
+            if len(shard.more_positives) != labels - 1:
+                raise FieldError(
+                    f"{place}.more_positives", f"has {len(shard.more_positives)} numbers for {labels} labels"
+                )
+            if len(shard.values) != len(ragged):
+                raise FieldError(
+                    f"{place}.values", f"has {len(shard.values)} numbers for {len(ragged)} ragged features"
+                )
+            for feature, values in zip(ragged, shard.values, strict=True):
+                if values > shard.rows * feature.longest:
+                    problem = f"is {values} for {feature.name}, more than {shard.rows} rows of {feature.longest} each"
+                    raise FieldError(f"{place}.values", problem)
+
+
+def _plain_features(tables: tuple[TableInfo, ...]) -> tuple[FeatureInfo, ...]:
+    """A feature for each table, of its name, with one id a sample."""
+    return tuple(FeatureInfo(table.name, table.name) for table in tables)
 
 
 def load_manifest(directory: Path) -> ShardManifest:

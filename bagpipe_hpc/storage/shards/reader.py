@@ -1,96 +1,40 @@
-"""Samples in HDF5 shards: the writer, and a reader of row ranges that span shards.
+"""Reads ranges of samples that span shards.
 
-A shard holds `dense` float32 `[n, dense features]`, `sparse` int32 or int64 `[n, F]` and `label` uint8 `[n]`.
-
-Shapes: `n` rows of a range or shard, `F` tables. The ids in `sparse` are local to their table.
+Shapes: `n` rows of a range, `F` features, `P` of them with one id a sample, `K` labels, `V` ids of all rows and
+features. Ids are local to their tables.
 """
 
-import math
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256
-from bagpipe_hpc.storage.hdf5_output import create_hdf5
-from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardInfo, ShardManifest
+from bagpipe_hpc.plan.bags import Bags, Int64s, offsets_of
+from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
+from bagpipe_hpc.storage.shards.ragged_datasets import RAGGED
+from bagpipe_hpc.storage.shards.shard_file import check_datasets, errors_name, open_shard
 
-CHUNK_ROWS = 8192
-"""Rows of an HDF5 chunk, which is read as a whole: the default of `data.block_rows`."""
-COMPRESSIONS = ("lzf", "gzip", "none")
-GZIP_LEVEL = 1
-DATASETS = ("dense", "sparse", "label")
-SHUFFLED = ("sparse",)
-"""Datasets whose bytes are shuffled before they are compressed: that puts the high bytes of ids, mostly zeros, side by
-side. Dense features, logarithms of small counts, are few distinct values that compress better whole."""
 OPEN_SHARDS = 4
 """Most files that a reader keeps open. Blocks are read in random order, so a few are used again soon."""
 
-Samples = tuple[NDArray[np.float32], NDArray[np.int32] | NDArray[np.int64], NDArray[np.uint8]]
-"""Dense features `[n, dense features]`, ids `[n, F]` and labels `[n]` of the same rows."""
 
+class _Part(NamedTuple):
+    """The rows `first` up to `last` of a shard, and where they stand in the range that is read."""
 
-def write_shard(
-    path: Path, rows: int, sample_blocks: Iterable[Samples], compression: str = "lzf", chunk_checksums: bool = False
-) -> ShardInfo:
-    """Write one shard, whole or not at all.
+    shard: int
+    first: int
+    last: int
+    at: int
 
-    The same blocks give the same bytes with `gzip` and `none`, but only the same samples with `lzf`: h5py's compressor
-    starts from memory that it does not clear (`INIT_HTAB` in lzfP.h), so that it may find other matches.
-
-    Args:
-        path: file to write.
-        rows: number of samples of all blocks together, 1 or more.
-        sample_blocks: samples in order; blocks of a multiple of `CHUNK_ROWS` rows are written fastest.
-        compression: one of `COMPRESSIONS`.
-        chunk_checksums: store a Fletcher-32 checksum with every chunk, which HDF5 checks on each read.
-
-    Returns:
-        The entry for the manifest.
-    """
-    positives = 0
-    with atomic_write(path) as partial:
-        with create_hdf5(partial) as file:
-            first = 0
-            for dense, sparse, label in sample_blocks:
-                if "label" not in file:
-                    create_datasets(file, rows, (dense, sparse, label), compression, chunk_checksums)
-                last = first + len(label)
-                file["dense"][first:last] = dense
-                file["sparse"][first:last] = sparse
-                file["label"][first:last] = label
-                positives += int(np.count_nonzero(label))
-                first = last
-            if first != rows:
-                raise ValueError(f"{path.name} got {first} rows instead of {rows}")
-        return ShardInfo(path.name, rows, positives, partial.stat().st_size, file_sha256(partial))
-
-
-def create_datasets(file: h5py.File, rows: int, like: Samples, compression: str, chunk_checksums: bool = False) -> None:
-    """Create the datasets of a shard of `rows` rows with the types and columns of `like`, which may have no rows."""
-    for name, values in zip(DATASETS, like, strict=True):
-        shape, chunks = (rows, *values.shape[1:]), (min(rows, CHUNK_ROWS), *values.shape[1:])
-        if 0 in shape:  # no dense features: HDF5 cuts nothing into chunks
-            file.create_dataset(name, shape, values.dtype, track_times=False)
-            continue
-        options = _dataset_options(name, compression, chunk_checksums)
-        file.create_dataset(name, shape, values.dtype, chunks=chunks, **options)
-
-
-def _dataset_options(dataset: str, compression: str, chunk_checksums: bool) -> dict[str, Any]:
-    options: dict[str, Any] = {"fletcher32": chunk_checksums, "track_times": False}
-    if compression != "none":
-        options |= {"compression": compression, "shuffle": dataset in SHUFFLED}
-    if compression == "gzip":
-        options["compression_opts"] = GZIP_LEVEL
-    return options
+    @property
+    def to(self) -> int:
+        return self.at + self.last - self.first
 
 
 class ClickShards:
@@ -100,17 +44,24 @@ class ClickShards:
         directory: the shard directory.
         manifest: its manifest.
         split: `train` or `test`.
+        longest: most ids of a sample, for each feature, 0 for any number: of longer bags only the last ids are read,
+            the newest of a history. No limits if not given.
 
     Attributes:
         rows: number of samples of the split.
     """
 
-    def __init__(self, directory: Path, manifest: ShardManifest, split: str) -> None:
+    def __init__(self, directory: Path, manifest: ShardManifest, split: str, longest: Sequence[int] = ()) -> None:
+        if longest and len(longest) != len(manifest.features):
+            raise ValueError(f"{len(longest)} limits for {len(manifest.features)} features")
         self._directory = directory
         self._manifest = manifest
         self._shards = manifest.shards(split)
         self._bounds = np.cumsum([0] + [shard.rows for shard in self._shards])
-        self._table_rows = np.array(manifest.table_rows, dtype=np.int64)
+        self._feature_rows = np.array([manifest.table_rows[table] for table in manifest.feature_tables], dtype=np.int64)
+        self._longest = tuple(longest) or (0,) * len(manifest.features)
+        self._plain = [number for number, feature in enumerate(manifest.features) if not feature.ragged]
+        self._ragged = [number for number, feature in enumerate(manifest.features) if feature.ragged]
         self._open: OrderedDict[int, h5py.File] = OrderedDict()
         self.rows = manifest.rows(split)
 
@@ -130,17 +81,55 @@ class ClickShards:
             self._open.popitem()[1].close()
 
     def read_sparse(self, first: int, last: int) -> NDArray[np.int64]:
-        """Ids of rows `first` up to `last`, int64 `[last - first, F]`, each local to its table.
+        """Ids of rows `first` up to `last` of the features with one id a sample, int64 `[last - first, P]`.
 
         Raises:
             DataError: a shard is missing or damaged, or an id is outside its table.
         """
-        ids = np.empty((self._checked_length(first, last), len(self._table_rows)), dtype=np.int64)
-        for shard, at, part in self._parts("sparse", first, last):
-            if len(part) and (part.min() < 0 or (part.max(axis=0) >= self._table_rows).any()):
-                raise self._outside_table(shard, part)
-            ids[at : at + len(part)] = part
+        ids = np.empty((self._checked_length(first, last), len(self._plain)), dtype=np.int64)
+        table_rows = self._feature_rows[self._plain]
+        for part in self._parts(first, last) if self._plain else ():
+            read = self._read(part, "sparse")
+            if len(read) and (read.min() < 0 or (read.max(axis=0) >= table_rows).any()):
+                row, column = np.argwhere((read < 0) | (read >= table_rows))[0]
+                raise self._outside_table(part, self._plain[column], part.first + row, read[row, column])
+            ids[part.at : part.to] = read
         return ids
+
+    def read_look_ups(self, first: int, last: int) -> Bags:
+        """Ids of rows `first` up to `last`, int64 `[V]`; without offsets where all features have one id a sample.
+
+        Raises:
+            DataError: a shard is missing or damaged, bags do not lie one behind the other, or an id is outside its
+                table.
+        """
+        ids = self.read_sparse(first, last)
+        if not self._ragged:
+            return Bags.one_hot(ids)
+        return self._bags(ids, {feature: self._read_ids(feature, first, last) for feature in self._ragged})
+
+    def read_lengths(self, first: int, last: int) -> Int64s:
+        """Number of ids of rows `first` up to `last`, int64 `[last - first, F]`.
+
+        Raises:
+            DataError: a shard is missing or damaged, or bags do not lie one behind the other.
+        """
+        lengths = np.ones((self._checked_length(first, last), len(self._longest)), dtype=np.int64)
+        for feature in self._ragged:
+            for part in self._parts(first, last):
+                lengths[part.at : part.to, feature] = self._cut(feature, np.diff(self._read_offsets(part, feature)))
+        return lengths
+
+    def read_id_weights(self, first: int, last: int) -> Bags:
+        """The weight of each id of `read_look_ups`, float32 `[V]`; 1 where the feature has no weights.
+
+        Raises:
+            DataError: a shard is missing or damaged, bags do not lie one behind the other, or a weight is not finite.
+        """
+        ones = np.ones((self._checked_length(first, last), len(self._plain)), dtype=np.float32)
+        if not self._ragged:
+            return Bags.one_hot(ones)
+        return self._bags(ones, {feature: self._read_weights(feature, first, last) for feature in self._ragged})
 
     def read_dense(self, first: int, last: int) -> NDArray[np.float32]:
         """Dense features of rows `first` up to `last`, float32 `[last - first, dense features]`.
@@ -149,41 +138,168 @@ class ClickShards:
             DataError: a shard is missing or damaged, or a feature is no finite number.
         """
         dense = np.empty((self._checked_length(first, last), self._manifest.dense_features), dtype=np.float32)
-        for shard, at, part in self._parts("dense", first, last):
-            if not np.isfinite(part).all():
-                raise self._unfit(shard, f"a dense feature is {part[~np.isfinite(part)][0]}, no finite number")
-            dense[at : at + len(part)] = part
+        for part in self._parts(first, last):
+            read = self._read(part, "dense")
+            if not np.isfinite(read).all():
+                raise self._unfit(part, f"a dense feature is {read[~np.isfinite(read)][0]}, no finite number")
+            dense[part.at : part.to] = read
         return dense
 
     def read_labels(self, first: int, last: int) -> NDArray[np.float32]:
-        """Labels of rows `first` up to `last`, float32 `[last - first]`, each 0 or 1.
+        """Labels of rows `first` up to `last`, each 0 or 1: float32 `[last - first]` for one label, else with `K`.
 
         Raises:
             DataError: a shard is missing or damaged, or a label is neither 0 nor 1.
         """
-        labels = np.empty(self._checked_length(first, last), dtype=np.float32)
-        for shard, at, part in self._parts("label", first, last):
-            if len(part) and part.max() > 1:
-                raise self._unfit(shard, f"a label is {part.max()} instead of 0 or 1")
-            labels[at : at + len(part)] = part
+        rows, names = self._checked_length(first, last), self._manifest.labels
+        labels = np.empty((rows, len(names)) if len(names) > 1 else rows, dtype=np.float32)
+        for part in self._parts(first, last):
+            read = self._read(part, "label")
+            if len(read) and read.max() > 1:
+                raise self._unfit(part, f"a label is {read.max()} instead of 0 or 1")
+            labels[part.at : part.to] = read
         return labels
+
+    def read_sample_weights(self, first: int, last: int) -> NDArray[np.float32]:
+        """Weights of rows `first` up to `last`, float32 `[last - first]`, finite, 0 or more; 1 where they have none.
+
+        Raises:
+            DataError: a shard is missing or damaged, or a weight is negative or not finite.
+        """
+        weights = np.ones(self._checked_length(first, last), dtype=np.float32)
+        for part in self._parts(first, last) if self._manifest.weighted_samples else ():
+            read = self._read(part, "weight")
+            bad = np.flatnonzero(~(np.isfinite(read) & (read >= 0)))
+            if len(bad):
+                problem = f"is {read[bad[0]]} instead of a finite number, 0 or more"
+                raise self._unfit(part, f"the weight of sample {part.first + bad[0]} {problem}")
+            weights[part.at : part.to] = read
+        return weights
+
+    def _bags(self, plain: NDArray[Any], ragged: dict[int, tuple[Int64s, NDArray[Any]]]) -> Bags:
+        """All features' values side by side, sample after sample.
+
+        Args:
+            plain: values of the features with one id a sample, `[n, P]`.
+            ragged: numbers of values `[n]` and values of each other feature.
+        """
+        lengths = np.ones((len(plain), len(self._longest)), dtype=np.int64)
+        for feature, (counts, _) in ragged.items():
+            lengths[:, feature] = counts
+        offsets = offsets_of(lengths)
+        starts = offsets[:-1].reshape(lengths.shape)
+        values = np.empty(offsets[-1], dtype=plain.dtype)
+        values[starts[:, self._plain]] = plain
+        for feature, (counts, of_feature) in ragged.items():
+            # A bag moves as one: from behind the feature's earlier bags to behind the sample's earlier features.
+            moved = starts[:, feature] - (np.cumsum(counts) - counts)
+            values[np.repeat(moved, counts) + np.arange(len(of_feature))] = of_feature
+        return Bags(values, len(self._longest), offsets)
+
+    def _read_ids(self, feature: int, first: int, last: int) -> tuple[Int64s, NDArray[np.int64]]:
+        """Numbers of ids `[n]` and ids of a ragged feature."""
+        rows = self._feature_rows[feature]
+        pieces = []
+        for part in self._parts(first, last):
+            offsets = self._read_offsets(part, feature)
+            ids = self._read_values(part, feature, "values", offsets)
+            if len(ids) and (ids.min() < 0 or ids.max() >= rows):
+                place = np.flatnonzero((ids < 0) | (ids >= rows))[0]
+                raise self._outside_table(part, feature, self._row_of(part, offsets, place), ids[place])
+            pieces.append(self._newest(feature, np.diff(offsets), ids))
+        return _joined(pieces, np.int64)
+
+    def _read_weights(self, feature: int, first: int, last: int) -> tuple[Int64s, NDArray[np.float32]]:
+        """Numbers of ids `[n]` and their weights of a ragged feature."""
+        info = self._manifest.features[feature]
+        pieces = []
+        for part in self._parts(first, last):
+            offsets = self._read_offsets(part, feature)
+            weights = np.ones(offsets[-1] - offsets[0], dtype=np.float32)
+            if info.weighted:
+                weights = self._read_values(part, feature, "weights", offsets)
+                if not np.isfinite(weights).all():
+                    place = np.flatnonzero(~np.isfinite(weights))[0]
+                    row = self._row_of(part, offsets, place)
+                    raise self._unfit(
+                        part, f"a weight of feature {info.name} in sample {row} is {weights[place]}, no finite number"
+                    )
+            pieces.append(self._newest(feature, np.diff(offsets), weights))
+        return _joined(pieces, np.float32)
+
+    def _newest(self, feature: int, lengths: Int64s, values: NDArray[Any]) -> tuple[Int64s, NDArray[Any]]:
+        """The last values of each bag, as many as the feature's limit; and how many these are."""
+        kept = self._cut(feature, lengths)
+        if kept is lengths:
+            return lengths, values
+        from_end = np.repeat(np.cumsum(lengths), lengths) - np.arange(len(values))
+        return kept, values[from_end <= self._longest[feature]]
+
+    def _cut(self, feature: int, lengths: Int64s) -> Int64s:
+        limit = self._longest[feature]
+        return np.minimum(lengths, limit) if limit and lengths.max(initial=0) > limit else lengths
+
+    def _read_offsets(self, part: _Part, feature: int) -> Int64s:
+        """Where the bags of a ragged feature begin, and the end of the last, int64 `[rows + 1]`; all in order."""
+        info, shard = self._manifest.features[feature], self._shards[part.shard]
+        stored = shard.values[self._ragged.index(feature)]
+        name = f"{RAGGED}/{info.name}/offsets"
+        with errors_name(self._directory / shard.file):
+            offsets: Int64s = self._file(part.shard)[name][part.first : part.last + 1]
+
+        def refuse(place: int, problem: str) -> DataError:
+            return self._unfit(part, f"{name}: that of sample {part.first + place} is {offsets[place]}, {problem}")
+
+        outside = (offsets < 0) | (offsets > stored)
+        if outside.any():
+            raise refuse(int(np.argmax(outside)), f"outside the {stored} values")
+        lengths = np.diff(offsets)
+        if lengths.min(initial=0) < 0:
+            place = int(np.argmax(lengths < 0)) + 1
+            raise refuse(place, f"less than the {offsets[place - 1]} before it")
+        if part.first == 0 and offsets[0] != 0:
+            raise refuse(0, "not 0")
+        if part.last == shard.rows and offsets[-1] != stored:
+            raise refuse(len(offsets) - 1, f"not the number of values, {stored}")
+        if lengths.max(initial=0) > info.longest:
+            row = int(np.argmax(lengths > info.longest))
+            problem = (
+                f"feature {info.name} has {lengths[row]} ids in sample {part.first + row}, more than the manifest's"
+            )
+            raise self._unfit(part, f"{problem} {info.longest}")
+        return offsets
+
+    def _read_values(self, part: _Part, feature: int, dataset: str, offsets: Int64s) -> NDArray[Any]:
+        return self._read(
+            part._replace(first=int(offsets[0]), last=int(offsets[-1])),
+            f"{RAGGED}/{self._manifest.features[feature].name}/{dataset}",
+        )
+
+    def _row_of(self, part: _Part, offsets: Int64s, place: int) -> int:
+        """The shard's sample that has the value at a place behind the first offset."""
+        return part.first + int(np.searchsorted(offsets, offsets[0] + place, side="right")) - 1
+
+    def _read(self, part: _Part, dataset: str) -> NDArray[Any]:
+        """A part of a dataset."""
+        file = self._file(part.shard)
+        with errors_name(self._directory / self._shards[part.shard].file):
+            read: NDArray[Any] = file[dataset][part.first : part.last]
+        return read
 
     def _checked_length(self, first: int, last: int) -> int:
         if not 0 <= first <= last <= self.rows:
             raise IndexError(f"rows {first} up to {last} are not within the {self.rows} rows of this split")
         return last - first
 
-    def _parts(self, dataset: str, first: int, last: int) -> Iterator[tuple[int, int, NDArray[Any]]]:
-        """Pieces of a range, one a shard: the shard's number, the piece's place in the range, its values."""
+    def _parts(self, first: int, last: int) -> Iterator[_Part]:
+        """Pieces of a range, one a shard."""
         if first == last:
             return
         first_shard, last_shard = np.searchsorted(self._bounds, (first, last - 1), side="right") - 1
         for shard in range(int(first_shard), int(last_shard) + 1):
             start = int(self._bounds[shard])
             begin, end = max(first, start), min(last, int(self._bounds[shard + 1]))
-            file = self._file(shard)
-            with errors_name(self._directory / self._shards[shard].file):
-                yield shard, begin - first, file[dataset][begin - start : end - start]
+            yield _Part(shard, begin - start, end - start, begin - first)
 
     def _file(self, shard: int) -> h5py.File:
         """The open file of a shard; the one that was used longest ago is closed to make room."""
@@ -202,76 +318,20 @@ class ClickShards:
         self._open[shard] = file
         return file
 
-    def _outside_table(self, shard: int, ids: NDArray[Any]) -> DataError:
-        row, table = np.argwhere((ids < 0) | (ids >= self._table_rows))[0]
-        info = self._manifest.tables[table]
-        return self._unfit(shard, f"an id of table {info.name} is {ids[row, table]}, outside 0 .. {info.rows - 1}")
+    def _outside_table(self, part: _Part, feature: int, row: int, found: int) -> DataError:
+        info = self._manifest.features[feature]
+        place = f"feature {info.name}, sample {row} of the file"
+        last = self._feature_rows[feature] - 1
+        return self._unfit(part, f"an id of table {info.table} is {found}, outside 0 .. {last} ({place})")
 
-    def _unfit(self, shard: int, problem: str) -> DataError:
-        path = self._directory / self._shards[shard].file
+    def _unfit(self, part: _Part, problem: str) -> DataError:
+        path = self._directory / self._shards[part.shard].file
         return DataError(f"{path}: {problem}; the shard is damaged or is not the one of the manifest: {PREPARE_AGAIN}")
 
 
-def open_shard(path: Path) -> h5py.File:
-    """Open a shard for reading.
-
-    Raises:
-        DataError: it is missing or is no HDF5 file.
-    """
-    with errors_name(path):
-        if not path.is_file():
-            raise DataError(f"{path}: the shard is missing; copy it here again, or {PREPARE_AGAIN}")
-        # Finished shards never change, and parallel file systems often have no working locks.
-        return h5py.File(path, "r", locking=False)
-
-
-def check_datasets(path: Path, file: h5py.File, manifest: ShardManifest, shard: ShardInfo) -> None:
-    """Check the shapes and types of a shard's datasets against the manifest, and that the file itself holds them.
-
-    HDF5 can point a name at another file or promise samples that were never written.
-
-    Raises:
-        DataError: one is missing, differs, or is not stored in the file.
-    """
-    expected = {
-        "dense": ((shard.rows, manifest.dense_features), "float32"),
-        "sparse": ((shard.rows, len(manifest.tables)), manifest.sparse_dtype),
-        "label": ((shard.rows,), "uint8"),
-    }
-    for name, (shape, dtype) in expected.items():
-        with errors_name(path):
-            is_own = isinstance(file.get(name, getlink=True), h5py.HardLink)
-            dataset = file[name] if is_own else None
-        if not isinstance(dataset, h5py.Dataset):
-            raise DataError(f"{path}: it has no dataset {name}; {PREPARE_AGAIN}")
-        if dataset.shape != shape or dataset.dtype != np.dtype(dtype):
-            found = list(dataset.shape or ())  # an empty dataspace has no shape
-            raise DataError(
-                f"{path}: {name} is {dataset.dtype} {found} instead of {dtype} {list(shape)} as the manifest says; "
-                f"the two do not belong together: {PREPARE_AGAIN}"
-            )
-        with errors_name(path):
-            is_stored = _is_stored(dataset)
-        if not is_stored:
-            raise DataError(f"{path}: {name} is not stored in full inside this file; {PREPARE_AGAIN}")
-
-
-def _is_stored(dataset: h5py.Dataset) -> bool:
-    """Whether all samples of a dataset, which has some, were written to its own file."""
-    if dataset.is_virtual or dataset.external:
-        return False
-    if dataset.chunks is None:
-        return bool(dataset.id.get_storage_size() == dataset.size * dataset.dtype.itemsize)
-    pieces = (-(-size // piece) for size, piece in zip(dataset.shape, dataset.chunks, strict=True))
-    return bool(dataset.id.get_num_chunks() == math.prod(pieces))
-
-
-@contextmanager
-def errors_name(path: Path) -> Iterator[None]:
-    """Turn what HDF5 and the system say about a file that cannot be read into an error that names it."""
-    try:
-        yield
-    except (OSError, RuntimeError, KeyError) as error:
-        raise DataError(
-            f"{path}: cannot be read ({error}); it is damaged, or out of reach: copy it here again, or {PREPARE_AGAIN}"
-        ) from error
+def _joined(pieces: list[tuple[Int64s, NDArray[Any]]], dtype: type) -> tuple[Int64s, NDArray[Any]]:
+    """The bags of all shards of a range."""
+    if not pieces:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=dtype)
+    lengths, values = zip(*pieces, strict=True)
+    return np.concatenate(lengths), np.concatenate(values)

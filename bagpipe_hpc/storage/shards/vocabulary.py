@@ -19,7 +19,7 @@ from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
 from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
-from bagpipe_hpc.storage.shards.reader import errors_name, open_shard
+from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard
 
 VOCABULARIES_NAME = "vocabularies.h5"
 TableValues = NDArray[np.uint32] | NDArray[np.int64] | NDArray[np.object_]

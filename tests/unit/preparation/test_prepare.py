@@ -26,7 +26,8 @@ from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation import prepare as preparation
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, ShardManifest, TableInfo, save_manifest
-from bagpipe_hpc.storage.shards.reader import write_shard
+from bagpipe_hpc.storage.shards.samples import Samples
+from bagpipe_hpc.storage.shards.writer import write_shard
 
 TRAIN_ROWS, TEST_ROWS = 40, 6
 TABLES = (TableInfo("C1", 9), TableInfo("C2", 30))
@@ -38,7 +39,9 @@ def write_clicks(directory: Path, *, train_rows: int = TRAIN_ROWS) -> Config:
 
     def shard(name: str, rows: int):  # type: ignore[no-untyped-def]
         ids = np.stack([rng.integers(0, table.rows, rows) for table in TABLES], axis=1).astype(np.int32)
-        return write_shard(directory / name, rows, [(rng.random((rows, 3), np.float32), ids, np.zeros(rows, np.uint8))])
+        return write_shard(
+            directory / name, rows, [Samples(rng.random((rows, 3), np.float32), ids, np.zeros(rows, np.uint8))]
+        )
 
     train = (shard("train-00000.h5", train_rows),) if train_rows else ()
     save_manifest(directory, ShardManifest(1, "criteo", 3, TABLES, train, (shard("test-00000.h5", TEST_ROWS),)))

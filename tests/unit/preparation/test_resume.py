@@ -375,7 +375,7 @@ def test_a_setting_that_was_not_recorded_is_another(output: Path) -> None:
     [
         (replace(SHARDS, train=(replace(SHARDS.train[0], rows=2559),)), "training samples: 2560 then, 2559 now"),
         (
-            replace(SHARDS, tables=(*SHARDS.tables, TableInfo("C3", 4))),
+            replace(SHARDS, tables=(*SHARDS.tables, TableInfo("C3", 4)), features=()),
             r"rows of the tables: \[5, 3\] then, \[5, 3, 4\] now",
         ),
         (replace(SHARDS, train=(replace(SHARDS.train[0], sha256="1" * 64),)), "digest of the training shards"),

@@ -6,7 +6,8 @@ import numpy as np
 
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import load_manifest
-from bagpipe_hpc.storage.shards.reader import CHUNK_ROWS, ClickShards
+from bagpipe_hpc.storage.shards.reader import ClickShards
+from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS
 from benchmarks.kaggle.rows import TABLE_ROWS
 from benchmarks.kaggle.shards import DENSE_FEATURES, write_kaggle_shards
 

@@ -13,6 +13,7 @@ import pytest
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.shards.manifest import (
+    FeatureInfo,
     InputInfo,
     ShardInfo,
     ShardManifest,
@@ -41,6 +42,50 @@ def test_the_way_to_json_and_back() -> None:
         assert ShardManifest.from_json(other.to_json()) == other
 
 
+RAGGED = ShardManifest(
+    schema_version=2,
+    source_format="shop",
+    dense_features=0,
+    tables=(TableInfo("user", 5), TableInfo("item", 70)),
+    train=(ShardInfo("train-00000.h5", 10, 3, 4096, "a" * 64, (1,), (25, 0)),),
+    test=(),
+    settings={},
+    features=(
+        FeatureInfo("user", "user"),
+        FeatureInfo("history", "item", ragged=True, longest=7),
+        FeatureInfo("item", "item"),
+        FeatureInfo("likes", "item", ragged=True, weighted=True, longest=0),
+    ),
+    labels=("click", "buy"),
+    weighted_samples=True,
+)
+
+
+def test_features_labels_and_weights_on_the_way_to_json_and_back() -> None:
+    for other in (RAGGED, replace(RAGGED, weighted_samples=False), replace(MANIFEST, schema_version=2)):
+        assert ShardManifest.from_json(other.to_json()) == other
+    assert RAGGED.feature_tables == (0, 1, 1, 1)
+    assert [feature.name for feature in RAGGED.ragged_features] == ["history", "likes"]
+    assert RAGGED.label_rates == (0.3, 0.1)
+
+
+def test_the_text_of_plain_clicks_is_that_of_version_1() -> None:
+    """Older programs read it, and prepared folders keep their checksums."""
+    assert MANIFEST.features == (FeatureInfo("C1", "C1"), FeatureInfo("C2", "C2"))
+    assert (MANIFEST.labels, MANIFEST.weighted_samples) == (("label",), False)
+    fields = json.loads(MANIFEST.to_json())
+    assert not {"features", "labels", "weighted_samples"} & fields.keys()
+    assert fields["shards"]["train"][0].keys() == {"file", "rows", "positives", "bytes", "sha256"}
+
+
+@pytest.mark.parametrize(
+    "more", [{"features": (FeatureInfo("C2", "C2"), FeatureInfo("C1", "C1"))}, {"labels": ("click",)}]
+)
+def test_what_older_programs_would_misread_is_version_2(more: dict[str, Any]) -> None:
+    assert replace(MANIFEST, **more).schema_version == 2
+    assert replace(MANIFEST, weighted_samples=True).schema_version == 2
+
+
 def test_saved_and_loaded(tmp_path: Path) -> None:
     save_manifest(tmp_path, MANIFEST)
     assert load_manifest(tmp_path) == MANIFEST
@@ -52,7 +97,7 @@ def test_derived_facts() -> None:
     assert (MANIFEST.rows("train"), MANIFEST.rows("test")) == (14, 6)
     assert MANIFEST.label_rate == 5 / 20
     assert MANIFEST.sparse_dtype == "int32"
-    assert replace(MANIFEST, tables=(TableInfo("C1", (1 << 31) + 1),)).sparse_dtype == "int64"
+    assert replace(MANIFEST, tables=(TableInfo("C1", (1 << 31) + 1),), features=()).sparse_dtype == "int64"
     assert replace(MANIFEST, train=(), test=()).label_rate == 0
     with pytest.raises(ValueError, match="validation"):
         MANIFEST.rows("validation")
@@ -61,7 +106,7 @@ def test_derived_facts() -> None:
 Change = Callable[[dict[str, Any]], object]
 
 HOSTILE: dict[str, Change] = {
-    "schema_version is 2": lambda m: m.update(schema_version=2),
+    "schema_version is 3 instead": lambda m: m.update(schema_version=3),
     "schema_version is True instead": lambda m: m.update(schema_version=True),
     "source_format is 7 instead": lambda m: m.update(source_format=7),
     "dense_features is -1 instead": lambda m: m.update(dense_features=-1),
@@ -105,6 +150,49 @@ HOSTILE: dict[str, Change] = {
 def test_hostile_content_is_refused_with_file_and_field(tmp_path: Path, problem: str) -> None:
     fields = json.loads(MANIFEST.to_json())
     HOSTILE[problem](fields)
+    (tmp_path / "manifest.json").write_text(json.dumps(fields))
+    with pytest.raises(DataError, match=rf"manifest\.json: ({problem})"):
+        load_manifest(tmp_path)
+
+
+HOSTILE_RAGGED: dict[str, Change] = {
+    "features is unknown in schema_version 1": lambda m: m.update(schema_version=1),
+    "features is missing": lambda m: m.pop("features"),
+    "features names none": lambda m: m.update(features=[]),
+    "labels is missing": lambda m: m.pop("labels"),
+    "labels names none": lambda m: m.update(labels=[]),
+    "weighted_samples is missing": lambda m: m.pop("weighted_samples"),
+    "weighted_samples is 1 instead of true": lambda m: m.update(weighted_samples=1),
+    r"features\[1\].name is '\.\.' instead of printable": lambda m: m["features"][1].update(name=".."),
+    r"features\[1\].name is 'a/b' instead of printable": lambda m: m["features"][1].update(name="a/b"),
+    r"features\[1\].name is '' instead of printable": lambda m: m["features"][1].update(name=""),
+    r"features\[1\].name is 'a\\x00' instead of printable": lambda m: m["features"][1].update(name="a\0"),
+    "features names 'item' twice": lambda m: m["features"][1].update(name="item"),
+    r"features\[0\].table is 'users', no table": lambda m: m["features"][0].update(table="users"),
+    r"tables\[0\] is 'user', which no feature looks up": lambda m: m["features"][0].update(table="item"),
+    r"features\[2\].weighted is True of a feature that is not ragged": lambda m: m["features"][2].update(weighted=True),
+    r"features\[2\].longest is 2 instead of 1": lambda m: m["features"][2].update(longest=2),
+    r"features\[1\].longest is -1 instead": lambda m: m["features"][1].update(longest=-1),
+    "labels names 'buy' twice": lambda m: m.update(labels=["buy", "buy"]),
+    r"labels\[0\] is '\\x1b' instead of printable": lambda m: m.update(labels=["\x1b", "buy"]),
+    r"shards.train\[0\].more_positives is 11, more than its 10 rows": lambda m: m["shards"]["train"][0].update(
+        more_positives=[11]
+    ),
+    r"shards.train\[0\].more_positives has 0 numbers for 2 labels": lambda m: m["shards"]["train"][0].pop(
+        "more_positives"
+    ),
+    r"shards.train\[0\].values has 1 numbers for 2 ragged": lambda m: m["shards"]["train"][0].update(values=[25]),
+    r"shards.train\[0\].values is 71 for history, more than 10 rows of 7": lambda m: m["shards"]["train"][0].update(
+        values=[71, 0]
+    ),
+    r"shards.train\[0\].values\[1\] is -1 instead": lambda m: m["shards"]["train"][0].update(values=[25, -1]),
+}
+
+
+@pytest.mark.parametrize("problem", HOSTILE_RAGGED)
+def test_hostile_features_labels_and_weights(tmp_path: Path, problem: str) -> None:
+    fields = json.loads(RAGGED.to_json())
+    HOSTILE_RAGGED[problem](fields)
     (tmp_path / "manifest.json").write_text(json.dumps(fields))
     with pytest.raises(DataError, match=rf"manifest\.json: ({problem})"):
         load_manifest(tmp_path)

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.check import LEVELS, verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, TableInfo
-from bagpipe_hpc.storage.shards.reader import OPEN_SHARDS, ClickShards, Samples, write_shard
+from bagpipe_hpc.storage.shards.reader import OPEN_SHARDS, ClickShards
+from bagpipe_hpc.storage.shards.samples import Samples
+from bagpipe_hpc.storage.shards.writer import write_shard
 
 TABLES = (TableInfo("C1", 3), TableInfo("C2", 1000))
 SHARD_ROWS = (5, 1, 7, 4, 6, 3, 2)
@@ -25,12 +27,13 @@ ROWS = sum(SHARD_ROWS)
 def samples(rows: int, seed: int) -> Samples:
     rng = np.random.default_rng(seed)
     ids = np.stack([rng.integers(0, table.rows, rows) for table in TABLES], axis=1).astype(np.int32)
-    return rng.random((rows, 4), dtype=np.float32), ids, rng.integers(0, 2, rows, dtype=np.uint8)
+    return Samples(rng.random((rows, 4), dtype=np.float32), ids, rng.integers(0, 2, rows, dtype=np.uint8))
 
 
 def in_pieces(whole: Samples, at: int) -> list[Samples]:
-    dense, sparse, label = whole
-    return [(dense[:at], sparse[:at], label[:at]), (dense[at:], sparse[at:], label[at:])]
+    return [
+        Samples(whole.dense[part], whole.sparse[part], whole.label[part]) for part in (slice(0, at), slice(at, None))
+    ]
 
 
 def write_directory(directory: Path) -> tuple[ShardManifest, Samples]:
@@ -41,8 +44,8 @@ def write_directory(directory: Path) -> tuple[ShardManifest, Samples]:
         for number, (rows, compression) in enumerate(zip(SHARD_ROWS, ["lzf", "gzip", "none"] * 3, strict=False))
     )
     manifest = ShardManifest(1, "criteo", 4, TABLES, shards, ())
-    dense, sparse, label = (np.concatenate(parts) for parts in zip(*written, strict=True))
-    return manifest, (dense, sparse, label)
+    whole = (np.concatenate([getattr(part, name) for part in written]) for name in ("dense", "sparse", "label"))
+    return manifest, Samples(*whole)
 
 
 @pytest.fixture(scope="module")
@@ -53,24 +56,29 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ShardMani
 
 @given(st.tuples(st.integers(0, ROWS), st.integers(0, ROWS)).map(sorted))
 def test_any_range_is_what_was_written(directory: tuple[Path, ShardManifest, Samples], bounds: list[int]) -> None:
-    folder, manifest, (dense, sparse, label) = directory
+    folder, manifest, written = directory
     first, last = bounds
     with ClickShards(folder, manifest, "train") as shards:
         assert shards.rows == ROWS
         for got, expected, dtype in (
-            (shards.read_dense(first, last), dense, np.float32),
-            (shards.read_sparse(first, last), sparse, np.int64),
-            (shards.read_labels(first, last), label, np.float32),
+            (shards.read_dense(first, last), written.dense, np.float32),
+            (shards.read_sparse(first, last), written.sparse, np.int64),
+            (shards.read_labels(first, last), written.label, np.float32),
+            (shards.read_look_ups(first, last).grid, written.sparse, np.int64),
+            (shards.read_id_weights(first, last).grid, np.ones((ROWS, 2)), np.float32),
+            (shards.read_lengths(first, last), np.ones((ROWS, 2)), np.int64),
+            (shards.read_sample_weights(first, last), np.ones(ROWS), np.float32),
         ):
+            assert got is not None
             assert got.dtype == dtype
             assert np.array_equal(got, expected[first:last])
 
 
 def test_few_files_stay_open_and_none_after_closing(directory: tuple[Path, ShardManifest, Samples]) -> None:
-    folder, manifest, (_, _, label) = directory
+    folder, manifest, written = directory
     with ClickShards(folder, manifest, "train") as shards:
         for first in [*range(ROWS), 0, ROWS - 1, 0]:
-            assert shards.read_labels(first, first + 1)[0] == label[first]
+            assert shards.read_labels(first, first + 1)[0] == written.label[first]
             assert len(shards._open) <= OPEN_SHARDS
     assert not shards._open
 
@@ -183,10 +191,10 @@ def test_a_flipped_bit_is_found_by_the_full_check(tmp_path: Path) -> None:
 
 
 def test_a_chunk_checksum_finds_a_flipped_bit_on_reading(tmp_path: Path) -> None:
-    dense, sparse, label = samples(50, 3)
-    shard = write_shard(tmp_path / "a.h5", 50, [(dense, sparse, label)], "none", chunk_checksums=True)
+    whole = samples(50, 3)
+    shard = write_shard(tmp_path / "a.h5", 50, [whole], "none", chunk_checksums=True)
     content = (tmp_path / "a.h5").read_bytes()
-    at = content.index(dense.tobytes())
+    at = content.index(whole.dense.tobytes())
     (tmp_path / "a.h5").write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     manifest = ShardManifest(1, "criteo", 4, TABLES, (shard,), ())
     with ClickShards(tmp_path, manifest, "train") as shards:

@@ -10,7 +10,8 @@ import pytest
 from bagpipe_hpc.errors import BagpipeError, CheckpointError, DataError
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import InputInfo, ShardManifest, TableInfo, save_manifest
-from bagpipe_hpc.storage.shards.reader import write_shard
+from bagpipe_hpc.storage.shards.samples import Samples
+from bagpipe_hpc.storage.shards.writer import write_shard
 from bagpipe_hpc.tools.inspection import describe
 from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
@@ -32,7 +33,9 @@ def shards(tmp_path: Path) -> Path:
 
     def shard(name: str, rows: int) -> object:
         dense, sparse = np.zeros((rows, 4), np.float32), np.zeros((rows, 2), np.int32)
-        return write_shard(directory / name, rows, [(dense, sparse, (np.arange(rows) % 4 == 0).astype(np.uint8))])
+        return write_shard(
+            directory / name, rows, [Samples(dense, sparse, (np.arange(rows) % 4 == 0).astype(np.uint8))]
+        )
 
     manifest = ShardManifest(
         schema_version=1,

@@ -1,0 +1,110 @@
+"""Opens a shard, and checks that it holds the datasets that its manifest promises.
+
+HDF5 can point a name at another file, promise samples that were never written, or cut a dataset into chunks far larger
+than itself, each of which is read as a whole.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import h5py
+import numpy as np
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardInfo, ShardManifest
+from bagpipe_hpc.storage.shards.ragged_datasets import RAGGED
+
+_MOST_CHUNK_BYTES = 64 << 20
+"""Of a ragged feature, whose chunks may be larger than what it holds; those that a preparation writes have 128 KiB."""
+
+
+def open_shard(path: Path) -> h5py.File:
+    """Open a shard for reading.
+
+    Raises:
+        DataError: it is missing or is no HDF5 file.
+    """
+    with errors_name(path):
+        if not path.is_file():
+            raise DataError(f"{path}: the shard is missing; copy it here again, or {PREPARE_AGAIN}")
+        # Finished shards never change, and parallel file systems often have no working locks.
+        return h5py.File(path, "r", locking=False)
+
+
+def check_datasets(path: Path, file: h5py.File, manifest: ShardManifest, shard: ShardInfo) -> None:
+    """Check the shapes and types of a shard's datasets against the manifest, and that the file itself holds them.
+
+    Raises:
+        DataError: one is missing, differs, or is not stored in the file.
+    """
+    for name, (shape, dtype) in _expected(manifest, shard).items():
+        with errors_name(path):
+            dataset = file[name] if _is_own(file, name) else None
+        if not isinstance(dataset, h5py.Dataset):
+            raise DataError(f"{path}: it has no dataset {name}; {PREPARE_AGAIN}")
+        if dataset.shape != shape or dataset.dtype != np.dtype(dtype):
+            found = list(dataset.shape or ())  # an empty dataspace has no shape
+            raise DataError(
+                f"{path}: {name} is {dataset.dtype} {found} instead of {dtype} {list(shape)} as the manifest says; "
+                f"the two do not belong together: {PREPARE_AGAIN}"
+            )
+        with errors_name(path):
+            is_stored = _is_stored(dataset)
+        if not is_stored:
+            raise DataError(f"{path}: {name} is not stored in full inside this file; {PREPARE_AGAIN}")
+        if name.startswith(f"{RAGGED}/") and (chunk := _chunk_bytes(dataset)) > _MOST_CHUNK_BYTES:
+            raise DataError(f"{path}: a chunk of {name} has {chunk} bytes; use {_MOST_CHUNK_BYTES} at most")
+
+
+def _expected(manifest: ShardManifest, shard: ShardInfo) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shape and type of each dataset that a shard must have."""
+    plain, labels = len(manifest.features) - len(manifest.ragged_features), len(manifest.labels)
+    expected: dict[str, tuple[tuple[int, ...], str]] = {"dense": ((shard.rows, manifest.dense_features), "float32")}
+    if plain:
+        expected["sparse"] = ((shard.rows, plain), manifest.sparse_dtype)
+    expected["label"] = ((shard.rows, labels) if labels > 1 else (shard.rows,), "uint8")
+    if manifest.weighted_samples:
+        expected["weight"] = ((shard.rows,), "float32")
+    for feature, values in zip(manifest.ragged_features, shard.values, strict=True):
+        group = f"{RAGGED}/{feature.name}"
+        expected[f"{group}/offsets"] = ((shard.rows + 1,), "int64")
+        expected[f"{group}/values"] = ((values,), manifest.sparse_dtype)
+        if feature.weighted:
+            expected[f"{group}/weights"] = ((values,), "float32")
+    return expected
+
+
+def _is_own(file: h5py.File, name: str) -> bool:
+    """Whether each part of a path is stored in this file itself."""
+    parts = name.split("/")
+    return all(
+        isinstance(file.get("/".join(parts[:count]), getlink=True), h5py.HardLink) for count in range(1, len(parts) + 1)
+    )
+
+
+def _is_stored(dataset: h5py.Dataset) -> bool:
+    """Whether all samples of a dataset were written to its own file."""
+    if dataset.is_virtual or dataset.external:
+        return False
+    if dataset.chunks is None:
+        return bool(dataset.id.get_storage_size() == dataset.size * dataset.dtype.itemsize)
+    pieces = (-(-size // piece) for size, piece in zip(dataset.shape, dataset.chunks, strict=True))
+    return bool(dataset.id.get_num_chunks() == math.prod(pieces))
+
+
+def _chunk_bytes(dataset: h5py.Dataset) -> int:
+    chunk: tuple[int, ...] = dataset.chunks or ()
+    return math.prod(chunk) * int(dataset.dtype.itemsize)
+
+
+@contextmanager
+def errors_name(path: Path) -> Iterator[None]:
+    """Turn what HDF5 and the system say about a file that cannot be read into an error that names it."""
+    try:
+        yield
+    except (OSError, RuntimeError, KeyError) as error:
+        raise DataError(
+            f"{path}: cannot be read ({error}); it is damaged, or out of reach: copy it here again, or {PREPARE_AGAIN}"
+        ) from error
