@@ -19,6 +19,7 @@ class Need:
         caches_bytes: row caches of trainers.
         dense_bytes: dense models of trainers, with what a step computes.
         planner_bytes: the oracle's planner.
+        evaluation_bytes: predictions of the test rows at trainers.
         fullest_server_bytes: of `tables_bytes`, those of the server with the most.
     """
 
@@ -26,6 +27,7 @@ class Need:
     caches_bytes: int = 0
     dense_bytes: int = 0
     planner_bytes: int = 0
+    evaluation_bytes: int = 0
     fullest_server_bytes: int = 0
 
     def __add__(self, other: "Need") -> "Need":
@@ -35,13 +37,14 @@ class Need:
             self.caches_bytes + other.caches_bytes,
             self.dense_bytes + other.dense_bytes,
             self.planner_bytes + other.planner_bytes,
+            self.evaluation_bytes + other.evaluation_bytes,
             max(self.fullest_server_bytes, other.fullest_server_bytes),
         )
 
     @property
     def private_bytes(self) -> int:
         """All but the tables."""
-        return self.caches_bytes + self.dense_bytes + self.planner_bytes
+        return self.caches_bytes + self.dense_bytes + self.planner_bytes + self.evaluation_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -56,6 +59,7 @@ class Need:
             "row caches": (self.caches_bytes, rows_cure),
             "dense models": (self.dense_bytes, dense_cure),
             "planner": (self.planner_bytes, "a shorter lookahead.batches, or kernels.planner_state=sparse"),
+            "evaluation": (self.evaluation_bytes, "a smaller train.exact_auc_samples"),
         }
         made_of = ", ".join(f"{name} {_gb(size)}" for name, (size, _) in pieces.items() if size)
         _, cure = max(pieces.values())
@@ -94,7 +98,7 @@ def memory_problem(hosts: Sequence[HostNeed]) -> str | None:
         need = host.need
         if need.total_bytes > host.free_bytes:
             what = (
-                f"tables, row caches, dense models and planner need {_gb(need.total_bytes)} on {host.name} "
+                f"tables, row caches, dense models, planner and evaluation need {_gb(need.total_bytes)} on {host.name} "
                 f"({host.ranks} ranks), which has {_gb(host.free_bytes)} free"
             )
         elif need.tables_bytes > host.shared_bytes:

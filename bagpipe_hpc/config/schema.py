@@ -24,6 +24,8 @@ MOST_THREADS = 1024
 """Of one process, as many as the largest hosts have cores. What the host at hand has is looked at before a run."""
 MOST_TRAINERS = 32_000
 """The planner keeps the trainer that uses a row in 16 bits, with some to spare."""
+MOST_EXACT_SAMPLES = 1 << 30
+"""Of an evaluation whose predictions are all kept."""
 _LONGEST_TIMEOUT_S = 31_536_000
 _LONGEST_POLL_US = 1_000_000
 
@@ -248,7 +250,17 @@ class TrainConfig:
     checkpoint_at_end: bool = True
     """Write a checkpoint when the last step is done; false is for measurements, which need no result."""
     evaluate: bool = True
-    """Evaluate on the test rows after every epoch."""
+    """Evaluate on the test rows after every epoch, and at the end."""
+    evaluate_every_steps: int = 0
+    """Steps between evaluations besides those after every epoch; 0 makes none within an epoch."""
+    evaluate_samples: int = 0
+    """Test rows of an evaluation within an epoch: the first so many; 0 takes all. After an epoch it is always all."""
+    exact_auc_samples: int = 1 << 24
+    """Test rows up to which an AUC is exact: each trainer keeps its own predictions. Beyond, they are counted in
+    2**20 bins, and the AUC comes with a bound of its error."""
+    auc_group: str = ""
+    """Sparse feature by whose ids test rows are grouped for an AUC by group, such as `C1`; empty for none. Evaluations
+    of more than `exact_auc_samples` rows have none."""
     log_every_steps: int = 10
     """Steps between progress lines and metrics records."""
     device: str = "auto"
@@ -274,8 +286,15 @@ class TrainConfig:
             self.full_checkpoint_every,
             "use 1 for all rows in every checkpoint, or more",
         )
-        for name in ("max_steps", "seed", "checkpoint_every_steps", "keep_checkpoints", "threads"):
+        counts = ("max_steps", "seed", "checkpoint_every_steps", "keep_checkpoints", "threads", "evaluate_every_steps")
+        for name in (*counts, "evaluate_samples", "exact_auc_samples"):
             _require(getattr(self, name) >= 0, f"train.{name}", getattr(self, name), "use 0 or more")
+        _require(
+            self.exact_auc_samples <= MOST_EXACT_SAMPLES,
+            "train.exact_auc_samples",
+            self.exact_auc_samples,
+            f"use {MOST_EXACT_SAMPLES} at most; beyond, the AUC comes with a bound of its error",
+        )
         _require(self.seed < 1 << 63, "train.seed", self.seed, "use a number below 2**63")
         _require(self.threads <= MOST_THREADS, "train.threads", self.threads, f"use {MOST_THREADS} threads at most")
         _require(

@@ -28,6 +28,8 @@ from bagpipe_hpc.evaluation.peers import Alone, Peers, spread
 BIN_BITS = 20
 """Of a logit's ordered code a bin of the histogram has these: the sign, the exponent, and 11 bits behind the point."""
 _DROPPED_BITS = SCORE_BITS - BIN_BITS
+_BYTES_ALONE, _BYTES_SHARED = 64, 160
+"""Of a sample at the end of an evaluation: counts of keys with what sorts them, and what peers send each other."""
 _KEPT_APART = 1 << 16
 """Samples that are collected before they are counted: whole arrays take less time than the slices of batches."""
 
@@ -178,6 +180,14 @@ class ClickEvaluation:
         area, weight = _weighted(*shared.reshape(-1, 3).T)
         weight += sum(weights)
         return ExactSum.of([area, *areas]).divided_by(weight) if weight else math.nan
+
+
+def evaluation_bytes(samples: int, peers: int, *, is_exact: bool) -> int:
+    """Memory of one peer for an evaluation of so many samples, of which it has an even share."""
+    own = -(-samples // peers)
+    bins = 0 if is_exact else 2 * 8 << BIN_BITS
+    counted = own if is_exact else min(own, 1 << BIN_BITS)
+    return bins + counted * (_BYTES_ALONE if peers == 1 else _BYTES_SHARED)
 
 
 def measure(labels: ArrayLike, logits: ArrayLike) -> Evaluation:

@@ -4,7 +4,7 @@ A segment is a run of consecutive batches at whose end every row is back on its 
 training steps up to the next evaluation or checkpoint, or an evaluation.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -87,23 +87,26 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int, s
 
     def evaluations_after(step: int) -> list[Segment]:
         epoch_ends = step > 0 and (step % batches_per_epoch == 0 or step == total_steps)
-        if not (epoch_ends and config.evaluate and test_samples):
+        is_due = step > 0 and config.evaluate_every_steps > 0 and step % config.evaluate_every_steps == 0
+        if not ((epoch_ends or is_due) and config.evaluate and test_samples):
             return []
+        samples = test_samples if epoch_ends else samples_within_epoch(config, test_samples)
         return [
             Segment(
                 kind=SegmentKind.EVALUATE,
                 epoch=(step - 1) // batches_per_epoch,
                 first_batch=0,
-                batches=-(-test_samples // config.batch_size),
+                batches=-(-samples // config.batch_size),
                 first_step=step,
-                samples=test_samples,
+                samples=samples,
                 batch_size=config.batch_size,
                 checkpoint=False,
             )
         ]
 
     schedule = evaluations_after(steps_done)
-    for first, last in _training_spans(steps_done, total_steps, batches_per_epoch, config.checkpoint_every_steps):
+    every = [config.checkpoint_every_steps, config.evaluate_every_steps if config.evaluate and test_samples else 0]
+    for first, last in _training_spans(steps_done, total_steps, [batches_per_epoch, *every]):
         epoch, first_batch = divmod(first, batches_per_epoch)
         due = bool(config.checkpoint_every_steps) and last % config.checkpoint_every_steps == 0
         training = Segment(
@@ -135,6 +138,23 @@ def without_effect(config: TrainConfig, train_samples: int, test_samples: int) -
             f"train.checkpoint_every_steps = {config.checkpoint_every_steps}: the run has {total_steps} steps, so it "
             f"writes no checkpoint {when}"
         )
+    if config.evaluate_every_steps and not config.evaluate:
+        remarks.append(f"train.evaluate_every_steps = {config.evaluate_every_steps}: train.evaluate = false goes first")
+    if config.evaluate_every_steps > total_steps:
+        remarks.append(
+            f"train.evaluate_every_steps = {config.evaluate_every_steps}: the run has {total_steps} steps, so it is "
+            "evaluated at the ends of epochs alone"
+        )
+    if config.evaluate_samples and not config.evaluate_every_steps:
+        remarks.append(
+            f"train.evaluate_samples = {config.evaluate_samples}: it is for evaluations within an epoch, of which "
+            "train.evaluate_every_steps = 0 makes none"
+        )
+    if config.auc_group and test_samples > config.exact_auc_samples:
+        remarks.append(
+            f"train.auc_group = {config.auc_group!r}: evaluations of all {test_samples} test rows have no AUC by "
+            f"group, since these are more than train.exact_auc_samples = {config.exact_auc_samples}"
+        )
     if config.evaluate and not test_samples:
         remarks.append(
             "train.evaluate = true: the data has no test rows, so nothing is evaluated "
@@ -152,12 +172,15 @@ def _lengths(config: TrainConfig, train_samples: int) -> tuple[int, int]:
 
 def _require_countable(config: TrainConfig, batches_per_epoch: int, total_steps: int) -> None:
     epochs = -(-total_steps // batches_per_epoch)
-    checkpoints = total_steps // config.checkpoint_every_steps if config.checkpoint_every_steps else 0
-    if epochs + checkpoints > _MOST_SEGMENTS:
-        settings = f"train.epochs = {config.epochs}, train.checkpoint_every_steps = {config.checkpoint_every_steps}"
+    checkpoints, evaluations = (
+        total_steps // every if every else 0 for every in (config.checkpoint_every_steps, config.evaluate_every_steps)
+    )
+    if epochs + checkpoints + evaluations > _MOST_SEGMENTS:
         raise ConfigError(
-            f"{settings}: a run of {epochs} epochs and {checkpoints} checkpoints between; use {_MOST_SEGMENTS} of both "
-            "together at most: every rank holds a list of them"
+            f"train.epochs = {config.epochs}, train.checkpoint_every_steps = {config.checkpoint_every_steps}, "
+            f"train.evaluate_every_steps = {config.evaluate_every_steps}: a run of {epochs} epochs, {checkpoints} "
+            f"checkpoints and {evaluations} evaluations between; use {_MOST_SEGMENTS} of them together at most: every "
+            "rank holds a list of them"
         )
 
 
@@ -168,13 +191,14 @@ def training_batch_sizes(schedule: Iterable[Segment]) -> list[int]:
     return [last - first for first, last in ranges]
 
 
-def _training_spans(
-    first: int, total_steps: int, batches_per_epoch: int, checkpoint_every: int
-) -> Iterator[tuple[int, int]]:
-    """Cut the steps from `first` on at the ends of epochs and at checkpoints."""
+def samples_within_epoch(config: TrainConfig, test_samples: int) -> int:
+    """Test rows of an evaluation within an epoch: the first so many."""
+    return min(config.evaluate_samples or test_samples, test_samples)
+
+
+def _training_spans(first: int, total_steps: int, every: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Cut the steps from `first` on wherever a multiple of one of `every` is done; 0 cuts nowhere."""
     while first < total_steps:
-        last = min(total_steps, (first // batches_per_epoch + 1) * batches_per_epoch)
-        if checkpoint_every:
-            last = min(last, (first // checkpoint_every + 1) * checkpoint_every)
+        last = min([total_steps, *((first // steps + 1) * steps for steps in every if steps)])
         yield first, last
         first = last

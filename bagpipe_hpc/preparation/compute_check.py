@@ -75,11 +75,12 @@ def trainer_need(run: Run, trainers: int, gpu_number: int, cache_rows: int = 0) 
     device = choose_device(run.config.train.device, gpu_number)
     noted = run.total_rows // 8 if run.config.train.full_checkpoint_every > 1 else 0
     slot_bytes = run.record.bytes + ROW_NUMBER_BYTES
-    dense = _dense_bytes(run, trainers, slices=trainers)
+    dense, evaluation = _dense_bytes(run, trainers, slices=trainers), run.evaluation_bytes(trainers)
     if device.type == "cpu":
-        return Need(caches_bytes=cache_rows * slot_bytes + noted, dense_bytes=dense)
+        caches = cache_rows * slot_bytes + noted
+        return Need(caches_bytes=caches, dense_bytes=dense, evaluation_bytes=evaluation)
     check_gpu_memory(device, cache_rows, slot_bytes, dense)
-    return Need(caches_bytes=noted)
+    return Need(caches_bytes=noted, evaluation_bytes=evaluation)
 
 
 def check_model(run: Run, gpu_number: int = 0) -> None:
@@ -104,17 +105,19 @@ def require_reference_memory(run: Run, device: torch.device) -> None:
     require_slots(run.total_rows)
     tables = run.total_rows * run.record.bytes
     dense = _dense_bytes(run, trainers=1, slices=run.config.train.reference_slices)
-    needed = 2 * tables + dense
+    evaluation = run.evaluation_bytes(trainers=1)
+    needed = 2 * tables + dense + evaluation
     if device.type != "cpu":
         check_gpu_memory(device, run.total_rows, run.record.bytes, dense)
-        needed = tables
+        needed = tables + evaluation
     free = free_bytes()
     if needed > free:
         raise CapacityError(
             f"a run on one rank needs {needed / 1e9:.1f} GB: twice the tables' {tables / 1e9:.1f} GB, since they are "
-            f"copied when it starts and saves, and {dense / 1e9:.1f} GB for the dense model with a step; this host has "
-            f"{free / 1e9:.1f} GB free: use more ranks, a smaller model.embedding_dim or another smaller model "
-            "([model]), or fewer rows"
+            f"copied when it starts and saves, {dense / 1e9:.1f} GB for the dense model with a step and "
+            f"{evaluation / 1e9:.1f} GB for an evaluation; this host has {free / 1e9:.1f} GB free: use more ranks, a "
+            "smaller model.embedding_dim or another smaller model ([model]), fewer rows, or a smaller "
+            "train.exact_auc_samples"
         )
 
 

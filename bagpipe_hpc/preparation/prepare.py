@@ -9,7 +9,8 @@ from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.plan.bags import Bags
-from bagpipe_hpc.plan.schedule import build_schedule, without_effect
+from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.schedule import Segment, build_schedule, without_effect
 from bagpipe_hpc.planning.capacity import CacheNeed, fit_window
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.rows.record import RowRecord
@@ -52,6 +53,8 @@ def prepare_run(config: Config) -> Run:
     for remark in without_effect(config.train, train_rows, test_rows):
         log.warning(remark)
     run = Run(config, manifest, tuple(schedule), start)
+    for segment in run.schedule[:1]:
+        run.auc_feature(segment)  # whether there is such a feature
     if config.debug.verify_rows and run.total_steps > LARGEST_VERSION:
         raise ConfigError(
             f"debug.verify_rows = true: versions are exact up to step {LARGEST_VERSION}, and the run has "
@@ -136,9 +139,26 @@ def require_weights_alone(config: Config) -> None:
         )
 
 
+def _segments_to_measure(run: Run) -> list[Segment]:
+    """The segments that need caches of different sizes: an evaluation of the same samples in the same order comes once.
+
+    An order of a policy's own may differ between epochs.
+    """
+    chosen, seen = [], set()
+    for segment in run.schedule:
+        if not segment.is_training:
+            evaluation = segment.samples, None if type(run.order(segment)) is SampleOrder else segment.epoch
+            if evaluation in seen:
+                continue
+            seen.add(evaluation)
+        chosen.append(segment)
+    return chosen
+
+
 def _all_batches(run: Run) -> Iterator[Iterable[Bags]]:
-    """One pass over the batches of every segment, with a line now and then of how far it is."""
-    total = sum(segment.batches for segment in run.schedule)
+    """One pass over the batches of all segments to measure, with a line now and then of how far it is."""
+    segments = _segments_to_measure(run)
+    total = sum(segment.batches for segment in segments)
     log.info("reading %d batches ahead of the run, to measure the cache", total)
     spoke_s = time.monotonic()
     done = 0
@@ -152,5 +172,5 @@ def _all_batches(run: Run) -> Iterator[Iterable[Bags]]:
                 spoke_s = time.monotonic()
                 log.info("%d of %d batches read", done, total)
 
-    for segment in run.schedule:
+    for segment in segments:
         yield told(run.batches(segment))

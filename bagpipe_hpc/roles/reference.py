@@ -7,6 +7,7 @@ proven: no plan, no cache, no window, no reduction.
 import logging
 import os
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,6 @@ from torch import Tensor
 from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.evaluation.click_evaluation import ClickEvaluation
 from bagpipe_hpc.evaluation.peers import Alone
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment
@@ -32,7 +32,7 @@ from bagpipe_hpc.step.compute_setup import start_threads, usable_linear
 from bagpipe_hpc.step.dense_step import forward_backward, predict
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear, must_time
 from bagpipe_hpc.step.linear_timing import time_linear_layers
-from bagpipe_hpc.step.slice_reader import SliceReader
+from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader
 from bagpipe_hpc.storage.checkpoints.folder import remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
 from bagpipe_hpc.telemetry.run_record import RunRecord
@@ -158,18 +158,21 @@ class Reference:
 
     def _evaluate(self, segment: Segment, record: RunRecord) -> None:
         start = time.perf_counter()
-        whole = ClickEvaluation()
+        whole = self._run.start_evaluation(segment)
         to_device, to_host = self._tables.device.to_device, self._tables.device.to_host
         slicing = self._policy.start_slicing()
-        for number, rows in enumerate(self._run.batches(segment)):
-            slices = slicing(rows)
-            for part, (reader, own_rows) in enumerate(zip(self._readers, slices.parts(rows), strict=True)):
-                own = self._on_device(_grid(own_rows))
-                dense, own_labels = reader.read(number, slices.of_trainer(part))
-                embeddings = self._tables.gather(own.reshape(-1)).view(*own.shape, self._width)
-                logits = to_host(predict(self._parts.model, to_device(dense), embeddings))
-                self._divergence.require_finite_predictions(segment.last_step, logits)
-                whole.add(own_labels, logits)
+        with ExitStack() as stack:
+            readers = [GroupReader(self._run, number, self._slices, segment) for number in range(self._slices)]
+            groups = [stack.enter_context(reader) for reader in readers]
+            for number, rows in enumerate(self._run.batches(segment)):
+                slices = slicing(rows)
+                for part, (reader, own_rows) in enumerate(zip(self._readers, slices.parts(rows), strict=True)):
+                    own, samples = self._on_device(_grid(own_rows)), slices.of_trainer(part)
+                    dense, own_labels = reader.read(number, samples)
+                    embeddings = self._tables.gather(own.reshape(-1)).view(*own.shape, self._width)
+                    logits = to_host(predict(self._parts.model, to_device(dense), embeddings))
+                    self._divergence.require_finite_predictions(segment.last_step, logits)
+                    whole.add(own_labels, logits, groups[part].read(number, samples))
         evaluation = whole.finish(Alone())
         record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
 

@@ -11,7 +11,6 @@ import torch
 
 from bagpipe_hpc.checkpointing.protocol import SavingSettings, checkpoint_manifest
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
-from bagpipe_hpc.evaluation.click_evaluation import ClickEvaluation
 from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on, start_horovod, stop_horovod
 from bagpipe_hpc.models.gradient_groups import gradient_groups
 from bagpipe_hpc.models.size import count_weights
@@ -36,7 +35,7 @@ from bagpipe_hpc.step.linear_choice import LinearWish, Offer, must_time
 from bagpipe_hpc.step.linear_timing import time_linear_layers
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_sums import RowSums
-from bagpipe_hpc.step.slice_reader import SliceReader
+from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.telemetry.run_record import RunRecord
 from bagpipe_hpc.telemetry.step_stats import StepStats
@@ -243,16 +242,18 @@ class Trainer:
     def _evaluate(self, segment: Segment) -> int:
         """Evaluate on the batches of a segment; how many there were: none, if the run is to stop."""
         start = time.perf_counter()
-        own = ClickEvaluation()
+        own = self._run.start_evaluation(segment)
         done = 0
-        while not (batch := self._mover.next_batch()).shared.is_closing:
-            done += 1
-            logits = self._step.predict(batch)
-            self._divergence.require_finite_predictions(segment.last_step, logits)
-            own.add(self._device.to_host(batch.inputs.labels), logits)
-            if batch.shared.retire_group:
-                self._mover.retire(batch)
-            self._receiver.give_credit()
+        with GroupReader(self._run, self._comms.role_rank, self._comms.layout.trainers, segment) as groups:
+            while not (batch := self._mover.next_batch()).shared.is_closing:
+                done += 1
+                logits = self._step.predict(batch)
+                self._divergence.require_finite_predictions(segment.last_step, logits)
+                labels = self._device.to_host(batch.inputs.labels)
+                own.add(labels, logits, groups.read(batch.shared.batch, batch.own.samples))
+                if batch.shared.retire_group:
+                    self._mover.retire(batch)
+                self._receiver.give_credit()
         self._close(batch, StepStats())
         if done < segment.batches:
             return done

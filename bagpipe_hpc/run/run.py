@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.errors import ConfigError, PlanError
+from bagpipe_hpc.evaluation.click_evaluation import ClickEvaluation, evaluation_bytes
+from bagpipe_hpc.evaluation.pairs import MOST_GROUPS
 from bagpipe_hpc.models.contract import ModelFacts
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.sample_order import SampleOrder
@@ -130,6 +132,36 @@ class Run:
         """Longest wait for servers to fill or save their tables: `train.timeout_s`, and more the larger they are."""
         server_bytes = most_rows(self.partition(servers)) * self.record.bytes
         return self.config.train.timeout_s + server_bytes / _SLOWEST_FILL_BYTES_PER_S
+
+    def is_exact(self, segment: Segment) -> bool:
+        """Whether an evaluation is small enough for its AUC to be exact."""
+        return segment.samples <= self.config.train.exact_auc_samples
+
+    def auc_feature(self, segment: Segment) -> int | None:
+        """Number of the sparse feature by whose ids an evaluation groups its samples; None where it does not.
+
+        Raises:
+            ConfigError: there is no such feature, or its ids are too many.
+        """
+        name, names = self.config.train.auc_group, [table.name for table in self.manifest.tables]
+        if not name:
+            return None
+        if name not in names:
+            raise ConfigError(f"train.auc_group = {name!r}: the data has no such sparse feature; it has {names}")
+        feature = names.index(name)
+        if (ids := self.manifest.table_rows[feature]) > MOST_GROUPS:
+            raise ConfigError(f"train.auc_group = {name!r}: it has {ids} ids; use a feature of {MOST_GROUPS} at most")
+        return feature if self.is_exact(segment) else None
+
+    def start_evaluation(self, segment: Segment) -> ClickEvaluation:
+        """What takes in one trainer's samples of an evaluation."""
+        return ClickEvaluation(is_exact=self.is_exact(segment), by_group=self.auc_feature(segment) is not None)
+
+    def evaluation_bytes(self, trainers: int) -> int:
+        """Memory of a trainer for the largest evaluation."""
+        evaluations = [segment for segment in self.schedule if not segment.is_training]
+        needs = (evaluation_bytes(one.samples, trainers, is_exact=self.is_exact(one)) for one in evaluations)
+        return max(needs, default=0)
 
     def shards(self, segment: Segment) -> ClickShards:
         """The reader of the split that a segment's samples come from."""

@@ -1,6 +1,7 @@
-"""A trainer's own samples of each batch: dense features and labels, read in the run's order."""
+"""A trainer's own samples of each batch: dense features, labels and groups, read in the run's order."""
 
 from contextlib import ExitStack
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,15 +45,51 @@ class SliceReader:
             batch: number of the batch in its segment.
             samples: numbers within the batch, int32 `[n]`, in the order wanted; the contiguous slice if not given.
         """
-        first, last = self._segment.sample_range(batch)
-        if samples is not None:
-            return self._dense.read(first, last)[samples], self._labels.read(first, last)[samples]
-        bounds = slice_bounds(last - first, self._slices)
-        begin, end = first + bounds[self._slice], first + bounds[self._slice + 1]
-        return self._dense.read(begin, end), self._labels.read(begin, end)
+        whole, number = self._segment.sample_range(batch), (self._slice, self._slices)
+        return _read(self._dense, whole, number, samples), _read(self._labels, whole, number, samples)
 
     def __enter__(self) -> "SliceReader":
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
+
+
+class GroupReader:
+    """Reads by which id of `train.auc_group` the samples of an evaluation are grouped; arguments as for `SliceReader`.
+
+    A context manager that closes the shards. It reads files of its own, so that the mover may read meanwhile.
+    """
+
+    def __init__(self, run: Run, slice_number: int, slices: int, segment: Segment) -> None:
+        self._segment = segment
+        self._number = slice_number, slices
+        self._stack = ExitStack()
+        self._ids: SampleStream | None = None
+        feature = run.auc_feature(segment)
+        if feature is not None:
+            shards = self._stack.enter_context(run.shards(segment))
+            self._ids = SampleStream(lambda *rows: shards.read_sparse(*rows)[:, feature], run.order(segment))
+
+    def read(self, batch: int, samples: NDArray[np.int32] | None = None) -> NDArray[np.int64] | None:
+        """Groups of the slice, int64 `[n]`; None where nobody asks for them. Arguments as for `SliceReader.read`."""
+        if self._ids is None:
+            return None
+        return _read(self._ids, self._segment.sample_range(batch), self._number, samples)
+
+    def __enter__(self) -> "GroupReader":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def _read(
+    stream: SampleStream, batch: tuple[int, int], number: tuple[int, int], samples: NDArray[np.int32] | None
+) -> NDArray[Any]:
+    """The samples of a batch, from its first up to one after its last, that are named, or else those of a slice."""
+    first, last = batch
+    if samples is not None:
+        return stream.read(first, last)[samples]
+    bounds = slice_bounds(last - first, number[1])
+    return stream.read(first + bounds[number[0]], first + bounds[number[0] + 1])

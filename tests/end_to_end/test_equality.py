@@ -33,6 +33,11 @@ TWO_HOSTS = {(2, 2): (0, 0, 2, 0, 2)}
 """Worlds whose ranks are dealt out to two hosts, a server and a trainer on each: both ways of rows in one run."""
 LINEAR = "onednn" if platform.machine() == "x86_64" else "torch"
 """Linear layers of all runs here but one: with `auto` each would choose by its own times."""
+EVALUATED = {
+    "sgd": ["train.evaluate_every_steps=10", "train.evaluate_samples=130", "train.exact_auc_samples=150"],
+    "adagrad": ["train.evaluate_every_steps=13", "train.auc_group=C3"],
+}
+"""Evaluations within an epoch, with an AUC from a histogram at its end; and by group. Others evaluate after epochs."""
 SGD_BY_TORCH = "sgd by torch"
 MEASURED = (1, 1)
 """World with one run more, whose trainers time both."""
@@ -88,7 +93,10 @@ def references(
             chosen = item.callspec.params["chosen"]
             needed |= {(optimizer, item.callspec.params["trainers"]) for optimizer, _ in chosen}
     outputs = {(optimizer, slices): folder / f"{optimizer}-{slices}" for optimizer, slices in sorted(needed)}
-    runs = [overrides(kind, out, f"train.reference_slices={slices}", PLAIN) for (kind, slices), out in outputs.items()]
+    runs = [
+        overrides(kind, out, f"train.reference_slices={slices}", PLAIN, *EVALUATED.get(kind, []))
+        for (kind, slices), out in outputs.items()
+    ]
     outputs[SGD_BY_TORCH, MEASURED[1]] = folder / "sgd-by-torch"
     runs.append(overrides("sgd", folder / "sgd-by-torch", PLAIN, "kernels.linear=torch"))
     train(run_ranks, 1, config_path, runs, folder)
@@ -128,6 +136,7 @@ def test_distributed_equals_reference(
             f"lookahead.batches={WINDOWS[name][0]}",
             f"lookahead.group={WINDOWS[name][1]}",
             f"train.deterministic={str(trainers > 2).lower()}",
+            *EVALUATED.get(optimizer, []),
             *(["roles.same_host=transfers"] if name == TRANSFERRED else []),
             *([PLAIN] if name == PLAIN_KERNELS else []),
             *(["roles.transfers=one_sided"] if optimizer == "sgd" else []),
@@ -175,6 +184,17 @@ def test_three_trainers_without_fixed_order(
     train(run_ranks, 5, config_path, [overrides("sgd", o, "roles.servers=1") for o in outputs], tmp_path)
     assert compare(references("sgd", 3), outputs[0]).largest() <= 1e-5
     assert compare(*outputs).largest() == 0.0
+
+
+def test_evaluations_of_all_kinds_are_compared(references: References) -> None:
+    told = [event for event in story(references("adagrad", 3)) if event[0] == "evaluation"]
+    assert [step for _, step, _, _ in told] == [13, 26, 27, 39, 52, 54]
+    records = [json.loads(line) for line in (references("adagrad", 3) / "metrics.jsonl").read_text().splitlines()]
+    assert all(0 < r["group_auc"] < 1 and r["auc_error"] == 0 for r in records if r["event"] == "evaluation")
+    records = [json.loads(line) for line in (references("sgd", 1) / "metrics.jsonl").read_text().splitlines()]
+    found = [(r["step"], r["samples"], r["auc_error"] > 0) for r in records if r["event"] == "evaluation"]
+    within = [(step, 130, False) for step in (10, 20, 30, 40, 50)]
+    assert sorted(found) == sorted([*within, (27, 202, True), (54, 202, True)])
 
 
 def test_slices_matter(references: References) -> None:

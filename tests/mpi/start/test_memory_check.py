@@ -53,7 +53,9 @@ def test_tables_must_fit_the_shared_memory():
 @pytest.mark.mpi(min_size=2)
 @pytest.mark.usefixtures("small_host")
 def test_tables_count_as_memory_too():
-    with pytest.raises(CapacityError, match=r"tables, row caches, dense models and planner need 12\.0 GB on node7"):
+    with pytest.raises(
+        CapacityError, match=r"tables, row caches, dense models, planner and evaluation need 12\.0 GB on node7"
+    ):
         require_memory(MPI.COMM_WORLD, Need(2 * 10**9, 4 * 10**9))
 
 

@@ -50,8 +50,8 @@ def test_servers_on_a_small_host_could_be_elsewhere() -> None:
     problem = memory_problem([replace(HOST, servers=2, need=Need(12 * GB, GB)), other])
     assert problem is not None
     assert problem.startswith(
-        "tables, row caches, dense models and planner need 13.0 GB on node1 (3 ranks), which has 10.0 GB free: "
-        "the tables take 12.0 GB, 6.0 GB on each of 2 servers. These hosts have room: 2 servers would do "
+        "tables, row caches, dense models, planner and evaluation need 13.0 GB on node1 (3 ranks), which has 10.0 GB "
+        "free: the tables take 12.0 GB, 6.0 GB on each of 2 servers. These hosts have room: 2 servers would do "
         "(roles.servers=2), each where there is memory for 6.0 GB; or use a smaller model.embedding_dim"
     )
 

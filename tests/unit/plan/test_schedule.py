@@ -19,6 +19,8 @@ settings_of_a_run = st.builds(
     checkpoint_every_steps=st.integers(0, 9),
     checkpoint_at_end=st.booleans(),
     evaluate=st.booleans(),
+    evaluate_every_steps=st.integers(0, 9),
+    evaluate_samples=st.integers(0, 20),
 )
 
 
@@ -65,20 +67,27 @@ def test_checkpoints_come_every_so_many_steps_and_at_the_end_where_it_is_wanted(
 
 
 @given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30))
-def test_evaluations_follow_each_epoch_and_the_end(config: TrainConfig, train_samples: int, test_samples: int) -> None:
+def test_evaluations_follow_each_epoch_the_end_and_every_so_many_steps(
+    config: TrainConfig, train_samples: int, test_samples: int
+) -> None:
+    """Within an epoch they may have fewer samples, the first ones."""
     schedule = build_schedule(config, train_samples, test_samples)
     steps = plain_steps(config, train_samples)
     last_of_epoch = [
         number for number, step in enumerate(steps, 1) if number == len(steps) or steps[number][0] > step[0]
     ]
-    wanted = last_of_epoch if config.evaluate and test_samples else []
+    every = config.evaluate_every_steps
+    due = {*last_of_epoch, *(range(every, len(steps) + 1, every) if every else [])}
+    wanted = sorted(due) if config.evaluate and test_samples else []
     evaluations = [segment for segment in schedule if not segment.is_training]
     assert [segment.first_step for segment in evaluations] == wanted
     for segment in evaluations:
         assert segment.epoch == steps[segment.first_step - 1][0]
         ranges = [segment.sample_range(batch) for batch in range(segment.batches)]
-        assert [first for first, _ in ranges] == list(range(0, test_samples, config.batch_size))
-        assert sum(last - first for first, last in ranges) == test_samples
+        is_bounded = segment.first_step not in last_of_epoch and 0 < config.evaluate_samples < test_samples
+        samples = config.evaluate_samples if is_bounded else test_samples
+        assert [first for first, _ in ranges] == list(range(0, samples, config.batch_size))
+        assert sum(last - first for first, last in ranges) == segment.samples == samples
 
 
 @given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30))
@@ -111,6 +120,14 @@ def test_a_run_by_hand() -> None:
         ("train", 1, 1, 1, True),
         ("evaluate", 1, 0, 1, False),
     ]
+
+
+def test_evaluations_within_an_epoch_by_hand() -> None:
+    """10 samples in batches of 4, evaluated every 2 steps on the first of 3 rows, after an epoch on all."""
+    config = TrainConfig(batch_size=4, epochs=2, evaluate_every_steps=2, evaluate_samples=1)
+    found = [(segment.kind.value, segment.last_step, segment.samples) for segment in build_schedule(config, 10, 3)]
+    steps = [("train", 2, 10), ("evaluate", 2, 1), ("train", 3, 10), ("evaluate", 3, 3), ("train", 4, 10)]
+    assert found == [*steps, ("evaluate", 4, 1), ("train", 6, 10), ("evaluate", 6, 3)]
 
 
 def test_without_training_rows_there_is_no_run() -> None:
@@ -150,6 +167,12 @@ def test_a_checkpoint_beyond_the_run_is_refused() -> None:
         ({"checkpoint_every_steps": 5, "checkpoint_at_end": False}, 5, ["no checkpoint at all"]),
         ({}, 0, ["train.evaluate = true: the data has no test rows"]),
         ({"evaluate": False}, 0, []),
+        ({"evaluate_every_steps": 4, "evaluate_samples": 3}, 5, []),
+        ({"evaluate_every_steps": 5}, 5, ["train.evaluate_every_steps = 5: the run has 4 steps, .* of epochs alone"]),
+        ({"evaluate": False, "evaluate_every_steps": 2}, 5, ["train.evaluate = false goes first"]),
+        ({"evaluate_samples": 2}, 5, ["train.evaluate_samples = 2: .* train.evaluate_every_steps = 0 makes none"]),
+        ({"auc_group": "C1"}, 5, []),
+        ({"auc_group": "C1", "exact_auc_samples": 4}, 5, ["train.auc_group = 'C1': evaluations of all 5 .* = 4"]),
     ],
 )
 def test_what_a_run_of_this_length_does_not_do(settings: dict[str, int], test_samples: int, remarks: list[str]) -> None:
@@ -159,8 +182,11 @@ def test_what_a_run_of_this_length_does_not_do(settings: dict[str, int], test_sa
     assert all(re.search(remark, told) for remark, told in zip(remarks, found, strict=True))
 
 
-@pytest.mark.parametrize("settings", [{"epochs": 10**9}, {"epochs": 10**5, "checkpoint_every_steps": 1}])
+@pytest.mark.parametrize(
+    "settings",
+    [{"epochs": 10**9}, {"epochs": 10**5, "checkpoint_every_steps": 1}, {"epochs": 10**5, "evaluate_every_steps": 1}],
+)
 def test_more_segments_than_can_be_listed_are_refused(settings: dict[str, int]) -> None:
-    with pytest.raises(ConfigError, match=r"train\.epochs = 10+, .* use 100000 of both together at most"):
+    with pytest.raises(ConfigError, match=r"train\.epochs = 10+, .* use 100000 of them together at most"):
         build_schedule(TrainConfig(batch_size=5, **settings), 10, 5)
     assert len(build_schedule(TrainConfig(batch_size=5, max_steps=3, **settings), 10, 0)) <= 3

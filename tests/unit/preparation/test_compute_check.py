@@ -88,7 +88,7 @@ def test_slots_that_plans_cannot_number(run: Run) -> None:
 def test_a_run_on_one_rank_must_fit_its_host(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     device = check_reference_settings(run.config)
     require_reference_memory(run, device)
-    with pytest.raises(CapacityError, match=r"GB for the dense model with a step; .* another smaller model"):
+    with pytest.raises(CapacityError, match=r"GB for the dense model with a step and .* another smaller model"):
         require_reference_memory(replace(run, config=replace(run.config, model=HUGE)), device)
     monkeypatch.setattr(compute_check, "free_bytes", lambda: 2 * 39 * 5 * 4)
     with pytest.raises(CapacityError, match=r"a run on one rank needs 0\.0 GB: twice the tables' 0\.0 GB"):

@@ -21,10 +21,12 @@ from bagpipe_hpc.config.schema import (
 )
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.plan.bags import joined
+from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation import prepare as preparation
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
+from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, ShardManifest, TableInfo, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
@@ -67,6 +69,44 @@ def test_a_job_knows_the_whole_run(tmp_path: Path) -> None:
     places = np.concatenate([order.block_range(b)[0] + order.inside_block(b) for b in order.blocks().tolist()])
     np.testing.assert_array_equal(joined(list(job.batches(training))).grid, (ids + first_rows)[places])
     np.testing.assert_array_equal(joined(list(job.batches(evaluation))).grid, test_ids + first_rows)
+
+
+def test_repeated_evaluations_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rows in the same order need the same cache; those of other lengths do not."""
+    config = write_clicks(tmp_path)
+    often = replace(config.train, epochs=3, evaluate_every_steps=1, evaluate_samples=4)
+    run = prepare_run(replace(config, train=often))
+    measured: list[Segment] = []
+    batches = Run.batches
+    monkeypatch.setattr(Run, "batches", lambda run, segment: measured.append(segment) or batches(run, segment))
+    choose_window(run, trainers=2)
+    assert sum(not segment.is_training for segment in run.schedule) == 15
+    assert [segment.samples for segment in measured if not segment.is_training] == [4, TEST_ROWS]
+    assert [segment for segment in measured if segment.is_training] == [s for s in run.schedule if s.is_training]
+
+
+def test_a_group_must_be_a_feature(tmp_path: Path) -> None:
+    config = write_clicks(tmp_path)
+    grouped = replace(config, train=replace(config.train, auc_group="C7"))
+    with pytest.raises(ConfigError, match=r"train\.auc_group = 'C7': the data has no such sparse feature; it has \["):
+        prepare_run(grouped)
+    monstrous = replace(prepare_run(config).manifest, tables=(TableInfo("C7", 1 << 40),))
+    run = replace(prepare_run(config), config=grouped, manifest=monstrous)
+    with pytest.raises(ConfigError, match="it has 1099511627776 ids; use a feature of 2147483648 at most"):
+        run.auc_feature(run.schedule[-1])
+
+
+def test_memory_of_an_evaluation_is_spread_and_bounded(tmp_path: Path) -> None:
+    run = prepare_run(write_clicks(tmp_path))
+    (*_, evaluation) = run.schedule
+    large = replace(run, schedule=(replace(evaluation, samples=1 << 24),))
+    assert large.is_exact(large.schedule[0])
+    assert large.evaluation_bytes(1) == 64 << 24
+    assert large.evaluation_bytes(4) == 160 << 22
+    larger = replace(run, schedule=(replace(evaluation, samples=(1 << 24) + 1), replace(evaluation, samples=10)))
+    assert not larger.is_exact(larger.schedule[0])
+    assert larger.evaluation_bytes(4) == (16 << 20) + (160 << 20)
+    assert replace(run, schedule=run.schedule[:1]).evaluation_bytes(1) == 0
 
 
 def test_data_must_be_named() -> None:

@@ -1,6 +1,7 @@
 """A run asks its policy for the order of samples, in one place; readers give what plans name."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bagpipe_hpc.config.schema import Config, DataConfig, PolicyConfig
+from bagpipe_hpc.config.schema import Config, DataConfig, PolicyConfig, TrainConfig
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.step.slice_reader import SliceReader
+from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, TableInfo
 from tests.end_to_end.policies import EvenFirst
 
@@ -68,3 +69,25 @@ def test_a_reader_gives_the_samples_of_a_plan(samples: list[int] | None, monkeyp
     )
     np.testing.assert_array_equal(dense[:, 0], expected)
     np.testing.assert_array_equal(labels, -expected)
+
+
+@pytest.mark.parametrize("samples", [None, [3, 0, 9]])
+def test_groups_are_those_of_the_same_samples(samples: list[int] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = np.arange(40 * 2).reshape(40, 2)
+    monkeypatch.setattr(
+        Run, "shards", lambda *_: nullcontext(SimpleNamespace(read_sparse=lambda first, last: ids[first:last]))
+    )
+    manifest = ShardManifest(1, "criteo", 1, (TableInfo("C1", 100), TableInfo("C2", 100)), (), ())
+    evaluation = segment(SegmentKind.EVALUATE)
+    run = replace(run_of("bagpipe"), manifest=manifest)
+    with GroupReader(run, 1, 3, evaluation) as reader:
+        assert reader.read(0) is None
+    grouped = replace(run, config=replace(run.config, train=TrainConfig(auc_group="C2")))
+    with GroupReader(grouped, 1, 3, evaluation) as reader:
+        own = reader.read(2, None if samples is None else np.asarray(samples, dtype=np.int32))
+    assert own is not None
+    chosen = range(34, 37) if samples is None else [30 + number for number in samples]
+    assert own.tolist() == [2 * sample + 1 for sample in chosen]
+    few = replace(grouped.config.train, exact_auc_samples=39)
+    with GroupReader(replace(grouped, config=Config(train=few)), 1, 3, evaluation) as reader:
+        assert reader.read(0) is None
