@@ -138,20 +138,26 @@ class Run:
         return segment.samples <= self.config.train.exact_auc_samples
 
     def auc_feature(self, segment: Segment) -> int | None:
-        """Number of the sparse feature by whose ids an evaluation groups its samples; None where it does not.
+        """By whose ids an evaluation groups its samples: number of that feature among those with one id a sample.
+
+        None where it does not group them.
 
         Raises:
             ConfigError: there is no such feature, or its ids are too many.
         """
-        name, names = self.config.train.auc_group, [table.name for table in self.manifest.tables]
-        if not name:
+        if not (name := self.config.train.auc_group):
             return None
+        features = [feature for feature in self.manifest.features if not feature.ragged]
+        names = [feature.name for feature in features]
         if name not in names:
-            raise ConfigError(f"train.auc_group = {name!r}: the data has no such sparse feature; it has {names}")
-        feature = names.index(name)
-        if (ids := self.manifest.table_rows[feature]) > MOST_GROUPS:
+            raise ConfigError(
+                f"train.auc_group = {name!r}: names no feature with one id a sample; the data has {names}"
+            )
+        table = features[names.index(name)].table
+        (ids,) = (info.rows for info in self.manifest.tables if info.name == table)
+        if ids > MOST_GROUPS:
             raise ConfigError(f"train.auc_group = {name!r}: it has {ids} ids; use a feature of {MOST_GROUPS} at most")
-        return feature if self.is_exact(segment) else None
+        return names.index(name) if self.is_exact(segment) else None
 
     def start_evaluation(self, segment: Segment) -> ClickEvaluation:
         """What takes in one trainer's samples of an evaluation."""

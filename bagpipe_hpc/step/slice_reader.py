@@ -1,7 +1,7 @@
 """A trainer's own samples of each batch: dense features, labels and groups, read in the run's order."""
 
 from contextlib import ExitStack
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,8 @@ from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.shards.sample_stream import SampleStream
+
+_Number = TypeVar("_Number", bound=np.generic)
 
 
 class SliceReader:
@@ -65,7 +67,7 @@ class GroupReader:
         self._segment = segment
         self._number = slice_number, slices
         self._stack = ExitStack()
-        self._ids: SampleStream | None = None
+        self._ids: SampleStream[NDArray[np.int64]] | None = None
         feature = run.auc_feature(segment)
         if feature is not None:
             shards = self._stack.enter_context(run.shards(segment))
@@ -85,8 +87,11 @@ class GroupReader:
 
 
 def _read(
-    stream: SampleStream, batch: tuple[int, int], number: tuple[int, int], samples: NDArray[np.int32] | None
-) -> NDArray[Any]:
+    stream: SampleStream[NDArray[_Number]],
+    batch: tuple[int, int],
+    number: tuple[int, int],
+    samples: NDArray[np.int32] | None,
+) -> NDArray[_Number]:
     """The samples of a batch, from its first up to one after its last, that are named, or else those of a slice."""
     first, last = batch
     if samples is not None:

@@ -88,9 +88,11 @@ def test_repeated_evaluations_are_measured_once(tmp_path: Path, monkeypatch: pyt
 def test_a_group_must_be_a_feature(tmp_path: Path) -> None:
     config = write_clicks(tmp_path)
     grouped = replace(config, train=replace(config.train, auc_group="C7"))
-    with pytest.raises(ConfigError, match=r"train\.auc_group = 'C7': the data has no such sparse feature; it has \["):
+    with pytest.raises(
+        ConfigError, match=r"train\.auc_group = 'C7': names no feature with one id a sample; the data has \["
+    ):
         prepare_run(grouped)
-    monstrous = replace(prepare_run(config).manifest, tables=(TableInfo("C7", 1 << 40),))
+    monstrous = replace(prepare_run(config).manifest, tables=(TableInfo("C7", 1 << 40),), features=())
     run = replace(prepare_run(config), config=grouped, manifest=monstrous)
     with pytest.raises(ConfigError, match="it has 1099511627776 ids; use a feature of 2147483648 at most"):
         run.auc_feature(run.schedule[-1])
