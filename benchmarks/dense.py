@@ -23,8 +23,10 @@ from bagpipe_hpc.config.schema import ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
 from bagpipe_hpc.models.build import build_model
-from bagpipe_hpc.models.contract import ModelFacts, ModelKernels
+from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.embeddings import Embeddings
+from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.interaction import choose_interaction, torch_interaction
 from bagpipe_hpc.models.linear import bfloat16_linear, check_bfloat16, onednn_linear, torch_linear
 from bagpipe_hpc.step.dense_step import forward_backward
@@ -132,17 +134,17 @@ def _steps(workload: DenseWorkload) -> dict[str, Callable[[], None]]:
     labels = (torch.rand(workload.samples, generator=generator) > 0.75).float()
     shape = (workload.samples, _SPARSE_FEATURES, workload.model.embedding_dim)
     rows = torch.randn(shape, generator=generator) * 0.1
-    facts = ModelFacts(_DENSE_FEATURES, _SPARSE_FEATURES, workload.model.embedding_dim, seed=1)
+    facts = ModelFacts.one_hot(_DENSE_FEATURES, _SPARSE_FEATURES, workload.model.embedding_dim, seed=1)
     models = {name: build_model(workload.model, facts, chosen) for name, chosen in kernels.items()}
-    return {name: _step(model, dense, labels, rows) for name, model in models.items()}
+    return {name: _step(model, dense, labels, Embeddings(facts.features, rows)) for name, model in models.items()}
 
 
-def _step(model: nn.Module, dense: Tensor, labels: Tensor, rows: Tensor) -> Callable[[], None]:
+def _step(model: nn.Module, dense: Tensor, labels: Tensor, embeddings: Embeddings) -> Callable[[], None]:
     optimizer = dense_optimizer(OptimizerConfig(), model.parameters())
 
     def step() -> None:
         optimizer.zero_grad()
-        forward_backward(model, dense, labels, rows.detach(), 2 * len(labels))
+        forward_backward(model, dense, labels, embeddings.detached(), 2 * len(labels))
         optimizer.step()
 
     return step

@@ -1,6 +1,6 @@
 """Embedding rows on a trainer's device, addressed by slot.
 
-Legend: `N` rows of one call, `M` look-ups, `D` embedding width, `W` numbers of a record.
+Legend: `N` rows of one call, `V` look-ups, `O` outputs, `D` embedding width, `W` numbers of a record.
 """
 
 import numpy as np
@@ -12,7 +12,9 @@ from bagpipe_hpc.cache.row_memory import new_table
 from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.kernels.device import open_device
+from bagpipe_hpc.kernels.pooling import PoolLayout, pool_look_ups, sum_pooled
 from bagpipe_hpc.kernels.row_operations import RowOperations
+from bagpipe_hpc.kernels.sum_order import SumOrder
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 from bagpipe_hpc.rows.record import RowRecord
 
@@ -90,9 +92,44 @@ class RowCache:
         """Global rows that slots hold, int32 `[N]` to int64 `[N]`."""
         return slots.long() if self._rows is None else self._rows.index_select(0, slots)
 
-    def look_up(self, slots: Tensor, positions: Tensor) -> Tensor:
-        """Weights of each look-up: int32 `[U]` and, into them, `[M]`, to float32 `[M, D]`."""
-        return self.operations.gather_look_ups(self.weights, slots, positions)
+    def look_up(self, slots: Tensor, positions: Tensor, pool: PoolLayout | None = None) -> Tensor:
+        """Weights of look-ups, one by one or added up.
+
+        Args:
+            slots: int32 `[U]`.
+            positions: of the look-ups, indices into `slots`, int32 `[V]`.
+            pool: which look-ups are added up to which output; None for one output each.
+
+        Returns:
+            Float32 `[O, D]`.
+        """
+        if pool is None:
+            return self.operations.gather_look_ups(self.weights, slots, positions)
+        return pool_look_ups(self.operations, self.weights, slots, positions, pool)
+
+    def sum_gradients(
+        self,
+        gradients: Tensor,
+        positions: Tensor,
+        rows: int,
+        order: SumOrder | None = None,
+        pool: PoolLayout | None = None,
+    ) -> Tensor:
+        """Sum what comes back to each row.
+
+        Args:
+            gradients: of what `look_up` gave, float32 `[O, D]`.
+            positions: as there.
+            rows: number of distinct rows U.
+            order: what `RowOperations.order_look_ups` gave for these positions, if it was asked.
+            pool: as there.
+
+        Returns:
+            Float32 `[U, D]`.
+        """
+        if pool is None:
+            return self.operations.sum_by_position(gradients, positions, rows, order)
+        return sum_pooled(self.operations, gradients, positions, rows, order, pool)
 
     def gather(self, slots: Tensor) -> Tensor:
         """Weights of slots, which may repeat: int32 `[N]` to float32 `[N, D]`."""

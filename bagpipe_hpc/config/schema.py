@@ -16,6 +16,9 @@ BACKENDS = ("auto", "native", "reference")
 LINEAR_LAYERS = ("auto", "onednn", "torch")
 PLANNER_STATES = ("auto", "dense", "sparse")
 PRECISIONS = ("float32", "bfloat16")
+SEQUENCE = "sequence"
+POOLINGS = ("sum", "mean", SEQUENCE)
+"""What may become of the rows that a sample looks up for a feature."""
 VERIFY_LEVELS = ("full", "quick")
 SAME_HOST_WAYS = ("auto", "loads", "transfers")
 TRANSFERS = ("messages", "one_sided")
@@ -71,6 +74,38 @@ class ModelConfig:
         fill_settings(self)
         _require(1 <= self.embedding_dim <= MOST_WIDTH, "model.embedding_dim", self.embedding_dim, f"use {WIDTHS}")
         _require(self.precision in PRECISIONS, "model.precision", self.precision, f"use one of {', '.join(PRECISIONS)}")
+
+
+@dataclass(frozen=True)
+class FeaturesConfig:
+    """What happens to the rows that a sample looks up for a feature with any number of ids."""
+
+    pooling: str = "sum"
+    """What a model gets of the rows of a sample and feature: their `sum`, their `mean` (by the number of ids, whatever
+    weights these have), or all of them as a `sequence`. Without ids it is zeros, or an empty sequence."""
+    pooling_of: dict[str, Any] = field(default_factory=dict)
+    """The same for single features, such as `{ history = "sequence", genres = "mean" }`."""
+    longest: int = 0
+    """Most ids of a sample and feature that are used: the last ones; 0 takes all."""
+    longest_of: dict[str, Any] = field(default_factory=dict)
+    """The same for single features, such as `{ history = 50 }`."""
+
+    def __post_init__(self) -> None:
+        cure = f"use one of {', '.join(POOLINGS)}"
+        _require(self.pooling in POOLINGS, "features.pooling", self.pooling, cure)
+        _require(
+            all(pooling in POOLINGS for pooling in self.pooling_of.values()),
+            "features.pooling_of",
+            self.pooling_of,
+            f"{cure} for each feature",
+        )
+        _require(self.longest >= 0, "features.longest", self.longest, "use 1 id or more, or 0 for all")
+        _require(
+            all(isinstance(longest, int) and longest >= 0 for longest in self.longest_of.values()),
+            "features.longest_of",
+            self.longest_of,
+            "use 1 id or more for each feature, or 0 for all",
+        )
 
 
 @dataclass(frozen=True)
@@ -368,6 +403,7 @@ class Config:
 
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
+    features: FeaturesConfig = field(default_factory=FeaturesConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     lookahead: LookaheadConfig = field(default_factory=LookaheadConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)

@@ -11,7 +11,8 @@ from torch import nn
 from bagpipe_hpc.config.doors import ENTRY_ERRORS, MODELS
 from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import BagpipeError, ConfigError
-from bagpipe_hpc.models.contract import ModelFacts, ModelKernels, TakesKernels
+from bagpipe_hpc.models.contract import ModelKernels, TakesKernels
+from bagpipe_hpc.models.facts import ModelFacts
 
 _TORCH = str(Path(torch.__file__).parent)
 

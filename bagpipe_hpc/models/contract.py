@@ -4,37 +4,21 @@ A model is an `nn.Module`. It is made once on every trainer and once in the one-
 come out the same everywhere. In every step it computes the logits of a slice of the batch; the loss is apart from it
 (`models/loss.py`), and the rows of the tables are given to it and updated for it.
 
-This file imports no torch: the oracle and the servers know a run's `ModelFacts` too.
-
-Legend: `B` samples of a slice, `N` dense features, `F` sparse features, `D` embedding width.
+Legend: `B` samples of a slice, `N` dense features, `P` pooled features, `D` embedding width, `K` labels.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from bagpipe_hpc.models.facts import ModelFacts
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from bagpipe_hpc.models.embeddings import Embeddings
     from bagpipe_hpc.models.interaction import Interaction
     from bagpipe_hpc.models.linear import LinearLayer
-
-
-@dataclass(frozen=True)
-class ModelFacts:
-    """What a model's sizes depend on besides its own settings.
-
-    Attributes:
-        dense_features: number N of numbers that a sample brings.
-        sparse_features: number F of look-ups of a sample, one in each table.
-        embedding_dim: width D of the row that each look-up gives.
-        seed: of the first weights.
-    """
-
-    dense_features: int
-    sparse_features: int
-    embedding_dim: int
-    seed: int
 
 
 class Model(Protocol):
@@ -55,18 +39,19 @@ class Model(Protocol):
             settings: its own settings, an object of its class `Settings`; without one, of `NoSettings`.
         """
 
-    def forward(self, dense: "Tensor", rows: "Tensor") -> "Tensor":
-        """Logits of a click; called in every step and every evaluation.
+    def forward(self, dense: "Tensor", embeddings: "Embeddings") -> "Tensor":
+        """Logits, such as that of a click; called in every step and every evaluation.
 
         They depend on the inputs and the weights alone, those of a sample on that sample alone: no dropout, no means
         over the slice. Else the result would change with the number of trainers.
 
         Args:
             dense: float32 `[B, N]`; B may be 0, where a batch has fewer samples than there are trainers.
-            rows: the embedding row of each look-up, in the order of the tables, float32 `[B, F, D]`.
+            embeddings: a vector of each pooled feature (`embeddings.stacked()`, float32 `[B, P, D]`), the rows of each
+                sequence.
 
         Returns:
-            float32 `[B]`, differentiable in the weights and in `rows`.
+            float32 `[B]`, with several labels `[B, K]`; differentiable in the weights and in the embeddings.
         """
 
 

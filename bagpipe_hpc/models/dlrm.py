@@ -1,6 +1,6 @@
 """The dense half of DLRM (Naumov et al. 2019, arXiv 1906.00091): everything but the embedding tables.
 
-Legend: `B` samples, `N` dense features, `F` sparse features, `D` embedding width.
+Legend: `B` samples, `N` dense features, `P` pooled features, `D` embedding width.
 """
 
 import math
@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from bagpipe_hpc.config.dlrm import DLRMSettings
-from bagpipe_hpc.models.contract import ModelFacts, ModelKernels
+from bagpipe_hpc.models.contract import ModelKernels
+from bagpipe_hpc.models.embeddings import Embeddings
+from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.interaction import Interaction, torch_interaction
 from bagpipe_hpc.models.linear import LinearLayer, torch_linear
 
@@ -27,7 +29,7 @@ class DLRM(nn.Module):
 
     def __init__(self, facts: ModelFacts, settings: DLRMSettings) -> None:
         super().__init__()
-        interactions = facts.sparse_features * (facts.sparse_features + 1) // 2
+        interactions = len(facts.pooled) * (len(facts.pooled) + 1) // 2
         bottom = [facts.dense_features, *settings.bottom_mlp, facts.embedding_dim]
         top = [facts.embedding_dim + interactions, *settings.top_mlp, 1]
         self._columns = bottom + top
@@ -49,17 +51,17 @@ class DLRM(nn.Module):
         """Memory for what each layer reads and computes, and for the gradients beside the widest."""
         return _FLOAT_BYTES * samples * (sum(self._columns) + max(self._columns))
 
-    def forward(self, dense: Tensor, rows: Tensor) -> Tensor:
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
         """Logits of a click.
 
         Args:
             dense: float32 `[B, N]`.
-            rows: float32 `[B, F, D]`.
+            embeddings: of which the pooled ones are used, float32 `[B, P, D]`.
 
         Returns:
             float32 `[B]`.
         """
-        logits: Tensor = self.top(self._interaction(self.bottom(dense), rows))
+        logits: Tensor = self.top(self._interaction(self.bottom(dense), embeddings.stacked()))
         return logits.squeeze(1)
 
 

@@ -1,6 +1,6 @@
 """How large a model is: its weights, and the memory of a trainer for it, before any of that is allocated.
 
-Legend: `N` dense features, `F` sparse features, `D` embedding width.
+Legend: `N` dense features, `D` embedding width.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.build import blaming_model, build_model
-from bagpipe_hpc.models.contract import CountsStepBytes, ModelFacts
+from bagpipe_hpc.models.contract import CountsStepBytes
+from bagpipe_hpc.models.embeddings import Embeddings, longest_embeddings
+from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.loss import click_loss
 
 _FLOAT_BYTES = 4
@@ -82,20 +84,22 @@ def weights_bytes(weights: int, state_numbers: float, trainers: int, *, determin
 
 def _measured(model: nn.Module, name: str, facts: ModelFacts, samples: int) -> ModelSize:
     """The size of a model, on the device of its weights."""
-    look_ups = _LOOK_UP_COPIES * _FLOAT_BYTES * samples * facts.sparse_features * facts.embedding_dim
+    rows = len(facts.pooled) + sum(feature.longest for feature in facts.sequences)
+    look_ups = _LOOK_UP_COPIES * _FLOAT_BYTES * samples * rows * facts.embedding_dim
     if isinstance(model, CountsStepBytes):
         with blaming_model(name, "step_bytes fails"):
             return ModelSize(count_weights(model), model.step_bytes(samples) + look_ups)
     device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
     dense = torch.zeros(samples, facts.dense_features, device=device)
-    rows = torch.zeros(samples, facts.sparse_features, facts.embedding_dim, device=device, requires_grad=True)
-    with blaming_model(name, f"forward fails on dense {list(dense.shape)} and rows {list(rows.shape)}"):
-        return ModelSize(count_weights(model), _kept_bytes(model, dense, rows) + look_ups)
+    embeddings = longest_embeddings(facts, samples, device)
+    with blaming_model(name, f"forward fails on dense {list(dense.shape)} and {embeddings}"):
+        return ModelSize(count_weights(model), _kept_bytes(model, dense, embeddings) + look_ups)
 
 
-def _kept_bytes(model: nn.Module, dense: Tensor, rows: Tensor) -> int:
+def _kept_bytes(model: nn.Module, dense: Tensor, embeddings: Embeddings) -> int:
     """What a forward pass keeps for the backward one, without weights and rows; the largest twice, for its gradient."""
-    known = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers(), rows)}
+    leaves = [leaf.requires_grad_() for leaf in embeddings.tensors()]
+    known = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers(), *leaves)}
     kept: dict[int, Tensor] = {}  # by storage: several tensors may share one; holding them keeps addresses apart
 
     def keep(tensor: Tensor) -> Tensor:
@@ -103,7 +107,7 @@ def _kept_bytes(model: nn.Module, dense: Tensor, rows: Tensor) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        logits = model(dense, rows)
+        logits = model(dense, embeddings)
         click_loss(logits, torch.zeros_like(logits), 1)
     sizes = [tensor.untyped_storage().nbytes() for storage, tensor in kept.items() if storage not in known]
     return sum(sizes) + max(sizes, default=0)

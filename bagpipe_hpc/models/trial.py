@@ -1,6 +1,6 @@
 """Tries a model on a few samples before a run begins, and refuses by name one that does not keep to its contract.
 
-Legend: `B` samples, `N` dense features, `F` sparse features, `D` embedding width.
+Legend: `B` samples, `N` dense features, `K` labels.
 """
 
 import torch
@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.build import blaming_model, build_model
-from bagpipe_hpc.models.contract import ModelFacts
+from bagpipe_hpc.models.embeddings import random_embeddings
+from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.gradient_groups import gradient_groups, trainable
 from bagpipe_hpc.models.loss import click_loss
 
@@ -61,9 +62,9 @@ class _Trial:
         self._name = name
         self._model = model
         generator = torch.Generator().manual_seed(facts.seed)
-        shape = _SAMPLES, facts.sparse_features, facts.embedding_dim
+        self._labels = facts.labels
         self._dense = torch.rand(_SAMPLES, facts.dense_features, generator=generator).to(device)
-        self._rows = torch.randn(shape, generator=generator).to(device)
+        self._embeddings = random_embeddings(facts, _SAMPLES, generator, device)
 
     def run(self) -> None:
         """Raise ConfigError if something is not as it must be."""
@@ -83,23 +84,27 @@ class _Trial:
                 )
         alone = self._forward(1).detach()
         if (alone - logits[:1]).abs().max() > _CLOSE * logits.abs().max():
+            one, among = float(alone.flatten()[0]), float(logits.flatten()[0])
             self._refuse(
-                f"the logit of a sample depends on the other samples of its slice ({float(alone[0]):.6g} alone, "
-                f"{float(logits[0]):.6g} among {_SAMPLES}), so results would change with the number of trainers"
+                f"the logit of a sample depends on the other samples of its slice ({one:.6g} alone, {among:.6g} among "
+                f"{_SAMPLES}), so results would change with the number of trainers"
             )
         self._backward(self._forward(0))
 
     def _forward(self, samples: int) -> Tensor:
-        """Logits of the first samples, float32 `[samples]`."""
-        dense, rows = self._dense[:samples], self._rows[:samples].clone().requires_grad_()
-        what = f"forward fails on dense {list(dense.shape)} and rows {list(rows.shape)}"
+        """Logits of the first samples, float32 `[samples]` or `[samples, K]`."""
+        dense, embeddings = self._dense[:samples], self._embeddings.part(samples)
+        for leaf in embeddings.tensors():
+            leaf.requires_grad_()
+        what = f"forward fails on dense {list(dense.shape)} and {embeddings}"
         what += "" if samples else " (a trainer's slice of a small batch may be empty)"
         with blaming_model(self._name, what):
-            logits: Tensor = self._model(dense, rows)
-        expected = f"forward must return float32 logits of shape [{samples}] for {samples} samples, on {dense.device}"
+            logits: Tensor = self._model(dense, embeddings)
+        shape = (samples, self._labels) if self._labels > 1 else (samples,)
+        expected = f"forward must return float32 logits of shape {list(shape)} for {samples} samples, on {dense.device}"
         if not isinstance(logits, Tensor):
             self._refuse(f"{expected}; it returns {type(logits).__name__}")
-        if logits.shape != (samples,) or logits.dtype != torch.float32 or logits.device != dense.device:
+        if logits.shape != shape or logits.dtype != torch.float32 or logits.device != dense.device:
             self._refuse(f"{expected}; it returns {logits.dtype} {list(logits.shape)} on {logits.device}")
         if not logits.requires_grad:
             self._refuse("its logits do not depend on any weight: no gradient would come back")

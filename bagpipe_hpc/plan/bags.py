@@ -93,8 +93,8 @@ class Bags:
         numbers = np.asarray(samples, dtype=np.int64) * self.features
         if self.offsets is None:
             return numbers
-        places: Int64s = self.offsets[numbers]
-        return places
+        starts: Int64s = self.offsets[numbers]
+        return starts
 
     def part(self, first: int, last: int) -> "Bags":
         """Those of samples `first` up to `last`; its values are a view."""

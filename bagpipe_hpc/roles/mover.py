@@ -357,9 +357,6 @@ class Mover:
         return not plan.is_closing and plan.prefetch_after <= self._retired
 
     def _bring_inputs(self, shared: SharedPlan, own: TrainerPlan) -> BatchInputs:
-        to_device = self._device.to_device
-        dense, labels = self._reader.read(shared.batch, own.samples)
-        slots = to_device(np.concatenate((shared.now_slots, shared.later_slots, own.private_slots)))
-        positions = to_device(own.positions)
-        order = self._cache.operations.order_look_ups(positions, slots.numel()) if self._segment.is_training else None
-        return BatchInputs(to_device(dense), to_device(labels), slots, positions, order)
+        samples = self._reader.read(shared.batch, own.samples)
+        slots = np.concatenate((shared.now_slots, shared.later_slots, own.private_slots))
+        return BatchInputs.of(samples, slots, own.positions, self._cache, is_training=self._segment.is_training)

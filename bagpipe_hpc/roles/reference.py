@@ -17,7 +17,6 @@ from torch import Tensor
 
 from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.evaluation.peers import Alone
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment
@@ -32,7 +31,8 @@ from bagpipe_hpc.step.compute_setup import start_threads, usable_linear
 from bagpipe_hpc.step.dense_step import forward_backward, predict
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear, must_time
 from bagpipe_hpc.step.linear_timing import time_linear_layers
-from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader
+from bagpipe_hpc.step.ready_batch import BatchInputs
+from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader, SliceSamples
 from bagpipe_hpc.storage.checkpoints.folder import remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
 from bagpipe_hpc.telemetry.run_record import RunRecord
@@ -71,6 +71,7 @@ class Reference:
         self._stats = StepStats()
         self._loss_sums = [0.0] * self._slices
         self._policy = run.policy(self._slices)
+        self._features = run.model_facts.features
         self._readers = [SliceReader(run, number, self._slices) for number in range(self._slices)]
 
     @property
@@ -132,12 +133,13 @@ class Reference:
         total = torch.zeros(unique.size, self._width, device=self._device)
         self._parts.dense_optimizer.zero_grad()
         for part, reader in enumerate(self._readers):
-            own = self._on_device(_grid(positions[part]))
-            dense, labels = map(self._tables.device.to_device, reader.read(number, slices.of_trainer(part)))
-            embeddings = self._look_up(slots, own)
-            loss, gradients = forward_backward(self._parts.model, dense, labels, embeddings, rows.samples)
-            self._divergence.see_loss(step, loss, gradients, slots, own.reshape(-1))
-            total += self._tables.operations.sum_by_position(gradients, own.reshape(-1), unique.size)
+            own = self._inputs(reader.read(number, slices.of_trainer(part)), unique, positions[part].values)
+            embeddings = own.embeddings(self._tables, self._features)
+            loss, gradients = forward_backward(
+                self._parts.model, own.dense, own.labels, embeddings, rows.samples, own.weights
+            )
+            self._divergence.see_loss(step, loss, gradients, own.slots, own.positions, own.pool)
+            total += own.sum_gradients(self._tables, gradients)
             self._loss_sums[part] += float(loss)
         self._parts.update_rows(slots, total, step)
         self._parts.update_dense(step)
@@ -145,9 +147,10 @@ class Reference:
         self._stats.samples += rows.samples
         self._stats.unique_rows += unique.size
 
-    def _look_up(self, slots: Tensor, positions: Tensor) -> Tensor:
-        """Weights of every look-up, float32 `[n, F, D]`."""
-        return self._tables.look_up(slots, positions.reshape(-1)).view(*positions.shape, self._width)
+    def _inputs(self, samples: SliceSamples, rows: np.ndarray, positions: np.ndarray) -> BatchInputs:
+        """A slice where it is computed: `positions` of its look-ups among the rows, whose slots are their numbers."""
+        slots, places = rows.astype(np.int32), positions.astype(np.int32)
+        return BatchInputs.of(samples, slots, places, self._tables, is_training=True)
 
     def _on_device(self, rows: np.ndarray) -> Tensor:
         """Rows as slots, int32."""
@@ -159,7 +162,7 @@ class Reference:
     def _evaluate(self, segment: Segment, record: RunRecord) -> None:
         start = time.perf_counter()
         whole = self._run.start_evaluation(segment)
-        to_device, to_host = self._tables.device.to_device, self._tables.device.to_host
+        to_host = self._tables.device.to_host
         slicing = self._policy.start_slicing()
         with ExitStack() as stack:
             readers = [GroupReader(self._run, number, self._slices, segment) for number in range(self._slices)]
@@ -167,12 +170,13 @@ class Reference:
             for number, rows in enumerate(self._run.batches(segment)):
                 slices = slicing(rows)
                 for part, (reader, own_rows) in enumerate(zip(self._readers, slices.parts(rows), strict=True)):
-                    own, samples = self._on_device(_grid(own_rows)), slices.of_trainer(part)
-                    dense, own_labels = reader.read(number, samples)
-                    embeddings = self._tables.gather(own.reshape(-1)).view(*own.shape, self._width)
-                    logits = to_host(predict(self._parts.model, to_device(dense), embeddings))
+                    chosen = slices.of_trainer(part)
+                    samples = reader.read(number, chosen)
+                    own = self._inputs(samples, *np.unique(own_rows.values, return_inverse=True))
+                    embeddings = own.embeddings(self._tables, self._features)
+                    logits = to_host(predict(self._parts.model, own.dense, embeddings))
                     self._divergence.require_finite_predictions(segment.last_step, logits)
-                    whole.add(own_labels, logits, groups[part].read(number, samples))
+                    whole.add(samples.labels, logits, groups[part].read(number, chosen))
         evaluation = whole.finish(Alone())
         record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
 
@@ -191,10 +195,3 @@ class Reference:
         remove_older_checkpoints(directory, self._run.config.train.keep_checkpoints)
         seconds = time.perf_counter() - start
         record.checkpoint(manifest, directory, seconds, seconds)
-
-
-def _grid(rows: Bags) -> np.ndarray:
-    """Rows of one-hot features, `[n, F]`."""
-    if (grid := rows.grid) is None:
-        raise DataError("features with several ids, or none: the reference takes one id a sample and feature")
-    return grid

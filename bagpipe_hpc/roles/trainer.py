@@ -159,7 +159,7 @@ class Trainer:
                 watch=self._check_mover,
                 staged_from=None if reduces_on(device) else cache.device,
             ),
-            (run.model_facts.sparse_features, run.model_facts.embedding_dim),
+            run.model_facts.features,
             trace,
             verify=config.debug.verify_rows,
         )

@@ -25,6 +25,7 @@ FIXED = (
     "train.batch_size",
     "model.name",
     "model.embedding_dim",
+    *(f"features.{name}" for name in ("pooling", "pooling_of", "longest", "longest_of")),
     "optimizer.rows",
     "optimizer.dense",
 )

@@ -12,7 +12,7 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError, PlanError
 from bagpipe_hpc.evaluation.click_evaluation import ClickEvaluation, evaluation_bytes
 from bagpipe_hpc.evaluation.pairs import MOST_GROUPS
-from bagpipe_hpc.models.contract import ModelFacts
+from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment
@@ -21,6 +21,7 @@ from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.partition import RowPartition, Tables, most_rows, table_offsets
 from bagpipe_hpc.rows.placement import place_rows
 from bagpipe_hpc.rows.record import RowRecord
+from bagpipe_hpc.run.features import feature_facts, read_limits
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
@@ -59,7 +60,8 @@ class Run:
     def model_facts(self) -> ModelFacts:
         """What the model's sizes depend on besides its own settings."""
         config, manifest = self.config, self.manifest
-        return ModelFacts(manifest.dense_features, len(manifest.tables), config.model.embedding_dim, config.train.seed)
+        features = feature_facts(config.features, manifest.features, config.model.embedding_dim)
+        return ModelFacts(manifest.dense_features, features, config.train.seed, len(manifest.labels))
 
     def newest_checkpoint(self) -> Path | None:
         """Where the newest complete checkpoint is that the run wrote or goes on from; None if there is none."""
@@ -171,7 +173,9 @@ class Run:
 
     def shards(self, segment: Segment) -> ClickShards:
         """The reader of the split that a segment's samples come from."""
-        return ClickShards(Path(self.config.data.path), self.manifest, "train" if segment.is_training else "test")
+        split = "train" if segment.is_training else "test"
+        limits = read_limits(self.config.features, self.manifest.features)
+        return ClickShards(Path(self.config.data.path), self.manifest, split, limits)
 
     def order(self, segment: Segment) -> SampleOrder:
         """The order of a segment's samples, as the policy wants it; those of an evaluation are not shuffled.

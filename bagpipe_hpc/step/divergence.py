@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import DivergenceError
 from bagpipe_hpc.kernels.finite import FiniteKernel
+from bagpipe_hpc.kernels.pooling import PoolLayout
 
 _LOSS, _ROW, _DENSE = range(3)
 
@@ -60,15 +61,24 @@ class DivergenceWatch:
         self._notes = torch.zeros(3, 2, dtype=torch.int64, device=device)
         """Of the first loss, row and dense tensor that was not finite: the step, from 1, and which it was."""
 
-    def see_loss(self, step: int, loss: Tensor, gradients: Tensor, slots: Tensor, positions: Tensor) -> None:
+    def see_loss(
+        self,
+        step: int,
+        loss: Tensor,
+        gradients: Tensor,
+        slots: Tensor,
+        positions: Tensor,
+        pool: PoolLayout | None = None,
+    ) -> None:
         """Look at a slice's loss, after the backward pass.
 
         Args:
             step: number of the step, from 1.
             loss: float32 `[]`.
-            gradients: of its look-ups, float32 `[M, D]`.
+            gradients: of its embeddings, float32 `[O, D]`.
             slots: of the batch's rows, int32 `[U]`.
-            positions: of the look-ups among them, int32 `[M]`.
+            positions: of the look-ups among them, int32 `[V]`.
+            pool: which look-ups make which embedding; None for one each.
 
         Raises:
             DivergenceError: it is not finite; unless that is deferred.
@@ -77,8 +87,9 @@ class DivergenceWatch:
             self._note(_LOSS, step, ~torch.isfinite(loss), torch.zeros_like(self._notes[0, 0]))
         elif not math.isfinite(value := float(loss)):
             found = []
-            if len(wrong := torch.isfinite(gradients).all(1).logical_not().nonzero()):
-                found.append(self._row_name(int(self._cache.rows_in(slots[positions[wrong[0]]]))))
+            wrong = torch.isfinite(gradients).all(1).logical_not()
+            if len(of_look_ups := (wrong if pool is None else wrong[pool.outputs.long()]).nonzero()):
+                found.append(self._row_name(int(self._cache.rows_in(slots[positions[of_look_ups[0]]]))))
             dense = [weight.grad for weight in self._weights if weight.grad is not None]
             if (first := int(self._kernel.first_tensor(dense))) < len(dense):
                 found.append(f"layer {self._names[first]}")

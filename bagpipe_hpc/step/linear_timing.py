@@ -14,7 +14,9 @@ from torch import nn
 
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.models.build import build_model
-from bagpipe_hpc.models.contract import ModelFacts, TakesKernels
+from bagpipe_hpc.models.contract import TakesKernels
+from bagpipe_hpc.models.embeddings import Embeddings, random_embeddings
+from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.step.compute_setup import model_kernels
 from bagpipe_hpc.step.dense_step import forward_backward
 
@@ -77,17 +79,17 @@ def median_seconds(names: Sequence[str], measure: Callable[[str], float]) -> dic
     return {name: statistics.median(seconds) for name, seconds in found.items()}
 
 
-def _inputs(facts: ModelFacts, samples: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Dense features, labels and rows of look-ups; their values do not matter."""
+def _inputs(facts: ModelFacts, samples: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, Embeddings]:
+    """Dense features, labels and embeddings; their values do not matter."""
     generator = torch.Generator().manual_seed(0)
     dense = torch.rand(samples, facts.dense_features, generator=generator)
-    rows = torch.rand(samples, facts.sparse_features, facts.embedding_dim, generator=generator) - 0.5
-    return dense.to(device), torch.zeros(samples, device=device), rows.to(device)
+    labels = torch.zeros((samples, facts.labels) if facts.labels > 1 else samples)
+    return dense.to(device), labels.to(device), random_embeddings(facts, samples, generator, device)
 
 
-def _pass_seconds(model: nn.Module, inputs: tuple[torch.Tensor, torch.Tensor, torch.Tensor]) -> float:
-    dense, labels, rows = inputs
+def _pass_seconds(model: nn.Module, inputs: tuple[torch.Tensor, torch.Tensor, Embeddings]) -> float:
+    dense, labels, embeddings = inputs
     model.zero_grad()
     start = time.perf_counter()
-    forward_backward(model, dense, labels, rows.detach(), len(labels))
+    forward_backward(model, dense, labels, embeddings.detached(), len(labels))
     return time.perf_counter() - start

@@ -1,17 +1,38 @@
-"""A trainer's own samples of each batch: dense features, labels and groups, read in the run's order."""
+"""A trainer's own samples of each batch, read in the run's order: all but the rows that they look up.
+
+Legend: `n` samples of the slice, `N` dense features, `F` features, `K` labels.
+"""
 
 from contextlib import ExitStack
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step.slice_bags import SliceBags
 from bagpipe_hpc.storage.shards.sample_stream import SampleStream
 
-_Number = TypeVar("_Number", bound=np.generic)
+_Columns = TypeVar("_Columns", NDArray[np.float32], NDArray[np.int64], Bags)
+
+
+class SliceSamples(NamedTuple):
+    """The samples of a slice.
+
+    Attributes:
+        dense: dense features, float32 `[n, N]`.
+        labels: float32 `[n]`, with several labels `[n, K]`.
+        weights: of the samples' losses, float32 `[n]`; None for 1.
+        bags: what their look-ups make; None where every feature has one id a sample.
+    """
+
+    dense: NDArray[np.float32]
+    labels: NDArray[np.float32]
+    weights: NDArray[np.float32] | None
+    bags: SliceBags | None
 
 
 class SliceReader:
@@ -25,8 +46,8 @@ class SliceReader:
 
     def __init__(self, run: Run, slice_number: int, slices: int) -> None:
         self._run = run
-        self._slice = slice_number
-        self._slices = slices
+        self._features = run.model_facts.features
+        self._number = slice_number, slices
         self._stack = ExitStack()
 
     def start_segment(self, segment: Segment) -> None:
@@ -37,18 +58,29 @@ class SliceReader:
         self._segment = segment
         self._dense = SampleStream(shards.read_dense, order)
         self._labels = SampleStream(shards.read_labels, order)
+        manifest = self._run.manifest
+        is_ragged = any(feature.ragged for feature in manifest.features)
+        has_id_weights = any(feature.weighted for feature in manifest.features)
+        self._weights = SampleStream(shards.read_sample_weights, order) if manifest.weighted_samples else None
+        self._id_weights = SampleStream(shards.read_id_weights, order) if has_id_weights else None
+        self._lengths = SampleStream(shards.read_lengths, order) if is_ragged and not has_id_weights else None
 
-    def read(
-        self, batch: int, samples: NDArray[np.int32] | None = None
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Dense features float32 `[n, dense features]` and labels float32 `[n]` of the slice.
+    def read(self, batch: int, samples: NDArray[np.int32] | None = None) -> SliceSamples:
+        """The samples of the slice.
 
         Args:
             batch: number of the batch in its segment.
             samples: numbers within the batch, int32 `[n]`, in the order wanted; the contiguous slice if not given.
         """
-        whole, number = self._segment.sample_range(batch), (self._slice, self._slices)
-        return _read(self._dense, whole, number, samples), _read(self._labels, whole, number, samples)
+        where = self._segment.sample_range(batch), self._number, samples
+        bags = None
+        if self._id_weights is not None:
+            id_weights = _read(self._id_weights, *where)
+            bags = SliceBags.of(self._features, id_weights.lengths, id_weights.values)
+        elif self._lengths is not None:
+            bags = SliceBags.of(self._features, _read(self._lengths, *where))
+        weights = None if self._weights is None else _read(self._weights, *where)
+        return SliceSamples(_read(self._dense, *where), _read(self._labels, *where), weights, bags)
 
     def __enter__(self) -> "SliceReader":
         return self
@@ -87,14 +119,15 @@ class GroupReader:
 
 
 def _read(
-    stream: SampleStream[NDArray[_Number]],
+    stream: SampleStream[_Columns],
     batch: tuple[int, int],
     number: tuple[int, int],
     samples: NDArray[np.int32] | None,
-) -> NDArray[_Number]:
+) -> _Columns:
     """The samples of a batch, from its first up to one after its last, that are named, or else those of a slice."""
     first, last = batch
     if samples is not None:
-        return stream.read(first, last)[samples]
+        whole = stream.read(first, last)
+        return whole.take(samples) if isinstance(whole, Bags) else whole[samples]
     bounds = slice_bounds(last - first, number[1])
     return stream.read(first + bounds[number[0]], first + bounds[number[0] + 1])

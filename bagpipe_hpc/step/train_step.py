@@ -5,7 +5,7 @@ those rows and the private ones; start reducing later(x), which hides behind ste
 update the dense weights.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -17,10 +17,11 @@ from torch import Tensor
 from bagpipe_hpc.errors import ConsistencyError
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.models.dense_reduction import DenseReducer
+from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.dense_step import forward_backward, predict
-from bagpipe_hpc.step.ready_batch import BatchInputs, ReadyBatch
+from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_sums import PendingRows, RowSums
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace
@@ -42,7 +43,7 @@ class TrainStep:
         parts: rows, model and their optimizers.
         row_sums: sums row gradients over the trainers.
         dense_reducer: sums dense gradients over the trainers.
-        look_ups: shape of a sample's look-ups: sparse features F, width D.
+        features: what a sample looks up.
         trace: this rank's timeline.
         verify: check the version of every row that is read.
     """
@@ -52,7 +53,7 @@ class TrainStep:
         parts: ComputeParts,
         row_sums: RowSums,
         dense_reducer: DenseReducer,
-        look_ups: tuple[int, int],
+        features: Sequence[FeatureFacts],
         trace: Trace,
         *,
         verify: bool,
@@ -64,7 +65,7 @@ class TrainStep:
         self._divergence = parts.divergence
         self._row_sums = row_sums
         self._dense_reducer = dense_reducer
-        self._look_ups = look_ups
+        self._features = features
         self._trace = trace
         self._verify = verify
         self._delayed: DelayedUpdate | None = None
@@ -82,13 +83,18 @@ class TrainStep:
         self._dense_optimizer.zero_grad()
         with self._trace.span("forward, backward", batch=shared.batch):
             loss, gradients = forward_backward(
-                self._model, inputs.dense, inputs.labels, self._look_up(inputs), shared.samples
+                self._model,
+                inputs.dense,
+                inputs.labels,
+                inputs.embeddings(self._cache, self._features),
+                shared.samples,
+                inputs.weights,
             )
-        self._divergence.see_loss(step, loss, gradients, slots, inputs.positions)
+        self._divergence.see_loss(step, loss, gradients, slots, inputs.positions, inputs.pool)
         if self._delayed is not None:
             self._delayed.gradients.advance()
         with self._trace.span("sum row gradients", rows=slots.numel()):
-            sums = self._cache.operations.sum_by_position(gradients, inputs.positions, slots.numel(), inputs.order)
+            sums = inputs.sum_gradients(self._cache, gradients)
         now, reduced = shared.now_slots.size, shared.now_slots.size + shared.later_slots.size
         reduction = self._row_sums.start(sums[:now])
         with self._waiting("reduce now", now):
@@ -126,15 +132,11 @@ class TrainStep:
         self._update(delayed.slots, total, delayed.step)
 
     def predict(self, batch: ReadyBatch) -> NDArray[np.float32]:
-        """Logits of the trainer's slice, float32 `[n]` on the host; nothing is updated."""
+        """Logits of the trainer's slice, float32 `[n]` or `[n, K]` on the host; nothing is updated."""
         if self._verify:
             self._check_versions(batch.inputs.slots, batch.shared, batch.own)
-        return self._device.to_host(predict(self._model, batch.inputs.dense, self._look_up(batch.inputs)))
-
-    def _look_up(self, inputs: BatchInputs) -> Tensor:
-        """Weights of every look-up of the slice, float32 `[n, F, D]`; n may be 0."""
-        features, width = self._look_ups
-        return self._cache.look_up(inputs.slots, inputs.positions).view(len(inputs.labels), features, width)
+        embeddings = batch.inputs.embeddings(self._cache, self._features)
+        return self._device.to_host(predict(self._model, batch.inputs.dense, embeddings))
 
     def _update(self, slots: Tensor, gradients: Tensor, step: int) -> None:
         with self._trace.span("update rows", rows=slots.numel()):

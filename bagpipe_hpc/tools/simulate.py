@@ -15,7 +15,7 @@ from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
-from bagpipe_hpc.models.contract import ModelFacts
+from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.size import measure_model
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.capacity import within_memory
@@ -95,7 +95,7 @@ class Planned:
 
 def dense_weights(config: Config, trace: Trace) -> int:
     """Number of weights of the model that a configuration names, fed with the samples of a trace."""
-    facts = ModelFacts(trace.dense_features, trace.tables, config.model.embedding_dim, config.train.seed)
+    facts = ModelFacts.one_hot(trace.dense_features, trace.tables, config.model.embedding_dim, config.train.seed)
     return measure_model(config.model, facts, samples=1).weights
 
 

@@ -8,24 +8,27 @@ import torch
 from torch import nn
 
 from bagpipe_hpc.config.dlrm import DLRMSettings
-from bagpipe_hpc.models.contract import ModelFacts, ModelKernels
+from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.dlrm import DLRM
+from bagpipe_hpc.models.embeddings import Embeddings
+from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.interaction import torch_interaction
 from bagpipe_hpc.models.linear import LinearLayer, bfloat16_linear, torch_linear
 from bagpipe_hpc.models.loss import click_loss
 
 DENSE, SPARSE, WIDTH = 13, 5, 8
+FACTS = ModelFacts.one_hot(DENSE, SPARSE, WIDTH, seed=3)
 WIDTHS = DLRMSettings(bottom_mlp=(16, 12), top_mlp=(20,))
 
 
 def model(seed: int = 3, widths: DLRMSettings = WIDTHS) -> DLRM:
-    return DLRM(ModelFacts(DENSE, SPARSE, WIDTH, seed), widths)
+    return DLRM(ModelFacts.one_hot(DENSE, SPARSE, WIDTH, seed), widths)
 
 
-def inputs(samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+def inputs(samples: int) -> tuple[torch.Tensor, Embeddings]:
     generator = torch.Generator().manual_seed(1)
     dense = torch.randn(samples, DENSE, generator=generator)
-    return dense, torch.randn(samples, SPARSE, WIDTH, generator=generator)
+    return dense, Embeddings(FACTS.features, torch.randn(samples, SPARSE, WIDTH, generator=generator))
 
 
 def plain_mlp(layers: nn.Sequential, values: np.ndarray, *, last_is_linear: bool) -> np.ndarray:
@@ -52,19 +55,19 @@ def test_logits_are_those_of_the_formula(widths: DLRMSettings) -> None:
     dense, embeddings = inputs(9)
     logits = dlrm(dense, embeddings).detach()
     assert logits.dtype == torch.float32
-    np.testing.assert_allclose(logits.numpy(), plain_logits(dlrm, dense, embeddings), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(logits.numpy(), plain_logits(dlrm, dense, embeddings.stacked()), rtol=1e-4, atol=1e-5)
 
 
 def test_without_samples_gradients_are_zero() -> None:
     """A trainer whose slice is empty still takes part in every reduction."""
     dlrm = model()
     dense, embeddings = inputs(0)
-    embeddings.requires_grad_()
+    rows = embeddings.stacked().requires_grad_()
     loss = click_loss(dlrm(dense, embeddings), torch.empty(0), batch_samples=4)
     loss.backward()
     assert loss.item() == 0.0
-    assert embeddings.grad is not None
-    assert embeddings.grad.shape == (0, SPARSE, WIDTH)
+    assert rows.grad is not None
+    assert rows.grad.shape == (0, SPARSE, WIDTH)
     for parameter in dlrm.parameters():
         assert parameter.grad is not None
         assert not parameter.grad.any()

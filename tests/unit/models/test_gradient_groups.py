@@ -8,7 +8,7 @@ from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models import gradient_groups as module
 from bagpipe_hpc.models.build import build_model
-from bagpipe_hpc.models.contract import ModelFacts
+from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.gradient_groups import gradient_groups
 
 
@@ -33,7 +33,7 @@ def test_frozen_parameters_are_left_out_and_tied_ones_are_taken_once() -> None:
 
 
 def test_dlrm_says_that_its_top_comes_first() -> None:
-    top, bottom = names(build_model(ModelConfig(), ModelFacts(13, 2, 16, 1)))
+    top, bottom = names(build_model(ModelConfig(), ModelFacts.one_hot(13, 2, 16, 1)))
     assert {name.partition(".")[0] for name in top} == {"top"}
     assert {name.partition(".")[0] for name in bottom} == {"bottom"}
 

@@ -8,13 +8,14 @@ from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.schema import ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.build import build_model
-from bagpipe_hpc.models.contract import ModelFacts
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.embeddings import Embeddings
+from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.optimizer_trial import state_numbers
 from bagpipe_hpc.models.size import ModelSize, count_weights, measure_model, weights_bytes
 
 SMALL = ModelConfig(embedding_dim=4, settings=DLRMSettings(bottom_mlp=(40,), top_mlp=(50, 30)))
-FACTS = ModelFacts(dense_features=3, sparse_features=2, embedding_dim=4, seed=1)
+FACTS = ModelFacts.one_hot(dense_features=3, sparse_features=2, embedding_dim=4, seed=1)
 LOOK_UPS = 3 * 2 * 4
 """Numbers of a sample: three copies of what its look-ups give."""
 
@@ -24,20 +25,20 @@ class Concatenation(nn.Module):
 
     def __init__(self, facts: ModelFacts, settings: object) -> None:  # noqa: ARG002
         super().__init__()
-        self.hidden = nn.Linear(facts.dense_features + facts.sparse_features * facts.embedding_dim, 7)
+        self.hidden = nn.Linear(facts.dense_features + len(facts.pooled) * facts.embedding_dim, 7)
         self.logit = nn.Linear(7, 1)
 
-    def forward(self, dense: Tensor, rows: Tensor) -> Tensor:
-        logits: Tensor = self.logit(self.hidden(torch.cat((dense, rows.flatten(1)), 1)).relu())
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
+        logits: Tensor = self.logit(self.hidden(torch.cat((dense, embeddings.concatenated()), 1)).relu())
         return logits.squeeze(1)
 
 
 class LooksAtValues(Concatenation):
     """What cannot run without values."""
 
-    def forward(self, dense: Tensor, rows: Tensor) -> Tensor:
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
         scale = 2.0 if dense.sum().item() > 1e9 else 1.0
-        return scale * super().forward(dense, rows)
+        return scale * super().forward(dense, embeddings)
 
 
 def named(kind: type) -> ModelConfig:
@@ -47,7 +48,7 @@ def named(kind: type) -> ModelConfig:
 @pytest.mark.parametrize(("bottom", "top"), [((512, 256, 64), (512, 256)), ((), (8,))])
 def test_weights_are_those_of_the_model(bottom: tuple[int, ...], top: tuple[int, ...]) -> None:
     config = ModelConfig(settings=DLRMSettings(bottom_mlp=bottom, top_mlp=top))
-    facts = ModelFacts(13, 26, 16, seed=1)
+    facts = ModelFacts.one_hot(13, 26, 16, seed=1)
     assert measure_model(config, facts, 1).weights == count_weights(build_model(config, facts))
 
 

@@ -11,10 +11,11 @@ from torch import Tensor, nn
 from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.build import build_model
-from bagpipe_hpc.models.contract import ModelFacts
+from bagpipe_hpc.models.embeddings import Embeddings
+from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.trial import try_model
 
-FACTS = ModelFacts(dense_features=3, sparse_features=2, embedding_dim=4, seed=1)
+FACTS = ModelFacts.one_hot(dense_features=3, sparse_features=2, embedding_dim=4, seed=1)
 CPU = torch.device("cpu")
 
 
@@ -33,7 +34,10 @@ class Plain(nn.Module):
         self.layer = nn.Linear(facts.dense_features, settings.wide)
         self.scale = nn.Parameter(torch.ones(facts.embedding_dim))
 
-    def forward(self, dense: Tensor, rows: Tensor) -> Any:
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return self.logits(dense, embeddings.stacked())
+
+    def logits(self, dense: Tensor, rows: Tensor) -> Tensor:
         return self.layer(dense).mean(1) + (rows * self.scale).sum((1, 2))
 
 
@@ -66,28 +70,28 @@ class Unseeded(Plain):
 
 
 class Fails(Plain):
-    def forward(self, dense: Tensor, rows: Tensor) -> Any:
-        return self.layer(rows) + dense
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return self.layer(embeddings.stacked()) + dense
 
 
 class Columns(Plain):
-    def forward(self, dense: Tensor, rows: Tensor) -> Any:
-        return super().forward(dense, rows).unsqueeze(1)
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return super().forward(dense, embeddings).unsqueeze(1)
 
 
 class Pair(Plain):
-    def forward(self, dense: Tensor, rows: Tensor) -> Any:
-        return super().forward(dense, rows), rows
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return super().forward(dense, embeddings), dense
 
 
 class Detached(Plain):
-    def forward(self, dense: Tensor, rows: Tensor) -> Any:
-        return super().forward(dense, rows).detach()
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return super().forward(dense, embeddings).detach()
 
 
 class Dropout(Plain):
-    def forward(self, dense: Tensor, rows: Tensor) -> Any:
-        return super().forward(dense, nn.functional.dropout(rows))
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return self.logits(dense, nn.functional.dropout(embeddings.stacked()))
 
 
 class BatchNorm(Plain):
@@ -95,23 +99,25 @@ class BatchNorm(Plain):
         super().__init__(facts, settings)
         self.norm = nn.BatchNorm1d(facts.dense_features)
 
-    def forward(self, dense: Tensor, rows: Tensor) -> Any:
-        return super().forward(self.norm(dense), rows)
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return super().forward(self.norm(dense), embeddings)
 
 
 class Centred(Plain):
-    def forward(self, dense: Tensor, rows: Tensor) -> Any:
-        return super().forward(dense, rows - rows.mean(0))
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        rows = embeddings.stacked()
+        return self.logits(dense, rows - rows.mean(0))
 
 
 class Reshapes(Plain):
-    def forward(self, dense: Tensor, rows: Tensor) -> Any:
-        return super().forward(dense, rows) + rows.reshape(len(rows), -1).sum(1)
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        rows = embeddings.stacked()
+        return self.logits(dense, rows) + rows.reshape(len(rows), -1).sum(1)
 
 
 class Logarithm(Plain):
-    def forward(self, dense: Tensor, rows: Tensor) -> Any:
-        return super().forward(dense - 2.0, rows).log() + dense.sub(2.0).log().sum(1)
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return super().forward(dense - 2.0, embeddings).log() + dense.sub(2.0).log().sum(1)
 
 
 class SparseGradient(Plain):
@@ -119,8 +125,8 @@ class SparseGradient(Plain):
         super().__init__(facts, settings)
         self.table = nn.Embedding(5, 1, sparse=True)
 
-    def forward(self, dense: Tensor, rows: Tensor) -> Any:
-        return super().forward(dense, rows) + self.table(dense.long()).sum((1, 2))
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return super().forward(dense, embeddings) + self.table(dense.long()).sum((1, 2))
 
 
 def named(kind: type) -> ModelConfig:
@@ -142,7 +148,7 @@ def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -
         (NoWeights, "has no parameter to train; give it one"),
         (Doubles, r"its parameter scale is torch\.float64; parameters must be contiguous float32"),
         (Unseeded, "its parameter scale is another each time it is made"),
-        (Fails, r"forward fails on dense \[5, 3\] and rows \[5, 2, 4\]: RuntimeError: .* \(test_trial\.py, line \d+\)"),
+        (Fails, r"forward fails on dense \[5, 3\] and embeddings \[5, 2, 4\]: RuntimeError: .* \(test_trial\.py, line"),
         (Columns, r"must return float32 logits of shape \[5\] for 5 samples, .*; it returns torch\.float32 \[5, 1\]"),
         (Pair, r"shape \[5\] for 5 samples, on cpu; it returns tuple"),
         (Detached, "its logits do not depend on any weight"),
@@ -152,7 +158,7 @@ def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -
         (Centred, "the logit of a sample depends on the other samples of its slice"),
         (
             Reshapes,
-            r"rows \[0, 2, 4\] \(a trainer's slice of a small batch may be empty\): RuntimeError",
+            r"embeddings \[0, 2, 4\] \(a trainer's slice of a small batch may be empty\): RuntimeError",
         ),
         (SparseGradient, r"the gradient of table\.weight is sparse"),
     ],
@@ -167,7 +173,7 @@ def test_first_weights_depend_on_the_seed_alone() -> None:
 
     def weights(seed: int) -> Tensor:
         torch.rand(1)
-        return build_model(named(Plain), ModelFacts(3, 2, 4, seed)).get_parameter("layer.weight").detach()
+        return build_model(named(Plain), ModelFacts.one_hot(3, 2, 4, seed)).get_parameter("layer.weight").detach()
 
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))

@@ -80,6 +80,6 @@ def test_bags_of_one_value_are_a_grid() -> None:
         "joined": (joined([found.part(0, 1), found.part(1, 4)]), grid),
     }
     for piece, expected in pieces.values():
-        np.testing.assert_array_equal(piece.grid, expected)  # type: ignore[arg-type]  # None would differ
+        np.testing.assert_array_equal(piece.grid, expected)
     assert found.sample_of_value.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
     assert Bags.ragged(found.values, found.lengths).grid is None

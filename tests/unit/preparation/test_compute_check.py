@@ -102,7 +102,7 @@ class Fails(nn.Module):
         super().__init__()
         self.bias = nn.Parameter(torch.zeros(1))
 
-    def forward(self, dense: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:  # noqa: ARG002
+    def forward(self, dense: torch.Tensor, embeddings: object) -> torch.Tensor:  # noqa: ARG002
         raise ValueError("not today")
 
 

@@ -15,6 +15,7 @@ from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
+from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
 
 WIDTH = 3
@@ -157,8 +158,8 @@ def test_each_thread_follows_the_other(written_back: list[int], added: dict[int,
     segment = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False)
     settings = MoverSettings((segment,), record_width=WIDTH, group_batches=1, timeout_s=10.0)
     window = Rows(device)
-    inputs = np.zeros((2, 1), np.float32), np.zeros(2, np.float32)
-    reader = SimpleNamespace(start_segment=lambda _: None, read=lambda *_: inputs)
+    samples = SliceSamples(np.zeros((2, 1), np.float32), np.zeros(2, np.float32), None, None)
+    reader = SimpleNamespace(start_segment=lambda _: None, read=lambda *_: samples)
     parts: list[Any] = [
         settings,
         Plans(written_back, added),

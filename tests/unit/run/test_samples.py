@@ -63,12 +63,14 @@ def test_a_reader_gives_the_samples_of_a_plan(samples: list[int] | None, monkeyp
     batch = in_order[20:30]  # the second of the segment, which begins with the second of the epoch
     with SliceReader(run, 1, 3) as reader:
         reader.start_segment(segment())
-        dense, labels = reader.read(1, None if samples is None else np.asarray(samples, dtype=np.int32))
+        found = reader.read(1, None if samples is None else np.asarray(samples, dtype=np.int32))
     expected = (
         batch[slice(*slice_bounds(10, 3)[1:3])] if samples is None else batch[np.asarray(samples, dtype=np.int64)]
     )
-    np.testing.assert_array_equal(dense[:, 0], expected)
-    np.testing.assert_array_equal(labels, -expected)
+    np.testing.assert_array_equal(found.dense[:, 0], expected)
+    np.testing.assert_array_equal(found.labels, -expected)
+    assert found.weights is None
+    assert found.bags is None
 
 
 @pytest.mark.parametrize("samples", [None, [3, 0, 9]])

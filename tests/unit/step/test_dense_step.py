@@ -3,8 +3,12 @@
 import torch
 from torch import Tensor, nn
 
+from bagpipe_hpc.models.embeddings import Embeddings
+from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.models.loss import click_loss
 from bagpipe_hpc.step.dense_step import forward_backward, predict
+
+FEATURES = (FeatureFacts("C1", 4), FeatureFacts("C2", 4))
 
 
 class Picky(nn.Module):
@@ -17,18 +21,18 @@ class Picky(nn.Module):
         self.frozen = nn.Parameter(torch.ones(1), requires_grad=False)
         self.uses_rows = uses_rows
 
-    def forward(self, dense: Tensor, rows: Tensor) -> Tensor:
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
         logits: Tensor = self.layer(dense).squeeze(1)
-        return logits + self.frozen * rows[:, 0].sum(1) if self.uses_rows else logits
+        return logits + self.frozen * embeddings["C1"].sum(1) if self.uses_rows else logits
 
 
-def inputs(samples: int) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.rand(samples, 3), torch.ones(samples), torch.rand(samples, 2, 4)
+def inputs(samples: int) -> tuple[Tensor, Tensor, Embeddings]:
+    return torch.rand(samples, 3), torch.ones(samples), Embeddings(FEATURES, torch.rand(samples, 2, 4))
 
 
 def test_look_ups_that_are_not_read_get_zeros() -> None:
-    dense, labels, rows = inputs(5)
-    loss, gradients = forward_backward(Picky(), dense, labels, rows, 10)
+    dense, labels, embeddings = inputs(5)
+    loss, gradients = forward_backward(Picky(), dense, labels, embeddings, 10)
     assert not loss.requires_grad
     assert gradients.shape == (10, 4)
     assert gradients[::2].all()
@@ -37,8 +41,8 @@ def test_look_ups_that_are_not_read_get_zeros() -> None:
 
 def test_a_model_that_reads_no_row_gives_them_zeros() -> None:
     for samples in (5, 0):
-        dense, labels, rows = inputs(samples)
-        _, gradients = forward_backward(Picky(uses_rows=False), dense, labels, rows, 10)
+        dense, labels, embeddings = inputs(samples)
+        _, gradients = forward_backward(Picky(uses_rows=False), dense, labels, embeddings, 10)
         assert gradients.shape == (2 * samples, 4)
         assert not gradients.any()
 
@@ -59,18 +63,18 @@ def test_every_trainable_weight_says_that_its_gradient_is_there() -> None:
 def test_gradients_of_slices_add_up() -> None:
     whole, parts = Picky(), Picky()
     parts.load_state_dict(whole.state_dict())
-    dense, labels, rows = inputs(6)
-    forward_backward(whole, dense, labels, rows.clone(), 6)
+    dense, labels, embeddings = inputs(6)
+    forward_backward(whole, dense, labels, embeddings.detached(), 6)
     for part in (slice(0, 2), slice(2, 2), slice(2, 6)):
-        forward_backward(parts, dense[part], labels[part], rows[part].clone(), 6)
+        forward_backward(parts, dense[part], labels[part], Embeddings(FEATURES, embeddings.stacked().detach()[part]), 6)
     for name, weight in whole.named_parameters():
         torch.testing.assert_close(parts.get_parameter(name).grad, weight.grad)
 
 
 def test_predictions_are_the_logits_of_the_loss() -> None:
-    dense, labels, rows = inputs(4)
+    dense, labels, embeddings = inputs(4)
     model = Picky()
-    logits = predict(model, dense, rows)
+    logits = predict(model, dense, embeddings)
     assert not logits.requires_grad
-    loss, _ = forward_backward(model, dense, labels, rows, 4)
+    loss, _ = forward_backward(model, dense, labels, embeddings, 4)
     torch.testing.assert_close(click_loss(logits, labels, 4), loss)

@@ -13,8 +13,9 @@ from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.launch import train_reference
-from bagpipe_hpc.models.contract import ModelFacts
 from bagpipe_hpc.models.dlrm import DLRM
+from bagpipe_hpc.models.embeddings import Embeddings
+from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
 from bagpipe_hpc.tools.conditions import REPOSITORY
 from data_prep.generate import generate_clicks
@@ -72,13 +73,14 @@ def test_plain_pytorch_has_the_losses_of_the_reference(
 @pytest.mark.usefixtures("programs")
 def test_torchrecs_order_of_the_interactions_gives_the_same_logits() -> None:
     width, features = 4, 5
-    model = DLRM(ModelFacts(2, features, width, seed=1), DLRMSettings(bottom_mlp=(3,), top_mlp=(6,)))
+    facts = ModelFacts.one_hot(2, features, width, seed=1)
+    model = DLRM(facts, DLRMSettings(bottom_mlp=(3,), top_mlp=(6,)))
     dense, embeddings = torch.rand(7, 2), torch.rand(7, features, width)
     bottom = model.bottom(dense)
     vectors = torch.cat((bottom.unsqueeze(1), embeddings), dim=1)
     first, second = torch.triu_indices(features + 1, features + 1, offset=1)
     inputs = torch.cat((bottom, torch.bmm(vectors, vectors.transpose(1, 2))[:, first, second]), dim=1)
-    expected = model(dense, embeddings)
+    expected = model(dense, Embeddings(facts.features, embeddings))
     weight = model.top[0].weight
     with torch.no_grad():
         weight.copy_(imported("first_weights").in_torchrec_order(weight, width, features + 1))

@@ -1,0 +1,54 @@
+"""What a run makes of the data's features: the settings of `[features]` beside what the shards hold."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from bagpipe_hpc.config.schema import SEQUENCE, FeaturesConfig
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.facts import FeatureFacts
+from bagpipe_hpc.storage.shards.manifest import FeatureInfo
+
+
+def feature_facts(
+    config: FeaturesConfig, features: Sequence[FeatureInfo], embedding_dim: int
+) -> tuple[FeatureFacts, ...]:
+    """What a model is told of each feature.
+
+    Args:
+        config: the settings.
+        features: of the data.
+        embedding_dim: width of all rows.
+
+    Raises:
+        ConfigError: a setting names a feature that the data does not have, or does not have as it says.
+    """
+    _require_known("pooling_of", config.pooling_of, [feature.name for feature in features])
+    facts = []
+    for feature, limit in zip(features, read_limits(config, features), strict=True):
+        pooling = config.pooling_of.get(feature.name, config.pooling if feature.ragged else "sum")
+        if pooling == SEQUENCE and not feature.ragged:
+            raise ConfigError(
+                f"features.pooling_of = {{ {feature.name} = {pooling!r} }}: a sample has one id of it, which is no "
+                "sequence; leave it out"
+            )
+        longest = min(limit, feature.longest) if limit else feature.longest
+        facts.append(FeatureFacts(feature.name, embedding_dim, pooling, max(1, longest)))
+    return tuple(facts)
+
+
+def read_limits(config: FeaturesConfig, features: Sequence[FeatureInfo]) -> tuple[int, ...]:
+    """Most ids of a sample that are read, for each feature; 0 for all.
+
+    Raises:
+        ConfigError: as for `feature_facts`.
+    """
+    ragged = [feature.name for feature in features if feature.ragged]
+    _require_known("longest_of", config.longest_of, ragged, "feature with several ids a sample")
+    return tuple(config.longest_of.get(feature.name, config.longest) if feature.ragged else 0 for feature in features)
+
+
+def _require_known(key: str, values: dict[str, Any], known: list[str], what: str = "feature") -> None:
+    for name in values:
+        if name not in known:
+            there = f"the data has {', '.join(known)}" if known else "the data has none"
+            raise ConfigError(f"features.{key} = {values!r}: {name!r} is no {what}; {there}")
