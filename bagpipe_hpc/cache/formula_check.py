@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.config.doors import ROW_OPTIMIZERS, SettingError
+from bagpipe_hpc.config.rates import RowsRateConfig
 from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
@@ -19,13 +20,16 @@ _WIDEST = 4096
 """Of the rows that are tried. A width that is a mistake is refused later, by the memory that it would take."""
 
 
-def check_formula(config: OptimizerConfig, embedding_dim: int, device: torch.device) -> None:
-    """See that a formula works in place, and gives a row the same bits among other rows and alone.
+def check_formula(
+    config: OptimizerConfig, embedding_dim: int, device: torch.device, rates: RowsRateConfig | None = None
+) -> None:
+    """See that a formula works in place, follows the rate, and gives a row the same bits among other rows and alone.
 
     Args:
         config: names the row optimizer.
         embedding_dim: width D of the rows.
         device: where trainers compute.
+        rates: the learning rate over the steps of the run; constant unless given.
 
     Raises:
         SettingError: it does not, or it fails.
@@ -40,6 +44,9 @@ def check_formula(config: OptimizerConfig, embedding_dim: int, device: torch.dev
         together = _after_steps(optimizer, weights, gradients)
         if torch.equal(together[:, :width], weights):
             raise _FormulaError("leaves the weights as they were: change them in place, weights.sub_(...)")
+        if rates is not None and rates.varies:
+            slow = build_row_optimizer(config, RowsRateConfig(warmup_steps=10 * _STEPS))
+            _require_rate_followed(optimizer, slow, together[:, :width], _after_steps(slow, weights, gradients))
         for chosen in _parts(rows):
             apart = _after_steps(optimizer, weights[chosen], gradients[:, chosen])
             if not torch.equal(apart.view(torch.int32), together[chosen].view(torch.int32)):
@@ -55,6 +62,20 @@ def check_formula(config: OptimizerConfig, embedding_dim: int, device: torch.dev
         where = f"{frame.filename}, line {frame.lineno}"
         cure = f"its update fails on {rows} rows of width {width} ({where}: {type(error).__name__}: {error})"
         raise SettingError(ROW_OPTIMIZERS.key, config.rows, cure) from error
+
+
+def _require_rate_followed(optimizer: RowOptimizer, slow: RowOptimizer, full: Tensor, found: Tensor) -> None:
+    """See that weights, or a kernel's numbers, come out otherwise where the rate is lower."""
+    kernels = optimizer.kernel(1), slow.kernel(1)
+    if torch.equal(full, found[:, : full.shape[1]]):
+        raise _FormulaError(_IGNORES_RATE)
+    if kernels[0] is not None and kernels[0] == kernels[1]:
+        raise _FormulaError(f"does, and its kernel(step) {_IGNORES_RATE}")
+
+
+_IGNORES_RATE = (
+    "does not follow [rows_rate]: take self.rate(step) instead of self.settings.lr, or leave [rows_rate] out"
+)
 
 
 class _FormulaError(Exception):

@@ -211,9 +211,12 @@ ROW_OPTIMIZERS = Door(
         name: Entry(f"bagpipe_hpc.rows.optimizers.{path}", f"bagpipe_hpc.rows.optimizers.{path}.Settings")
         for name, path in {
             "sgd": "sgd:SGD",
+            "momentum": "sgd:Momentum",
             "rowwise_adagrad": "adagrad:RowwiseAdagrad",
             "adagrad": "adagrad:Adagrad",
             "adam": "adam:Adam",
+            "rowwise_adam": "adam:RowwiseAdam",
+            "ftrl": "ftrl:FTRL",
         }.items()
     },
 )

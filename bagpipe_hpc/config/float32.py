@@ -23,6 +23,26 @@ def require_positive(key: str, value: float, otherwise: str = "") -> None:
         raise SettingError(key, value, f"use {otherwise}{_POSITIVE}")
 
 
+def require_decay(key: str, value: float) -> None:
+    """See that a number is one by which a running mean can be multiplied in each step: from 0 to below 1.
+
+    Raises:
+        SettingError: it is not.
+    """
+    if not 0 <= value <= LARGEST_BELOW_1:
+        raise SettingError(key, value, f"use a number from 0 to below 1, {LARGEST_BELOW_1:.8f} (the largest float32)")
+
+
+def require_not_negative(key: str, value: float) -> None:
+    """See that a number is 0 or more, and stays finite as float32.
+
+    Raises:
+        SettingError: it is not.
+    """
+    if not 0 <= value <= _LARGEST:
+        raise SettingError(key, value, "use 0, or a number above it that float32 can hold")
+
+
 def is_float32(value: float) -> bool:
     """Whether a number stays finite as float32; one so small that it becomes 0 does."""
     return -_LARGEST <= value <= _LARGEST

@@ -149,12 +149,13 @@ def _table(settings: Sequence[Setting]) -> list[str]:
 
 
 def _field_meanings(section_class: type) -> dict[str, str]:
-    """The string literal below each field of a dataclass, which Python itself does not keep."""
-    (class_node,) = ast.parse(textwrap.dedent(inspect.getsource(section_class))).body
-    assert isinstance(class_node, ast.ClassDef)
+    """The string literal below each field of a dataclass, which Python itself does not keep; its bases' fields too."""
     meanings: dict[str, str] = {}
-    for declaration, below in zip(class_node.body, class_node.body[1:], strict=False):
-        match declaration, below:
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                meanings[name] = " ".join(text.split())
+    for kind in reversed(section_class.__mro__[:-1]):
+        (class_node,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+        assert isinstance(class_node, ast.ClassDef)
+        for declaration, below in zip(class_node.body, class_node.body[1:], strict=False):
+            match declaration, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    meanings[name] = " ".join(text.split())
     return meanings

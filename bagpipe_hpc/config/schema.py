@@ -10,6 +10,7 @@ from typing import Any
 from bagpipe_hpc.config.dlrm import MOST_WIDTH, WIDTHS
 from bagpipe_hpc.config.doors import DOOR, MODELS, PLACEMENTS, POLICIES, ROW_OPTIMIZERS, SettingError, fill_settings
 from bagpipe_hpc.config.float32 import require_positive
+from bagpipe_hpc.config.rates import DenseRateConfig, RowsRateConfig
 
 DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("auto", "native", "reference")
@@ -113,8 +114,9 @@ class OptimizerConfig:
     """How embedding rows and dense weights are updated."""
 
     rows: str = "rowwise_adagrad"
-    """Optimizer of the embedding rows: `sgd`, `rowwise_adagrad` (one accumulator a row), `adagrad`, `adam`, or
-    `package.module:Class` for one of your own (docs/extending.md)."""
+    """Optimizer of the embedding rows: `sgd`, `momentum`, `rowwise_adagrad` (one accumulator a row), `adagrad`, `adam`,
+    `rowwise_adam` (one second moment a row), `ftrl`, or `package.module:Class` for one of your own
+    (docs/extending.md)."""
     row_settings: Any = field(default=None, metadata={DOOR: ROW_OPTIMIZERS})
     """The row optimizer's own settings."""
     dense: str = "Adagrad"
@@ -405,6 +407,8 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     features: FeaturesConfig = field(default_factory=FeaturesConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    rows_rate: RowsRateConfig = field(default_factory=RowsRateConfig)
+    dense_rate: DenseRateConfig = field(default_factory=DenseRateConfig)
     lookahead: LookaheadConfig = field(default_factory=LookaheadConfig)
     cache: CacheConfig = field(default_factory=CacheConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)

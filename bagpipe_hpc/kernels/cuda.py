@@ -24,6 +24,7 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
 } | {
     f"apply_{name}": (*(c_void_p,) * len(kernel.per_weight), *_TABLE, *_ROWS, *(c_float,) * kernel.numbers)
     for name, kernel in UPDATE_KERNELS.items()
+    if kernel.has_cuda
 }
 """Arguments after device and stream, as in csrc/cuda_row_operations.h."""
 
@@ -108,8 +109,9 @@ class CudaRowOperations:
         return sums
 
     def update_kernel(self, name: str) -> UpdateKernel | None:
-        """The kernel of this formula; row-wise Adagrad is for rows up to 8192 wide."""
-        return partial(self._update, name) if name in UPDATE_KERNELS else None
+        """The kernel of this formula, where it has one for GPUs; row-wise Adagrad is for rows up to 8192 wide."""
+        kernel = UPDATE_KERNELS.get(name)
+        return partial(self._update, name) if kernel and kernel.has_cuda else None
 
     def _update(
         self,

@@ -42,7 +42,7 @@ def check_compute_settings(config: Config, gpu_number: int = 0) -> torch.device:
     require_cores(threads, os.cpu_count() or 1)
     device = choose_device(config.train.device, gpu_number)
     check_model_settings(config, device)
-    check_formula(config.optimizer, config.model.embedding_dim, device)
+    check_formula(config.optimizer, config.model.embedding_dim, device, config.rows_rate)
     return device
 
 

@@ -55,6 +55,9 @@ def prepare_run(config: Config) -> Run:
     run = Run(config, manifest, tuple(schedule), start)
     for segment in run.schedule[:1]:
         run.auc_feature(segment)  # whether there is such a feature
+    for rates in (config.rows_rate, config.dense_rate):
+        for remark in rates.remarks(run.total_steps):
+            log.warning(remark)
     if config.debug.verify_rows and run.total_steps > LARGEST_VERSION:
         raise ConfigError(
             f"debug.verify_rows = true: versions are exact up to step {LARGEST_VERSION}, and the run has "

@@ -122,7 +122,8 @@ class Reference:
                 self._divergence.require_finite()
                 interval = self._stats.since(reported)
                 reported = self._stats.copy()
-                record.progress(step, segment.epoch, [interval], sum(self._loss_sums) / interval.steps)
+                loss = sum(self._loss_sums) / interval.steps
+                record.progress(step, segment.epoch, [interval], loss, self._parts.rates(step))
                 self._loss_sums = [0.0] * self._slices
 
     def _step(self, number: int, rows: Bags, slices: BatchSlices, step: int) -> None:

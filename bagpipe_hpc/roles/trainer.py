@@ -285,7 +285,8 @@ class Trainer:
         self._reported = stats.copy()
         if self._record and parts:
             losses, intervals = zip(*parts, strict=True)
-            self._record.progress(step, epoch, intervals, sum(losses) / max(1, interval.steps))
+            loss = sum(losses) / max(1, interval.steps)
+            self._record.progress(step, epoch, intervals, loss, self._parts.rates(step))
 
     def _gather(self, what: str, value: _Value) -> list[_Value] | None:
         """The values of all trainers, on the first one. Collective over: the trainers.

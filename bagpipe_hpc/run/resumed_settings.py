@@ -4,11 +4,12 @@ Every setting is in one of four sets, and a test sees to it: what no set names w
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from bagpipe_hpc.config.doors import MODELS, POLICIES, ROW_OPTIMIZERS
 from bagpipe_hpc.config.file import own_keys, to_document
+from bagpipe_hpc.config.rates import DenseRateConfig, RowsRateConfig
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError, ConfigError
 from bagpipe_hpc.planning.policy import keeps_order
@@ -31,13 +32,19 @@ FIXED = (
 )
 """With another value the checkpoint's step, rows or weights would mean something else: the run is refused."""
 
+_RATES: dict[str, Any] = {
+    f"{kind.section}.{field.name}": field.default
+    for kind in (RowsRateConfig, DenseRateConfig)
+    for field in fields(kind)
+}
 CHANGEABLE = (
     "optimizer.dense_lr",
     "optimizer.dense_options",
     "optimizer.dense_clip_norm",
     "optimizer.rows_clip_norm",
+    *_RATES,
 )
-"""A new value is used from the next step on, and the change is said."""
+"""A new value is used from the next step on, and the change is said. Steps count from the first of the training."""
 
 ROUNDING = ("model.precision", "train.deterministic", "policy.name")
 """These change how numbers are rounded or in which order they are added: said, as is what `Arithmetic` holds.
@@ -80,6 +87,7 @@ _BEFORE_CHOICES = {
     "policy.name": "bagpipe",
     "optimizer.dense_clip_norm": 0.0,
     "optimizer.rows_clip_norm": 0.0,
+    **_RATES,
 }
 """What a checkpoint stands for that was written when there was nothing to choose."""
 

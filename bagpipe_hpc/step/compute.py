@@ -11,6 +11,7 @@ from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.dense_rate import DenseRate
 from bagpipe_hpc.models.gradient_clipping import clip_dense
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
@@ -30,6 +31,7 @@ class ComputeParts:
         row_optimizer: updates them.
         model: dense half, with its first weights or those of the checkpoint that the run goes on from.
         dense_optimizer: updates its weights; its state is the checkpoint's too.
+        dense_rate: sets its learning rate before each step.
         divergence: looks at every loss, updated row and dense weight.
         arithmetic: on what the last bits of results depend.
         rows_clip_norm: `optimizer.rows_clip_norm`.
@@ -40,6 +42,7 @@ class ComputeParts:
     row_optimizer: RowOptimizer
     model: nn.Module
     dense_optimizer: Optimizer
+    dense_rate: DenseRate
     divergence: DivergenceWatch
     arithmetic: Arithmetic
     rows_clip_norm: float
@@ -77,12 +80,15 @@ class ComputeParts:
             newest_checkpoint=run.newest_checkpoint,
             defers=not is_cpu,
         )
+        row_optimizer = build_row_optimizer(config.optimizer, config.rows_rate)
+        dense_rate = DenseRate(optimizer, config.optimizer.dense_lr, config.dense_rate)
         arithmetic = arithmetic_of(config, device, slices)
         return cls(
             cache,
-            build_row_optimizer(config.optimizer),
+            row_optimizer,
             model,
             optimizer,
+            dense_rate,
             divergence,
             arithmetic,
             config.optimizer.rows_clip_norm,
@@ -98,5 +104,13 @@ class ComputeParts:
         """Update the dense weights in a step, whose gradients hold their sums over the batch."""
         if self.dense_clip_norm:
             clip_dense(self.model.parameters(), self.dense_clip_norm)
+        self.dense_rate.set(step)
         self.dense_optimizer.step()
         self.divergence.see_dense(step)
+
+    def rates(self, step: int) -> dict[str, float]:
+        """The learning rates of a step, by the names that they have in the metrics."""
+        rates = {"dense_lr": self.dense_rate.of(step)}
+        if hasattr(self.row_optimizer.settings, "lr"):
+            rates["rows_lr"] = self.row_optimizer.rate(step)
+        return rates

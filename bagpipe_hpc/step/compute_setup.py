@@ -13,6 +13,7 @@ from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
 from bagpipe_hpc.models.build import takes_kernels
 from bagpipe_hpc.models.contract import ModelKernels
+from bagpipe_hpc.models.dense_rate import require_rate_followed
 from bagpipe_hpc.models.interaction import choose_interaction
 from bagpipe_hpc.models.linear import (
     LinearLayer,
@@ -88,7 +89,7 @@ def check_model_settings(config: Config, device: torch.device) -> None:
     """See that there is a model, a dense optimizer, and the native code which the configuration asks for.
 
     Raises:
-        ConfigError: one of them is absent, or the model has no use for what is set.
+        ConfigError: one of them is absent, or the model or the dense optimizer has no use for what is set.
     """
     if not takes_kernels(config.model):
         _require_no_kernels(config)
@@ -100,6 +101,7 @@ def check_model_settings(config: Config, device: torch.device) -> None:
         for library in on_cpu if device.type == "cpu" else ("cuda",):
             shared_library.load(library)
     state_numbers(config.optimizer)
+    require_rate_followed(config.optimizer, config.dense_rate)
 
 
 def _require_no_kernels(config: Config) -> None:

@@ -5,7 +5,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,14 @@ class RunRecord:
             log.info("resumed with another %s", change)
         self._write(event="resumed", step=step, directory=str(directory), changes=list(changes))
 
-    def progress(self, step: int, epoch: int, trainers: Sequence[StepStats], loss: float) -> None:
+    def progress(
+        self,
+        step: int,
+        epoch: int,
+        trainers: Sequence[StepStats],
+        loss: float,
+        rates: Mapping[str, float] | None = None,
+    ) -> None:
         """Report an interval of training.
 
         A terminal shows the newest in one line, which fits it; elsewhere, a line is shown now and then.
@@ -77,6 +84,7 @@ class RunRecord:
             epoch: from 0.
             trainers: of the interval, on each trainer; the line on the screen is of the first.
             loss: mean of the losses of the interval's batches.
+            rates: learning rates of the last of them, by their names.
         """
         stats = trainers[0]
         rate = stats.samples / stats.total_s if stats.total_s else 0.0
@@ -87,6 +95,7 @@ class RunRecord:
             step=step,
             epoch=epoch,
             loss=loss,
+            **(rates or {}),
             samples_per_s=rate,
             hit_rate=stats.hit_rate,
             wait_rows_share=waiting,

@@ -50,6 +50,18 @@ struct Sgd {
     float lr;
 };
 
+struct Momentum {
+    float *weights;
+    float *velocity;
+    float momentum, lr;
+};
+
+struct Nesterov {
+    float *weights;
+    float *velocity;
+    float momentum, lr;
+};
+
 struct RowwiseAdagrad {
     float *weights;
     float *sums;
@@ -69,6 +81,20 @@ struct Adam {
     float beta1, rest1, beta2, rest2, eps, step_size, root_scale;
 };
 
+struct RowwiseAdam {
+    float *weights;
+    float *first;
+    float *second;
+    float beta1, rest1, beta2, rest2, eps, step_size, root_scale;
+};
+
+struct Ftrl {
+    float *weights;
+    float *squares;
+    float *z;
+    float lr, beta, threshold, least;
+};
+
 template <class Optimizer>
 using Update = void (*)(const Optimizer &, const int32_t *slots, const float *gradients, Range rows, int64_t width);
 
@@ -80,9 +106,13 @@ struct Kernels {
     void (*sum)(const float *gradients, const int32_t *positions, int64_t look_ups, int64_t width, float *sums,
                 uint8_t *is_begun, Share share);
     Update<Sgd> sgd;
+    Update<Momentum> momentum;
+    Update<Nesterov> nesterov;
     Update<RowwiseAdagrad> rowwise_adagrad;
     Update<Adagrad> adagrad;
     Update<Adam> adam;
+    Update<RowwiseAdam> rowwise_adam;
+    Update<Ftrl> ftrl;
 };
 
 // Not target_clones as in simd.h: streaming stores are intrinsics, which differ in source.
@@ -248,6 +278,16 @@ BAGPIPE_EXPORT void apply_sgd(float *weights, int64_t width, const int32_t *slot
     update(kernels->sgd, Sgd{weights, lr}, slots, gradients, rows, width, threads);
 }
 
+BAGPIPE_EXPORT void apply_momentum(float *weights, float *velocity, int64_t width, const int32_t *slots,
+                                   const float *gradients, int64_t rows, float momentum, float lr, int32_t threads) {
+    update(kernels->momentum, Momentum{weights, velocity, momentum, lr}, slots, gradients, rows, width, threads);
+}
+
+BAGPIPE_EXPORT void apply_nesterov(float *weights, float *velocity, int64_t width, const int32_t *slots,
+                                   const float *gradients, int64_t rows, float momentum, float lr, int32_t threads) {
+    update(kernels->nesterov, Nesterov{weights, velocity, momentum, lr}, slots, gradients, rows, width, threads);
+}
+
 BAGPIPE_EXPORT void apply_rowwise_adagrad(float *weights, float *sums, int64_t width, const int32_t *slots,
                                           const float *gradients, int64_t rows, float lr, float eps, int32_t threads) {
     update(kernels->rowwise_adagrad, RowwiseAdagrad{weights, sums, lr, eps}, slots, gradients, rows, width, threads);
@@ -264,4 +304,19 @@ BAGPIPE_EXPORT void apply_adam(float *weights, float *first, float *second, int6
                                float eps, float step_size, float root_scale, int32_t threads) {
     const Adam adam = {weights, first, second, beta1, rest1, beta2, rest2, eps, step_size, root_scale};
     update(kernels->adam, adam, slots, gradients, rows, width, threads);
+}
+
+BAGPIPE_EXPORT void apply_rowwise_adam(float *weights, float *first, float *second, int64_t width, const int32_t *slots,
+                                       const float *gradients, int64_t rows, float beta1, float rest1, float beta2,
+                                       float rest2, float eps, float step_size, float root_scale, int32_t threads) {
+    const RowwiseAdam adam = {weights, first, second, beta1, rest1, beta2, rest2, eps, step_size, root_scale};
+    update(kernels->rowwise_adam, adam, slots, gradients, rows, width, threads);
+}
+
+// `beta`, `threshold` and `least` are the bounds of rows/optimizers/ftrl.py.
+BAGPIPE_EXPORT void apply_ftrl(float *weights, float *squares, float *z, int64_t width, const int32_t *slots,
+                               const float *gradients, int64_t rows, float lr, float beta, float threshold,
+                               float least, int32_t threads) {
+    const Ftrl ftrl = {weights, squares, z, lr, beta, threshold, least};
+    update(kernels->ftrl, ftrl, slots, gradients, rows, width, threads);
 }

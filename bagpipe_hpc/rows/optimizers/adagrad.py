@@ -34,15 +34,15 @@ class Adagrad(RowOptimizer):
     settings: AdagradSettings
     state = (StateColumns("sum_of_squares", per_weight=True),)
 
-    def update(self, weights: Tensor, state: tuple[Tensor, ...], gradients: Tensor, step: int) -> None:  # noqa: ARG002
+    def update(self, weights: Tensor, state: tuple[Tensor, ...], gradients: Tensor, step: int) -> None:
         """`a += g * g; w -= g / (sqrt(a) + eps) * lr`."""
         (sums,) = state
         sums += gradients * gradients
-        weights -= gradients / (root(sums) + self.settings.eps) * self.settings.lr
+        weights -= gradients / (root(sums) + self.settings.eps) * self.rate(step)
 
-    def kernel(self, step: int) -> KernelCall:  # noqa: ARG002
+    def kernel(self, step: int) -> KernelCall:
         """`apply_adagrad`."""
-        return KernelCall("adagrad", (self.settings.lr, self.settings.eps))
+        return KernelCall("adagrad", (self.rate(step), self.settings.eps))
 
 
 class RowwiseAdagrad(RowOptimizer):
@@ -52,12 +52,12 @@ class RowwiseAdagrad(RowOptimizer):
     settings: AdagradSettings
     state = (StateColumns("sum_of_mean_squares", per_weight=False),)
 
-    def update(self, weights: Tensor, state: tuple[Tensor, ...], gradients: Tensor, step: int) -> None:  # noqa: ARG002
+    def update(self, weights: Tensor, state: tuple[Tensor, ...], gradients: Tensor, step: int) -> None:
         """`a += mean(g * g); w -= g / (sqrt(a) + eps) * lr`."""
         (sums,) = state
         sums += sum_of_columns(gradients * gradients) / gradients.shape[1]
-        weights -= gradients / (root(sums) + self.settings.eps) * self.settings.lr
+        weights -= gradients / (root(sums) + self.settings.eps) * self.rate(step)
 
-    def kernel(self, step: int) -> KernelCall:  # noqa: ARG002
+    def kernel(self, step: int) -> KernelCall:
         """`apply_rowwise_adagrad`."""
-        return KernelCall("rowwise_adagrad", (self.settings.lr, self.settings.eps))
+        return KernelCall("rowwise_adagrad", (self.rate(step), self.settings.eps))

@@ -1,4 +1,4 @@
-"""Adam on rows (Kingma, Ba 2015)."""
+"""Adam on rows (Kingma, Ba 2015), with a second moment for each weight or one for the whole row."""
 
 from __future__ import annotations
 
@@ -8,10 +8,29 @@ from typing import TYPE_CHECKING
 from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.config.float32 import LARGEST_BELOW_1, require_positive
 from bagpipe_hpc.rows.optimizers.contract import KernelCall, RowOptimizer, StateColumns
-from bagpipe_hpc.rows.optimizers.exact import root
+from bagpipe_hpc.rows.optimizers.exact import root, sum_of_columns
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+@dataclass(frozen=True)
+class AdamSettings:
+    """Adam on the rows that a batch uses."""
+
+    lr: float = 0.005
+    """Learning rate of the embedding rows."""
+    eps: float = 1e-8
+    """Added to the root that divides the mean of the gradients."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Decay of the running means of a row's gradients and of their squares."""
+
+    def __post_init__(self) -> None:
+        require_positive("lr", self.lr)
+        require_positive("eps", self.eps)
+        if not all(0 <= beta <= LARGEST_BELOW_1 for beta in self.betas):
+            cure = f"use two numbers from 0 to below 1, {LARGEST_BELOW_1:.8f} (the largest float32) at most"
+            raise SettingError("betas", list(self.betas), cure)
 
 
 class Adam(RowOptimizer):
@@ -20,25 +39,8 @@ class Adam(RowOptimizer):
     The bias corrections follow the global step, so that a row needs no counter of its own.
     """
 
-    @dataclass(frozen=True)
-    class Settings:
-        """Adam on the rows that a batch uses."""
-
-        lr: float = 0.005
-        """Learning rate of the embedding rows."""
-        eps: float = 1e-8
-        """Added to the root that divides the mean of the gradients."""
-        betas: tuple[float, float] = (0.9, 0.999)
-        """Decay of the running means of a row's gradients and of their squares."""
-
-        def __post_init__(self) -> None:
-            require_positive("lr", self.lr)
-            require_positive("eps", self.eps)
-            if not all(0 <= beta <= LARGEST_BELOW_1 for beta in self.betas):
-                cure = f"use two numbers from 0 to below 1, {LARGEST_BELOW_1:.8f} (the largest float32) at most"
-                raise SettingError("betas", list(self.betas), cure)
-
-    settings: Settings
+    Settings = AdamSettings
+    settings: AdamSettings
     state = (StateColumns("first_moment", per_weight=True), StateColumns("second_moment", per_weight=True))
 
     def update(self, weights: Tensor, state: tuple[Tensor, ...], gradients: Tensor, step: int) -> None:
@@ -46,14 +48,22 @@ class Adam(RowOptimizer):
         means, squares = state
         beta1, beta2 = self.settings.betas
         means.mul_(beta1).add_(gradients * (1 - beta1))
-        squares.mul_(beta2).add_(gradients * gradients * (1 - beta2))
+        squares.mul_(beta2).add_(self._squares(gradients) * (1 - beta2))
         step_size, root_scale = self._factors(step)
         weights -= means / (root(squares) * root_scale + self.settings.eps) * step_size
 
     def kernel(self, step: int) -> KernelCall:
         """`apply_adam`."""
+        return KernelCall("adam", self._numbers(step))
+
+    def _squares(self, gradients: Tensor) -> Tensor:
+        """What the second moment is a running mean of."""
+        return gradients * gradients
+
+    def _numbers(self, step: int) -> tuple[float, ...]:
+        """What a kernel takes."""
         beta1, beta2 = self.settings.betas
-        return KernelCall("adam", (beta1, 1 - beta1, beta2, 1 - beta2, self.settings.eps, *self._factors(step)))
+        return beta1, 1 - beta1, beta2, 1 - beta2, self.settings.eps, *self._factors(step)
 
     def _factors(self, step: int) -> tuple[float, float]:
         """The bias corrections at a step: what scales the step, and what scales the root of the second moment.
@@ -61,4 +71,17 @@ class Adam(RowOptimizer):
         They are rounded to float32 once, where they meet the rows' numbers.
         """
         beta1, beta2 = self.settings.betas
-        return self.settings.lr / (1 - beta1**step), 1 / (1 - beta2**step) ** 0.5
+        return self.rate(step) / (1 - beta1**step), 1 / (1 - beta2**step) ** 0.5
+
+
+class RowwiseAdam(Adam):
+    """Adam with one second moment a row, of the mean of the squared gradients: FBGEMM's `PARTIAL_ROWWISE_ADAM`."""
+
+    state = (StateColumns("first_moment", per_weight=True), StateColumns("second_moment_of_row", per_weight=False))
+
+    def _squares(self, gradients: Tensor) -> Tensor:
+        return sum_of_columns(gradients * gradients) / gradients.shape[1]
+
+    def kernel(self, step: int) -> KernelCall:
+        """`apply_rowwise_adam`."""
+        return KernelCall("rowwise_adam", self._numbers(step))

@@ -4,12 +4,17 @@ from collections.abc import Sequence
 
 from bagpipe_hpc.config.doors import ROW_OPTIMIZERS, SettingError
 from bagpipe_hpc.config.float32 import is_float32
+from bagpipe_hpc.config.rates import RowsRateConfig
 from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer, StateColumns
 
 
-def build_row_optimizer(config: OptimizerConfig) -> RowOptimizer:
+def build_row_optimizer(config: OptimizerConfig, rates: RowsRateConfig | None = None) -> RowOptimizer:
     """The optimizer that `optimizer.rows` names.
+
+    Args:
+        config: names it, and has its settings.
+        rates: its learning rate over the steps of the run; constant for whoever only asks for its state.
 
     Raises:
         SettingError: it does not keep the contract.
@@ -22,6 +27,8 @@ def build_row_optimizer(config: OptimizerConfig) -> RowOptimizer:
     with ROW_OPTIMIZERS.blaming(config.rows, "cannot be made"):
         optimizer: RowOptimizer = kind(config.row_settings)
         _check_state(config, optimizer.state)
+        if rates is not None:
+            optimizer.rates = rates
     return optimizer
 
 

@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from bagpipe_hpc.config.rates import RateConfig, RowsRateConfig
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -68,6 +70,7 @@ class RowOptimizer(ABC):
 
     Attributes:
         settings: as given.
+        rates: the learning rate over the steps of the run; `build_row_optimizer` sets it.
         state: what is kept for a row, in the order in which it follows the weights; a property where it depends on
             settings.
         Settings: a frozen dataclass of hyperparameters, with a default each; left out where there are none.
@@ -75,6 +78,7 @@ class RowOptimizer(ABC):
 
     Settings: ClassVar[type[Any]]
     state: tuple[StateColumns, ...] = ()
+    rates: RateConfig = RowsRateConfig()
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings
@@ -92,6 +96,15 @@ class RowOptimizer(ABC):
             gradients: of the global-batch mean loss, summed over all look-ups of a row, `[N, D]`; read only.
             step: number of the training step that the gradients come from, from 1; the same for all rows.
         """
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step: `settings.lr`, as far as `[rows_rate]` lets it through in that step.
+
+        Formulas and kernels take it from here. Where `[rows_rate]` is set, trainers refuse a class that does not follow
+        it. A class without a setting `lr` asks `self.rates.factor(step)`.
+        """
+        rate: float = self.settings.lr * self.rates.factor(step)
+        return rate
 
     def kernel(self, step: int) -> KernelCall | None:  # noqa: ARG002
         """What does the same as `update` in native code, at a step; None where there is nothing."""

@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.cache.formula_check import check_formula
+from bagpipe_hpc.config.rates import RowsRateConfig
 from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.rows.optimizers.contract import RowOptimizer, StateColumns
+from bagpipe_hpc.rows.optimizers.contract import KernelCall, RowOptimizer, StateColumns
+from bagpipe_hpc.rows.optimizers.sgd import SGD
 from tests.row_optimizers import BUILT_IN
 
 CPU = torch.device("cpu")
@@ -84,8 +86,23 @@ class Misspelt(Sum):
         weights.subtract_from_(gradients)
 
 
-def check(kind: str, width: int = 5) -> None:
-    check_formula(OptimizerConfig(rows=kind), width, CPU)
+class KernelOfTheFullRate(SGD):
+    def kernel(self, step: int) -> KernelCall:
+        return KernelCall("sgd", (self.settings.lr,))
+
+
+class FormulaOfTheFullRate(SGD):
+    def update(self, weights: Tensor, state: State, gradients: Tensor, step: int) -> None:
+        weights.sub_(gradients * self.settings.lr)
+
+
+class NoRate(Sum):
+    def update(self, weights: Tensor, state: State, gradients: Tensor, step: int) -> None:
+        weights.sub_(gradients * (0.1 * self.rates.factor(step)))
+
+
+def check(kind: str, width: int = 5, rates: RowsRateConfig | None = None) -> None:
+    check_formula(OptimizerConfig(rows=kind), width, CPU, rates)
 
 
 @pytest.mark.parametrize("width", [1, 3, 8, 16, 48, 5000])
@@ -96,6 +113,28 @@ def test_a_formula_that_keeps_the_rules_passes(name: str, width: int) -> None:
 
 def test_a_width_that_is_a_mistake_takes_no_memory() -> None:
     check("adam", (1 << 31) - 1)
+
+
+@pytest.mark.parametrize("name", [*BUILT_IN, f"{__name__}:NoRate"])
+def test_a_formula_that_follows_the_rate_passes(name: str) -> None:
+    check(name, rates=RowsRateConfig(decay="cosine", decay_steps=100))
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Sum, r"its update does not follow \[rows_rate\]: take self\.rate\(step\) instead"),
+        (FormulaOfTheFullRate, r"its update does not follow \[rows_rate\]"),
+        (KernelOfTheFullRate, r"its update does, and its kernel\(step\) does not follow \[rows_rate\]"),
+    ],
+)
+def test_a_rate_is_never_ignored(kind: type[RowOptimizer], said: str) -> None:
+    """Where there is a schedule; a class that knows of none works as before."""
+    name = f"{__name__}:{kind.__name__}"
+    check(name)
+    check(name, rates=RowsRateConfig(warmup_steps=1))
+    with pytest.raises(ConfigError, match=said):
+        check(name, rates=RowsRateConfig(warmup_steps=2))
 
 
 OTHER_BITS = "gives a row other bits among other rows.*rows.optimizers.exact"

@@ -34,6 +34,12 @@ def operations(tmp_path_factory: pytest.TempPathFactory) -> CudaRowOperations:
     return CudaRowOperations(ctypes.CDLL(str(library)), torch.device("cpu"), lambda: 0)
 
 
+def test_formulas_without_a_kernel_for_gpus_are_taken_from_torch(operations: CudaRowOperations) -> None:
+    assert [name for name in UPDATE_KERNELS if operations.update_kernel(name) is None] == [
+        *("momentum", "nesterov", "rowwise_adam", "ftrl")
+    ]
+
+
 def here(tensor: Tensor) -> Tensor:
     return tensor.clone()
 

@@ -64,12 +64,20 @@ def results(operations: RowOperations, width: int, look_ups: int) -> dict[str, l
         "scatter_records": columns + alone,
         "sum_by_position": [operations.sum_by_position(floats(9, look_ups, width), positions, USED)],
     }
-    states = {"sgd": [], "rowwise_adagrad": [row_state], "adagrad": state[:1], "adam": state}
-    for name, state_tables in states.items():
+    for name, kernel in UPDATE_KERNELS.items():
+        per_weight = iter(state)
+        state_tables = [next(per_weight) if has_all else row_state for has_all in kernel.per_weight]
         weights, *parts = [part.clone() for part in (table, *state_tables)]
-        update_rows(operations, row_optimizer(name, lr=0.01), weights, parts, slots, gradients, step=3)
+        update_rows(operations, OPTIMIZERS[name], weights, parts, slots, gradients, step=3)
         found[name] = [weights, *parts]
     return found
+
+
+OPTIMIZERS = {name: row_optimizer(name, lr=0.01) for name in BUILT_IN if name != "ftrl"} | {
+    "nesterov": row_optimizer("momentum", lr=0.01, nesterov=True),
+    "ftrl": row_optimizer("ftrl", lr=0.01, l1=0.3, l2=0.1, beta=0.01),
+}
+"""By the name of its kernel."""
 
 
 def differing(found: dict[str, list[Tensor]], expected: dict[str, list[Tensor]]) -> list[str]:
@@ -183,7 +191,7 @@ def test_every_built_in_optimizer_has_a_kernel() -> None:
         call = row_optimizer(name).kernel(1)
         assert call is not None
         assert operations.update_kernel(call.name) is not None
-    assert operations.update_kernel("momentum") is None
+    assert operations.update_kernel("there_is_none") is None
     assert ReferenceRowOperations().update_kernel("sgd") is None
 
 

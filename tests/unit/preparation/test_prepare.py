@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bagpipe_hpc.config.rates import DenseRateConfig, RowsRateConfig
 from bagpipe_hpc.config.schema import (
     CacheConfig,
     Config,
@@ -190,6 +191,18 @@ def test_settings_without_effect_are_told(tmp_path: Path, caplog: pytest.LogCapt
         prepare_run(replace(config, train=replace(config.train, max_steps=6)))
     assert caplog.messages == [
         "train.max_steps = 6: train.epochs = 1 ends the run sooner, after 5 steps; set more epochs to train longer"
+    ]
+
+
+def test_rates_that_do_not_fit_the_run_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = write_clicks(tmp_path)
+    rates = {"rows_rate": RowsRateConfig(warmup_steps=10), "dense_rate": DenseRateConfig(decay="cosine", decay_steps=3)}
+    with caplog.at_level(logging.WARNING):
+        prepare_run(replace(config, **rates))
+    assert caplog.messages == [
+        "rows_rate.warmup_steps = 10: the run has 5 steps, so its rate reaches 0.5 of the full one",
+        "dense_rate.decay = 'cosine': the rate is 0 from step 3 on, and the run has 5 steps; set more "
+        "dense_rate.decay_steps, or an end_factor above 0",
     ]
 
 

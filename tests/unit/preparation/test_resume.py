@@ -261,6 +261,9 @@ OTHER: dict[str, object] = {
 }
 """For each setting that is compared a value that the run did not have."""
 
+RATE_SECTIONS = ("rows_rate.", "dense_rate.")
+"""Their settings go together; they have a test of their own."""
+
 ARITHMETIC = Arithmetic(trainers=2, linear="torch", device="cpu", threads=1)
 
 
@@ -432,7 +435,9 @@ def test_nothing_is_said_where_nothing_changed(output: Path) -> None:
     assert changes_since(start.manifest, job_of(free), ARITHMETIC) == []
 
 
-@pytest.mark.parametrize("key", [*CHANGEABLE, *OWN_CHANGEABLE, *ROUNDING])
+@pytest.mark.parametrize(
+    "key", [key for key in (*CHANGEABLE, *OWN_CHANGEABLE, *ROUNDING) if not key.startswith(RATE_SECTIONS)]
+)
 def test_what_may_change_is_said(output: Path, key: str) -> None:
     config = changed(settings(output), key, OTHER[key])
     start = find_start(config, SHARDS)
@@ -440,6 +445,36 @@ def test_what_may_change_is_said(output: Path, key: str) -> None:
     (change,) = changes_since(start.manifest, job_of(config), ARITHMETIC)
     assert change.startswith(f"{key}: ")
     assert " -> " in change
+
+
+@pytest.mark.parametrize("section", [name.removesuffix(".") for name in RATE_SECTIONS])
+@pytest.mark.parametrize(
+    ("decay", "name", "value"),
+    [
+        ("cosine", "decay", "polynomial"),
+        ("cosine", "warmup_steps", 5),
+        ("cosine", "decay_start", 7),
+        ("cosine", "decay_steps", 200),
+        ("cosine", "end_factor", 0.5),
+        ("polynomial", "power", 1.0),
+        ("step", "gamma", 0.5),
+    ],
+)
+def test_another_schedule_of_the_rate_is_said(output: Path, section: str, decay: str, name: str, value: object) -> None:
+    kind = type(getattr(Config(), section))
+    before = kind(decay=decay, decay_steps=100)
+    then, now = (replace(settings(output), **{section: part}) for part in (before, replace(before, **{name: value})))
+    manifest = replace(load_checkpoint(output).manifest, config=json.loads(json.dumps(to_document(then))))
+    (change,) = changes_since(manifest, job_of(now), ARITHMETIC)
+    assert change == f"{section}.{name}: {getattr(before, name)!r} -> {value!r}"
+
+
+def test_a_checkpoint_from_before_there_were_schedules_had_a_constant_rate(output: Path) -> None:
+    recorded = to_document(settings(output))
+    for section in RATE_SECTIONS:
+        del recorded[section.removesuffix(".")]
+    manifest = replace(load_checkpoint(output).manifest, config=recorded)
+    assert changes_since(manifest, job_of(settings(output)), ARITHMETIC) == []
 
 
 @pytest.mark.parametrize(

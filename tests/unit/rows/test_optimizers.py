@@ -141,7 +141,7 @@ import sys
 from bagpipe_hpc.config.schema import Config, OptimizerConfig
 from bagpipe_hpc.rows.record import RowRecord
 widths = [RowRecord.of(Config(optimizer=OptimizerConfig(rows=name))).saved_width for name in {BUILT_IN!r}]
-assert widths == [16, 17, 32, 48], widths
+assert widths == [16, 32, 17, 32, 48, 33, 48], widths
 sys.exit(", ".join({{"torch", "mpi4py", "numpy", "h5py"}} & set(sys.modules)) or 0)
 """
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -154,8 +154,12 @@ def test_what_an_earlier_version_recorded_is_read(tmp_path: Path) -> None:
     path.write_text('[optimizer]\nrows = "sgd"\nrows_lr = 0.5\nrows_eps = 1e-8\nrows_betas = [0.9, 0.999]')
     assert load_config(path).optimizer == OptimizerConfig("sgd", SGD.Settings(0.5))
     path.write_text('[optimizer]\nrows = "sgd"\nrows_betas = [0.9, 0.9]')
-    with pytest.raises(ConfigError, match=r"rows_betas = .*: no such setting.*; leave it out, it is for adam"):
+    with pytest.raises(
+        ConfigError, match=r"rows_betas = .*: no such setting.*; leave it out, it is for adam, rowwise_adam"
+    ):
         load_config(path)
     path.write_text('[optimizer]\nrows = "sgd"')
-    with pytest.raises(ConfigError, match=r"no such setting.*; leave it out, it is for rowwise_adagrad, adagrad, adam"):
+    with pytest.raises(
+        ConfigError, match=r"no such setting.*; leave it out, it is for rowwise_adagrad, adagrad, adam, rowwise_adam"
+    ):
         load_config(path, ["optimizer.rows_eps=1e-8"])

@@ -51,7 +51,7 @@ def checkpoint_of(output: Path, step: int) -> tuple[Path, CheckpointManifest]:
 def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
     """Each is there at once, for whoever watches the run."""
     with RunRecord(tmp_path, total_steps=20) as record:
-        record.progress(5, 0, [INTERVAL, SLOWER], loss=0.5)
+        record.progress(5, 0, [INTERVAL, SLOWER], loss=0.5, rates={"dense_lr": 0.25, "rows_lr": 0.125})
         record.evaluation(5, 0, evaluation_of(auc=0.75), seconds=1.5)
         directory, manifest = checkpoint_of(tmp_path, step=5)
         record.checkpoint(manifest, directory, stood_still_s=0.5, seconds=2.5)
@@ -63,6 +63,8 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
         "step": 5,
         "epoch": 0,
         "loss": 0.5,
+        "dense_lr": 0.25,
+        "rows_lr": 0.125,
         "samples_per_s": 320.0,
         "hit_rate": 0.9,
         "wait_rows_share": 0.25,

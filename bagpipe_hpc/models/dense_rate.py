@@ -1,0 +1,71 @@
+"""The learning rate of the dense weights over the steps of a run, with any optimizer that has torch's groups."""
+
+import torch
+from torch import Tensor, nn
+
+from bagpipe_hpc.config.rates import DenseRateConfig
+from bagpipe_hpc.config.schema import OptimizerConfig
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.dense_optimizer import blaming_optimizer, dense_optimizer
+
+_TRIED_STEPS = 3
+_TRIED_WIDTH = 4
+
+
+class DenseRate:
+    """Sets the rate of a dense optimizer before each of its steps.
+
+    Args:
+        optimizer: of `torch.optim`; made with `lr`.
+        lr: the full rate, `optimizer.dense_lr`.
+        rates: what each step has of it.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, lr: float, rates: DenseRateConfig) -> None:
+        self._optimizer = optimizer
+        self._lr = lr
+        self._rates = rates
+
+    def of(self, step: int) -> float:
+        """The rate of a step, from 1."""
+        return self._lr * self._rates.factor(step)
+
+    def set(self, step: int) -> None:
+        """Give the optimizer the rate of a step; nothing is touched where all steps have the same."""
+        if not self._rates.varies:
+            return
+        rate = self.of(step)
+        for group in self._optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+
+def require_rate_followed(config: OptimizerConfig, rates: DenseRateConfig) -> None:
+    """See, by steps on a small layer, that the dense optimizer follows the rates that it is given.
+
+    Raises:
+        ConfigError: `[dense_rate]` is set, and `optimizer.dense` takes its rate at its start only.
+    """
+    if rates.varies and torch.equal(_after_steps(config, DenseRateConfig()), _after_steps(config, _FALLING)):
+        raise ConfigError(
+            f"optimizer.dense = {config.dense!r}: takes its rate at the start of a training only, so it would not "
+            "follow [dense_rate]; leave that out, or use another optimizer"
+        )
+
+
+_FALLING = DenseRateConfig(decay="cosine", decay_start=1, decay_steps=_TRIED_STEPS)
+
+
+def _after_steps(config: OptimizerConfig, rates: DenseRateConfig) -> Tensor:
+    """A small layer after some steps, float32 `[_TRIED_WIDTH, _TRIED_WIDTH]`."""
+    weight = nn.Parameter(torch.ones(_TRIED_WIDTH, _TRIED_WIDTH))
+    optimizer = dense_optimizer(config, [weight])
+    rate = DenseRate(optimizer, config.dense_lr, rates)
+    for step in range(1, _TRIED_STEPS + 1):
+        weight.grad = torch.full_like(weight, 1 / step)
+        rate.set(step)
+        with blaming_optimizer(config):
+            optimizer.step()
+    return weight.detach()
