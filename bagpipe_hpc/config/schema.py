@@ -17,6 +17,7 @@ BACKENDS = ("auto", "native", "reference")
 LINEAR_LAYERS = ("auto", "onednn", "torch")
 PLANNER_STATES = ("auto", "dense", "sparse")
 PRECISIONS = ("float32", "bfloat16")
+ROW_SUMS = ("float32", "bfloat16", "float16")
 SEQUENCE = "sequence"
 POOLINGS = ("sum", "mean", SEQUENCE)
 """What may become of the rows that a sample looks up for a feature."""
@@ -68,8 +69,9 @@ class ModelConfig:
     settings: Any = field(default=None, metadata={DOOR: MODELS})
     """The model's own settings."""
     precision: str = "float32"
-    """Numbers that linear layers multiply: `float32`, or `bfloat16` on GPUs and on CPUs with AVX512-BF16 or AMX.
-    Weights, optimizers, rows, interactions and the gradients that trainers sum are float32 in both."""
+    """Numbers that linear layers multiply: `float32`, or `bfloat16` on GPUs and on CPUs with AVX512-BF16 or AMX; models
+    that compute their layers themselves run under torch's autocast. Weights, optimizers, rows, the loss and the
+    gradients that trainers sum are float32 in both."""
 
     def __post_init__(self) -> None:
         fill_settings(self)
@@ -307,6 +309,9 @@ class TrainConfig:
     them too, and gives all trainers the least of these numbers."""
     deterministic: bool = False
     """Sum dense gradients in rank order too, so that any number of trainers gives the reference's bits; slower."""
+    row_sums: str = "float32"
+    """Numbers in which gradients of rows travel between trainers: `float32`; or `bfloat16` or `float16`, of half the
+    bytes. They are added in float32; the sum itself is rounded too from three trainers on. See docs/training.md."""
     reference_slices: int = 1
     """One-rank run only: sum gradients over this many slices of a batch, as that many trainers would."""
     trace: str = ""
@@ -346,6 +351,7 @@ class TrainConfig:
             self.timeout_s,
             f"use a number of seconds above 0, {_LONGEST_TIMEOUT_S} (a year) at most",
         )
+        _require(self.row_sums in ROW_SUMS, "train.row_sums", self.row_sums, f"use one of {', '.join(ROW_SUMS)}")
         _require(self.device in DEVICES, "train.device", self.device, f"use one of {', '.join(DEVICES)}")
         _require(bool(self.output), "train.output", self.output, "name a folder")
 

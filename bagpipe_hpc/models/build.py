@@ -1,12 +1,14 @@
 """Makes the model that `model.name` names, with its first weights: the same on every trainer and in the reference."""
 
+import functools
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bagpipe_hpc.config.doors import ENTRY_ERRORS, MODELS
 from bagpipe_hpc.config.schema import ModelConfig
@@ -21,7 +23,7 @@ def build_model(config: ModelConfig, facts: ModelFacts, kernels: ModelKernels | 
     """Make a model on the CPU, or on the device of a surrounding `with torch.device`.
 
     Args:
-        config: its name and its own settings.
+        config: its name, its own settings, and the precision of one that takes no kernels.
         facts: sizes of its inputs, and the seed of its first weights.
         kernels: what computes its layers, if it takes them from others; else it does as it was made.
 
@@ -34,9 +36,30 @@ def build_model(config: ModelConfig, facts: ModelFacts, kernels: ModelKernels | 
         model: object = kind(facts, config.settings)
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model.name = {config.name!r}: must be an nn.Module; it is {type(model).__name__}")
-    if kernels is not None and isinstance(model, TakesKernels):
-        model.use_kernels(kernels)
+    if isinstance(model, TakesKernels):
+        if kernels is not None:
+            model.use_kernels(kernels)
+    elif config.precision == "bfloat16":
+        _use_autocast(model)
     return model
+
+
+def _use_autocast(model: nn.Module) -> None:
+    """Let a model compute its forward pass, and so its backward pass, under torch's autocast to bfloat16.
+
+    Weights stay float32, and so do logits, whatever the last operation gives. torch's `meta` device, on which models
+    are measured, has no autocast.
+    """
+    forward = model.forward
+
+    @functools.wraps(forward)
+    def with_autocast(dense: Tensor, *rest: Any) -> Any:
+        device = dense.device.type
+        with torch.autocast(device, torch.bfloat16) if device != "meta" else nullcontext():
+            logits = forward(dense, *rest)
+        return logits.float() if isinstance(logits, Tensor) else logits
+
+    model.forward = with_autocast  # a module around it would rename the weights
 
 
 def takes_kernels(config: ModelConfig) -> bool:

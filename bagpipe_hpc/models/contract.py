@@ -70,7 +70,10 @@ class ModelKernels:
 
 @runtime_checkable
 class TakesKernels(Protocol):
-    """A model whose layers other code can compute; `kernels.linear` and `model.precision` have a say in it alone."""
+    """A model whose layers other code can compute: `kernels.linear` has a say in it alone.
+
+    `model.precision` chooses its linear layers; every other model's forward runs under torch's autocast then.
+    """
 
     def use_kernels(self, kernels: ModelKernels) -> None:
         """Compute with these from now on. Called once it is made, and while linear layers are timed."""

@@ -15,7 +15,7 @@ from bagpipe_hpc.models.gradient_groups import gradient_groups, trainable
 from bagpipe_hpc.models.loss import click_loss
 
 _SAMPLES = 5
-_CLOSE = 1e-3
+_CLOSE = {"float32": 1e-3, "bfloat16": 5e-2}
 """Logits of the same sample in slices of other lengths may differ by this share of the largest: sums are rounded."""
 
 
@@ -33,7 +33,7 @@ def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> N
     model = build_model(config, facts)
     _require_weights(config.name, model, build_model(config, facts))
     gradient_groups(model)
-    _Trial(config.name, model.to(device), facts, device).run()
+    _Trial(config, model.to(device), facts, device).run()
 
 
 def _require_weights(name: str, model: nn.Module, again: nn.Module) -> None:
@@ -58,8 +58,9 @@ def _require_weights(name: str, model: nn.Module, again: nn.Module) -> None:
 class _Trial:
     """Passes of one model over the same samples."""
 
-    def __init__(self, name: str, model: nn.Module, facts: ModelFacts, device: torch.device) -> None:
-        self._name = name
+    def __init__(self, config: ModelConfig, model: nn.Module, facts: ModelFacts, device: torch.device) -> None:
+        self._name = config.name
+        self._close = _CLOSE[config.precision]
         self._model = model
         generator = torch.Generator().manual_seed(facts.seed)
         self._labels = facts.labels
@@ -83,7 +84,7 @@ class _Trial:
                     "normalisation and the like (nn.LayerNorm does)"
                 )
         alone = self._forward(1).detach()
-        if (alone - logits[:1]).abs().max() > _CLOSE * logits.abs().max():
+        if (alone - logits[:1]).abs().max() > self._close * logits.abs().max():
             one, among = float(alone.flatten()[0]), float(logits.flatten()[0])
             self._refuse(
                 f"the logit of a sample depends on the other samples of its slice ({one:.6g} alone, {among:.6g} among "

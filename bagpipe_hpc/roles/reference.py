@@ -18,6 +18,7 @@ from torch import Tensor
 from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.evaluation.peers import Alone
+from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import BatchSlices
@@ -62,6 +63,8 @@ class Reference:
         self._run = run = self._settle_linear(run, device)
         self._parts = parts = ComputeParts.of(run, device, run.total_rows, self._slices, holds_all_rows=True)
         self._width = config.model.embedding_dim
+        short = short_floats(config.train.row_sums, config.train.batch_size)
+        self._short = short if self._slices > 1 else None
         self._tables = parts.cache
         self._divergence = parts.divergence
         self._partition = RoundRobinPartition(run.total_rows, servers=1)  # every row in its own place
@@ -140,8 +143,11 @@ class Reference:
                 self._parts.model, own.dense, own.labels, embeddings, rows.samples, own.weights
             )
             self._divergence.see_loss(step, loss, gradients, own.slots, own.positions, own.pool)
-            total += own.sum_gradients(self._tables, gradients)
+            sums = own.sum_gradients(self._tables, gradients)
+            total += sums if self._short is None else self._short.rounded(sums)
             self._loss_sums[part] += float(loss)
+        if self._short is not None and self._slices > 2:  # as from three trainers on, whose sums travel too
+            total = self._short.rounded(total)
         self._parts.update_rows(slots, total, step)
         self._parts.update_dense(step)
         self._stats.steps += 1

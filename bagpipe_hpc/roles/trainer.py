@@ -11,6 +11,7 @@ import torch
 
 from bagpipe_hpc.checkpointing.protocol import SavingSettings, checkpoint_manifest
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
+from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on, start_horovod, stop_horovod
 from bagpipe_hpc.models.gradient_groups import gradient_groups
 from bagpipe_hpc.models.size import count_weights
@@ -136,7 +137,10 @@ class Trainer:
         self._reader = SliceReader(run, comms.role_rank, comms.layout.trainers)
         has_increments = config.train.full_checkpoint_every > 1
         updated = UpdatedRows(run.partition(comms.layout.servers)) if has_increments else None
-        reducer = RowReducer(comms.trainers, comms.gathering, timeout_s, self._check_mover, cache.device.new_array)
+        short = short_floats(config.train.row_sums, config.train.batch_size)
+        reducer = RowReducer(
+            comms.trainers, comms.gathering, timeout_s, self._check_mover, cache.device.new_array, short
+        )
         self._mover = Mover(
             MoverSettings(run.schedule, run.record.width, need.window.group, timeout_s),
             self._receiver,
@@ -151,7 +155,7 @@ class Trainer:
         self._divergence = parts.divergence
         self._step = TrainStep(
             parts,
-            RowSums(reducer, cache.device),
+            RowSums(reducer, cache.device, short),
             DenseReducer(
                 gradient_groups(parts.model),
                 deterministic=config.train.deterministic,

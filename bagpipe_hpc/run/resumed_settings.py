@@ -46,7 +46,7 @@ CHANGEABLE = (
 )
 """A new value is used from the next step on, and the change is said. Steps count from the first of the training."""
 
-ROUNDING = ("model.precision", "train.deterministic", "policy.name")
+ROUNDING = ("model.precision", "train.deterministic", "train.row_sums", "policy.name")
 """These change how numbers are rounded or in which order they are added: said, as is what `Arithmetic` holds.
 
 A policy that orders samples in its own way is fixed, as are its settings: see `require_same_training`.
@@ -85,6 +85,7 @@ _UNKNOWN = "not recorded"
 _BEFORE_CHOICES = {
     "model.name": "dlrm",
     "policy.name": "bagpipe",
+    "train.row_sums": "float32",
     "optimizer.dense_clip_norm": 0.0,
     "optimizer.rows_clip_norm": 0.0,
     **_RATES,

@@ -18,8 +18,10 @@ from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 from bagpipe_hpc.run.dense_start import load_dense
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute_setup import arithmetic_of, model_kernels, row_threads, use_deterministic_algorithms
-from bagpipe_hpc.step.divergence import DivergenceWatch
+from bagpipe_hpc.step.divergence import CURE, DivergenceWatch
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
+
+_OVERFLOW_CURE = ", or with train.row_sums=bfloat16: what is too large for float16 becomes infinite on its way"
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class ComputeParts:
             row_name=run.row_name,
             newest_checkpoint=run.newest_checkpoint,
             defers=not is_cpu,
+            cure=CURE + (_OVERFLOW_CURE if config.train.row_sums == "float16" else ""),
         )
         row_optimizer = build_row_optimizer(config.optimizer, config.rows_rate)
         dense_rate = DenseRate(optimizer, config.optimizer.dense_lr, config.dense_rate)

@@ -23,6 +23,7 @@ from bagpipe_hpc.errors import DivergenceError
 from bagpipe_hpc.kernels.finite import FiniteKernel
 from bagpipe_hpc.kernels.pooling import PoolLayout
 
+CURE = "smaller optimizer.rows_lr and optimizer.dense_lr"
 _LOSS, _ROW, _DENSE = range(3)
 
 
@@ -37,6 +38,7 @@ class DivergenceWatch:
         row_name: a global row as users know it.
         newest_checkpoint: where the newest complete one is, if there is any; all of them hold finite numbers.
         defers: take notes and raise in `require_finite` alone; else raise at once, which waits for the device.
+        cure: what to start anew with.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class DivergenceWatch:
         row_name: Callable[[int], str],
         newest_checkpoint: Callable[[], Path | None],
         defers: bool,
+        cure: str = CURE,
     ) -> None:
         self._row_name = row_name
         self._newest_checkpoint = newest_checkpoint
@@ -56,6 +59,7 @@ class DivergenceWatch:
         self._optimizer = optimizer
         self._kernel = kernel
         self._defers = defers
+        self._cure = cure
         self._names, self._weights = zip(*model.named_parameters(), strict=True)
         device = cache.device.torch_device
         self._notes = torch.zeros(3, 2, dtype=torch.int64, device=device)
@@ -178,6 +182,5 @@ class DivergenceWatch:
         newest = self._newest_checkpoint()
         last_good = f"The last good checkpoint is {newest}" if newest else "There is no checkpoint yet"
         return DivergenceError(
-            f"the model has diverged in step {step}: {what}. {last_good}; start anew with smaller "
-            "optimizer.rows_lr and optimizer.dense_lr"
+            f"the model has diverged in step {step}: {what}. {last_good}; start anew with {self._cure}"
         )

@@ -6,6 +6,7 @@ from typing import Protocol
 from torch import Tensor
 
 from bagpipe_hpc.kernels.device import Device
+from bagpipe_hpc.kernels.short_floats import ShortFloats
 from bagpipe_hpc.mpi.rows.reduction import PendingSum, RowReducer
 
 
@@ -55,11 +56,13 @@ class RowSums:
     Args:
         reducer: sums arrays in main memory.
         device: where the gradients are.
+        short: how the reducer's numbers are packed; None where they are float32.
     """
 
-    def __init__(self, reducer: RowReducer, device: Device) -> None:
+    def __init__(self, reducer: RowReducer, device: Device, short: ShortFloats | None = None) -> None:
         self._reducer = reducer
         self._device = device
+        self._short = short if reducer.trainers > 1 else None
 
     def start(self, sums: Tensor) -> PendingRows:
         """Start summing `[rows, D]`, left alone until the sum has been waited for.
@@ -68,4 +71,12 @@ class RowSums:
         """
         if self._reducer.trainers == 1:
             return OwnRows(sums)
-        return ReducedRows(self._reducer.start(self._device.to_host(sums)), self._device)
+        packed = sums if self._short is None else self._short.pack(sums)
+        return ReducedRows(self._reducer.start(self._device.to_host(packed)), self._device)
+
+    def rounded(self, sums: Tensor) -> Tensor:
+        """The trainer's own `[rows, D]` as they would be had they travelled.
+
+        Which rows travel depends on the window, and no result may depend on that.
+        """
+        return sums if self._short is None else self._short.rounded(sums)

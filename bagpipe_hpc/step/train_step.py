@@ -101,7 +101,7 @@ class TrainStep:
             total = reduction.wait(f"the rows that batch {shared.batch + 1} needs")
         self._update(slots[:now], total, step)
         self.finish_delayed()
-        self._update(slots[reduced:], sums[reduced:], step)
+        self._update(slots[reduced:], self._row_sums.rounded(sums[reduced:]), step)
         self._delayed = self.start_delayed(slots[now:reduced], sums[now:reduced], step)
         with self._waiting("reduce dense", 0):
             self._dense_reducer.wait()

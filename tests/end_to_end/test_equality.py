@@ -49,9 +49,11 @@ References = Callable[[str, int], Path]
 
 FURTHER_SETTINGS = {
     "sgd": ["optimizer.dense=SGD", "optimizer.dense_options={ momentum = 0.9 }"],
-    "adagrad": ["optimizer.dense_clip_norm=0.3", "optimizer.rows_clip_norm=0.004"],
+    "adagrad": ["optimizer.dense_clip_norm=0.3", "optimizer.rows_clip_norm=0.004", "train.row_sums=bfloat16"],
+    "adam": ["train.row_sums=float16"],
 }
-"""Of runs with an optimizer of rows: a dense optimizer with momentum; norms that many gradients exceed."""
+"""Of runs with an optimizer of rows: a dense optimizer with momentum; norms that many gradients exceed; row sums that
+travel in 16 bits."""
 
 
 def overrides(optimizer: str, output: Path, *more: str) -> list[str]:

@@ -8,6 +8,7 @@ itself is not used: in whole runs under Open MPI 5.0.11, on busy cores, it retur
 
 import threading
 from collections.abc import Callable, Generator
+from typing import Any, Protocol
 
 import numpy as np
 from mpi4py import MPI
@@ -20,6 +21,16 @@ _TESTS_A_WAKE = 16
 """As `row_transfer.TESTS_A_WAKE`, but its sleeps grow longer, and the thread has nothing else to do."""
 
 _Stages = Generator[MPI.Request, None, NDArray[np.float32]]
+
+
+class Packing(Protocol):
+    """How numbers travel in 16 bits; the same on every trainer."""
+
+    def pack_array(self, values: NDArray[np.float32]) -> NDArray[np.int16]:
+        """The bits of rounded numbers, of the same shape."""
+
+    def unpack(self, packed: NDArray[np.int16], values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Write the numbers whose bits are given to `values`, of the same shape, and return these."""
 
 
 class PendingSum:
@@ -102,6 +113,8 @@ class RowReducer:
         timeout_s: longest wait for the other trainers.
         watch: see `wait_until`.
         new_array: gives memory for a sum, float32 of a shape; NumPy's unless given.
+        packing: how gradients and, from three trainers on, their sums travel; None for float32. A trainer takes its own
+            part as the others do, rounded, so that all end with the same bits.
     """
 
     def __init__(
@@ -111,6 +124,7 @@ class RowReducer:
         timeout_s: float,
         watch: Callable[[], None],
         new_array: Callable[[tuple[int, ...]], NDArray[np.float32]] | None = None,
+        packing: Packing | None = None,
     ) -> None:
         self.trainers: int = comm.Get_size()
         self._comm = comm
@@ -120,11 +134,15 @@ class RowReducer:
         self._timeout_s = timeout_s
         self._watch = watch
         self._new_array = new_array or _new_array
+        self._packing = packing
 
-    def start(self, gradients: NDArray[np.float32]) -> PendingSum:
-        """Start summing gradients, float32 `[rows, D]`, of the same shape on every trainer; left alone until `wait`."""
+    def start(self, gradients: NDArray[Any]) -> PendingSum:
+        """Start summing gradients `[rows, D]`, of the same shape on every trainer; left alone until `wait`.
+
+        They are float32; with a `packing` they are packed already.
+        """
         if self.trainers == 1 or gradients.size == 0:
-            stages = _nothing_to_add(gradients)
+            stages = self._nothing_to_add(gradients)
         elif self.trainers == 2:
             stages = self._gather_and_add(gradients)
         else:
@@ -142,35 +160,45 @@ class RowReducer:
         newest = self._newest
         return newest is not None and not newest.advance_far()
 
-    def _gather_and_add(self, gradients: NDArray[np.float32]) -> _Stages:
+    def _gather_and_add(self, gradients: NDArray[Any]) -> _Stages:
         """One stage: the fastest for two, who exchange no more than they would with shares."""
-        gathered = np.empty((self.trainers, *gradients.shape), dtype=np.float32)
+        gathered = np.empty((self.trainers, *gradients.shape), dtype=gradients.dtype)
         yield self._comm.Iallgather(gradients, gathered)
-        return add_in_order(gathered, self._new_array(gradients.shape))
+        return add_in_order(self._unpacked(gathered, _new_array), self._new_array(gradients.shape))
 
-    def _add_shares(self, gradients: NDArray[np.float32]) -> _Stages:
+    def _add_shares(self, gradients: NDArray[Any]) -> _Stages:
         """Two stages: send each trainer its share of the rows, then gather the summed shares."""
         trainers, rank = self.trainers, self._comm.Get_rank()
         rows, width = gradients.shape
         bounds = np.asarray(slice_bounds(rows, trainers)) * width
         counts, starts = np.diff(bounds), bounds[:-1]
         own = counts[rank]
-        parts = np.empty((trainers, own), dtype=np.float32)
-        received = [parts, np.full(trainers, own), np.arange(trainers) * own, MPI.FLOAT]
-        yield self._comm.Ialltoallv([gradients, counts, starts, MPI.FLOAT], received)
-        total = self._new_array(gradients.shape)
-        yield self._gathering.Iallgatherv(add_in_order(parts), [total, counts, starts, MPI.FLOAT])
-        return total
+        kind = MPI.FLOAT if self._packing is None else MPI.INT16_T
+        parts = np.empty((trainers, own), dtype=gradients.dtype)
+        received = [parts, np.full(trainers, own), np.arange(trainers) * own, kind]
+        yield self._comm.Ialltoallv([gradients, counts, starts, kind], received)
+        share: NDArray[Any] = add_in_order(self._unpacked(parts, _new_array))
+        if self._packing is None:
+            total = self._new_array(gradients.shape)
+        else:
+            share, total = self._packing.pack_array(share), np.empty_like(gradients)
+        yield self._gathering.Iallgatherv(share, [total, counts, starts, kind])
+        return self._unpacked(total, self._new_array)
+
+    def _nothing_to_add(self, gradients: NDArray[Any]) -> _Stages:
+        """A sum that is complete as it is."""
+        yield from ()
+        return self._unpacked(gradients, self._new_array)
+
+    def _unpacked(
+        self, numbers: NDArray[Any], new_array: Callable[[tuple[int, ...]], NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
+        """What has travelled as float32 numbers; it is that already where nothing was packed."""
+        return numbers if self._packing is None else self._packing.unpack(numbers, new_array(numbers.shape))
 
 
 def _new_array(shape: tuple[int, ...]) -> NDArray[np.float32]:
     return np.empty(shape, dtype=np.float32)
-
-
-def _nothing_to_add(gradients: NDArray[np.float32]) -> _Stages:
-    """A sum that is complete as it is."""
-    yield from ()
-    return gradients
 
 
 def add_in_order(parts: NDArray[np.float32], total: NDArray[np.float32] | None = None) -> NDArray[np.float32]:

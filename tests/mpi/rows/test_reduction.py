@@ -5,9 +5,11 @@ import time
 
 import numpy as np
 import pytest
+import torch
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.kernels.short_floats import ShortFloats, short_floats
 from bagpipe_hpc.mpi.rows.reduction import RowReducer, add_in_order
 from bagpipe_hpc.mpi.waiting import wait_until
 
@@ -16,9 +18,9 @@ def nothing_to_watch() -> None:
     pass
 
 
-def reducer(comm: MPI.Comm, timeout_s: float = 30.0) -> RowReducer:
+def reducer(comm: MPI.Comm, timeout_s: float = 30.0, packing: ShortFloats | None = None) -> RowReducer:
     """Collective over: `comm`."""
-    return RowReducer(comm, comm.Dup(), timeout_s, nothing_to_watch)
+    return RowReducer(comm, comm.Dup(), timeout_s, nothing_to_watch, packing=packing)
 
 
 def gradients(number: int, trainer: int, rows: int) -> np.ndarray:
@@ -92,6 +94,45 @@ def test_another_thread_moves_sums_on(comm):
 def test_two_trainers_sums_have_one_result(comm):
     pending = reducer(comm).start(gradients(0, comm.Get_rank(), 2000))
     np.testing.assert_array_equal(pending.wait("a sum"), gradients(0, 0, 2000) + gradients(0, 1, 2000))
+
+
+def rounded(short: ShortFloats, values: np.ndarray) -> np.ndarray:
+    return short.rounded(torch.from_numpy(values)).numpy()
+
+
+def check_short_sums(comm: MPI.Comm, name: str) -> None:
+    """Several at once, one without rows, and fewer rows than trainers; all end with the same bits."""
+    short = short_floats(name, 64)
+    assert short is not None
+    sums = reducer(comm, packing=short)
+    sizes = [500, 0, 1]
+    scale = np.float32(1e-6)
+    own = [gradients(number, comm.Get_rank(), rows) * scale for number, rows in enumerate(sizes)]
+    pending = [sums.start(short.pack_array(part)) for part in own]
+    for number, rows in enumerate(sizes):
+        parts = [rounded(short, gradients(number, trainer, rows) * scale) for trainer in range(comm.Get_size())]
+        expected = left_to_right(parts)
+        if comm.Get_size() > 2:
+            expected = rounded(short, expected)
+        found = pending[number].wait(f"sum {number}")
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, expected)
+        assert len({part.tobytes() for part in comm.allgather(found)}) == 1
+        if rows > 1:
+            exact = left_to_right([gradients(number, trainer, rows) * scale for trainer in range(comm.Get_size())])
+            assert (found != exact).any()  # or nothing was rounded
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_two_trainers_sums_of_short_numbers(comm, name):
+    check_short_sums(comm, name)
+
+
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("name", ["bfloat16", "float16"])
+def test_three_trainers_sums_of_short_numbers(comm, name):
+    check_short_sums(comm, name)
 
 
 @pytest.mark.mpi(min_size=2)

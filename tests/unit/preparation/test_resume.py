@@ -257,6 +257,7 @@ OTHER: dict[str, object] = {
     "optimizer.rows_clip_norm": 0.5,
     "model.precision": "bfloat16",
     "train.deterministic": True,
+    "train.row_sums": "bfloat16",
     "policy.name": "bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy",  # bagpipe's long name
 }
 """For each setting that is compared a value that the run did not have."""

@@ -1,7 +1,5 @@
 """Which device a trainer takes, and what is refused before anything starts."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import nn
@@ -62,23 +60,21 @@ class OwnLayers(nn.Module):
 OWN_LAYERS = f"{__name__}:OwnLayers"
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (
-            Config(kernels=KernelsConfig(linear="onednn")),
-            r"kernels\.linear = 'onednn': .*OwnLayers' .* use auto or torch",
-        ),
-        (
-            Config(model=ModelConfig(precision="bfloat16")),
-            r"model\.precision = 'bfloat16': .*OwnLayers' .* use float32",
-        ),
-    ],
-)
-def test_nothing_is_asked_of_layers_that_a_model_computes_itself(config: Config, message: str) -> None:
+def test_no_library_is_chosen_for_layers_that_a_model_computes_itself() -> None:
     """It would be ignored in silence."""
-    with pytest.raises(ConfigError, match=message):
-        check_model_settings(replace(config, model=replace(config.model, name=OWN_LAYERS, settings=None)), CPU)
+    config = Config(model=ModelConfig(name=OWN_LAYERS), kernels=KernelsConfig(linear="onednn"))
+    with pytest.raises(ConfigError, match=r"kernels\.linear = 'onednn': .*OwnLayers' .* use auto or torch"):
+        check_model_settings(config, CPU)
+
+
+def test_bfloat16_is_refused_for_any_model_where_the_processor_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    for name in ("dlrm", OWN_LAYERS):
+        with pytest.raises(ConfigError, match=r"model\.precision = 'bfloat16': .*use float32"):
+            check_model_settings(Config(model=ModelConfig(name=name, precision="bfloat16")), CPU)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    check_model_settings(Config(model=ModelConfig(name=OWN_LAYERS, precision="bfloat16")), CPU)
 
 
 def test_a_model_that_computes_its_layers_itself_leaves_nothing_to_choose() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from bagpipe_hpc.kernels.device import Cpu
+from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.step.row_sums import RowSums
 
 SUMS = torch.arange(6, dtype=torch.float32).view(3, 2)
@@ -32,3 +33,22 @@ def test_several_trainers_sums_go_through_the_reducer() -> None:
     pending.advance()
     assert torch.equal(pending.wait("the rows"), 2 * SUMS)
     assert asked == ["advance", "the rows"]
+
+
+def test_short_numbers_are_packed_on_the_device_and_those_that_stay_are_rounded_alike() -> None:
+    """The reducer is given bits and gives float32 numbers; a single trainer rounds nothing."""
+    short = short_floats("bfloat16", 64)
+    assert short is not None
+    given: list[np.ndarray] = []
+    reducer: Any = SimpleNamespace(trainers=2, start=given.append)
+    sums = RowSums(reducer, Cpu(), short)
+    values = SUMS / 3
+    sums.start(values)
+    np.testing.assert_array_equal(given[0], short.pack_array(values.numpy()))
+    assert torch.equal(sums.rounded(values), short.rounded(values))
+    assert not torch.equal(sums.rounded(values), values)
+
+    alone: Any = SimpleNamespace(trainers=1)
+    assert RowSums(alone, Cpu(), short).rounded(values) is values
+    assert RowSums(alone, Cpu(), short).start(values).wait("them") is values
+    assert RowSums(reducer, Cpu()).rounded(values) is values
