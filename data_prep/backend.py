@@ -20,7 +20,7 @@ from bagpipe_hpc.storage.shards.encoded import Encoder
 from bagpipe_hpc.storage.shards.vocabulary import TableValues
 from bagpipe_hpc.storage.shards.writer import GZIP_LEVEL
 from data_prep import native_ids, vocabulary
-from data_prep.formats.layout import Sparse
+from data_prep.formats.layout import Table
 from data_prep.formats.source_format import BlockParser, SourceFormat
 from data_prep.parsed_rows import ParsedRows
 from data_prep.vocabulary import Ids
@@ -30,10 +30,10 @@ _LIBRARIES = ("value_ids", "lzf")
 
 
 class IdMaps(Protocol):
-    """Gives the categorical values of rows their ids."""
+    """Gives categorical values their ids."""
 
-    def write_ids(self, columns: Sequence[pa.Array], ids: Ids) -> None:
-        """Write the ids of `n` rows of `F` tables to `ids [n, F]`, contiguous."""
+    def write_ids(self, columns: Sequence[pa.Array], tables: Sequence[int], ids: Ids) -> None:
+        """Write the ids of `n` rows of `F` columns, each with the number of its table, to `ids [n, F]`, contiguous."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Backend:
     """
 
     build_vocabularies: Callable[
-        [ThreadPoolExecutor, ParsedRows, Sequence[Sparse], int, int, int | None], list[TableValues | None]
+        [ThreadPoolExecutor, ParsedRows, Sequence[Table], int, int, int | None], list[TableValues | None]
     ]
-    id_maps: Callable[[Sequence[Sparse], Sequence[TableValues | None], int], IdMaps]
+    id_maps: Callable[[Sequence[Table], Sequence[TableValues | None], int], IdMaps]
     encoders: dict[str, Encoder | None] | None
 
 

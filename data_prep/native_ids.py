@@ -2,7 +2,7 @@
 
 Native code counts values of 32 bits (`Values.HEX`); the definition does the tables of other values.
 
-Shapes: `n` rows, `F` tables, `V` values of a vocabulary.
+Shapes: `n` rows, `F` columns, `V` values of a vocabulary.
 """
 
 from collections.abc import Sequence
@@ -15,24 +15,25 @@ import pyarrow as pa
 from bagpipe_hpc.kernels.value_ids import Column, IdTables, ValueCounter
 from bagpipe_hpc.storage.shards.vocabulary import TableValues
 from data_prep import vocabulary
-from data_prep.formats.layout import Sparse, Values
-from data_prep.parsed_rows import ParsedRows
+from data_prep.formats.layout import Table, Values
+from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.vocabulary import Ids, by_count
 
 
 def build_vocabularies(
     pool: ThreadPoolExecutor,
     rows: ParsedRows,
-    tables: Sequence[Sparse],
+    tables: Sequence[Table],
     train_rows: int,
     min_count: int,
     most_values: int | None,
 ) -> list[TableValues | None]:
-    """As `vocabulary.build_vocabularies`; memory is 16 to 32 bytes for each distinct value of all columns."""
+    """As `vocabulary.build_vocabularies`; memory is 16 to 32 bytes for each distinct value of all tables."""
     counters = {table.name: ValueCounter() for table in tables if table.values is Values.HEX}
+    columns = {table.name: table.columns for table in tables}
     for part in rows.parts(train_rows) if counters else ():
-        # Waits for all columns: a counter is not for two threads at once.
-        list(pool.map(count_column, counters.values(), [part.column(name) for name in counters]))
+        # Waits for all tables: a counter is not for two threads at once.
+        list(pool.map(count_values, counters.values(), [values_of(part, columns[name]) for name in counters]))
         if most_values is not None:
             counters = {name: counter for name, counter in counters.items() if counter.values <= most_values}
     built = pool.map(lambda counter: by_count(*counter.tally(min_count)), counters.values())
@@ -43,10 +44,11 @@ def build_vocabularies(
     return [found.get(table.name) for table in tables]
 
 
-def count_column(counter: ValueCounter, column: pa.ChunkedArray) -> None:
-    """Count more rows of a column; missing values do not count."""
-    for chunk in column.chunks:
-        counter.add(_as_column(chunk), len(chunk))
+def count_values(counter: ValueCounter, chunks: Sequence[pa.UInt32Array]) -> None:
+    """Count more values of a table; missing values do not count."""
+    for chunk in chunks:
+        if len(chunk):
+            counter.add(_as_column(chunk), len(chunk))
 
 
 class IdMaps:
@@ -58,26 +60,32 @@ class IdMaps:
         hashed_rows: rows of a table whose values are hashed, 2 or more.
     """
 
-    def __init__(self, tables: Sequence[Sparse], vocabularies: Sequence[TableValues | None], hashed_rows: int) -> None:
-        self._native = [number for number, table in enumerate(tables) if table.values is Values.HEX]
-        self._others = [number for number, table in enumerate(tables) if table.values is not Values.HEX]
-        of_native: list[Any] = [vocabularies[number] for number in self._native]
-        of_others = [vocabularies[number] for number in self._others]
+    def __init__(self, tables: Sequence[Table], vocabularies: Sequence[TableValues | None], hashed_rows: int) -> None:
+        native = [number for number, table in enumerate(tables) if table.values is Values.HEX]
+        others = [number for number, table in enumerate(tables) if table.values is not Values.HEX]
+        self._native = {table: number for number, table in enumerate(native)}
+        self._others = {table: number for number, table in enumerate(others)}
+        of_native: list[Any] = [vocabularies[number] for number in native]
+        of_others = [vocabularies[number] for number in others]
         self._tables = IdTables(of_native, hashed_rows)
-        self._maps = vocabulary.IdMaps([tables[number] for number in self._others], of_others, hashed_rows)
+        self._maps = vocabulary.IdMaps([tables[number] for number in others], of_others, hashed_rows)
 
-    def write_ids(self, columns: Sequence[pa.Array], ids: Ids) -> None:
-        """Write the ids of `n` rows to `ids [n, F]`, contiguous."""
-        if not self._others:
-            self._tables.map_rows([_as_column(column) for column in columns], ids)
+    def write_ids(self, columns: Sequence[pa.Array], tables: Sequence[int], ids: Ids) -> None:
+        """Write the ids of `n` rows of columns, each with the number of its table, to `ids [n, F]`, contiguous."""
+        if not len(ids):
             return
-        if self._native:
-            of_native = np.empty((len(ids), len(self._native)), dtype=ids.dtype)
-            self._tables.map_rows([_as_column(columns[number]) for number in self._native], of_native)
-            ids[:, self._native] = of_native
-        of_others = np.empty((len(ids), len(self._others)), dtype=ids.dtype)
-        self._maps.write_ids([columns[number] for number in self._others], of_others)
-        ids[:, self._others] = of_others
+        native = [place for place, table in enumerate(tables) if table in self._native]
+        others = [place for place, table in enumerate(tables) if table in self._others]
+        of_native = ids if not others else np.empty((len(ids), len(native)), dtype=ids.dtype)
+        if native:
+            numbers = [self._native[tables[place]] for place in native]
+            self._tables.map_rows([_as_column(columns[place]) for place in native], of_native, numbers)
+        if others:
+            ids[:, native] = of_native
+            of_others = np.empty((len(ids), len(others)), dtype=ids.dtype)
+            numbers = [self._others[tables[place]] for place in others]
+            self._maps.write_ids([columns[place] for place in others], numbers, of_others)
+            ids[:, others] = of_others
 
 
 def _as_column(array: pa.UInt32Array) -> Column:

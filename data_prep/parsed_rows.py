@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.checked_json import Count, FileName
+from data_prep.formats.value_lists import list_values
 from data_prep.text_blocks import TextPosition
 
 
@@ -51,9 +53,22 @@ class ParsedRows:
         self.rows = int(self._bounds[-1])
         self._open_part = lru_cache(maxsize=4)(_map_part)
 
-    def column(self, name: str, rows: int) -> pa.ChunkedArray:
-        """A column of the first `rows` rows; its memory is the page cache's."""
-        return pa.chunked_array([chunk for part in self.parts(rows) for chunk in part.column(name).chunks])
+    def values(self, columns: Sequence[str], rows: int) -> pa.ChunkedArray:
+        """All values of some columns of the first `rows` rows, part by part; their memory is the page cache's."""
+        return pa.chunked_array([chunk for part in self.parts(rows) for chunk in values_of(part, columns)])
+
+    def longest(self, column: str) -> int:
+        """Most values that a row has in a column of lists."""
+        return max((int(lengths.max(initial=0)) for lengths in self._lengths(column)), default=0)
+
+    def list_values(self, column: str) -> int:
+        """Values of all rows in a column of lists."""
+        return sum(int(lengths.sum()) for lengths in self._lengths(column))
+
+    def _lengths(self, column: str) -> Iterator[NDArray[np.int32]]:
+        for part in self.parts(self.rows):
+            for chunk in part.column(column).chunks:
+                yield np.diff(chunk.offsets.to_numpy())
 
     def parts(self, rows: int) -> Iterator[pa.Table]:
         """The first `rows` rows, a part at a time; to open one takes as long as to count some columns of it."""
@@ -72,6 +87,11 @@ class ParsedRows:
             begin, end = max(first, start), min(last, int(self._bounds[number + 1]))
             pieces += part.slice(begin - start, end - begin).to_batches()
         return pieces
+
+
+def values_of(rows: pa.Table, columns: Sequence[str]) -> list[pa.Array]:
+    """All values of some columns."""
+    return [list_values(chunk) for column in columns for chunk in rows.column(column).chunks]
 
 
 def _map_part(path: Path, rows: int) -> pa.Table:

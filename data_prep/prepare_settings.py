@@ -63,8 +63,9 @@ class PrepareSettings:
         limited = self.max_rows_per_table is not None
         if limited:
             del choices["min_count"]
-        vocabulary = "training rows; else from 1 by descending count, then value"
-        has_text = any(column.values is Values.TEXT for column in layout.sparse)
+        counted = "training rows" if layout.is_plain else "places of the training rows, over all columns of the table"
+        vocabulary = f"{counted}; else from 1 by descending count, then value"
+        has_text = any(column.values is Values.TEXT for column in layout.features)
         of_text = ", the value of a text being its BLAKE2b of 64 bits" if has_text else ""
         return choices | {
             "ids": f"0 missing or not in the {vocabulary}. Tables that would have more than max_rows_per_table rows: "

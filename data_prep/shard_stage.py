@@ -3,7 +3,7 @@
 Threads count columns, then encode pieces of rows; the calling thread writes. Pieces of the next shard are encoded while
 a finished one is checksummed and forced to the disk.
 
-Shapes: `n` rows of a piece, `N` dense features, `F` tables.
+Shapes: `n` rows of a piece, `N` dense features, `F` features with one id a row, `K` labels, `V` ids of a ragged one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,24 +12,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.encoded import EncodedSamples, encode_samples, write_encoded_shard
 from bagpipe_hpc.storage.shards.manifest import (
     SCHEMA_VERSION,
     SPARSE_INT32_ROWS,
+    FeatureInfo,
     ShardInfo,
     ShardManifest,
     TableInfo,
 )
-from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, Samples
+from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, RaggedColumn, Samples
 from bagpipe_hpc.storage.shards.vocabulary import TableValues, load_vocabularies, write_vocabularies
 from bagpipe_hpc.storage.shards.writer import write_shard
 from data_prep.backend import Backend, IdMaps
-from data_prep.formats.layout import TextLayout
+from data_prep.formats.layout import Sparse, SparseList, TextLayout, table_of
+from data_prep.formats.value_lists import list_values
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
 from data_prep.preparation_state import PreparationState
@@ -40,6 +44,8 @@ Block = TypeVar("Block", Samples, EncodedSamples)
 
 ENCODE_ROWS = 4 * CHUNK_ROWS
 """Rows that are encoded and written together."""
+ENCODE_VALUES = 1 << 22
+"""Ids of ragged features, on average, beyond which a chunk of rows is encoded at a time: 48 MB with their weights."""
 
 
 class Piece(NamedTuple):
@@ -63,10 +69,10 @@ class PlannedShard:
         """Number of rows."""
         return self.last - self.first
 
-    def pieces(self) -> list[Piece]:
+    def pieces(self, piece_rows: int) -> list[Piece]:
         """Its rows in pieces that begin at chunks."""
         return [
-            Piece(at, min(at + ENCODE_ROWS, self.last), self.rows) for at in range(self.first, self.last, ENCODE_ROWS)
+            Piece(at, min(at + piece_rows, self.last), self.rows) for at in range(self.first, self.last, piece_rows)
         ]
 
 
@@ -96,7 +102,7 @@ def write_shards(
         progress(f"note: no row is left for tests: {settings.test_fraction} of {rows.rows} rows is less than one")
     state, vocabularies = _make_vocabularies(pool, rows, train_rows, output, state, layout, settings, backend, progress)
     hashed_rows = settings.max_rows_per_table or 2  # without a limit none is hashed
-    id_maps = backend.id_maps(layout.sparse, vocabularies, hashed_rows)
+    id_maps = backend.id_maps(layout.tables, vocabularies, hashed_rows)
     table_rows = [hashed_rows if values is None else len(values) + 1 for values in vocabularies]
     reader = _PieceReader(rows, layout, id_maps, np.int32 if max(table_rows) <= SPARSE_INT32_ROWS else np.int64)
     train = list(_plan_shards("train", 0, train_rows, settings.rows_per_shard))
@@ -109,15 +115,28 @@ def write_shards(
         schema_version=SCHEMA_VERSION,
         source_format=settings.source_format,
         dense_features=len(layout.dense),
-        tables=tuple(TableInfo(name, ids) for name, ids in zip(layout.tables, table_rows, strict=True)),
+        tables=tuple(TableInfo(table.name, ids) for table, ids in zip(layout.tables, table_rows, strict=True)),
         train=state.shards[: len(train)],
         test=state.shards[len(train) :],
         inputs=state.inputs,
         settings=state.settings,
         skipped_rows=state.skipped_rows,
         vocabularies=state.vocabularies,
-        hashed_tables=tuple(name for name, values in zip(layout.tables, vocabularies, strict=True) if values is None),
+        hashed_tables=tuple(
+            table.name for table, values in zip(layout.tables, vocabularies, strict=True) if values is None
+        ),
+        features=tuple(_feature_info(column, rows) for column in layout.features),
+        labels=layout.labels if len(layout.labels) > 1 else ("label",),
+        weighted_samples=layout.weight is not None,
     )
+
+
+def _feature_info(column: Sparse | SparseList, rows: ParsedRows) -> FeatureInfo:
+    table = table_of(column)
+    if isinstance(column, Sparse):
+        return FeatureInfo(column.name, table)
+    weighted = column.weights is not None
+    return FeatureInfo(column.name, table, ragged=True, weighted=weighted, longest=rows.longest(column.name))
 
 
 def _make_vocabularies(
@@ -132,17 +151,18 @@ def _make_vocabularies(
     progress: Callable[[str], None],
 ) -> tuple[PreparationState, list[TableValues | None]]:
     """The values of each table in the order of their ids: those that are saved, or those of the training rows."""
+    names = [table.name for table in layout.tables]
     if state.vocabularies is not None:
-        saved = load_vocabularies(output / state.vocabularies.file, layout.tables)
-        return state, [saved.get(name) for name in layout.tables]
+        saved = load_vocabularies(output / state.vocabularies.file, names)
+        return state, [saved.get(name) for name in names]
     limit = settings.max_rows_per_table
     min_count, most_values = (settings.min_count, None) if limit is None else (1, limit - 1)
-    vocabularies = backend.build_vocabularies(pool, rows, layout.sparse, train_rows, min_count, most_values)
-    found = {name: values for name, values in zip(layout.tables, vocabularies, strict=True) if values is not None}
+    vocabularies = backend.build_vocabularies(pool, rows, layout.tables, train_rows, min_count, most_values)
+    found = {name: values for name, values in zip(names, vocabularies, strict=True) if values is not None}
     state = replace(state, vocabularies=write_vocabularies(output, found))
     state.save(output)
     ids = sum(len(values) + 1 for values in found.values())
-    hashed = [name for name in layout.tables if name not in found]
+    hashed = [name for name in names if name not in found]
     others = f"; {', '.join(hashed)} hashed to {limit} ids each" if hashed else ""
     progress(f"built vocabularies of {ids} ids from {train_rows} rows{others}")
     return state, vocabularies
@@ -156,22 +176,61 @@ class _PieceReader:
         self._layout = layout
         self._id_maps = id_maps
         self._sparse_dtype = sparse_dtype
+        numbers = {column: number for number, table in enumerate(layout.tables) for column in table.columns}
+        self._tables = [numbers[column.name] for column in layout.sparse]
+        self._list_tables = [numbers[column.name] for column in layout.lists]
+
+    @property
+    def piece_rows(self) -> int:
+        """Rows of a piece, chunks of them, whose ids stay within memory."""
+        values = sum(self._rows.list_values(column.name) for column in self._layout.lists)
+        return ENCODE_ROWS if values * ENCODE_ROWS <= ENCODE_VALUES * self._rows.rows else CHUNK_ROWS
 
     def read(self, piece: Piece) -> Samples:
-        """Dense features float32 `[n, N]`, ids `[n, F]`, labels uint8 `[n]`."""
-        rows = piece.last - piece.first
-        dense = np.empty((rows, len(self._layout.dense)), dtype=np.float32)
-        sparse: Ids = np.empty((rows, len(self._layout.tables)), dtype=self._sparse_dtype)
-        label = np.empty(rows, dtype=np.uint8)
+        """The samples of a piece."""
+        layout, batches = self._layout, self._rows.read(piece.first, piece.last)
+        rows, labels = piece.last - piece.first, len(layout.labels)
+        dense = np.empty((rows, len(layout.dense)), dtype=np.float32)
+        sparse: Ids = np.empty((rows, len(layout.sparse)), dtype=self._sparse_dtype)
+        label = np.empty(rows if labels == 1 else (rows, labels), dtype=np.uint8)
+        weight = np.empty(rows, dtype=np.float32) if layout.weight else None
         at = 0
-        for batch in self._rows.read(piece.first, piece.last):
-            until = at + len(batch)
-            label[at:until] = batch.column("label").to_numpy()
-            if self._layout.dense:
-                dense[at:until] = batch.column("dense").flatten().to_numpy().reshape(len(batch), -1)
-            self._id_maps.write_ids([batch.column(name) for name in self._layout.tables], sparse[at:until])
-            at = until
-        return Samples(dense, sparse, label)
+        for batch in batches:
+            part = slice(at, at + len(batch))
+            label[part] = _matrix(batch.column("label")) if labels > 1 else batch.column("label").to_numpy()
+            if layout.dense:
+                dense[part] = _matrix(batch.column("dense"))
+            if weight is not None:
+                weight[part] = batch.column("weight").to_numpy()
+            if layout.sparse:
+                columns = [batch.column(column.name) for column in layout.sparse]
+                self._id_maps.write_ids(columns, self._tables, sparse[part])
+            at = part.stop
+        ragged = {
+            column.name: self._ragged([batch.column(column.name) for batch in batches], table)
+            for column, table in zip(layout.lists, self._list_tables, strict=True)
+        }
+        return Samples(dense, sparse, label, ragged, weight)
+
+    def _ragged(self, chunks: Sequence[pa.ListArray], table: int) -> RaggedColumn:
+        """The ids of a column of lists."""
+        lengths = np.concatenate([np.diff(chunk.offsets.to_numpy()) for chunk in chunks]).astype(np.int64)
+        ids: Ids = np.empty((int(lengths.sum()), 1), dtype=self._sparse_dtype)
+        weights: list[NDArray[np.float32]] = []
+        at = 0
+        for chunk in chunks:
+            flat, values = chunk.flatten(), list_values(chunk)
+            self._id_maps.write_ids([values], [table], ids[at : at + len(values)])
+            at += len(values)
+            if pa.types.is_struct(flat.type):
+                weights.append(flat.field("weight").to_numpy())
+        return RaggedColumn(lengths, ids.reshape(-1), np.concatenate(weights) if weights else None)
+
+
+def _matrix(column: pa.FixedSizeListArray) -> NDArray[Any]:
+    """The lists of a column as rows."""
+    matrix: NDArray[Any] = column.flatten().to_numpy().reshape(len(column), -1)
+    return matrix
 
 
 def _plan_shards(split: str, first: int, last: int, rows_per_shard: int) -> Iterator[PlannedShard]:
@@ -191,7 +250,12 @@ def _write_planned(
     compression, checksums = settings.compression, settings.chunk_checksums
     if backend.encoders is None or checksums:  # HDF5 alone writes the checksums of chunks.
         yield from _encode_and_write(
-            pool, plan, output, reader.read, partial(write_shard, compression=compression, chunk_checksums=checksums)
+            pool,
+            plan,
+            output,
+            reader.piece_rows,
+            reader.read,
+            partial(write_shard, compression=compression, chunk_checksums=checksums),
         )
         return
     encoder = backend.encoders[compression]
@@ -200,7 +264,12 @@ def _write_planned(
         return encode_samples(reader.read(piece), piece.shard_rows, encoder)
 
     yield from _encode_and_write(
-        pool, plan, output, encode, partial(write_encoded_shard, compression=compression, encode=encoder)
+        pool,
+        plan,
+        output,
+        reader.piece_rows,
+        encode,
+        partial(write_encoded_shard, compression=compression, encode=encoder),
     )
 
 
@@ -208,10 +277,11 @@ def _encode_and_write(
     pool: ThreadPoolExecutor,
     plan: Sequence[PlannedShard],
     output: Path,
+    piece_rows: int,
     encode: Callable[[Piece], Block],
     write: Callable[[Path, int, Iterable[Block]], ShardInfo],
 ) -> Iterator[ShardInfo]:
-    pieces = (piece for shard in plan for piece in shard.pieces())
+    pieces = (piece for shard in plan for piece in shard.pieces(piece_rows))
     blocks = ordered_map(pool, encode, pieces, ahead=2 * worker_threads())
     for shard in plan:
-        yield write(output / shard.name, shard.rows, islice(blocks, len(shard.pieces())))
+        yield write(output / shard.name, shard.rows, islice(blocks, len(shard.pieces(piece_rows))))

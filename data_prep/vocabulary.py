@@ -2,7 +2,7 @@
 
 Most of it is for values of 32 bits, which native code counts as well; `wide_values` is for all others.
 
-Shapes: `n` values or rows, `F` tables, `V` values of a vocabulary.
+Shapes: `n` values or rows, `F` columns, `V` values of a vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.storage.shards.vocabulary import TableValues
 from data_prep import wide_values
-from data_prep.formats.layout import Sparse, Values
+from data_prep.formats.layout import Table, Values
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
 
@@ -33,7 +33,7 @@ _MOST_COUNTED = (1 << 32) - 1
 
 
 class IdMap(Protocol):
-    """Gives the values of one categorical column their ids."""
+    """Gives the values of one table their ids."""
 
     rows: int
     """Rows of the table: ids are 0 .. rows - 1."""
@@ -43,7 +43,7 @@ class IdMap(Protocol):
 
 
 class IdMaps:
-    """Gives the values of all categorical columns their ids.
+    """Gives the values of all tables their ids.
 
     Args:
         tables: the tables.
@@ -51,22 +51,22 @@ class IdMaps:
         hashed_rows: rows of a table whose values are hashed, 2 or more.
     """
 
-    def __init__(self, tables: Sequence[Sparse], vocabularies: Sequence[TableValues | None], hashed_rows: int) -> None:
+    def __init__(self, tables: Sequence[Table], vocabularies: Sequence[TableValues | None], hashed_rows: int) -> None:
         self._maps: list[IdMap] = [
             HashedIds(hashed_rows) if values is None else _VOCABULARIES[table.values](values)
             for table, values in zip(tables, vocabularies, strict=True)
         ]
 
-    def write_ids(self, columns: Sequence[pa.Array], ids: Ids) -> None:
-        """Write the ids of `n` rows to `ids [n, F]`."""
-        for table, (column, id_map) in enumerate(zip(columns, self._maps, strict=True)):
-            ids[:, table] = id_map.ids(column)
+    def write_ids(self, columns: Sequence[pa.Array], tables: Sequence[int], ids: Ids) -> None:
+        """Write the ids of `n` rows of columns, each with the number of its table, to `ids [n, F]`."""
+        for place, (column, table) in enumerate(zip(columns, tables, strict=True)):
+            ids[:, place] = self._maps[table].ids(column)
 
 
 def build_vocabularies(
     pool: ThreadPoolExecutor,
     rows: ParsedRows,
-    tables: Sequence[Sparse],
+    tables: Sequence[Table],
     train_rows: int,
     min_count: int,
     most_values: int | None,
@@ -82,12 +82,12 @@ def build_vocabularies(
         most_values: a table with more distinct values than this has no vocabulary (None): it is to be hashed.
     """
 
-    def count(table: Sparse) -> TableValues | None:
+    def count(table: Table) -> TableValues | None:
         frequent = frequent_values if table.values is Values.HEX else wide_values.frequent_values
-        values = frequent(rows.column(table.name, train_rows), min_count)
+        values = frequent(rows.values(table.columns, train_rows), min_count)
         return None if most_values is not None and len(values) > most_values else values
 
-    # Each column that is counted holds its distinct values in memory, so not one per core of a large machine.
+    # Each table that is counted holds its distinct values in memory, so not one per core of a large machine.
     return list(ordered_map(pool, count, tables, ahead=min(4, worker_threads())))
 
 

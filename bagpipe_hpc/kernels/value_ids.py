@@ -100,12 +100,21 @@ class IdTables:
                 contiguous = np.ascontiguousarray(values, dtype=np.uint32)
                 _library().fill_vocabulary(contiguous.ctypes.data, len(contiguous), slots.ctypes.data, slot_bits)
 
-    def map_rows(self, columns: Sequence[Column], ids: NDArray[np.int32] | NDArray[np.int64]) -> None:
-        """Write the ids of all columns `[n, F]`, contiguous."""
+    def map_rows(
+        self, columns: Sequence[Column], ids: NDArray[np.int32] | NDArray[np.int64], tables: Sequence[int]
+    ) -> None:
+        """Write the ids of columns `[n, F]`, contiguous.
+
+        Args:
+            columns: their values.
+            ids: to be written.
+            tables: number of each column's table.
+        """
+        slots, bits = self._addresses[list(tables)], self._bits[list(tables)]
         values = _addresses([column.values for column in columns])
         present = _addresses([column.present for column in columns])
         offsets = np.array([column.offset for column in columns], dtype=np.int64)
-        arrays = (array.ctypes.data for array in (values, present, offsets, self._addresses, self._bits))
+        arrays = (array.ctypes.data for array in (values, present, offsets, slots, bits))
         function = _library().map_rows_to_int32 if ids.dtype == np.int32 else _library().map_rows_to_int64
         function(*arrays, self._hashed_ids, len(ids), len(columns), ids.ctypes.data)
 

@@ -9,6 +9,7 @@ Shapes: `n` rows, `N` dense features.
 import re
 from collections.abc import Container
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,8 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from data_prep.formats.hex_columns import DIGITS, parse_hex
-from data_prep.formats.layout import Column, Dense, Label, Sparse, TextLayout, Unused, Values
+from data_prep.formats.layout import Column, Dense, Label, Sparse, SparseList, TextLayout, Unused, Values, Weight
+from data_prep.formats.value_lists import parse_lists
 
 # pyarrow reads " 5" and "0x5" as 5. Few blocks of numbers hold these characters, and looking for them costs next to
 # nothing; where one is found, numbers are read as text first.
@@ -108,7 +110,9 @@ class DelimitedParser:
         suspect = any(character in text for character in self._suspect)
         convert = self._as_text if suspect else self._as_numbers
         rows = pa_csv.read_csv(pa.BufferReader(text), self._read, self._split, convert).combine_chunks().to_batches()[0]
-        columns = [_labels(rows.column(self._layout.label))]
+        columns = [_all_labels([rows.column(label) for label in self._layout.labels])]
+        if self._layout.weight is not None:
+            columns.append(_sample_weights(rows.column(self._layout.weight)))
         if self._layout.dense:
             dense = np.empty((len(rows), len(self._layout.dense)), dtype=np.float32)
             for number, column in enumerate(self._layout.dense):
@@ -116,7 +120,10 @@ class DelimitedParser:
             if not np.isfinite(dense).all():
                 raise pa.ArrowInvalid("a dense feature is no finite number")
             columns.append(dense_column(dense))
-        columns += [_values(rows.column(column.name), column.values) for column in self._layout.sparse]
+        columns += [
+            _feature(rows.column(column.name), column, self._schema.field(column.name).type)
+            for column in self._layout.features
+        ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _check_quotes(self, text: bytes) -> None:
@@ -170,11 +177,11 @@ def dense_column(dense: NDArray[np.float32]) -> pa.FixedSizeListArray:
 def _arrow_type(column: Column, as_text: bool) -> pa.DataType:
     """As what pyarrow is to read a column; numbers as text where the block holds suspect characters."""
     match column:
-        case Sparse(values=Values.TEXT):
+        case Sparse(values=Values.TEXT) | SparseList(values=Values.TEXT):
             return pa.string()
         case Sparse(values=Values.INTEGER) | Dense(log=True) if not as_text:
             return pa.int64()
-        case Dense() if not as_text:
+        case Dense() | Weight() if not as_text:
             return pa.float64()
     return pa.binary()
 
@@ -190,11 +197,34 @@ def _labels(column: pa.BinaryArray) -> pa.UInt8Array:
     return pa.array(label)
 
 
+def _all_labels(columns: list[pa.BinaryArray]) -> pa.Array:
+    """The labels, uint8: `[n]` of one column, else a list of K for each row."""
+    labels = [_labels(column) for column in columns]
+    if len(labels) == 1:
+        return labels[0]
+    side_by_side = np.stack([label.to_numpy() for label in labels], axis=1)
+    return pa.FixedSizeListArray.from_arrays(pa.array(side_by_side.reshape(-1)), len(labels))
+
+
+def _sample_weights(column: pa.Array) -> pa.FloatArray:
+    """Weights of samples `[n]`, float32, finite and 0 or more."""
+    weights = _dense(column, log=False)
+    if column.null_count or not np.isfinite(weights).all() or (_numbers(column, log=False) < 0).any():
+        raise pa.ArrowInvalid("a weight is missing, negative or too large")
+    return pa.array(weights)
+
+
+def _id_weights(texts: pa.Array) -> pa.FloatArray:
+    """Weights of ids `[V]`, float32 and finite."""
+    weights = _dense(texts.cast(pa.binary()), log=False)
+    if not np.isfinite(weights).all():
+        raise pa.ArrowInvalid("a weight is too large")
+    return pa.array(weights)
+
+
 def _dense(column: pa.Array, log: bool) -> NDArray[np.float32]:
     """A dense feature `[n]`; not finite where the number is not, or is too large."""
-    if pa.types.is_binary(column.type):
-        column = _cast(column, *((_INTEGER, pa.int64()) if log else (_NUMBER, pa.float64())))
-    numbers = column.fill_null(0).to_numpy()
+    numbers = _numbers(column, log)
     if log:
         return log_of_count(numbers)
     with np.errstate(over="ignore"):
@@ -202,8 +232,23 @@ def _dense(column: pa.Array, log: bool) -> NDArray[np.float32]:
     return feature
 
 
+def _numbers(column: pa.Array, log: bool) -> NDArray[Any]:
+    """The numbers `[n]` of a dense feature, int64 for a logarithm, else float64; 0 where they are missing."""
+    if pa.types.is_binary(column.type):
+        column = _cast(column, *((_INTEGER, pa.int64()) if log else (_NUMBER, pa.float64())))
+    numbers: NDArray[Any] = column.fill_null(0).to_numpy()
+    return numbers
+
+
+def _feature(column: pa.Array, kind: Sparse | SparseList, to: pa.DataType) -> pa.Array:
+    """The values `[n]`, or lists of them, of a feature, of a type of `source_format.row_schema`."""
+    if isinstance(kind, Sparse):
+        return _values(column, kind.values)
+    return parse_lists(column, kind, to, lambda texts: _values(texts, kind.values), _id_weights)
+
+
 def _values(column: pa.Array, values: Values) -> pa.Array:
-    """The values `[n]` of a table, of the type in `source_format.row_schema`."""
+    """Values `[n]` of their type in `source_format.row_schema`."""
     if values is Values.HEX:
         return parse_hex(column)
     if values is Values.INTEGER and pa.types.is_binary(column.type):
@@ -229,6 +274,13 @@ def _problem(column: Column, field: bytes) -> str | None:
     match column:
         case Label():
             return None if field in (b"0", b"1") else " instead of 0 or 1"
+        case Weight():
+            if not field:
+                return " instead of a number, 0 or more"
+            below = ", which is less than 0" if _NUMBER.fullmatch(field) and float(field) < 0 else None
+            return _problem(Dense(column.name), field) or below
+        case SparseList():
+            return _list_problem(column, field) if field else None
         case Sparse(values=Values.HEX) if field and not _HEX.fullmatch(field):
             return f" instead of 1 to {DIGITS} hexadecimal digits"
         case Sparse(values=Values.INTEGER) | Dense(log=True) if field:
@@ -246,6 +298,25 @@ def _problem(column: Column, field: bytes) -> str | None:
                 field.decode()
             except UnicodeDecodeError:
                 return ", which is no UTF-8 text"
+    return None
+
+
+def _list_problem(column: SparseList, field: bytes) -> str | None:
+    """What is wrong with a field of one value or more, to be put behind it; None where it is good."""
+    of_value, of_weight = Sparse(column.name, column.values), Dense(column.name)
+    for text in field.split(column.separator.encode()):
+        value, weight = text, b"1"
+        if column.weights is not None:
+            value, between, weight = text.rpartition(column.weights.encode())
+            if not between:
+                return f", which holds {_shown(text)} without {column.weights!r} and a weight"
+            if not weight:
+                return f", which holds {_shown(text)}, whose weight is empty"
+        if not value:
+            return ", which holds an empty value"
+        for part, kind in ((value, of_value), (weight, of_weight)):
+            if problem := _problem(kind, part):
+                return f", which holds {_shown(part)}{problem}"
     return None
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.storage.shards.manifest import is_stored_name
 
 
 class Values(StrEnum):
@@ -21,7 +22,14 @@ class Values(StrEnum):
 
 @dataclass(frozen=True)
 class Label:
-    """The column of labels: `0` or `1`, one digit. A layout has exactly one."""
+    """A column of labels: `0` or `1`, one digit. A layout has one or more."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Weight:
+    """The weight of each sample: a decimal number, 0 or more, finite as float32. A layout has one at most."""
 
     name: str
 
@@ -42,15 +50,37 @@ class Dense:
 
 @dataclass(frozen=True)
 class Sparse:
-    """A categorical column, which has an embedding table of its name; a missing value has id 0.
+    """A categorical column: a value of an embedding table; a missing one has id 0.
 
     Attributes:
-        name: of the column, and of the table.
+        name: of the column.
         values: what its values are.
+        table: name of the table, which columns with values of one kind may share; that of the column if not given.
     """
 
     name: str
     values: Values = Values.TEXT
+    table: str | None = None
+
+
+@dataclass(frozen=True)
+class SparseList:
+    """A categorical column of any number of values in one field, oldest first; an empty field holds none.
+
+    Attributes:
+        name: of the column.
+        values: what each of its values is.
+        separator: the character between values.
+        table: name of the table, which columns with values of one kind may share; that of the column if not given.
+        weights: the character between a value and its weight, a decimal number that is finite as float32, as `:` in
+            `12:0.5|7:2`; None where values have no weights. All values of the column have one, or none has.
+    """
+
+    name: str
+    values: Values = Values.TEXT
+    separator: str = "|"
+    table: str | None = None
+    weights: str | None = None
 
 
 @dataclass(frozen=True)
@@ -60,10 +90,26 @@ class Unused:
     name: str
 
 
-Column = Label | Dense | Sparse | Unused
+Column = Label | Weight | Dense | Sparse | SparseList | Unused
+
+
+@dataclass(frozen=True)
+class Table:
+    """An embedding table.
+
+    Attributes:
+        name: of the table.
+        values: what its values are.
+        columns: names of the columns that look it up.
+    """
+
+    name: str
+    values: Values
+    columns: tuple[str, ...]
+
 
 _SEPARATORS = set(string.punctuation + "\t ") - set("\"'+-._\\")
-_PARSED_NAMES = ("label", "dense")
+_PARSED_NAMES = ("label", "dense", "weight")
 _SEPARATOR_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "blank"}
 
 
@@ -91,19 +137,26 @@ class TextLayout:
 
     def __post_init__(self) -> None:
         names = self.names
-        labels = sum(isinstance(column, Label) for column in self.columns)
-        _require(labels == 1, f"{labels} of the columns are labels; give exactly one")
-        _require(bool(self.sparse), "no column is sparse; give at least one, which gets an embedding table")
+        weights = [column.name for column in self.columns if isinstance(column, Weight)]
+        _require(bool(self.labels), "no column is a label; give at least one")
+        _require(len(weights) <= 1, f"{' and '.join(weights)} are weights of samples; give one at most")
+        _require(bool(self.features), "no column is sparse; give at least one, which gets an embedding table")
         for name in names:
             _require(name.isprintable() and name != "", f"a column is named {name!r}; use printable characters")
             _require(names.count(name) == 1, f"two columns are named {name!r}; give each its own name")
-        for name in self.tables:
-            usable = name not in _PARSED_NAMES and "/" not in name and name.strip(".") != ""
-            _require(usable, f"a table is named {name!r}; use another name than label and dense, without a slash")
-        _require(
-            self.separator in _SEPARATORS,
-            f"the separator is {self.separator!r}; use one character that no number holds, such as a tab or a comma",
-        )
+        parsed = _PARSED_NAMES if weights else _PARSED_NAMES[:2]
+        for what, name in (
+            *(("table", table.name) for table in self.tables),
+            *(("sparse column", column.name) for column in self.features),
+        ):
+            usable = name not in parsed and is_stored_name(name)
+            _require(
+                usable, f"a {what} is named {name!r}; use another name than {' and '.join(parsed)}, without a slash"
+            )
+        self._check_separators()
+        for table in self.tables:
+            kinds = {column.values for column in self.features if column.name in table.columns}
+            _require(len(kinds) == 1, f"{' and '.join(table.columns)} share table {table.name}; give them equal values")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -111,9 +164,14 @@ class TextLayout:
         return tuple(column.name for column in self.columns)
 
     @property
-    def label(self) -> str:
-        """Name of the column of labels."""
-        return next(column.name for column in self.columns if isinstance(column, Label))
+    def labels(self) -> tuple[str, ...]:
+        """Names of the K columns of labels, 1 or more."""
+        return tuple(column.name for column in self.columns if isinstance(column, Label))
+
+    @property
+    def weight(self) -> str | None:
+        """Name of the column of the samples' weights; None where they have none."""
+        return next((column.name for column in self.columns if isinstance(column, Weight)), None)
 
     @property
     def dense(self) -> tuple[Dense, ...]:
@@ -122,13 +180,33 @@ class TextLayout:
 
     @property
     def sparse(self) -> tuple[Sparse, ...]:
-        """The F categorical columns, 1 or more."""
+        """The categorical columns with one value a sample; there may be none."""
         return tuple(column for column in self.columns if isinstance(column, Sparse))
 
     @property
-    def tables(self) -> tuple[str, ...]:
-        """Names of the F tables."""
-        return tuple(column.name for column in self.sparse)
+    def lists(self) -> tuple[SparseList, ...]:
+        """The categorical columns with any number of values; there may be none."""
+        return tuple(column for column in self.columns if isinstance(column, SparseList))
+
+    @property
+    def features(self) -> tuple[Sparse | SparseList, ...]:
+        """All categorical columns in the order of the text, 1 or more."""
+        return tuple(column for column in self.columns if isinstance(column, Sparse | SparseList))
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """The tables, in the order of the first columns that look them up."""
+        columns: dict[str, list[Sparse | SparseList]] = {}
+        for column in self.features:
+            columns.setdefault(table_of(column), []).append(column)
+        return tuple(
+            Table(name, users[0].values, tuple(column.name for column in users)) for name, users in columns.items()
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each categorical column has one value a sample and a table of its own name."""
+        return not self.lists and all(column.table in (None, column.name) for column in self.sparse)
 
     @property
     def dense_rule(self) -> str:
@@ -153,6 +231,24 @@ class TextLayout:
         if self.quoted:
             return next(csv.reader([line], delimiter=self.separator), []) == list(self.names)
         return line.split(self.separator) == list(self.names)
+
+    def _check_separators(self) -> None:
+        """Each must be told from the others, and from what numbers hold."""
+        cure = "use one character that no number holds, such as a tab or a comma"
+        _require(self.separator in _SEPARATORS, f"the separator is {self.separator!r}; {cure}")
+        for column in self.lists:
+            for what, found in (("separator", column.separator), ("weights", column.weights)):
+                _require(
+                    found is None or (found in _SEPARATORS and found != self.separator),
+                    f"{column.name}: {what} = {found!r}; {cure}, and that does not stand between fields",
+                )
+            same = column.weights == column.separator
+            _require(not same, f"{column.name}: weights = {column.weights!r}, which stands between values already")
+
+
+def table_of(column: Sparse | SparseList) -> str:
+    """Name of the table that a column looks up."""
+    return column.name if column.table is None else column.table
 
 
 def _require(holds: bool, problem: str) -> None:

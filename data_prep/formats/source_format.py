@@ -1,6 +1,6 @@
 """The contract of a source format: the door `bagpipe prepare --format`.
 
-Shapes: `n` rows of a block, `N` dense features, `F` tables.
+Shapes: `n` rows of a block, `N` dense features, `K` labels.
 """
 
 from abc import ABC, abstractmethod
@@ -14,7 +14,7 @@ from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.config.file import settings_of_options
 from bagpipe_hpc.errors import ConfigError
 from data_prep.formats.delimited import BadLine, DelimitedParser
-from data_prep.formats.layout import TextLayout, Values
+from data_prep.formats.layout import Sparse, SparseList, TextLayout, Values
 
 _VALUE_TYPES = {Values.HEX: pa.uint32(), Values.INTEGER: pa.int64(), Values.TEXT: pa.string()}
 
@@ -32,9 +32,11 @@ class SourceFormat(ABC):
 
     Attributes:
         layout: what `describe` said.
-        schema: of the parsed rows: `label`, uint8, 0 or 1; `dense`, float32 `[N]` a row, finite, absent where N is 0;
-            then a column for each table by its name, null where the value is missing: uint32 for values that are
-            `hex`, int64 for `integer`, string for `text`.
+        schema: of the parsed rows: `label`, uint8, 0 or 1, `[K]` a row where there are several; `weight`, float32, 0
+            or more, absent where samples have none; `dense`, float32 `[N]` a row, finite, absent where N is 0; then a
+            column for each feature by its name. Values are uint32 where they are `hex`, int64 for `integer`, string for
+            `text`. A feature with one value a sample is null where it is missing; one with any number holds lists,
+            of values, or of `{value, weight}` with float32 weights; nothing in them is null.
         native_libraries: compiled parts of the package that `native_parser` needs.
 
     Args:
@@ -74,9 +76,19 @@ class SourceFormat(ABC):
 
 def row_schema(layout: TextLayout) -> pa.Schema:
     """Columns of parsed rows."""
+    labels = len(layout.labels)
+    label = pa.field("label", pa.uint8() if labels == 1 else pa.list_(pa.uint8(), labels))
+    weight = [pa.field("weight", pa.float32())] if layout.weight else []
     dense = [pa.field("dense", pa.list_(pa.float32(), len(layout.dense)))] if layout.dense else []
-    values = [pa.field(column.name, _VALUE_TYPES[column.values]) for column in layout.sparse]
-    return pa.schema([pa.field("label", pa.uint8()), *dense, *values])
+    values = [pa.field(column.name, _column_type(column)) for column in layout.features]
+    return pa.schema([label, *weight, *dense, *values])
+
+
+def _column_type(column: Sparse | SparseList) -> pa.DataType:
+    value = _VALUE_TYPES[column.values]
+    if isinstance(column, Sparse):
+        return value
+    return pa.list_(value if column.weights is None else pa.struct({"value": value, "weight": pa.float32()}))
 
 
 def load_format(name: str, options: Sequence[str] = ()) -> tuple[SourceFormat, dict[str, Any]]:

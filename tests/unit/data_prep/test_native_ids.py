@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.kernels.value_ids import ValueCounter
 from data_prep import native_ids, vocabulary
-from data_prep.formats.layout import Sparse, Values
+from data_prep.formats.layout import Table, Values
 
 pytestmark = pytest.mark.skipif(not is_built("value_ids"), reason="native code was not built")
 
@@ -21,12 +21,12 @@ COLUMNS = st.lists(VALUES, max_size=200)
 
 def frequent_values(counted: pa.ChunkedArray, min_count: int) -> np.ndarray:
     counter = ValueCounter()
-    native_ids.count_column(counter, counted)
+    native_ids.count_values(counter, counted.chunks)
     return vocabulary.by_count(*counter.tally(min_count))
 
 
-def tables(vocabularies: Sequence[object]) -> list[Sparse]:
-    return [Sparse(f"T{number}", Values.HEX) for number in range(len(vocabularies))]
+def tables(vocabularies: Sequence[object]) -> list[Table]:
+    return [Table(f"T{number}", Values.HEX, (f"T{number}",)) for number in range(len(vocabularies))]
 
 
 def column(values: list[int | None]) -> pa.UInt32Array:
@@ -69,8 +69,9 @@ def test_ids_by_vocabulary_and_by_hashing(
     hashed = [data.draw(st.booleans()) for _ in values]
     known_values = [None if is_hashed else table for table, is_hashed in zip(values, hashed, strict=True)]
     rows_of_hashed = data.draw(st.integers(2, 1 << 31))
-    native_ids.IdMaps(tables(known_values), known_values, rows_of_hashed).write_ids(columns, ids)
-    vocabulary.IdMaps(tables(known_values), known_values, rows_of_hashed).write_ids(columns, expected)
+    order = range(len(known))
+    native_ids.IdMaps(tables(known_values), known_values, rows_of_hashed).write_ids(columns, order, ids)
+    vocabulary.IdMaps(tables(known_values), known_values, rows_of_hashed).write_ids(columns, order, expected)
     assert ids.tolist() == expected.tolist()
 
 
@@ -80,8 +81,8 @@ def test_ids_by_hashing(rows: list[tuple[int | None, int | None]], skipped: int,
     for dtype in (np.int32, np.int64):
         ids = np.full((max(0, len(rows) - skipped), 2), -1, dtype=dtype)
         expected = ids.copy()
-        native_ids.IdMaps(tables([None] * 2), [None] * 2, rows_per_table).write_ids(columns, ids)
-        vocabulary.IdMaps(tables([None] * 2), [None] * 2, rows_per_table).write_ids(columns, expected)
+        native_ids.IdMaps(tables([None] * 2), [None] * 2, rows_per_table).write_ids(columns, (0, 1), ids)
+        vocabulary.IdMaps(tables([None] * 2), [None] * 2, rows_per_table).write_ids(columns, (0, 1), expected)
         assert ids.tolist() == expected.tolist()
 
 
@@ -91,7 +92,7 @@ def test_more_rows_than_a_tile_holds() -> None:
     asked = rng.integers(0, 9000, 3000).astype(np.uint32)
     ids = np.empty((3000, 2), dtype=np.int32)
     native_ids.IdMaps(tables([known, known]), [known, known[:10]], 2).write_ids(
-        [pa.array(asked), pa.array(asked[::-1].copy())], ids
+        [pa.array(asked), pa.array(asked[::-1].copy())], (0, 1), ids
     )
     expected = [
         vocabulary.Vocabulary(known).ids(pa.array(asked)),

@@ -6,7 +6,7 @@ import pytest
 
 from bagpipe_hpc.errors import ConfigError
 from data_prep.formats.criteo import LAYOUT
-from data_prep.formats.layout import Column, Dense, Label, Sparse, TextLayout, Unused, Values
+from data_prep.formats.layout import Column, Dense, Label, Sparse, SparseList, Table, TextLayout, Unused, Values, Weight
 
 LABEL, ITEM = Label("bought"), Sparse("item")
 
@@ -14,8 +14,20 @@ LABEL, ITEM = Label("bought"), Sparse("item")
 @pytest.mark.parametrize(
     ("columns", "separator", "problem"),
     [
-        ((ITEM,), ",", "0 of the columns are labels; give exactly one"),
-        ((LABEL, Label("clicked"), ITEM), ",", "2 of the columns are labels"),
+        ((ITEM,), ",", "no column is a label; give at least one"),
+        ((LABEL, Weight("a"), Weight("b"), ITEM), ",", "a and b are weights of samples; give one at most"),
+        ((LABEL, Weight("w"), Sparse("weight")), ",", "a table is named 'weight'"),
+        ((LABEL, SparseList("dense", table="item")), ",", "a sparse column is named 'dense'"),
+        ((LABEL, SparseList("items", table="label")), ",", "a table is named 'label'"),
+        ((LABEL, SparseList("a/b", table="item")), ",", "a sparse column is named 'a/b'"),
+        ((LABEL, ITEM, SparseList("seen", separator=",")), ",", "seen: separator = ','; use one character"),
+        ((LABEL, ITEM, SparseList("seen", weights="1")), ",", "seen: weights = '1'; use one character"),
+        ((LABEL, ITEM, SparseList("seen", weights="|")), ",", "seen: weights = '|', which stands between values"),
+        (
+            (LABEL, ITEM, SparseList("seen", Values.INTEGER, table="item")),
+            ",",
+            "item and seen share table item; give them equal values",
+        ),
         ((LABEL, Dense("price")), ",", "no column is sparse"),
         ((LABEL, ITEM, Dense("item")), ",", "two columns are named 'item'"),
         ((LABEL, Sparse("")), ",", "a column is named ''"),
@@ -35,9 +47,22 @@ def test_what_no_text_has_is_refused(columns: tuple[Column, ...], separator: str
 def test_columns_by_their_part() -> None:
     layout = TextLayout((Unused("time"), Dense("price"), LABEL, ITEM, Sparse("user", Values.INTEGER)), ",")
     assert layout.names == ("time", "price", "bought", "item", "user")
-    assert layout.label == "bought"
+    assert (layout.labels, layout.weight, layout.is_plain) == (("bought",), None, True)
     assert layout.dense == (Dense("price"),)
-    assert layout.tables == ("item", "user")
+    assert [table.name for table in layout.tables] == ["item", "user"]
+
+
+def test_columns_that_share_a_table() -> None:
+    seen, user = SparseList("seen", table="item"), Sparse("user", Values.INTEGER)
+    columns = (LABEL, Label("paid"), Weight("weight"), seen, user, ITEM)
+    layout = TextLayout(columns, ",")
+    assert (layout.labels, layout.weight, layout.is_plain) == (("bought", "paid"), "weight", False)
+    assert (layout.features, layout.sparse, layout.lists) == ((seen, user, ITEM), (user, ITEM), (seen,))
+    assert layout.tables == (
+        Table("item", Values.TEXT, ("seen", "item")),
+        Table("user", Values.INTEGER, ("user",)),
+    )
+    assert not TextLayout((LABEL, Sparse("a", table="b"))).is_plain
 
 
 @pytest.mark.parametrize(
@@ -66,6 +91,11 @@ def test_every_part_of_a_layout_is_in_its_words() -> None:
         TextLayout((LABEL, Dense("a"), ITEM), ","),
         TextLayout((LABEL, Dense("a"), ITEM), header=True),
         TextLayout((LABEL, Dense("a"), ITEM), quoted=True),
+        TextLayout((LABEL, Dense("a"), Sparse("item", table="items"))),
+        TextLayout((LABEL, Weight("a"), ITEM)),
+        TextLayout((LABEL, Dense("a"), SparseList("item"))),
+        TextLayout((LABEL, Dense("a"), SparseList("item", separator=";"))),
+        TextLayout((LABEL, Dense("a"), SparseList("item", weights=":"))),
     ]
     assert len({layout.words() for layout in layouts}) == len(layouts)
 
@@ -89,5 +119,6 @@ def test_a_header_names_the_columns_in_order(line: str, quoted: bool, is_header:
 
 
 def test_criteo_is_what_its_rows_have() -> None:
-    assert (len(LAYOUT.names), len(LAYOUT.dense), LAYOUT.tables) == (40, 13, tuple(f"C{i}" for i in range(1, 27)))
+    assert (len(LAYOUT.names), len(LAYOUT.dense)) == (40, 13)
+    assert [table.name for table in LAYOUT.tables] == [f"C{number}" for number in range(1, 27)]
     assert (LAYOUT.separator, LAYOUT.header, LAYOUT.quoted) == ("\t", False, False)
