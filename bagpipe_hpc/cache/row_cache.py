@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bagpipe_hpc.cache.row_decay import RowDecay
 from bagpipe_hpc.cache.row_memory import new_table
 from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.errors import CapacityError
@@ -136,10 +137,16 @@ class RowCache:
         return self.operations.gather(self.weights, slots)
 
     def update(
-        self, optimizer: RowOptimizer, slots: Tensor, gradients: Tensor, step: int, clip_norm: float = 0.0
+        self,
+        optimizer: RowOptimizer,
+        slots: Tensor,
+        gradients: Tensor,
+        step: int,
+        clip_norm: float = 0.0,
+        decay: RowDecay | None = None,
     ) -> None:
         """Update distinct rows by their gradients; arguments as for `update_rows`."""
-        update_rows(self.operations, optimizer, self.weights, self.state, slots, gradients, step, clip_norm)
+        update_rows(self.operations, optimizer, self.weights, self.state, slots, gradients, step, clip_norm, decay)
 
     def gather_records(self, slots: Tensor) -> NDArray[np.float32]:
         """Whole records for a write-back: distinct slots int32 `[N]` to float32 `[N, W]` on the host."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from bagpipe_hpc.cache.row_clipping import clip_rows
+from bagpipe_hpc.cache.row_decay import RowDecay
 from bagpipe_hpc.kernels.row_operations import RowOperations
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 
@@ -18,6 +19,7 @@ def update_rows(
     gradients: Tensor,
     step: int,
     clip_norm: float = 0.0,
+    decay: RowDecay | None = None,
 ) -> None:
     """Update distinct rows in place; both ways give the same bits.
 
@@ -30,11 +32,15 @@ def update_rows(
         gradients: of the global-batch mean loss, float32 `[N, D]`.
         step: number of the training step that they come from, from 1.
         clip_norm: longest gradient of a row, see `clip_rows`; 0 for any.
+        decay: of the rows' weights; None for none.
     """
     if not slots.numel():
         return
     if clip_norm:
         gradients = clip_rows(gradients, clip_norm)
+    if decay is not None:
+        rate = optimizer.rate(step) if decay.is_decoupled else 0.0
+        gradients = decay.apply(operations, weights, slots, gradients, rate)
     call = optimizer.kernel(step)
     if call and (kernel := operations.update_kernel(call.name)):
         kernel(weights, state, slots, gradients, call.numbers)

@@ -9,13 +9,14 @@ from typing import Any
 
 from bagpipe_hpc.config.dlrm import MOST_WIDTH, WIDTHS
 from bagpipe_hpc.config.doors import DOOR, MODELS, PLACEMENTS, POLICIES, ROW_OPTIMIZERS, SettingError, fill_settings
-from bagpipe_hpc.config.float32 import require_positive
+from bagpipe_hpc.config.float32 import require_not_negative, require_positive
 from bagpipe_hpc.config.rates import DenseRateConfig, RowsRateConfig
 
 DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("auto", "native", "reference")
 LINEAR_LAYERS = ("auto", "onednn", "torch")
 PLANNER_STATES = ("auto", "dense", "sparse")
+DECAY_MODES = ("l2", "decoupled")
 PRECISIONS = ("float32", "bfloat16")
 ROW_SUMS = ("float32", "bfloat16", "float16")
 SEQUENCE = "sequence"
@@ -134,6 +135,13 @@ class OptimizerConfig:
     rows_clip_norm: float = 0.0
     """Longest gradient of an embedding row: a longer one, summed over the batch, is scaled down to this Euclidean norm,
     each row by itself; 0 leaves any as it is."""
+    rows_weight_decay: float = 0.0
+    """Draws the weights of embedding rows towards 0, each time that a batch uses them; 0 does not. See
+    `rows_weight_decay_mode`."""
+    rows_weight_decay_mode: str = "l2"
+    """`l2` adds `rows_weight_decay` times the weights to the gradient of a row (torch's `weight_decay`); `decoupled`
+    takes the learning rate times `rows_weight_decay` times the weights off the weights themselves, before the update
+    (AdamW's). Rows that a batch does not use do not decay."""
 
     def __post_init__(self) -> None:
         fill_settings(self)
@@ -141,6 +149,20 @@ class OptimizerConfig:
         for name in ("dense_clip_norm", "rows_clip_norm"):
             if getattr(self, name):
                 require_positive(f"optimizer.{name}", getattr(self, name), "0 for none, or ")
+        self._check_decay()
+
+    def _check_decay(self) -> None:
+        """See that the decay of rows has an effect that float32 weights can show."""
+        key, decay, mode = "optimizer.rows_weight_decay", self.rows_weight_decay, self.rows_weight_decay_mode
+        require_not_negative(key, decay)
+        _require(mode in DECAY_MODES, f"{key}_mode", mode, f"use one of {', '.join(DECAY_MODES)}")
+        if not decay or mode == "l2":
+            return
+        lr: Any = getattr(self.row_settings, "lr", None)
+        cure = "takes the learning rate times the weights off, and what optimizer.rows names has no setting lr; use l2"
+        _require(isinstance(lr, float), f"{key}_mode", mode, cure)
+        cure = f"times rows_lr = {lr} must lie between 3e-8, less than which float32 weights do not show, and 1"
+        _require(2.0**-25 <= decay * lr < 1, key, decay, f"{cure}; use another one, or the mode l2")
 
 
 @dataclass(frozen=True)

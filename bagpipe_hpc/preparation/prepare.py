@@ -122,10 +122,11 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
 def require_weights_alone(config: Config) -> None:
     """See that rows of a policy that adds changes have weights alone: a change is added to every number of a record.
 
-    Their gradients are not clipped either: nobody has a row's sum over the batch.
+    Their gradients are not clipped either: nobody has a row's sum over the batch. Nor do they decay, which is once a
+    step: several trainers would each let their own copy of a row do so.
 
     Raises:
-        ConfigError: rows keep an optimizer's state, or a version, or their gradients are to be clipped.
+        ConfigError: rows keep an optimizer's state, or a version, or are to be clipped or to decay.
     """
     adds = f"policy.name = {config.policy.name!r}: adds each trainer's change of a row to all that the row keeps"
     if config.debug.verify_rows:
@@ -134,6 +135,11 @@ def require_weights_alone(config: Config) -> None:
         raise ConfigError(
             f"{adds}, and optimizer.rows_clip_norm = {config.optimizer.rows_clip_norm} is of a row's gradient over the "
             "whole batch; leave it out"
+        )
+    if config.optimizer.rows_weight_decay:
+        raise ConfigError(
+            f"{adds}, and optimizer.rows_weight_decay = {config.optimizer.rows_weight_decay} is once a step for each "
+            "row, not once for each of its trainers; leave it out"
         )
     if RowRecord.of(config).state_columns:
         raise ConfigError(

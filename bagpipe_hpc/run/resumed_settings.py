@@ -42,6 +42,8 @@ CHANGEABLE = (
     "optimizer.dense_options",
     "optimizer.dense_clip_norm",
     "optimizer.rows_clip_norm",
+    "optimizer.rows_weight_decay",
+    "optimizer.rows_weight_decay_mode",
     *_RATES,
 )
 """A new value is used from the next step on, and the change is said. Steps count from the first of the training."""
@@ -88,6 +90,8 @@ _BEFORE_CHOICES = {
     "train.row_sums": "float32",
     "optimizer.dense_clip_norm": 0.0,
     "optimizer.rows_clip_norm": 0.0,
+    "optimizer.rows_weight_decay": 0.0,
+    "optimizer.rows_weight_decay_mode": "l2",
     **_RATES,
 }
 """What a checkpoint stands for that was written when there was nothing to choose."""

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bagpipe_hpc.cache.row_cache import RowCache
+from bagpipe_hpc.cache.row_decay import RowDecay
 from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.build import build_model
@@ -36,6 +37,7 @@ class ComputeParts:
         dense_rate: sets its learning rate before each step.
         divergence: looks at every loss, updated row and dense weight.
         arithmetic: on what the last bits of results depend.
+        row_decay: of the weights of rows; None for none.
         rows_clip_norm: `optimizer.rows_clip_norm`.
         dense_clip_norm: `optimizer.dense_clip_norm`.
     """
@@ -47,6 +49,7 @@ class ComputeParts:
     dense_rate: DenseRate
     divergence: DivergenceWatch
     arithmetic: Arithmetic
+    row_decay: RowDecay | None
     rows_clip_norm: float
     dense_clip_norm: float
 
@@ -94,13 +97,14 @@ class ComputeParts:
             dense_rate,
             divergence,
             arithmetic,
+            RowDecay.of(config.optimizer),
             config.optimizer.rows_clip_norm,
             config.optimizer.dense_clip_norm,
         )
 
     def update_rows(self, slots: Tensor, gradients: Tensor, step: int) -> None:
         """Update distinct rows by the sums of their gradients over the batch; arguments as for `update_rows`."""
-        self.cache.update(self.row_optimizer, slots, gradients, step, self.rows_clip_norm)
+        self.cache.update(self.row_optimizer, slots, gradients, step, self.rows_clip_norm, self.row_decay)
         self.divergence.see_rows(step, slots)
 
     def update_dense(self, step: int) -> None:

@@ -143,6 +143,19 @@ def test_a_table_is_overridden_as_a_whole(tmp_path: Path) -> None:
         ),
         ("[optimizer]\nrows_lr = 1e39", ["optimizer.rows_lr = 1e+39", "that float32 can hold, 1.2e-38 to 3.4e+38"]),
         ("[optimizer]\ndense_clip_norm = -1", ["optimizer.dense_clip_norm = -1.0", "use 0 for none, or a"]),
+        (
+            "[optimizer]\nrows_weight_decay = -1e-3",
+            ["optimizer.rows_weight_decay = -0.001", "use 0, or a number above it"],
+        ),
+        ('[optimizer]\nrows_weight_decay_mode = "adamw"', ["rows_weight_decay_mode = 'adamw'", "one of l2, decoupled"]),
+        (
+            '[optimizer]\nrows_weight_decay = 1e-6\nrows_weight_decay_mode = "decoupled"',
+            ["optimizer.rows_weight_decay = 1e-06", "times rows_lr = 0.005 must lie between 3e-8"],
+        ),
+        (
+            '[optimizer]\nrows_weight_decay = 200.0\nrows_weight_decay_mode = "decoupled"',
+            ["optimizer.rows_weight_decay = 200.0", "times rows_lr = 0.005 must lie between 3e-8"],
+        ),
         ("[optimizer]\nrows_clip_norm = 1e-40", ["optimizer.rows_clip_norm = 1e-40", "use 0 for none, or a"]),
         ("[optimizer]\ndense_lr = 1e-40", ["optimizer.dense_lr = 1e-40", "that float32 can hold"]),
         ("[optimizer]\nrows_eps = 1e-50", ["optimizer.rows_eps = 1e-50", "that float32 can hold"]),

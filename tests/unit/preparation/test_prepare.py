@@ -169,6 +169,11 @@ def test_a_policy_that_adds_takes_rows_without_state(tmp_path: Path) -> None:
     verified = replace(config, debug=DebugConfig(verify_rows=True))
     with pytest.raises(ConfigError, match=r":AddedChanges': .* leave out debug\.verify_rows = true"):
         choose_window(prepare_run(verified), trainers=2)
+    decaying = replace(config, optimizer=OptimizerConfig(rows="sgd", rows_weight_decay=0.5))
+    with pytest.raises(
+        ConfigError, match=r":AddedChanges': .*, and optimizer\.rows_weight_decay = 0\.5 is once a step"
+    ):
+        choose_window(prepare_run(decaying), trainers=2)
     clipped = replace(config, optimizer=OptimizerConfig(rows="sgd", rows_clip_norm=0.5))
     with pytest.raises(ConfigError, match=r":AddedChanges': .*, and optimizer\.rows_clip_norm = 0\.5 is of a row's"):
         choose_window(prepare_run(clipped), trainers=2)

@@ -255,6 +255,8 @@ OTHER: dict[str, object] = {
     "optimizer.dense_options": {"lr_decay": 0.1},
     "optimizer.dense_clip_norm": 1.0,
     "optimizer.rows_clip_norm": 0.5,
+    "optimizer.rows_weight_decay": 0.5,
+    "optimizer.rows_weight_decay_mode": "decoupled",
     "model.precision": "bfloat16",
     "train.deterministic": True,
     "train.row_sums": "bfloat16",
