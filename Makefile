@@ -58,7 +58,7 @@ reference: $(RUN)/prepared ## train again on one rank without cache, and compare
 	  train.reference_slices=$$(python scripts/count_trainers.py $(CONFIG) $(RANKS) $(SET))
 	bagpipe compare $(RUN)/run $(RUN)/reference
 
-$(RUN)/clicks.tsv: data_prep/generate.py | setup
+$(RUN)/clicks.tsv: data_prep/synthetic/criteo_clicks.py | setup
 	@mkdir -p $(@D)
 	@rm -f $@
 	bagpipe generate --rows $(ROWS) --output $@

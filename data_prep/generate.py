@@ -1,132 +1,44 @@
-"""Synthetic clicks in Criteo's format, with a planted model that a recommendation model can find.
-
-Shapes: `n` rows of a block, `F` = 26 tables.
-"""
+"""`bagpipe generate`: synthetic clicks in files, with a planted model that a recommendation model can find."""
 
 import contextlib
 import gzip
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
-from data_prep.formats.hex_columns import format_hex
+from data_prep.formats import criteo, sequences
+from data_prep.formats.layout import TextLayout
+from data_prep.synthetic.criteo_clicks import click_blocks
+from data_prep.synthetic.sequences import sequence_blocks
 
-# fmt: off
-KAGGLE_IDS = (
-    1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194,
-    27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572,
-)
-"""Distinct ids of each table of the whole Criteo Kaggle data: 33.8 million."""
-TABLE_IDS = (
-    1460, 583, 60000, 30000, 305, 24, 12517, 633, 3, 20000, 5683, 50000, 3194,
-    27, 14992, 40000, 10, 5652, 2173, 4, 45000, 18, 15, 25000, 105, 22000,
-)
-"""Distinct ids of each table unless others are asked for: `KAGGLE_IDS`, the largest cut to 10,000s."""
-MISSING_IDS = (
-    0, 0, .03, .03, 0, .12, 0, 0, 0, 0, 0, .03, 0,
-    0, 0, .03, 0, 0, .44, .44, .03, .76, 0, .03, .44, .44,
-)
-"""Share of missing values of each table, as in the Criteo Kaggle data."""
-MISSING_INTEGERS = (.45, 0, .21, .22, .03, .22, .04, 0, .04, .45, .04, .76, .22)
-"""Share of missing values of each integer column, as in the Criteo Kaggle data."""
-INTEGER_LOG_MEAN = (.5, 2.5, 2, 1.6, 8, 3.5, 1.8, 2.3, 4, .1, .8, .1, 1.8)
-"""Mean of the logarithm of each integer column, which is log-normal and so heavy-tailed."""
-INTEGER_LOG_STD = (1.2, 2, 1.4, 1, 2.2, 1.6, 1.5, 1.1, 1.5, .5, .9, .6, 1.1)
-"""Standard deviation of the logarithm of each integer column."""
-# fmt: on
+DrawBlocks = Callable[[int, int, float, int | None], Iterator[pa.Table]]
+"""Draws rows by their number, seed, exponent and most ids of a table, in blocks with the columns of the text."""
 
-CLICK_RATE = 0.25
-"""Share of rows with label 1, about that of the Criteo Kaggle data."""
-BLOCK_ROWS = 65536
-"""Rows that are drawn together. Part of the format: another value gives other rows for the same seed."""
-
-_SMALL_TABLE_IDS = 1000
-# Standard deviations that the dense columns, the small tables and the large tables contribute to a row's log-odds.
-# Small tables and dense columns lead because an id must be seen several times before its weight can be learned.
-_DENSE_STD, _SMALL_TABLES_STD, _LARGE_TABLES_STD = 1.2, 1.5, 0.7
-
-
-@dataclass(frozen=True)
-class _PlantedModel:
-    """What decides the labels; drawn once per seed.
-
-    Attributes:
-        cumulative: per table, the probability of an id up to each rank, float64 `[ids]`.
-        id_weights: per table, what each id adds to the log-odds, float64 `[ids]`.
-        integer_weights: what a standard deviation of each column's logarithm adds to the log-odds, float64 `[13]`.
-    """
-
-    cumulative: tuple[NDArray[np.float64], ...]
-    id_weights: tuple[NDArray[np.float64], ...]
-    integer_weights: NDArray[np.float64]
-
-    @classmethod
-    def draw(cls, seed: int, zipf: float, table_ids: tuple[int, ...]) -> "_PlantedModel":
-        rng = np.random.default_rng([seed, 0])
-        small = np.array(table_ids) <= _SMALL_TABLE_IDS
-        large_tables = max(1, int((~small).sum()))
-        scale = np.where(small, _SMALL_TABLES_STD / np.sqrt(small.sum()), _LARGE_TABLES_STD / np.sqrt(large_tables))
-        id_weights = tuple(rng.normal(0.0, std, size=ids) for ids, std in zip(table_ids, scale, strict=True))
-        integer_weights = rng.choice([-1.0, 1.0], size=13) * _DENSE_STD / np.sqrt(13)
-        cumulative = []
-        for ids in table_ids:
-            shares = np.cumsum(np.arange(1, ids + 1, dtype=np.float64) ** -zipf)
-            cumulative.append(shares / shares[-1])
-        return cls(tuple(cumulative), id_weights, integer_weights)
-
-
-@dataclass(frozen=True)
-class _Features:
-    """The features of a block of rows.
-
-    Attributes:
-        ids: per table, ranks (0 is the most frequent id), int64 `[n]`.
-        ids_missing: per table, bool `[n]`.
-        integers: per integer column, int64 `[n]`.
-        integers_missing: per integer column, bool `[n]`.
-        log_odds: the planted model's log-odds before its intercept, float64 `[n]`.
-    """
-
-    ids: list[NDArray[np.int64]]
-    ids_missing: list[NDArray[np.bool_]]
-    integers: list[NDArray[np.int64]]
-    integers_missing: list[NDArray[np.bool_]]
-    log_odds: NDArray[np.float64]
-
-    @classmethod
-    def draw(cls, rng: np.random.Generator, model: _PlantedModel) -> "_Features":
-        features = cls([], [], [], [], np.zeros(BLOCK_ROWS))
-        for table, cumulative in enumerate(model.cumulative):
-            ids = np.searchsorted(cumulative, rng.random(BLOCK_ROWS), side="right").astype(np.int64)
-            missing = rng.random(BLOCK_ROWS) < MISSING_IDS[table]
-            features.ids.append(ids)
-            features.ids_missing.append(missing)
-            features.log_odds[:] += np.where(missing, 0.0, model.id_weights[table][ids])
-        for column, weight in enumerate(model.integer_weights):
-            standard = rng.standard_normal(BLOCK_ROWS)
-            # The subtraction gives zeros, and now and then a negative count, both of which the real data has.
-            logarithm = INTEGER_LOG_MEAN[column] + INTEGER_LOG_STD[column] * standard
-            missing = rng.random(BLOCK_ROWS) < MISSING_INTEGERS[column]
-            features.integers.append(np.floor(np.exp(logarithm)).astype(np.int64) - (column == 1))
-            features.integers_missing.append(missing)
-            features.log_odds[:] += np.where(missing, 0.0, weight * standard)
-        return features
+KINDS: dict[str, tuple[DrawBlocks, TextLayout]] = {
+    "criteo": (click_blocks, criteo.LAYOUT),
+    "sequences": (sequence_blocks, sequences.LAYOUT),
+}
+"""What draws the rows of each kind, and the text that they are written as; `bagpipe prepare --format` has its name."""
 
 
 def generate_clicks(
-    rows: int, output: Path, seed: int = 1, zipf: float = 1.05, *, ids_at_most: int | None = None
+    rows: int,
+    output: Path,
+    seed: int = 1,
+    zipf: float = 1.05,
+    *,
+    ids_at_most: int | None = None,
+    kind: str = "criteo",
 ) -> None:
-    """Write synthetic clicks as Criteo TSV: label, 13 integers, 26 columns of 8 hexadecimal digits; no header.
+    """Write synthetic clicks, as text of a source format of the package.
 
     The same seed and exponent always give the same rows, and more of them start with the same ones. Memory is that of
     one block of 65,536 rows (about 100 MB) and 16 bytes an id. The file appears under its name when it is complete; its
@@ -137,7 +49,10 @@ def generate_clicks(
         output: file to write; `.gz` compresses it.
         seed: choice of the planted model and of the rows, 0 or more.
         zipf: exponent of the popularity of ids, rank ** -zipf; 0 makes all ids of a table equally frequent.
-        ids_at_most: cut the tables of the Criteo Kaggle data to this many ids each; None takes `TABLE_IDS`.
+        ids_at_most: cut the tables to this many ids each, those of `criteo` from the sizes of the Criteo Kaggle data;
+            None takes the kind's own.
+        kind: of `KINDS`: `criteo`, label, 13 integers and 26 columns of 8 hexadecimal digits, or `sequences`, users,
+            items and histories of these with two labels.
 
     Raises:
         ConfigError: an argument is out of its range, or `output` is there already or cannot be written.
@@ -147,15 +62,20 @@ def generate_clicks(
     _require(seed >= 0, "seed", seed, "use 0 or more")
     _require(np.isfinite(zipf) and zipf >= 0, "zipf", zipf, "use 0 (uniform) or a larger exponent")
     _require(ids_at_most is None or ids_at_most >= 1, "ids_at_most", ids_at_most, "use 1 or more")
-    _require(output.suffix not in (".xz", ".zst", ".bz2"), "output", str(output), "use a name that ends in .gz or .tsv")
-    table_ids = TABLE_IDS if ids_at_most is None else tuple(min(ids, ids_at_most) for ids in KAGGLE_IDS)
-    options = pa_csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
+    _require(
+        output.suffix not in (".xz", ".zst", ".bz2"), "output", str(output), "use a name that ends in .gz, .tsv or .csv"
+    )
+    _require(kind in KINDS, "kind", kind, f"use one of {', '.join(KINDS)}")
+    draw, layout = KINDS[kind]
+    options = pa_csv.WriteOptions(include_header=False, delimiter=layout.separator, quoting_style="none")
     try:
         _require(not output.is_dir(), "output", str(output), "is a folder; name a file in it, such as clicks.tsv")
         _require(not os.path.lexists(output), "output", str(output), "is there already; remove it, or use another name")
         output.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(output) as partial, _open_sink(partial, compressed=output.suffix == ".gz") as sink:
-            for block in _blocks(rows, seed, zipf, table_ids):
+            if layout.header:
+                sink.write(f"{layout.separator.join(layout.names)}\n".encode())
+            for block in draw(rows, seed, zipf, ids_at_most):
                 pa_csv.write_csv(block, sink, options)
     except OSError as error:
         if error.errno in DISK_IS_FULL:
@@ -179,47 +99,3 @@ def _open_sink(path: Path, compressed: bool) -> Iterator[BinaryIO | gzip.GzipFil
         # No name and no time in the header: the same rows are the same bytes.
         with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=plain, mtime=0) as packed:
             yield packed
-
-
-def _blocks(rows: int, seed: int, zipf: float, table_ids: tuple[int, ...]) -> Iterator[pa.Table]:
-    """Tables of up to `BLOCK_ROWS` rows, columns as in the file; each block has a random stream of its own."""
-    model = _PlantedModel.draw(seed, zipf, table_ids)
-    intercept = _intercept(_Features.draw(np.random.default_rng([seed, 1]), model).log_odds)
-    for block, first in enumerate(range(0, rows, BLOCK_ROWS)):
-        rng = np.random.default_rng([seed, 2, block])
-        features = _Features.draw(rng, model)
-        clicked = rng.random(BLOCK_ROWS) < _sigmoid(features.log_odds + intercept)
-        columns: list[pa.Array] = [pa.array(clicked.astype(np.uint8))]
-        for integers, missing in zip(features.integers, features.integers_missing, strict=True):
-            columns.append(pa.array(integers, mask=missing))
-        for table, (ids, missing) in enumerate(zip(features.ids, features.ids_missing, strict=True)):
-            columns.append(format_hex(_scatter_ids(ids, table), missing))
-        yield pa.table(columns, names=[str(column) for column in range(len(columns))]).slice(0, rows - first)
-
-
-def _intercept(log_odds: NDArray[np.float64]) -> float:
-    """The constant that makes the mean click probability of a sample `CLICK_RATE`, by bisection."""
-    low, high = -30.0, 30.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        if _sigmoid(log_odds + middle).mean() < CLICK_RATE:
-            low = middle
-        else:
-            high = middle
-    return middle
-
-
-def _sigmoid(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Probabilities; through tanh, which does not overflow."""
-    return 0.5 + 0.5 * np.tanh(0.5 * log_odds)
-
-
-def _scatter_ids(ids: NDArray[np.int64], table: int) -> NDArray[np.uint32]:
-    """32-bit values that look like Criteo's hashes; distinct for distinct ids of a table (MurmurHash3's finaliser)."""
-    mixed = (ids + (table << 20)).astype(np.uint32)
-    mixed ^= mixed >> np.uint32(16)
-    mixed *= np.uint32(0x85EBCA6B)
-    mixed ^= mixed >> np.uint32(13)
-    mixed *= np.uint32(0xC2B2AE35)
-    mixed ^= mixed >> np.uint32(16)
-    return mixed

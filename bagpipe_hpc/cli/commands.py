@@ -63,6 +63,7 @@ def _generate(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         zipf=arguments.zipf,
         ids_at_most=arguments.ids_at_most,
+        kind=arguments.kind,
     )
     return 0
 
@@ -218,9 +219,17 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
-    generate = _add(commands, "generate", _generate, "write synthetic clicks in Criteo's format")
+    generate = _add(commands, "generate", _generate, "write synthetic clicks, to try everything without a download")
     generate.add_argument("--rows", type=positive, required=True, metavar="N", help="rows to write")
-    generate.add_argument("--output", type=Path, required=True, metavar="FILE", help="FILE.tsv or FILE.tsv.gz")
+    generate.add_argument(
+        "--output", type=Path, required=True, metavar="FILE", help="FILE.tsv, FILE.csv, or one ending in .gz"
+    )
+    generate.add_argument(
+        "--kind",
+        choices=["criteo", "sequences"],
+        default="criteo",
+        help="the format: Criteo's, or users, items and histories with two labels (default: criteo)",
+    )
     generate.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same rows (default: 1)")
     generate.add_argument(
         "--zipf", type=positive_number, default=1.05, metavar="A", help="skew of the categories (default: 1.05)"
@@ -230,7 +239,7 @@ def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "--ids-at-most",
         type=positive,
         metavar="N",
-        help="tables of the Criteo Kaggle data's sizes, cut to N ids each (default: 339,000 ids in all)",
+        help="tables cut to N ids each; criteo's then have the Kaggle data's sizes (default: 339,000 ids in all)",
     )
 
     prepare = _add(commands, "prepare", _prepare, "turn raw clicks into checksummed shards for training")

@@ -236,5 +236,12 @@ PLACEMENTS = Door(
         "by_table": Entry("bagpipe_hpc.rows.ranges:TablePartition"),
     },
 )
-SOURCE_FORMATS = Door("--format", "--format-option ", {"criteo": Entry("data_prep.formats.criteo:Criteo")})
+SOURCE_FORMATS = Door(
+    "--format",
+    "--format-option ",
+    {
+        "criteo": Entry("data_prep.formats.criteo:Criteo"),
+        "sequences": Entry("data_prep.formats.sequences:Sequences"),
+    },
+)
 """The entries are `data_prep.formats.source_format.SourceFormat`; `bagpipe prepare` chooses, not a configuration."""

@@ -34,7 +34,7 @@ from bagpipe_hpc.simulation.synthetic_rows import draw_batches, scaled_tables
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
 from bagpipe_hpc.tools.inspection.text_table import size_text
 from bagpipe_hpc.tools.report import Report
-from data_prep.generate import KAGGLE_IDS as TABLE_ROWS
+from data_prep.synthetic.criteo_clicks import KAGGLE_IDS as TABLE_ROWS
 
 _CRITEO_INTEGERS = 13
 _DEFAULT_BATCHES = 100

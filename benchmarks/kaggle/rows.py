@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.simulation import synthetic_rows
-from data_prep.generate import KAGGLE_IDS
+from data_prep.synthetic.criteo_clicks import KAGGLE_IDS
 
 TABLE_ROWS = KAGGLE_IDS
 """Rows of each table: a row for every distinct value of the whole data set, 33.8 million."""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bagpipe_hpc.storage.shards.check import damaged_files
-from bagpipe_hpc.storage.shards.manifest import SPLITS, ShardManifest
+from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, SPLITS, ShardManifest
 from bagpipe_hpc.terminal import printable
 from bagpipe_hpc.tools.inspection.description import Description
 from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text
@@ -13,13 +13,13 @@ SKIPPED_SHOWN = 10
 
 
 def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> Description:
-    """Samples, tables, files, settings and skipped rows; with `verify` every checksum is checked."""
+    """Samples, tables, features, files, settings and skipped rows; with `verify` every checksum is checked."""
     damaged = damaged_files(directory, manifest, "full" if verify else "quick")
     shards = [(split, shard) for split in SPLITS for shard in manifest.shards(split)]
     facts = [
         ("source format", manifest.source_format),
         *((f"{split} rows", str(manifest.rows(split))) for split in SPLITS),
-        ("label rate", f"{manifest.label_rate:.6f}"),
+        *_labels(manifest),
         ("dense features", str(manifest.dense_features)),
         ("embedding tables", f"{len(manifest.tables)} of {sum(manifest.table_rows)} rows"),
         ("vocabularies", manifest.vocabularies.file if manifest.vocabularies else "none"),
@@ -34,6 +34,8 @@ def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> D
         *((s.file, split, str(s.rows), f"{s.positives / s.rows:.6f}", str(s.bytes)) for split, s in shards),
     ]
     lines = [f"shards {directory}", "", *aligned(facts), "", *aligned(tables, right=(1,)), ""]
+    if manifest.schema_version > SCHEMA_VERSION:
+        lines += [*aligned(_features(manifest), right=(2, 3)), ""]
     lines += aligned(files, right=(2, 3, 4))
     if manifest.settings:
         lines += ["", *aligned([("setting", "value"), *flattened(dict(manifest.settings))])]
@@ -46,6 +48,31 @@ def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> D
         if len(manifest.skipped_rows) > SKIPPED_SHOWN:
             lines.append(f"and {len(manifest.skipped_rows) - SKIPPED_SHOWN} more, in manifest.json")
     return Description("\n".join(lines), tuple(damaged))
+
+
+def _labels(manifest: ShardManifest) -> list[tuple[str, str]]:
+    """How often each label is 1, and whether samples have weights."""
+    if manifest.schema_version == SCHEMA_VERSION:
+        return [("label rate", f"{manifest.label_rate:.6f}")]
+    rates = zip(manifest.labels, manifest.label_rates, strict=True)
+    weights = "one each" if manifest.weighted_samples else "none"
+    return [
+        ("label rate", ", ".join(f"{rate:.6f} {label}" for label, rate in rates)),
+        ("weights of samples", weights),
+    ]
+
+
+def _features(manifest: ShardManifest) -> list[tuple[str, ...]]:
+    """Each feature with its table, the ids of a sample on average and at most, and whether these have weights."""
+    shards = manifest.train + manifest.test
+    rows = max(1, sum(shard.rows for shard in shards))
+    totals = iter([sum(counts) for counts in zip(*(shard.values for shard in shards), strict=True)])
+    lines: list[tuple[str, ...]] = [("feature", "table", "ids a row", "at most", "weights of ids")]
+    for feature in manifest.features:
+        mean = f"{next(totals, 0) / rows:.2f}" if feature.ragged else "1"
+        weights = "one each" if feature.weighted else "none"
+        lines.append((feature.name, feature.table, mean, str(feature.longest), weights))
+    return lines
 
 
 def _state(damaged: list[str], verify: bool) -> str:

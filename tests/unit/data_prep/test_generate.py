@@ -10,10 +10,11 @@ import pyarrow as pa
 import pytest
 
 import bagpipe_hpc.storage.atomic_write
-import data_prep.generate
+import data_prep.synthetic.criteo_clicks
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from data_prep.formats.criteo import TABLE_NAMES, Criteo
-from data_prep.generate import KAGGLE_IDS, MISSING_IDS, MISSING_INTEGERS, TABLE_IDS, generate_clicks
+from data_prep.generate import generate_clicks
+from data_prep.synthetic.criteo_clicks import KAGGLE_IDS, MISSING_IDS, MISSING_INTEGERS, TABLE_IDS
 
 ROWS = 40_000
 
@@ -34,7 +35,7 @@ def generated(path: Path, rows: int, **options: float) -> bytes:
 
 
 def test_same_seed_same_bytes_and_more_rows_start_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_prep.generate, "BLOCK_ROWS", 100)
+    monkeypatch.setattr(data_prep.synthetic.criteo_clicks, "BLOCK_ROWS", 100)
     path = tmp_path / "clicks.tsv"
     some = generated(path, 250)
     assert some.count(b"\n") == 250
@@ -46,7 +47,7 @@ def test_same_seed_same_bytes_and_more_rows_start_alike(tmp_path: Path, monkeypa
 
 
 def test_compressed_output_holds_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_prep.generate, "BLOCK_ROWS", 100)
+    monkeypatch.setattr(data_prep.synthetic.criteo_clicks, "BLOCK_ROWS", 100)
     plain = generated(tmp_path / "clicks.tsv", 250)
     packed = generated(tmp_path / "clicks.tsv.gz", 250)
     assert gzip.decompress(packed) == plain
@@ -77,7 +78,7 @@ def test_a_larger_exponent_makes_popular_ids_more_popular(tmp_path: Path) -> Non
 
 
 def test_tables_are_cut_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_prep.generate, "BLOCK_ROWS", 5000)
+    monkeypatch.setattr(data_prep.synthetic.criteo_clicks, "BLOCK_ROWS", 5000)
     rows, _ = Criteo(None).parse_block(generated(tmp_path / "clicks.tsv", 5000, zipf=0.0, ids_at_most=40))
     for name, ids in zip(TABLE_NAMES, KAGGLE_IDS, strict=True):
         assert len(rows.column(name).drop_null().unique()) == min(ids, 40)
@@ -115,7 +116,8 @@ def auc(score: np.ndarray, label: np.ndarray) -> float:
         ({"zipf": -0.5}, "zipf = -0.5"),
         ({"ids_at_most": 0}, "ids_at_most = 0: use 1 or more"),
         ({"zipf": float("nan")}, "zipf = nan"),
-        ({"output": Path("clicks.tsv.zst")}, "ends in .gz or .tsv"),
+        ({"kind": "films"}, "kind = 'films': use one of criteo, sequences"),
+        ({"output": Path("clicks.tsv.zst")}, "ends in .gz, .tsv or .csv"),
     ],
 )
 def test_wrong_arguments_are_refused(tmp_path: Path, wrong: dict[str, object], problem: str) -> None:

@@ -9,11 +9,12 @@ import pytest
 
 from bagpipe_hpc.errors import BagpipeError, CheckpointError, DataError
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.shards.manifest import InputInfo, ShardManifest, TableInfo, save_manifest
+from bagpipe_hpc.storage.shards.manifest import FeatureInfo, InputInfo, ShardManifest, TableInfo, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
 from bagpipe_hpc.tools.inspection import describe
 from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text
+from tests.ragged_shards import FEATURES, draw_samples, write_ragged
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 TABLES = (5, 3)
@@ -50,6 +51,21 @@ def shards(tmp_path: Path) -> Path:
     )
     save_manifest(directory, manifest)
     return directory
+
+
+def test_features_labels_and_weights_are_described(tmp_path: Path) -> None:
+    features = (*FEATURES, FeatureInfo("never", "item", ragged=True, longest=0))
+    write_ragged(tmp_path, samples=70, features=features, labels=("click", "buy"), weighted_samples=True)
+    whole = draw_samples(1, 90, features=features, labels=2, weighted_samples=True)
+    found = facts(describe(tmp_path).text)
+    click, buy = whole.label.mean(axis=0)
+    assert found["label rate"] == f"{click:.6f} click, {buy:.6f} buy"
+    assert found["weights of samples"] == "one each"
+    assert found["feature"] == "table ids a row at most weights of ids"
+    assert found["history"] == f"item {len(whole.ragged['history'].values) / 90:.2f} 6 none"
+    assert found["genres"] == f"genre {len(whole.ragged['genres'].values) / 90:.2f} 4 one each"
+    assert found["never"] == "item 0.00 0 none"
+    assert found["item"] == "item 1 1 none"
 
 
 def test_shards_are_described(shards: Path) -> None:

@@ -1,0 +1,33 @@
+"""What users looked at before, and what they did with one more item: a format with lists, weights and two labels.
+
+A CSV with a header. `bagpipe generate --kind sequences` writes it; files of one's own may have it.
+"""
+
+from typing import Any
+
+from data_prep.formats.layout import Dense, Label, Sparse, SparseList, TextLayout, Values, Weight
+from data_prep.formats.source_format import SourceFormat
+
+LAYOUT = TextLayout(
+    columns=(
+        Label("click"),
+        Label("buy"),
+        Weight("weight"),
+        Dense("price"),
+        Dense("visits", log=True),
+        Sparse("user", Values.INTEGER),
+        Sparse("item", Values.INTEGER),
+        SparseList("history", Values.INTEGER, table="item"),
+        SparseList("genres", Values.TEXT, table="genre", weights=":"),
+    ),
+    separator=",",
+    header=True,
+)
+
+
+class Sequences(SourceFormat):
+    """A user, an item, the items before it, and the item's genres with their shares."""
+
+    def describe(self, settings: Any) -> TextLayout:  # noqa: ARG002  # it has none
+        """The layout of all such files."""
+        return LAYOUT

@@ -1,0 +1,1 @@
+"""Synthetic rows: what each kind of file holds, drawn block by block."""
