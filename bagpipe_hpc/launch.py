@@ -8,6 +8,7 @@ import sys
 import traceback
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.cluster.role_layout import Role
@@ -54,6 +55,9 @@ from bagpipe_hpc.telemetry.run_log import log_to_file, log_to_terminal, note_fai
 from bagpipe_hpc.telemetry.trace import Trace, save_trace
 from bagpipe_hpc.terminal import printable
 
+if TYPE_CHECKING:
+    from bagpipe_hpc.step.slice_step import Loop
+
 log = logging.getLogger(__name__)
 
 EXIT_OK = 0
@@ -68,8 +72,12 @@ _IMPORT_S = 120.0
 """What importing torch may take trainers on a busy host or from a cold file system, beyond the limit of other waits."""
 
 
-def train(config: Config) -> int:
+def train(config: Config, loop: "Loop | None" = None) -> int:
     """Train as configured: on one rank the reference, on three or more the roles.
+
+    Args:
+        config: of the run.
+        loop: what trains a slice, on the ranks that compute; by default the cross-entropy of clicks.
 
     Returns:
         The exit code of this rank. Where a rank fails, the call does not return: the job is aborted.
@@ -80,7 +88,7 @@ def train(config: Config) -> int:
     keep_all_freed_memory()
     if world_size() == 1:
         try:
-            train_reference(config)
+            train_reference(config, loop)
         except DivergenceError as error:
             message = f"bagpipe: reference failed: {error}\n"
             note_failure(message)
@@ -88,7 +96,7 @@ def train(config: Config) -> int:
             return EXIT_FAILED
         return EXIT_OK
     try:
-        run_role(config)
+        run_role(config, loop)
     except NothingLeftError as done:
         if world_rank() == 0:
             print(f"bagpipe: {printable(str(done))}", file=sys.stderr, flush=True)
@@ -99,14 +107,15 @@ def train(config: Config) -> int:
     return EXIT_OK
 
 
-def train_reference(config: Config) -> None:
-    """Train in this one process."""
+def train_reference(config: Config, loop: "Loop | None" = None) -> None:
+    """Train in this one process; arguments as for `train`."""
     from bagpipe_hpc.preparation.compute_check import (
         check_model,
         check_reference_settings,
         require_reference_memory,
     )
     from bagpipe_hpc.roles.reference import Reference
+    from bagpipe_hpc.step.slice_step import click_training
 
     log_to_terminal("reference", everything=True)
     check_writable(config)
@@ -124,10 +133,10 @@ def train_reference(config: Config) -> None:
         reference = Reference(run, device)
         start_output(reference.config, run.start)
         log_to_file(Path(config.train.output) / LOGS_NAME / "reference.log")
-        reference.run()
+        reference.run(loop or click_training)
 
 
-def run_role(config: Config) -> None:
+def run_role(config: Config, loop: "Loop | None" = None) -> None:
     """Split the ranks and run this one's role to its end. Collective over: all ranks.
 
     Raises:
@@ -152,7 +161,7 @@ def run_role(config: Config) -> None:
             stop = held.enter_context(StopRequest(Path(config.train.output), listens=comms.role is Role.ORACLE))
             run, need = _prepare(config, comms, held)
             log_to_file(Path(config.train.output) / LOGS_NAME / f"{comms.role.value}-{comms.role_rank}.log")
-            _run_prepared(_settle_linear(run, comms), need, comms, stop)
+            _run_prepared(_settle_linear(run, comms), need, comms, stop, loop)
     except RefusalError:
         raise
     except KeyboardInterrupt:
@@ -271,7 +280,7 @@ def _open_window(run: Run, comms: Communicators, timeout_s: float) -> RowWindow:
     )
 
 
-def _run_prepared(run: Run, need: CacheNeed, comms: Communicators, stop: StopRequest) -> None:
+def _run_prepared(run: Run, need: CacheNeed, comms: Communicators, stop: StopRequest, loop: "Loop | None") -> None:
     """Open the window on the rows and run the role. Collective over: all ranks."""
     trace = Trace(enabled=bool(run.config.train.trace))
     fill_timeout_s = run.fill_timeout_s(comms.layout.servers)
@@ -289,7 +298,7 @@ def _run_prepared(run: Run, need: CacheNeed, comms: Communicators, stop: StopReq
         elif comms.role is Role.SERVER:
             _run_server(run, comms, window, fill_timeout_s, trace, counter)
         else:
-            _run_trainer(run, need, comms, window, fill_timeout_s, trace)
+            _run_trainer(run, need, comms, window, fill_timeout_s, trace, loop)
         comms.meet("having finished", timeout_s)
         save_resources(Path(run.config.train.output) / RESOURCES_NAME, comms)
         if trace.enabled:
@@ -328,12 +337,19 @@ def _run_server(
 
 
 def _run_trainer(
-    run: Run, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace
+    run: Run,
+    need: CacheNeed,
+    comms: Communicators,
+    window: RowWindow,
+    fill_timeout_s: float,
+    trace: Trace,
+    loop: "Loop | None",
 ) -> None:
     """Train; torch is imported here, on the trainers' ranks only."""
     from bagpipe_hpc.roles.trainer import run_trainer
+    from bagpipe_hpc.step.slice_step import click_training
 
-    run_trainer(run, need, comms, window, fill_timeout_s, trace)
+    run_trainer(run, need, comms, window, fill_timeout_s, trace, loop or click_training)
     _wait_for_all(comms, fill_timeout_s)
 
 

@@ -5,7 +5,6 @@ What a command needs is imported when it runs, so that help and usage errors com
 
 import argparse
 import shlex
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,25 +18,22 @@ from bagpipe_hpc.cli.outcome import (
     EXIT_ERROR,
     EXIT_OK,
     exit_code_of,
-    is_first_of_host,
     is_first_rank,
-    print_error,
 )
-from bagpipe_hpc.config.doors import SOURCE_FORMATS, EntryError
+from bagpipe_hpc.cli.training import GO_ON, train_from_file
+from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.reference import annotated_toml, markdown
 from bagpipe_hpc.errors import ConfigError, require_appendable
 from bagpipe_hpc.terminal import printable
 
 _GO_ON = {
-    "_train": ": complete checkpoints are kept; the same command with train.resume=auto goes on from the newest",
+    "_train": GO_ON,
     "_prepare": ": the same command goes on from the shards that are complete",
 }
 """What to do after Ctrl-C."""
 _DEFAULT_MIN_COUNT = 2
 """Not argparse's default: argparse overlooks a clash of exclusive options where one is given its default."""
-_COLD_START_S = 120.0
-"""Beyond the limit of other waits until a rank starts MPI: interpreters come from a cold file system."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -89,25 +85,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    try:
-        config = load_config(arguments.config, arguments.overrides)
-        if not config.data.path:
-            raise ConfigError(f"{arguments.config}: data.path = '': name the folder that `bagpipe prepare` wrote")
-    except ConfigError as error:
-        # Every rank reads the same file and finds the same mistake, but for a module that other hosts have not. Later
-        # errors are each rank's own.
-        if is_first_rank():
-            print_error(error)
-        elif isinstance(error.__cause__, EntryError) and is_first_of_host():
-            print_error(ConfigError(f"on host {socket.gethostname()}: {error}"))
-        return EXIT_ERROR
-
-    from bagpipe_hpc.mpi.start.running import mpi_running
-
-    with mpi_running(config.train.timeout_s + _COLD_START_S, config.train.timeout_s):
-        from bagpipe_hpc.launch import train
-
-        return train(config)
+    return train_from_file(arguments.config, arguments.overrides)
 
 
 def _stop(arguments: argparse.Namespace) -> int:

@@ -71,6 +71,12 @@ class Embeddings:
         sequences = {name: SequenceRows(rows.rows.detach(), rows.lengths) for name, rows in self._sequences.items()}
         return Embeddings(self._features, self._pooled.detach(), sequences)
 
+    def requiring_gradients(self) -> "Embeddings":
+        """These, whose tensors collect gradients from now on."""
+        for tensor in self.tensors():
+            tensor.requires_grad_()
+        return self
+
     def part(self, samples: int) -> "Embeddings":
         """A copy of those of the first samples, without a history."""
         sequences = {

@@ -7,6 +7,7 @@ proven: no plan, no cache, no window, no reduction.
 import logging
 import os
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -29,11 +30,12 @@ from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.compute_setup import start_threads, usable_linear
-from bagpipe_hpc.step.dense_step import forward_backward, predict
+from bagpipe_hpc.step.dense_step import predict
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear, must_time
 from bagpipe_hpc.step.linear_timing import time_linear_layers
 from bagpipe_hpc.step.ready_batch import BatchInputs
 from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader, SliceSamples
+from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
 from bagpipe_hpc.storage.checkpoints.folder import remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
 from bagpipe_hpc.telemetry.run_record import RunRecord
@@ -95,8 +97,14 @@ class Reference:
             log.info("to compare with a run, set the kernels.linear that is in its config.toml")
         return run.with_linear(choice.implementation)
 
-    def run(self) -> None:
-        """Train, evaluate and save as the schedule says."""
+    def run(self, loop: Loop) -> None:
+        """Train, evaluate and save as the schedule says; arguments and errors as for `Trainer.run`."""
+        session = Session(self._parts.model, self._run.model_facts, self._slice_steps(), 0, 1)
+        loop(session)
+        session.require_end()
+
+    def _slice_steps(self) -> Iterator[SliceStep]:
+        """The slices of all training batches; what belongs before, between and behind them is done on the way."""
         log.info("reference: one process, %d rows in memory, %d slices", self._run.total_rows, self._slices)
         with RunRecord(Path(self._run.config.train.output), self._run.total_steps, has_cache=False) as record:
             if self._run.start:
@@ -106,21 +114,21 @@ class Reference:
                 for reader in self._readers:
                     reader.start_segment(segment)
                 if segment.is_training:
-                    self._train(segment, record)
+                    yield from self._train(segment, record)
                 else:
                     self._evaluate(segment, record)
                 if segment.checkpoint:
                     self._save(segment, record)
             record.summary([self._stats.per_step()], self._stats, {"servers": 0})
 
-    def _train(self, segment: Segment, record: RunRecord) -> None:
+    def _train(self, segment: Segment, record: RunRecord) -> Iterator[SliceStep]:
         log_every = self._run.config.train.log_every_steps
         reported = self._stats.copy()
         slicing = self._policy.start_slicing()
         for number, rows in enumerate(self._run.batches(segment)):
             step = segment.first_step + number + 1
             with self._stats.timed("total_s"):
-                self._step(number, rows, slicing(rows), step)
+                yield from self._step(number, rows, slicing(rows), step)
             if step % log_every == 0 or number == segment.batches - 1:
                 self._divergence.require_finite()
                 interval = self._stats.since(reported)
@@ -129,8 +137,8 @@ class Reference:
                 record.progress(step, segment.epoch, [interval], loss, self._parts.rates(step))
                 self._loss_sums = [0.0] * self._slices
 
-    def _step(self, number: int, rows: Bags, slices: BatchSlices, step: int) -> None:
-        """One batch: its number in the segment, global rows, slices, number of the step in the run."""
+    def _step(self, number: int, rows: Bags, slices: BatchSlices, step: int) -> Iterator[SliceStep]:
+        """One batch, slice by slice: its number in the segment, global rows, slices, number of the step in the run."""
         unique, inverse = np.unique(rows.values, return_inverse=True)
         slots = self._on_device(unique)
         positions = slices.parts(replace(rows, values=inverse))
@@ -139,9 +147,9 @@ class Reference:
         for part, reader in enumerate(self._readers):
             own = self._inputs(reader.read(number, slices.of_trainer(part)), unique, positions[part].values)
             embeddings = own.embeddings(self._tables, self._features)
-            loss, gradients = forward_backward(
-                self._parts.model, own.dense, own.labels, embeddings, rows.samples, own.weights
-            )
+            slice_step = SliceStep(self._parts.model, own, embeddings, rows.samples, step)
+            yield slice_step
+            loss, gradients = slice_step.result()
             self._divergence.see_loss(step, loss, gradients, own.slots, own.positions, own.pool)
             sums = own.sum_gradients(self._tables, gradients)
             total += sums if self._short is None else self._short.rounded(sums)

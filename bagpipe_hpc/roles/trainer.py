@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -37,6 +38,7 @@ from bagpipe_hpc.step.linear_timing import time_linear_layers
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_sums import RowSums
 from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader
+from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.telemetry.run_record import RunRecord
 from bagpipe_hpc.telemetry.step_stats import StepStats
@@ -78,9 +80,15 @@ def offer_linear_layers(run: Run, comms: Communicators) -> Offer:
 
 
 def run_trainer(
-    run: Run, need: CacheNeed, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace
+    run: Run,
+    need: CacheNeed,
+    comms: Communicators,
+    window: RowWindow,
+    fill_timeout_s: float,
+    trace: Trace,
+    loop: Loop,
 ) -> None:
-    """Run one trainer to the end of the run, after `offer_linear_layers`; arguments as for `Trainer`.
+    """Run one trainer to the end of the run, after `offer_linear_layers`; arguments as for `Trainer` and its `run`.
 
     Collective over: the trainers.
     """
@@ -88,7 +96,7 @@ def run_trainer(
     wait_for_barrier(comms.trainers, "the other trainers to be ready to start", timeout_s)
     with TimeLimit("the other trainers to start Horovod", timeout_s):
         start_horovod(comms.horovod)
-    Trainer(run, need, comms, window, fill_timeout_s, trace).run()
+    Trainer(run, need, comms, window, fill_timeout_s, trace).run(loop)
     with TimeLimit("the other trainers to stop Horovod", timeout_s):
         stop_horovod()
 
@@ -183,8 +191,24 @@ class Trainer:
         """What waits of the compute thread watch: raise what ended the mover, if anything did."""
         self._mover.check()
 
-    def run(self) -> None:
-        """Train, evaluate and save as the schedule says."""
+    def run(self, loop: Loop) -> None:
+        """Train, evaluate and save as the schedule says.
+
+        Args:
+            loop: computes the loss of each slice.
+
+        Raises:
+            ConfigError: the loop has left something out.
+        """
+        layout = self._comms.layout
+        session = Session(
+            self._parts.model, self._run.model_facts, self._slices(), self._comms.role_rank, layout.trainers
+        )
+        loop(session)
+        session.require_end()
+
+    def _slices(self) -> Iterator[SliceStep]:
+        """The slices of all training batches; what belongs before, between and behind them is done on the way."""
         wait_for_barrier(self._comms.store, "the servers to fill their tables", self._fill_timeout_s)
         if self._record and self._run.start:
             changes = changes_since(self._run.start.manifest, self._run, self._parts.arithmetic)
@@ -193,7 +217,7 @@ class Trainer:
             self._mover.start()
             saved = None
             for segment in self._run.schedule:
-                done = self._train(segment) if segment.is_training else self._evaluate(segment)
+                done = (yield from self._train(segment)) if segment.is_training else self._evaluate(segment)
                 stopped = done < segment.batches
                 step = segment.first_step + (done if segment.is_training else 0)
                 if (segment.checkpoint or stopped) and step != saved:
@@ -209,7 +233,7 @@ class Trainer:
         self._checkpoints.finish()
         self._summarise(is_complete=not stopped)
 
-    def _train(self, segment: Segment) -> int:
+    def _train(self, segment: Segment) -> Generator[SliceStep, None, int]:
         """Train on the batches of a segment; how many there were: none, if the run is to stop."""
         stats = self._step.stats
         log_every = self._run.config.train.log_every_steps
@@ -222,7 +246,10 @@ class Trainer:
                     break
                 done += 1
                 step = segment.first_step + done
-                self._step.train(batch, step)
+                slice_step = self._step.start(batch, step)
+                with self._trace.span("forward, backward", batch=batch.shared.batch):
+                    yield slice_step
+                self._step.finish(batch, slice_step)
                 if batch.shared.retire_group:
                     self._mover.retire(batch)
                 self._receiver.give_credit()

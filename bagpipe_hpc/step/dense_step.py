@@ -18,13 +18,10 @@ def forward_backward(
     batch_samples: int,
     sample_weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Add a slice's gradients to the model's and return those of its embeddings.
-
-    A weight or an embedding on which the loss does not depend gets a gradient of zeros: what waits for the gradients of
-    all weights, to sum them over the trainers, waits for that one too.
+    """Train a slice by the cross-entropy of clicks: add its gradients to the model's, return those of its embeddings.
 
     Args:
-        model: dense half; the `.grad` fields of its trainable weights are added to.
+        model: as for `backward`.
         dense: float32 `[n, N]`; n may be 0.
         labels: float32 `[n]`; `[n, K]` where there are several.
         embeddings: of the slice; tensors without a history.
@@ -35,14 +32,32 @@ def forward_backward(
         The slice's share of the loss, a scalar on the device, and the gradients of the embeddings, one tensor behind
         the other, float32 `[O, D]`.
     """
-    leaves = [leaf.requires_grad_() for leaf in embeddings.tensors()]
-    loss = click_loss(model(dense, embeddings), labels, batch_samples, sample_weights)
+    logits = model(dense, embeddings.requiring_gradients())
+    loss = click_loss(logits, labels, batch_samples, sample_weights)
+    return loss.detach(), backward(model, embeddings, loss)
+
+
+def backward(model: nn.Module, embeddings: Embeddings, loss: Tensor) -> Tensor:
+    """Add the gradients of a loss to the model's and return those of the embeddings.
+
+    A weight or an embedding on which the loss does not depend gets a gradient of zeros: what waits for the gradients of
+    all weights, to sum them over the trainers, waits for that one too.
+
+    Args:
+        model: dense half; the `.grad` fields of its trainable weights are added to.
+        embeddings: of the slice; they require gradients.
+        loss: the slice's share, a scalar.
+
+    Returns:
+        The gradients of the embeddings, one tensor behind the other, float32 `[O, D]`.
+    """
     torch.autograd.backward(loss)
     untouched = [weight for weight in model.parameters() if weight.requires_grad and weight.grad is None]
     if untouched:
         torch.autograd.backward(untouched, [torch.zeros_like(weight) for weight in untouched])
+    leaves = embeddings.tensors()
     gradients = [(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad).flatten(0, -2) for leaf in leaves]
-    return loss.detach(), gradients[0] if len(gradients) == 1 else torch.cat(gradients)
+    return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
 
 
 @torch.no_grad()

@@ -20,9 +20,10 @@ from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
 from bagpipe_hpc.step.compute import ComputeParts
-from bagpipe_hpc.step.dense_step import forward_backward, predict
+from bagpipe_hpc.step.dense_step import predict
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_sums import PendingRows, RowSums
+from bagpipe_hpc.step.slice_step import SliceStep
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace
 
@@ -74,22 +75,23 @@ class TrainStep:
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device.torch_device)
         self.stats = StepStats()
 
-    def train(self, batch: ReadyBatch, step: int) -> None:
-        """Train on a batch; `step` counts from 1 over the whole run and becomes the version of the updated rows."""
-        shared, own, inputs = batch.shared, batch.own, batch.inputs
-        slots = inputs.slots
+    def start(self, batch: ReadyBatch, step: int) -> SliceStep:
+        """What a training loop gets of a batch; `step` counts from 1 over the whole run."""
         if self._verify:
-            self._check_versions(slots, shared, own)
+            self._check_versions(batch.inputs.slots, batch.shared, batch.own)
         self._dense_optimizer.zero_grad()
-        with self._trace.span("forward, backward", batch=shared.batch):
-            loss, gradients = forward_backward(
-                self._model,
-                inputs.dense,
-                inputs.labels,
-                inputs.embeddings(self._cache, self._features),
-                shared.samples,
-                inputs.weights,
-            )
+        embeddings = batch.inputs.embeddings(self._cache, self._features)
+        return SliceStep(self._model, batch.inputs, embeddings, batch.shared.samples, step)
+
+    def finish(self, batch: ReadyBatch, slice_step: SliceStep) -> None:
+        """Sum and apply the gradients of what `start` gave; its step becomes the version of the updated rows.
+
+        Raises:
+            ConfigError: the training loop has not called `backward`.
+        """
+        shared, own, inputs = batch.shared, batch.own, batch.inputs
+        slots, step = inputs.slots, slice_step.step
+        loss, gradients = slice_step.result()
         self._divergence.see_loss(step, loss, gradients, slots, inputs.positions, inputs.pool)
         if self._delayed is not None:
             self._delayed.gradients.advance()

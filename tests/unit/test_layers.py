@@ -29,14 +29,14 @@ LAYERS: dict[str, float] = {
     # 7: the main loops
     "roles": 7, "simulation": 7,
     # 8 to 9: what a user starts
-    "tools": 8, "launch": 9, "cli": 10, "__main__": 10,
+    "tools": 8, "launch": 9, "cli": 10, "__main__": 11, "api": 11,
 }  # fmt: skip
 """The layer of each module and package directly below bagpipe_hpc. A new one gets its place here first."""
 
 DATA_PREP_LAYER = 2.5
 """data_prep may use layers 0 to 2; only what a user starts may use data_prep."""
 
-BENCHMARKS_LAYER = 11
+BENCHMARKS_LAYER = 12
 """The benchmarks of a checkout, which are no part of the package, use anything; nothing uses them."""
 
 LOWEST_STARTED = 8

@@ -178,7 +178,7 @@ def test_the_defaults_of_prepare_are_those_of_its_settings(recorder: Recorder) -
 def test_train_passes_the_configuration_on_and_returns_its_code(code: int, recorder: Recorder, run_file: Path) -> None:
     recorder.replace("bagpipe_hpc.launch", train=recorder.record(code))
     assert main(["train", str(run_file), "train.seed=9"]) == code
-    assert recorder.calls == [(Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), {})]
+    assert recorder.calls == [(Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), None, {})]
 
 
 def test_train_without_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -311,7 +311,7 @@ def test_overrides_stand_anywhere(order: str, recorder: Recorder, run_file: Path
 def test_train_takes_overrides_before_its_file(recorder: Recorder, run_file: Path) -> None:
     recorder.replace("bagpipe_hpc.launch", train=recorder.record(0))
     assert main(["train", "train.seed=9", str(run_file)]) == 0
-    assert recorder.calls == [(Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), {})]
+    assert recorder.calls == [(Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), None, {})]
 
 
 def test_stop_takes_a_folder_that_is_called_like_an_override(

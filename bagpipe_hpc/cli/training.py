@@ -1,0 +1,51 @@
+"""`bagpipe train`, and what programs in Python start in its place."""
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_of_host, is_first_rank, print_error
+from bagpipe_hpc.config.doors import EntryError
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bagpipe_hpc.step.slice_step import Loop
+
+_COLD_START_S = 120.0
+"""Beyond the limit of other waits until a rank starts MPI: interpreters come from a cold file system."""
+GO_ON = ": complete checkpoints are kept; the same command with train.resume=auto goes on from the newest"
+"""What to do after Ctrl-C."""
+
+
+def train_from_file(path: Path, overrides: Sequence[str], loop: "Loop | None" = None) -> int:
+    """Train as a configuration says. Collective over: all ranks that the launcher started.
+
+    Args:
+        path: TOML file.
+        overrides: `section.field=value`.
+        loop: as for `launch.train`.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        config = load_config(path, overrides)
+        if not config.data.path:
+            raise ConfigError(f"{path}: data.path = '': name the folder that `bagpipe prepare` wrote")
+    except ConfigError as error:
+        # Every rank reads the same file and finds the same mistake, but for a module that other hosts have not. Later
+        # errors are each rank's own.
+        if is_first_rank():
+            print_error(error)
+        elif isinstance(error.__cause__, EntryError) and is_first_of_host():
+            print_error(ConfigError(f"on host {socket.gethostname()}: {error}"))
+        return EXIT_ERROR
+
+    from bagpipe_hpc.mpi.start.running import mpi_running
+
+    with mpi_running(config.train.timeout_s + _COLD_START_S, config.train.timeout_s):
+        from bagpipe_hpc.launch import train
+
+        return train(config, loop)
