@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
-from bagpipe_hpc.config.dlrm import DLRMSettings
+from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel

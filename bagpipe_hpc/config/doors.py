@@ -201,7 +201,7 @@ def fill_settings(section: Any) -> None:
 MODELS = Door(
     "model.name",
     "model.",
-    {"dlrm": Entry("bagpipe_hpc.models.dlrm:DLRM", "bagpipe_hpc.config.dlrm:DLRMSettings")},
+    {"dlrm": Entry("bagpipe_hpc.models.published.dlrm:DLRM", "bagpipe_hpc.config.models:DLRMSettings")},
 )
 
 ROW_OPTIMIZERS = Door(

@@ -7,9 +7,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from bagpipe_hpc.config.dlrm import MOST_WIDTH, WIDTHS
 from bagpipe_hpc.config.doors import DOOR, MODELS, PLACEMENTS, POLICIES, ROW_OPTIMIZERS, SettingError, fill_settings
 from bagpipe_hpc.config.float32 import require_not_negative, require_positive
+from bagpipe_hpc.config.models import MOST_WIDTH, WIDTHS
 from bagpipe_hpc.config.rates import DenseRateConfig, RowsRateConfig
 
 DEVICES = ("auto", "cpu", "cuda")

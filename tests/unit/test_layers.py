@@ -168,7 +168,7 @@ def test_this_tree_keeps_the_layers():
         ("bagpipe_hpc/roles/oracle.py", "import mpi4py.MPI", "imports mpi4py; only bagpipe_hpc/mpi/ may"),
         ("bagpipe_hpc/roles/oracle.py", "from h5py import File", "imports h5py; only bagpipe_hpc/storage/ may"),
         ("data_prep/criteo.py", "import h5py", "imports h5py; only bagpipe_hpc/storage/ may"),
-        ("bagpipe_hpc/models/dlrm.py", "import horovod.torch", "imports horovod; only"),
+        ("bagpipe_hpc/models/published/dlrm.py", "import horovod.torch", "imports horovod; only"),
         ("bagpipe_hpc/config/schema.py", "import numpy", "standard library only"),
         ("data_prep/criteo.py", "from bagpipe_hpc.planning import window", "upward import"),
         ("bagpipe_hpc/tools/simulate.py", "import benchmarks.step", "upward import"),
@@ -222,7 +222,7 @@ def _plant(root: Path, sources: dict[str, str]) -> None:
         "cache/row_cache",
         "storage/shards",
     ]
-    modules += ["mpi/row_window", "models/dlrm", "models/dense_reduction", "roles/oracle"]
+    modules += ["mpi/row_window", "models/published/dlrm", "models/dense_reduction", "roles/oracle"]
     texts = {f"bagpipe_hpc/{module}.py": "" for module in modules} | {"data_prep/criteo.py": ""} | sources
     for place, text in texts.items():
         path = root / place

@@ -5,7 +5,7 @@ import argparse
 import pytest
 import torch
 
-from bagpipe_hpc.config.dlrm import DLRMSettings
+from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import ModelConfig
 from benchmarks import dense
 from benchmarks.dense import DenseWorkload

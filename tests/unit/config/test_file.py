@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.doors import ROW_OPTIMIZERS
 from bagpipe_hpc.config.file import load_config, setting_types, to_document, to_toml
+from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import (
     DEVICES,
     MOST_THREADS,

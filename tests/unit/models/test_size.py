@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bagpipe_hpc.config.dlrm import DLRMSettings
+from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.build import build_model
@@ -56,7 +56,7 @@ def test_a_model_larger_than_any_memory_is_measured() -> None:
     size = measure_model(ModelConfig(settings=DLRMSettings(top_mlp=(10**9, 10**9))), FACTS, 10)
     assert size.weights > 10**18
     with pytest.raises(
-        ConfigError, match=r"model\.name = 'dlrm': cannot be made: RuntimeError: .*overflow.*dlrm\.py, line"
+        ConfigError, match=r"model\.name = 'dlrm': cannot be made: RuntimeError: .*overflow.*mlp\.py, line"
     ):
         measure_model(ModelConfig(settings=DLRMSettings(top_mlp=(2**31 - 1, 2**31 - 1))), FACTS, 10)
 

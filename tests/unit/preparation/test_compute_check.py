@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from bagpipe_hpc.cluster.role_layout import Role
-from bagpipe_hpc.config.dlrm import DLRMSettings
+from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import DebugConfig, KernelsConfig, ModelConfig, OptimizerConfig, TrainConfig
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.launch import train_reference

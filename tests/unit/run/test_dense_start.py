@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from bagpipe_hpc.config.dlrm import DLRMSettings
+from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.models.build import build_model

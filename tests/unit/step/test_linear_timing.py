@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bagpipe_hpc.config.dlrm import DLRMSettings
+from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import Config, ModelConfig, TrainConfig
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.linear_timing import median_seconds, samples_of_a_pass, time_linear_layers

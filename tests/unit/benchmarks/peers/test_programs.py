@@ -9,13 +9,13 @@ from types import ModuleType
 import pytest
 import torch
 
-from bagpipe_hpc.config.dlrm import DLRMSettings
 from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.launch import train_reference
-from bagpipe_hpc.models.dlrm import DLRM
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
+from bagpipe_hpc.models.published.dlrm import DLRM
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
 from bagpipe_hpc.tools.conditions import REPOSITORY
 from data_prep.generate import generate_clicks

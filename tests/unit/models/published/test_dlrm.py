@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import nn
 
-from bagpipe_hpc.config.dlrm import DLRMSettings
+from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.models.contract import ModelKernels
-from bagpipe_hpc.models.dlrm import DLRM
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.interaction import torch_interaction
 from bagpipe_hpc.models.linear import LinearLayer, bfloat16_linear, torch_linear
 from bagpipe_hpc.models.loss import click_loss
+from bagpipe_hpc.models.published.dlrm import DLRM
 
 DENSE, SPARSE, WIDTH = 13, 5, 8
 FACTS = ModelFacts.one_hot(DENSE, SPARSE, WIDTH, seed=3)
@@ -43,10 +43,13 @@ def plain_mlp(layers: nn.Sequential, values: np.ndarray, *, last_is_linear: bool
 
 def plain_logits(dlrm: DLRM, dense: torch.Tensor, embeddings: torch.Tensor) -> np.ndarray:
     """Bottom MLP; every pair of different vectors, each once; top MLP over the bottom's output and the pairs."""
-    bottom = plain_mlp(dlrm.bottom, dense.numpy().astype(np.float64), last_is_linear=False)
+    if dense.shape[1]:
+        bottom = plain_mlp(dlrm.bottom, dense.numpy().astype(np.float64), last_is_linear=False)
+    else:
+        bottom = np.tile(dlrm.constant.detach().numpy().astype(np.float64), (len(dense), 1))
     vectors = [bottom, *embeddings.numpy().astype(np.float64).transpose(1, 0, 2)]
     pairs = [np.einsum("bd,bd->b", vectors[i], vectors[j]) for i in range(len(vectors)) for j in range(i)]
-    return plain_mlp(dlrm.top, np.concatenate((bottom, np.stack(pairs, 1)), 1), last_is_linear=True)[:, 0]
+    return plain_mlp(dlrm.top, np.concatenate((bottom, np.stack(pairs, 1)), 1), last_is_linear=True)
 
 
 @pytest.mark.parametrize("widths", [WIDTHS, DLRMSettings(bottom_mlp=(), top_mlp=())])
@@ -55,7 +58,22 @@ def test_logits_are_those_of_the_formula(widths: DLRMSettings) -> None:
     dense, embeddings = inputs(9)
     logits = dlrm(dense, embeddings).detach()
     assert logits.dtype == torch.float32
-    np.testing.assert_allclose(logits.numpy(), plain_logits(dlrm, dense, embeddings.stacked()), rtol=1e-4, atol=1e-5)
+    expected = plain_logits(dlrm, dense, embeddings.stacked())[:, 0]
+    np.testing.assert_allclose(logits.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_without_dense_features_a_learned_vector_takes_their_place() -> None:
+    facts = ModelFacts(0, FACTS.features, seed=3, labels=2)
+    dlrm = DLRM(facts, WIDTHS)
+    assert {name.partition(".")[0] for name, _ in dlrm.named_parameters()} == {"constant", "top"}
+    dense, embeddings = inputs(9)
+    logits = dlrm(dense[:, :0], embeddings)
+    assert logits.shape == (9, 2)
+    expected = plain_logits(dlrm, dense[:, :0], embeddings.stacked())
+    np.testing.assert_allclose(logits.detach().numpy(), expected, rtol=1e-4, atol=1e-5)
+    logits[:, 1].sum().backward()
+    assert dlrm.constant.grad is not None
+    assert dlrm.constant.grad.any()
 
 
 def test_without_samples_gradients_are_zero() -> None:

@@ -1,0 +1,1 @@
+"""The models that come with the package, each after its publication, and the parts that they share."""
