@@ -20,6 +20,7 @@ from pathlib import Path
 
 from bagpipe_hpc.config.file import to_document
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.evaluation.standing import Standing
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
@@ -110,6 +111,7 @@ def checkpoint_manifest(
     segment: Segment,
     files: list[FileInfo],
     base: Base | None = None,
+    standing: Standing | None = None,
 ) -> CheckpointManifest:
     """What the checkpoint of a step says of itself.
 
@@ -121,6 +123,7 @@ def checkpoint_manifest(
         segment: the segment that has ended, perhaps early.
         files: its own files.
         base: the checkpoint that it builds on; None where it holds all rows.
+        standing: by the evaluations before that step.
     """
     train_samples = run.manifest.rows("train")
     epoch, epoch_step = divmod(step, -(-train_samples // segment.batch_size))
@@ -145,4 +148,5 @@ def checkpoint_manifest(
         files=tuple(files),
         arithmetic=arithmetic,
         config=to_document(run.config),
+        standing=standing,
     )

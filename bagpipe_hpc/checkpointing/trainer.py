@@ -11,13 +11,15 @@ from typing import Any
 import torch
 
 from bagpipe_hpc.checkpointing.protocol import Due, SavingSettings, announce, wait_for_copies
+from bagpipe_hpc.evaluation.standing import Standing
 from bagpipe_hpc.mpi.checkpoint_channel import await_written, send_updated
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.waiting import wait_until
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.storage.checked_json import FileInfo
-from bagpipe_hpc.storage.checkpoints.folder import remove_older_checkpoints
+from bagpipe_hpc.storage.checkpoints.best import Best, write_best
+from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoints.manifest import Base, CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter, base_of
 from bagpipe_hpc.telemetry.run_record import RunRecord
@@ -50,8 +52,8 @@ class TrainerCheckpoints:
 
     Args:
         settings: how the run saves itself.
-        describe: makes the manifest of a checkpoint from its step, the segment that has ended, its files, and the
-            checkpoint that it builds on, if any.
+        describe: makes the manifest of a checkpoint from its step, the segment that has ended, its files, the
+            checkpoint that it builds on, if any, and the standing.
         comms: this rank's communicators.
         updated: where the mover notes rows that it has written back; None where every checkpoint holds all rows.
         record: of the run, on the first trainer, which writes the dense half and commits.
@@ -61,7 +63,7 @@ class TrainerCheckpoints:
     def __init__(
         self,
         settings: SavingSettings,
-        describe: Callable[[int, Segment, list[FileInfo], Base | None], CheckpointManifest],
+        describe: Callable[[int, Segment, list[FileInfo], Base | None, Standing | None], CheckpointManifest],
         comms: Communicators,
         updated: UpdatedRows | None,
         record: RunRecord | None,
@@ -78,14 +80,16 @@ class TrainerCheckpoints:
         self._writing: _Writing | None = None
         self._announced = 0
         self._newest: Path | None = None
+        self._best: Best | None = None
 
-    def save(self, step: int, segment: Segment, dense: DenseState) -> None:
+    def save(self, step: int, segment: Segment, dense: DenseState, standing: Standing | None) -> None:
         """Start a checkpoint; every row and weight may change again when this returns.
 
         Args:
             step: steps done.
             segment: the segment that has ended, perhaps early.
             dense: of this trainer; the first one's is saved.
+            standing: by the evaluations before that step.
 
         Collective over: `comms.store`.
 
@@ -108,8 +112,24 @@ class TrainerCheckpoints:
         if kept is not None:
             writer = CheckpointWriter(self._settings.output, step)
             base = None if due.holds_all else self._newest
-            committed = self._thread.submit(self._write, writer, base, segment, kept, step)
+            committed = self._thread.submit(self._write, writer, base, segment, kept, step, standing)
             self._writing = _Writing(committed, writer.directory, since_s, time.perf_counter() - since_s)
+
+    def mark_best(self, best: Best) -> None:
+        """Name a checkpoint as the best, once it is complete; it is the one that is being written, or an earlier one.
+
+        Raises:
+            CheckpointError: the file that names it cannot be written.
+        """
+        if self._record:
+            self._best = best
+            self._name_best()
+
+    def _name_best(self) -> None:
+        """Name the best checkpoint, if it is not named yet, and complete."""
+        if self._best and not self._writing:
+            write_best(self._settings.output / CHECKPOINTS_FOLDER, self._best)
+            self._best = None
 
     def check(self) -> None:
         """Report a checkpoint that has become complete, without waiting.
@@ -125,6 +145,7 @@ class TrainerCheckpoints:
         self._newest = done.directory
         if self._record:
             self._record.checkpoint(manifest, done.directory, done.stood_still_s, time.perf_counter() - done.since_s)
+        self._name_best()
 
     def finish(self) -> None:
         """Wait for the last checkpoint, and tell the servers that no other comes. Collective over: `comms.store`.
@@ -144,14 +165,20 @@ class TrainerCheckpoints:
             self.check()
 
     def _write(
-        self, writer: CheckpointWriter, base: Path | None, segment: Segment, dense: DenseState, step: int
+        self,
+        writer: CheckpointWriter,
+        base: Path | None,
+        segment: Segment,
+        dense: DenseState,
+        step: int,
+        standing: Standing | None,
     ) -> CheckpointManifest:
         """Write the dense half, wait for the servers' files, and commit; in a thread of its own."""
         servers = self._comms.layout.servers
         info = writer.write_dense(*dense)
         files = [*await_written(self._comms.saving, range(servers), self._timeout_s), info]
         built_on = base_of(base) if base else None
-        manifest = self._describe(step, segment, files, built_on)
+        manifest = self._describe(step, segment, files, built_on, standing)
         remove_older_checkpoints(writer.commit(manifest), self._settings.kept)
         return manifest
 

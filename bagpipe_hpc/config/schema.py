@@ -25,6 +25,7 @@ POOLINGS = ("sum", "mean", SEQUENCE)
 VERIFY_LEVELS = ("full", "quick")
 SAME_HOST_WAYS = ("auto", "loads", "transfers")
 TRANSFERS = ("messages", "one_sided")
+BEST_BY = ("auc", "log_loss", "group_auc")
 ROLE_PLACEMENTS = ("auto", "rank_order")
 MOST_THREADS = 1024
 """Of one process, as many as the largest hosts have cores. What the host at hand has is looked at before a run."""
@@ -322,6 +323,15 @@ class TrainConfig:
     auc_group: str = ""
     """Sparse feature by whose ids test rows are grouped for an AUC by group, such as `C1`; empty for none. Evaluations
     of more than `exact_auc_samples` rows have none."""
+    best_by: str = "auc"
+    """By what evaluations are compared: `auc` or `group_auc`, the higher the better, or `log_loss`, the lower."""
+    keep_best: bool = False
+    """Write a checkpoint after each evaluation that is the best so far, and keep that one whatever `keep_checkpoints`
+    says; `checkpoints/best.json` names it."""
+    stop_after: int = 0
+    """End training, with a checkpoint, after so many evaluations in a row that were not better; 0 trains to the end."""
+    stop_min_delta: float = 0.0
+    """What `stop_after` calls better: by at least this."""
     log_every_steps: int = 10
     """Steps between progress lines and metrics records."""
     device: str = "auto"
@@ -351,8 +361,14 @@ class TrainConfig:
             "use 1 for all rows in every checkpoint, or more",
         )
         counts = ("max_steps", "seed", "checkpoint_every_steps", "keep_checkpoints", "threads", "evaluate_every_steps")
-        for name in (*counts, "evaluate_samples", "exact_auc_samples"):
+        for name in (*counts, "evaluate_samples", "exact_auc_samples", "stop_after", "stop_min_delta"):
             _require(getattr(self, name) >= 0, f"train.{name}", getattr(self, name), "use 0 or more")
+        _require(self.best_by in BEST_BY, "train.best_by", self.best_by, f"use one of {', '.join(BEST_BY)}")
+        by_group = self.best_by != "group_auc" or bool(self.auc_group)
+        _require(by_group, "train.best_by", self.best_by, "set train.auc_group, or use auc or log_loss")
+        compares = self.keep_best or self.stop_after > 0
+        cure = "leave it out: train.keep_best and train.stop_after compare evaluations"
+        _require(self.evaluate or not compares, "train.evaluate", self.evaluate, cure)
         _require(
             self.exact_auc_samples <= MOST_EXACT_SAMPLES,
             "train.exact_auc_samples",

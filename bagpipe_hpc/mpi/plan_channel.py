@@ -18,6 +18,7 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan
 
 _TAG_TRAINER_PLAN = 1
 _TAG_CREDIT = 2
+_TAG_WORD = 3
 _LONGEST_SLEEP_S = 2e-3
 """Of the oracle, which is several batches ahead when it waits; a test takes 15 us of a core that others may share."""
 
@@ -69,6 +70,20 @@ class PlanSender:
         for requests, _ in self._under_way:
             wait_for_all(requests, "the last plans to be sent", self._timeout_s)
         self._under_way.clear()
+
+    def await_word(self) -> bool:
+        """Wait until every trainer has finished every plan, and the first one has said whether training goes on.
+
+        Raises:
+            WaitTimeoutError: a trainer did not finish a plan in time, or the word did not come.
+        """
+        self.finish()
+        what = "trainer 0 to say whether training goes on"
+        has_come = partial(self._comm.Iprobe, source=1, tag=_TAG_WORD)
+        wait_until(has_come, what, self._timeout_s, longest_sleep_s=_LONGEST_SLEEP_S)
+        message = np.empty(1, dtype=np.int64)
+        self._comm.Recv(message, source=1, tag=_TAG_WORD)
+        return bool(message[0])
 
     def _wait_for_credits(self, plans: int) -> None:
         """Wait until every trainer has finished `plans` plans, one trainer after the other."""
@@ -122,8 +137,15 @@ class PlanReceiver:
     def give_credit(self) -> None:
         """Tell the oracle that one more plan is finished."""
         self._finished += 1
-        message = np.asarray([self._finished], dtype=np.int64)
-        self._credits.append((self._comm.Isend(message, dest=ORACLE_RANK, tag=_TAG_CREDIT), message))
+        self._tell(self._finished, _TAG_CREDIT)
+
+    def give_word(self, *, goes_on: bool) -> None:
+        """Tell the oracle, who waits for it after some evaluations, whether training goes on: on the first trainer."""
+        self._tell(int(goes_on), _TAG_WORD)
+
+    def _tell(self, number: int, tag: int) -> None:
+        message = np.asarray([number], dtype=np.int64)
+        self._credits.append((self._comm.Isend(message, dest=ORACLE_RANK, tag=tag), message))
         while self._credits and self._credits[0][0].Test():
             self._credits.popleft()
 

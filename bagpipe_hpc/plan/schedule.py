@@ -34,6 +34,8 @@ class Segment:
         samples: samples of the split that the batches are cut from.
         batch_size: samples of a batch; the last batch of an epoch may be smaller.
         checkpoint: whether a checkpoint is written at the segment's end.
+        is_judged: whether it is an evaluation that is compared with others, which all are of the same samples.
+        may_end: whether training may end after it, for want of a better one: the oracle waits for the trainers' word.
     """
 
     kind: SegmentKind
@@ -44,6 +46,8 @@ class Segment:
     samples: int
     batch_size: int
     checkpoint: bool
+    is_judged: bool = False
+    may_end: bool = False
 
     @property
     def is_training(self) -> bool:
@@ -79,6 +83,7 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int, s
         raise ConfigError("the data has no training rows: prepare more rows, or a smaller --test-fraction")
     batches_per_epoch, total_steps = _lengths(config, train_samples)
     _require_countable(config, batches_per_epoch, total_steps)
+    _require_comparable(config, test_samples)
     if steps_done > total_steps:
         raise ConfigError(
             f"the checkpoint is of step {steps_done}, and the run ends with step {total_steps}: set a larger "
@@ -90,7 +95,10 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int, s
         is_due = step > 0 and config.evaluate_every_steps > 0 and step % config.evaluate_every_steps == 0
         if not ((epoch_ends or is_due) and config.evaluate and test_samples):
             return []
-        samples = test_samples if epoch_ends else samples_within_epoch(config, test_samples)
+        compares, judged = config.keep_best or config.stop_after > 0, judged_samples(config, test_samples)
+        sizes = [test_samples] if epoch_ends else [judged]
+        if epoch_ends and compares and judged != test_samples:
+            sizes.append(judged)  # last, since training may end after it
         return [
             Segment(
                 kind=SegmentKind.EVALUATE,
@@ -101,7 +109,10 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int, s
                 samples=samples,
                 batch_size=config.batch_size,
                 checkpoint=False,
+                is_judged=samples == judged,
+                may_end=samples == judged and config.stop_after > 0 and step < total_steps,
             )
+            for samples in sizes
         ]
 
     schedule = evaluations_after(steps_done)
@@ -170,6 +181,21 @@ def _lengths(config: TrainConfig, train_samples: int) -> tuple[int, int]:
     return batches_per_epoch, min(total_steps, config.max_steps) if config.max_steps else total_steps
 
 
+def _require_comparable(config: TrainConfig, test_samples: int) -> None:
+    """See that evaluations can be compared where the run depends on it."""
+    if not (config.keep_best or config.stop_after):
+        return
+    asked = "train.keep_best = true" if config.keep_best else f"train.stop_after = {config.stop_after}"
+    if not test_samples:
+        raise ConfigError(f"{asked}: the data has no test rows to evaluate on; set some aside (--test-fraction)")
+    if config.best_by == "group_auc" and (samples := judged_samples(config, test_samples)) > config.exact_auc_samples:
+        raise ConfigError(
+            f"{asked}, train.best_by = 'group_auc': evaluations of {samples} test rows have no AUC by group, which are "
+            f"more than train.exact_auc_samples = {config.exact_auc_samples}; set train.evaluate_every_steps and a "
+            "smaller train.evaluate_samples"
+        )
+
+
 def _require_countable(config: TrainConfig, batches_per_epoch: int, total_steps: int) -> None:
     epochs = -(-total_steps // batches_per_epoch)
     checkpoints, evaluations = (
@@ -191,9 +217,9 @@ def training_batch_sizes(schedule: Iterable[Segment]) -> list[int]:
     return [last - first for first, last in ranges]
 
 
-def samples_within_epoch(config: TrainConfig, test_samples: int) -> int:
-    """Test rows of an evaluation within an epoch: the first so many."""
-    return min(config.evaluate_samples or test_samples, test_samples)
+def judged_samples(config: TrainConfig, test_samples: int) -> int:
+    """Test rows of evaluations that are compared: those of evaluations within an epoch, where there are any."""
+    return min(config.evaluate_samples or test_samples, test_samples) if config.evaluate_every_steps else test_samples
 
 
 def _training_spans(first: int, total_steps: int, every: Sequence[int]) -> Iterator[tuple[int, int]]:

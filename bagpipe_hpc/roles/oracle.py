@@ -22,6 +22,9 @@ def run_oracle(
     plan, which comes before the segment's last batch. It is not cut within a segment, since the cache was measured for
     whole ones: a row that another trainer would have used after the cut would need a private slot now.
 
+    Training that may end for want of better evaluations ends in the same way. The trainers alone know when, so after
+    each evaluation that counts, nothing more is planned until they say whether training goes on.
+
     Args:
         run: the schedule to plan, its batches and its policy.
         need: the window and the cache's capacities.
@@ -36,8 +39,9 @@ def run_oracle(
     log.info("planner state: %.1f MB for %d rows", planner.size().state_bytes / 1e6, run.total_rows)
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
+    ends = False
     for segment in run.schedule:
-        batches = iter(()) if stop.is_asked() else run.batches(segment)
+        batches = iter(()) if ends or stop.is_asked() else run.batches(segment)
         plans = plan_segment(
             planner,
             batches,
@@ -57,6 +61,7 @@ def run_oracle(
             planned = plan.shared.batch  # of the closing plan: how many there were
         if planned < segment.batches:
             break
+        ends = segment.may_end and not sender.await_word()
     sender.finish()
     if stop.is_asked():
         stop.answer()

@@ -26,6 +26,8 @@ from bagpipe_hpc.plan.slices import BatchSlices
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.run.dense_start import check_dense
 from bagpipe_hpc.run.first_records import fill_partition
+from bagpipe_hpc.run.judging import best_of, outcome, start_judge
+from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute import ComputeParts
@@ -36,7 +38,8 @@ from bagpipe_hpc.step.linear_timing import time_linear_layers
 from bagpipe_hpc.step.ready_batch import BatchInputs
 from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader, SliceSamples
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
-from bagpipe_hpc.storage.checkpoints.folder import remove_older_checkpoints
+from bagpipe_hpc.storage.checkpoints.best import write_best
+from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
 from bagpipe_hpc.telemetry.run_record import RunRecord
 from bagpipe_hpc.telemetry.step_stats import StepStats
@@ -75,6 +78,9 @@ class Reference:
         self._tables.scatter(self._all_slots(), first_records)
         self._stats = StepStats()
         self._loss_sums = [0.0] * self._slices
+        self._judge = start_judge(run)
+        self._keep_best = config.train.keep_best
+        self._saved = run.steps_done if is_own_checkpoint(config, run.start) else None
         self._policy = run.policy(self._slices)
         self._features = run.model_facts.features
         self._readers = [SliceReader(run, number, self._slices) for number in range(self._slices)]
@@ -110,6 +116,7 @@ class Reference:
             if self._run.start:
                 changes = changes_since(self._run.start.manifest, self._run, self._parts.arithmetic)
                 record.resumed(self._run.steps_done, self._run.start.directory, changes)
+            ended_early_at = None
             for segment in self._run.schedule:
                 for reader in self._readers:
                     reader.start_segment(segment)
@@ -117,9 +124,17 @@ class Reference:
                     yield from self._train(segment, record)
                 else:
                     self._evaluate(segment, record)
-                if segment.checkpoint:
+                ends = segment.may_end and self._judge.has_lost_patience
+                keeps_best = segment.is_judged and self._keep_best and self._judge.is_best(segment.last_step)
+                if segment.checkpoint or ends or keeps_best:
                     self._save(segment, record)
-            record.summary([self._stats.per_step()], self._stats, {"servers": 0})
+                if keeps_best:
+                    write_best(Path(self.config.train.output) / CHECKPOINTS_FOLDER, best_of(self._judge))
+                if ends:
+                    ended_early_at = segment.last_step
+                    break
+            details = {"servers": 0, **outcome(self._run, self._judge, ended_early_at)}
+            record.summary([self._stats.per_step()], self._stats, details)
 
     def _train(self, segment: Segment, record: RunRecord) -> Iterator[SliceStep]:
         log_every = self._run.config.train.log_every_steps
@@ -194,9 +209,14 @@ class Reference:
                     whole.add(samples.labels, logits, groups[part].read(number, chosen))
         evaluation = whole.finish(Alone())
         record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
+        if segment.is_judged:
+            self._judge.see(segment.last_step, evaluation)
 
     def _save(self, segment: Segment, record: RunRecord) -> None:
-        """Write the checkpoint; the records are copied once in memory."""
+        """Write the checkpoint, unless there is one already; the records are copied once in memory."""
+        if segment.last_step == self._saved:
+            return
+        self._saved = segment.last_step
         start = time.perf_counter()
         self._divergence.require_finite_state(segment.last_step)
         writer = CheckpointWriter(Path(self._run.config.train.output), segment.last_step)
@@ -205,7 +225,9 @@ class Reference:
             writer.write_rows(0, self._partition, records, self._width),
             writer.write_dense(self._parts.model.state_dict(), self._parts.dense_optimizer.state_dict()),
         ]
-        manifest = checkpoint_manifest(self._run, self._parts.arithmetic, 1, segment.last_step, segment, infos)
+        step = segment.last_step
+        standing = self._judge.before(step)
+        manifest = checkpoint_manifest(self._run, self._parts.arithmetic, 1, step, segment, infos, standing=standing)
         directory = writer.commit(manifest)
         remove_older_checkpoints(directory, self._run.config.train.keep_checkpoints)
         seconds = time.perf_counter() - start

@@ -28,6 +28,8 @@ from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.rows.updated import UpdatedRows
+from bagpipe_hpc.run.judging import best_of, outcome, start_judge
+from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute import ComputeParts
@@ -184,6 +186,9 @@ class Trainer:
             self._record,
             self._check_mover,
         )
+        self._judge = start_judge(run)
+        self._ended_early_at: int | None = None
+        self._saved = run.steps_done if is_own_checkpoint(config, run.start) else None
         self._peers = EvaluationPeers(comms.trainers, timeout_s, self._check_mover)
         self._reported = StepStats()
 
@@ -215,23 +220,32 @@ class Trainer:
             self._record.resumed(self._run.steps_done, self._run.start.directory, changes)
         with self._reader:
             self._mover.start()
-            saved = None
             for segment in self._run.schedule:
                 done = (yield from self._train(segment)) if segment.is_training else self._evaluate(segment)
                 stopped = done < segment.batches
                 step = segment.first_step + (done if segment.is_training else 0)
-                if (segment.checkpoint or stopped) and step != saved:
-                    self._divergence.require_finite_state(step)
-                    self._require_equal_replicas(step)
-                    dense = self._parts.model.state_dict(), self._parts.dense_optimizer.state_dict()
-                    self._checkpoints.save(step, segment, dense)
-                    saved = step
+                is_best = segment.is_judged and not stopped and self._judge.is_best(step)
+                keeps_best = is_best and self._run.config.train.keep_best
+                if segment.checkpoint or stopped or keeps_best:
+                    self._save(step, segment)
+                if keeps_best:
+                    self._checkpoints.mark_best(best_of(self._judge))
                 if stopped:
                     break
             self._mover.join()
             self._receiver.finish(self._run.config.train.timeout_s, self._mover.check)
         self._checkpoints.finish()
-        self._summarise(is_complete=not stopped)
+        self._summarise(is_complete=not stopped or self._ended_early_at is not None)
+
+    def _save(self, step: int, segment: Segment) -> None:
+        """Start the checkpoint of a step, unless there is one already. Collective over: servers and trainers."""
+        if step == self._saved:
+            return
+        self._divergence.require_finite_state(step)
+        self._require_equal_replicas(step)
+        dense = self._parts.model.state_dict(), self._parts.dense_optimizer.state_dict()
+        self._checkpoints.save(step, segment, dense, self._judge.before(step))
+        self._saved = step
 
     def _train(self, segment: Segment) -> Generator[SliceStep, None, int]:
         """Train on the batches of a segment; how many there were: none, if the run is to stop."""
@@ -291,7 +305,18 @@ class Trainer:
         evaluation = own.finish(self._peers)
         if self._record:
             self._record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
+        if segment.is_judged:
+            self._judge.see(segment.last_step, evaluation)
+        if segment.may_end:
+            self._decide(segment.last_step)
         return done
+
+    def _decide(self, step: int) -> None:
+        """Let training go on, or end for want of better evaluations: the oracle waits for the word and sees to it."""
+        ends = self._judge.has_lost_patience
+        self._ended_early_at = step if ends else None
+        if self._record:
+            self._receiver.give_word(goes_on=not ends)
 
     def _require_equal_replicas(self, step: int) -> None:
         """Compare the dense half over the trainers; the first one says who drifted. Collective over: the trainers.
@@ -342,6 +367,7 @@ class Trainer:
                 "cache_bytes": self._parts.cache.bytes,
                 "planner_bytes": self._need.planner_bytes,
                 "dense_weights": count_weights(self._parts.model),
+                **outcome(self._run, self._judge, self._ended_early_at),
             }
             with self._record as record:
                 if is_complete:

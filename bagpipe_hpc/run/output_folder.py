@@ -10,6 +10,7 @@ from bagpipe_hpc.config.file import to_toml
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.checkpoints.best import forget_best_after
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_partial_checkpoints
 from bagpipe_hpc.storage.output_errors import writing
@@ -117,6 +118,7 @@ def start_output(config: Config, start: Checkpoint | None) -> None:
                 (output / name).unlink(missing_ok=True)
             cut_metrics(output / METRICS_NAME, start.manifest.step)
             remove_partial_checkpoints(output)
+            forget_best_after(output / CHECKPOINTS_FOLDER, start.manifest.step)
         else:
             for path in _earlier_run(config):
                 if path.is_dir():

@@ -66,6 +66,7 @@ FREE = (
     *(f"train.{name}" for name in ("checkpoint_every_steps", "full_checkpoint_every", "checkpoint_copy")),
     *(f"train.{name}" for name in ("keep_checkpoints", "checkpoint_at_end", "evaluate", "log_every_steps")),
     *(f"train.{name}" for name in ("evaluate_every_steps", "evaluate_samples", "exact_auc_samples", "auc_group")),
+    *(f"train.{name}" for name in ("best_by", "keep_best", "stop_after", "stop_min_delta")),
     *("train.trace", "train.timeout_s", "debug.verify_rows"),
     *(f"kernels.{name}" for name in ("backend", "planner_threads", "planner_state", "row_threads")),
 )

@@ -123,7 +123,7 @@ class RunRecord:
         self._end_line()
         self._evaluations.append({"step": step, "epoch": epoch, **asdict(evaluation)})
         self._write(event="evaluation", seconds=seconds, **self._evaluations[-1])
-        log.info("epoch %d: %s (%.1f s)", epoch + 1, _quality(self._evaluations[-1]), seconds)
+        log.info("epoch %d, step %d: %s (%.1f s)", epoch + 1, step, _quality(self._evaluations[-1]), seconds)
 
     def checkpoint(self, manifest: CheckpointManifest, directory: Path, stood_still_s: float, seconds: float) -> None:
         """Report a checkpoint that is complete.
@@ -181,7 +181,11 @@ class RunRecord:
             for line in summary_lines(trainers, self._columns):
                 _tell(line)
         if self._evaluations:
-            _tell(_quality(self._evaluations[-1]))
+            last = max(self._evaluations, key=lambda evaluation: (evaluation["step"], evaluation["samples"]))
+            _tell(_quality(last))
+        several = len({evaluation["step"] for evaluation in self._evaluations}) > 1
+        for line in _judgement(details) if several else ():
+            _tell(line)
         hits = f", hit rate {stats.hit_rate:.1%}" if self._has_cache else ""
         _tell(f"{rate:,.0f} samples/s over {stats.steps} steps{hits}")
         _tell(f"outputs: {self._output}")
@@ -220,6 +224,23 @@ def _quality(evaluation: dict[str, Any]) -> str:
         if not math.isnan(value := measures.get(name, math.nan)):
             parts.append(f"{title} {value:.5f}")
     return f"{', '.join(parts)} on {measures['samples']} test rows"
+
+
+def _judgement(details: dict[str, Any]) -> list[str]:
+    """The best evaluation of several, and why training ended early, in words."""
+    lines = []
+    best, early = details.get("best"), details.get("stopped_early")
+    if best:
+        where = f": {best['directory']}" if best["directory"] else ", which has no checkpoint"
+        lines.append(f"best {_measure_name(best['measure'])} {best['value']:.5f} after step {best['step']}{where}")
+    if best and early:
+        which = f"{early['evaluations_without_better']} evaluations without a better {_measure_name(best['measure'])}"
+        lines.append(f"stopped early after step {early['step']}: {which}")
+    return lines
+
+
+def _measure_name(measure: str) -> str:
+    return {"auc": "AUC", "log_loss": "log loss", "group_auc": "AUC by group"}[measure]
 
 
 _FURTHER_MEASURES = {

@@ -118,6 +118,28 @@ def test_the_slowest_trainer_holds_the_oracle_back(comm):
 
 
 @pytest.mark.mpi(min_size=3)
+def test_the_word_comes_after_all_plans(comm):
+    """Whether training goes on; the first trainer says it, and credits of the others may still be under way then."""
+    if comm.Get_rank() == 0:
+        sender = PlanSender(comm, plans_ahead=5, timeout_s=TIMEOUT_S)
+        for number, goes_on in enumerate((True, False)):
+            sender.send(plan(number))
+            assert sender.await_word() is goes_on
+        sender.finish()
+        silent = PlanSender(comm, plans_ahead=5, timeout_s=0.1)
+        with pytest.raises(WaitTimeoutError, match="trainer 0 to say whether training goes on"):
+            silent.await_word()
+        return
+    receiver = PlanReceiver(comm)
+    for goes_on in (True, False):
+        next_plan(receiver)
+        receiver.give_credit()
+        if comm.Get_rank() == 1:
+            receiver.give_word(goes_on=goes_on)
+    receiver.finish(TIMEOUT_S, nothing_to_watch)
+
+
+@pytest.mark.mpi(min_size=3)
 def test_the_end_waits_for_all_credits(comm):
     if comm.Get_rank() == 0:
         sender = PlanSender(comm, plans_ahead=5, timeout_s=0.2)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.storage.checkpoints.best import read_best
 from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE, MANIFEST_FILE, load_checkpoint_manifest
 
 CHECKPOINTS_FOLDER = "checkpoints"
@@ -56,13 +57,18 @@ def remove_partial_checkpoints(output: Path) -> None:
 def remove_older_checkpoints(newest: Path, keep: int) -> None:
     """Keep a new checkpoint and the complete ones before it, `keep` in all; 0 keeps every one.
 
-    Those that a kept one builds on stay as well.
+    The best one stays (`best.py`), and those that a kept one builds on.
+
+    Raises:
+        CheckpointError: the file that names the best one is malformed.
     """
     if not keep:
         return
     found = find_checkpoints(newest.parent.parent)
     upto = found[: found.index(newest) + 1]
-    needed = {directory for kept in upto[-keep:] for directory in _with_bases(kept)}
+    best = read_best(newest.parent)
+    chosen = upto[-keep:] + [path for path in upto if best is not None and checkpoint_step(path) == best.step]
+    needed = {directory for kept in chosen for directory in _with_bases(kept)}
     _remove(directory for directory in upto if directory not in needed)
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from bagpipe_hpc.config.float32 import is_float32
 from bagpipe_hpc.errors import CheckpointError, FileError, read_small
+from bagpipe_hpc.evaluation.standing import Standing
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.storage.checked_json import (
     OPTIONAL,
@@ -136,6 +137,8 @@ class CheckpointManifest:
     """On what the last bits of results depended."""
     config: _Sections
     """The resolved configuration of the run: sections of settings. A resumed run is compared with it."""
+    standing: Standing | None = field(default=None, metadata=OPTIONAL)
+    """By the evaluations before this step: which was the best, and for how long none was better; None before any."""
 
     def __post_init__(self) -> None:
         _require(len(self.table_rows) > 0, "table_rows", self.table_rows, "the rows of at least one table")
@@ -150,6 +153,8 @@ class CheckpointManifest:
             _require(value == must, name, value, f"{must}, by step, train_samples and batch_size")
         earlier = self.base is None or self.base.step < self.step
         _require(earlier, "base", self.base, f"null or a checkpoint before step {self.step}")
+        standing = self.standing is None or 0 <= self.standing.best_step < self.step
+        _require(standing, "standing", self.standing, "null or one of evaluations before the step")
         self._check_files()
 
     def _check_state(self) -> None:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bagpipe_hpc.errors import BagpipeError
+from bagpipe_hpc.storage.checkpoints.best import read_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, checkpoint_step, find_checkpoints, is_checkpoint
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, UNFINISHED_NAME, load_manifest
@@ -30,7 +31,8 @@ def describe(path: Path, verify: bool = False) -> Description:
     if (path / CHECKPOINTS_FOLDER).is_dir():
         newest = describe_checkpoint(load_checkpoint(path), verify)
         steps = ", ".join(str(checkpoint_step(found)) for found in find_checkpoints(path))
-        return replace(newest, text=f"{path}: complete checkpoints of steps {steps}; the newest:\n\n{newest.text}")
+        text = f"{path}: complete checkpoints of steps {steps}{_best(path)}; the newest:\n\n{newest.text}"
+        return replace(newest, text=text)
     if (path / MANIFEST_NAME).is_file() or (path / UNFINISHED_NAME).is_file():
         return describe_shards(path, load_manifest(path), verify)
     problem = "holds neither shards nor a checkpoint" if path.is_dir() else "is no folder"
@@ -38,3 +40,11 @@ def describe(path: Path, verify: bool = False) -> Description:
         f"{path}: {problem}; name a folder that bagpipe prepare has written, a run's output folder, or a "
         f"checkpoint such as OUTPUT/{CHECKPOINTS_FOLDER}/step-00000100"
     )
+
+
+def _best(output: Path) -> str:
+    """Which checkpoint of an output folder is the best one, if it says so."""
+    best = read_best(output / CHECKPOINTS_FOLDER)
+    if best is None:
+        return ""
+    return f"; the best is that of step {best.step} ({best.measure} {best.value:.5f} on {best.samples} test rows)"

@@ -32,6 +32,7 @@ def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:
         ("row optimizer", ", ".join((manifest.row_optimizer, *manifest.row_state_layout))),
         ("training rows", f"{manifest.train_samples}, digest {manifest.training_data}"),
         ("test rows", f"digest {manifest.evaluation_data}"),
+        ("evaluations before", _standing(manifest)),
         ("trainers", f"{manifest.arithmetic.trainers} of {manifest.arithmetic.threads} threads, {_products(manifest)}"),
         ("servers", str(manifest.servers)),
         ("rows", _kept_rows(checkpoint)),
@@ -43,6 +44,15 @@ def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:
     lines += [*_tables(checkpoint, summarise=verify and not faults), ""]
     lines += aligned([("setting", "value"), *flattened(manifest.config)])
     return Description("\n".join(lines), tuple(faults))
+
+
+def _standing(manifest: CheckpointManifest) -> str:
+    """Which evaluation before the checkpoint was the best."""
+    standing = manifest.standing
+    if standing is None:
+        return "none"
+    since = f"{standing.without_better} since the last that was better by train.stop_min_delta"
+    return f"the best after step {standing.best_step}, {standing.measure} {standing.best:.5f}; {since}"
 
 
 def _products(manifest: CheckpointManifest) -> str:

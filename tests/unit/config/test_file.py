@@ -199,6 +199,10 @@ def test_a_mistake_in_the_file_names_file_key_value_and_cure(tmp_path: Path, tex
         ("train.seed=", ["train.seed = ''", "whole number"]),
         ("train.seed=1\nx=2", ["holds more than one value", "one setting an override"]),
         ("train.evaluate=no", ["train.evaluate = 'no'", "true or false"]),
+        ("train.best_by=accuracy", ["train.best_by = 'accuracy'", "use one of auc, log_loss, group_auc"]),
+        ("train.best_by=group_auc", ["train.best_by = 'group_auc'", "set train.auc_group"]),
+        ("train.exact_auc_samples=1073741825", ["train.exact_auc_samples", "use 1073741824 at most"]),
+        ("train.stop_min_delta=-0.1", ["train.stop_min_delta = -0.1", "use 0 or more"]),
         ("model.top_mlp=[8, 4", ["model.top_mlp = [8, 4: is not TOML", "close what was opened"]),
         ('data.path="shards', ['data.path = "shards: is not TOML', "close what was opened"]),
         ("data.path=\udcff", ["data.path = '\\udcff'", "use a string"]),
@@ -329,3 +333,10 @@ def test_every_setting_can_be_overridden_with_what_is_written(tmp_path: Path, co
 def test_what_toml_cannot_hold_is_not_written() -> None:
     with pytest.raises(TypeError, match="None cannot be written as TOML"):
         to_toml(Config(optimizer=OptimizerConfig(dense_options={"foreach": None})))
+
+
+@pytest.mark.parametrize("compares", ["train.keep_best=true", "train.stop_after=2"])
+def test_comparing_evaluations_needs_some(empty: Path, compares: str) -> None:
+    assert load_config(empty, [compares]).train.evaluate
+    with pytest.raises(ConfigError, match=r"train\.evaluate = False: leave it out: train\.keep_best and"):
+        load_config(empty, [compares, "train.evaluate=false"])

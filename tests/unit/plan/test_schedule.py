@@ -22,6 +22,16 @@ settings_of_a_run = st.builds(
     evaluate_every_steps=st.integers(0, 9),
     evaluate_samples=st.integers(0, 20),
 )
+compared_runs = st.builds(
+    TrainConfig,
+    batch_size=st.integers(1, 12),
+    epochs=st.integers(1, 3),
+    max_steps=st.integers(0, 40),
+    evaluate_every_steps=st.integers(0, 9),
+    evaluate_samples=st.integers(0, 20),
+    keep_best=st.booleans(),
+    stop_after=st.integers(0, 2),
+)
 
 
 def plain_steps(config: TrainConfig, samples: int) -> list[tuple[int, int, int]]:
@@ -120,6 +130,51 @@ def test_a_run_by_hand() -> None:
         ("train", 1, 1, 1, True),
         ("evaluate", 1, 0, 1, False),
     ]
+
+
+@given(compared_runs, st.integers(1, 60), st.integers(1, 30))
+def test_compared_evaluations_are_of_the_same_samples(
+    config: TrainConfig, train_samples: int, test_samples: int
+) -> None:
+    """Each evaluated step has one of them, the last of its step; after an epoch all samples are evaluated, too."""
+    schedule = build_schedule(config, train_samples, test_samples)
+    evaluations = [segment for segment in schedule if not segment.is_training]
+    judged = [segment for segment in evaluations if segment.is_judged]
+    assert len({segment.samples for segment in judged}) <= 1
+    if config.keep_best or config.stop_after:
+        last_of_step = {segment.first_step: segment for segment in evaluations}
+        assert judged == list(last_of_step.values())
+    last_step = schedule[-1].last_step
+    for segment in evaluations:
+        assert segment.may_end == (segment.is_judged and config.stop_after > 0 and segment.first_step < last_step)
+        if segment.may_end:
+            assert schedule[schedule.index(segment) + 1].is_training
+    whole = [segment.first_step for segment in evaluations if segment.samples == test_samples]
+    epoch_ends = {segment.last_step for segment in training(schedule) if segment is training(schedule)[-1]}
+    assert epoch_ends <= set(whole)
+
+
+@pytest.mark.parametrize(
+    ("settings", "test_samples", "problem"),
+    [
+        ({"keep_best": True}, 0, "train.keep_best = true: the data has no test rows to evaluate on"),
+        ({"stop_after": 3}, 0, "train.stop_after = 3: the data has no test rows to evaluate on"),
+        (
+            {"stop_after": 3, "best_by": "group_auc", "auc_group": "C1", "exact_auc_samples": 4},
+            5,
+            "train.best_by = 'group_auc': evaluations of 5 test rows have no AUC by group",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(settings: dict[str, int], test_samples: int, problem: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(problem)):
+        build_schedule(TrainConfig(batch_size=5, **settings), 10, test_samples)  # type: ignore[arg-type]
+
+
+def test_a_bounded_evaluation_may_have_an_area_by_group() -> None:
+    few = {"evaluate_every_steps": 2, "evaluate_samples": 4, "exact_auc_samples": 4}
+    config = TrainConfig(batch_size=5, stop_after=1, best_by="group_auc", auc_group="C1", **few)  # type: ignore[arg-type]
+    assert [segment.samples for segment in build_schedule(config, 10, 5) if segment.is_judged] == [4]
 
 
 def test_evaluations_within_an_epoch_by_hand() -> None:

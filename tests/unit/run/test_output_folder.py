@@ -16,6 +16,7 @@ from bagpipe_hpc.run.output_folder import (
     hold_output,
     start_output,
 )
+from bagpipe_hpc.storage.checkpoints.best import Best, read_best, write_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
@@ -109,6 +110,16 @@ def test_a_resumed_run_keeps_its_checkpoints_logs_and_metrics_so_far(tmp_path: P
     assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8") == "".join(lines[:3])
     assert (tmp_path / LOGS_NAME / "oracle-0.log").read_text(encoding="utf-8") == "earlier"
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+
+
+def test_a_run_that_goes_on_from_before_the_best_checkpoint_forgets_that_it_was(tmp_path: Path) -> None:
+    for step in (100, 200):
+        write_checkpoint(tmp_path, sample_records((5, 3), 3), (5, 3), step=step)
+    write_best(tmp_path / "checkpoints", Best(200, "auc", 0.75, 100))
+    start_output(in_output(tmp_path), load_checkpoint(tmp_path / "checkpoints" / "step-00000200"))
+    assert read_best(tmp_path / "checkpoints") is not None
+    start_output(in_output(tmp_path), load_checkpoint(tmp_path / "checkpoints" / "step-00000100"))
+    assert read_best(tmp_path / "checkpoints") is None
 
 
 def test_a_checkpoint_of_another_run_does_not_open_the_folder_of_a_third(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def test_an_auc_without_meaning_is_said_to_be_undefined(
         with RunRecord(tmp_path, total_steps=5) as record:
             record.summary([MEANS], INTERVAL, {})
     quality = "AUC undefined, as all labels are alike, log loss 0.25000, calibration 0.87500 on 7 test rows"
-    assert f"epoch 1: {quality} (1.5 s)" in caplog.messages
+    assert f"epoch 1, step 5: {quality} (1.5 s)" in caplog.messages
     assert quality in capsys.readouterr().out.splitlines()
 
 
@@ -118,7 +118,7 @@ def test_an_evaluation_says_its_error_and_the_area_by_group(tmp_path: Path, capl
     with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps=5) as record:
         record.evaluation(5, 0, evaluation_of(auc=0.75, auc_error=3.21e-5, group_auc=0.625), seconds=1.5)
     measures = "AUC 0.75000 +- 3e-05, log loss 0.25000, normalised entropy 0.50000, calibration 0.87500"
-    assert caplog.messages == [f"epoch 1: {measures}, AUC by group 0.62500 on 7 test rows (1.5 s)"]
+    assert caplog.messages == [f"epoch 1, step 5: {measures}, AUC by group 0.62500 on 7 test rows (1.5 s)"]
 
 
 def test_the_summary_is_the_whole_run(tmp_path: Path) -> None:
@@ -138,6 +138,29 @@ def test_the_summary_is_the_whole_run(tmp_path: Path) -> None:
         "trainers": [MEANS, MEANS],
         "servers": 2,
     }
+
+
+def test_the_best_evaluation_and_an_early_end_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last quality is that over the most test rows; the best evaluation of several has a line."""
+    best = {"step": 3, "measure": "auc", "value": 0.75, "samples": 7, "directory": "output/checkpoints/step-00000003"}
+    early = {"step": 5, "evaluations_without_better": 1}
+    with RunRecord(tmp_path, total_steps=9) as record:
+        record.evaluation(3, 0, evaluation_of(auc=0.75), seconds=1.5)
+        record.summary([MEANS], INTERVAL, {"best": best, "stopped_early": None})
+        assert not [line for line in capsys.readouterr().out.splitlines() if line.startswith(("best", "stopped"))]
+        record.evaluation(5, 0, evaluation_of(auc=0.5, samples=9), seconds=1.5)
+        record.evaluation(5, 0, evaluation_of(auc=0.625), seconds=1.5)
+        record.summary([MEANS], INTERVAL, {"best": best, "stopped_early": early})
+        told = capsys.readouterr().out.splitlines()
+        assert told[2].startswith("AUC 0.50000")
+        assert told[2].endswith("on 9 test rows")
+        assert told[3:5] == [
+            "best AUC 0.75000 after step 3: output/checkpoints/step-00000003",
+            "stopped early after step 5: 1 evaluations without a better AUC",
+        ]
+        record.summary([MEANS], INTERVAL, {"best": best | {"directory": None}, "stopped_early": None})
+    told = [line for line in capsys.readouterr().out.splitlines() if line.startswith(("best", "stopped"))]
+    assert told == ["best AUC 0.75000 after step 3, which has no checkpoint"]
 
 
 @pytest.mark.parametrize(("total_steps", "left"), [(5, "0:00"), (20, "0:06"), (2005, "13:20"), (50_005, "5:33:20")])

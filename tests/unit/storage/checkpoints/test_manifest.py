@@ -1,6 +1,7 @@
 """A manifest is read as if a stranger had written it."""
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from bagpipe_hpc.storage.checkpoints.manifest import (
 from tests.row_optimizers import BUILT_IN, row_optimizer
 
 DIGEST = "0123456789abcdef" * 4
+
+
+STANDING = {"measure": "auc", "samples": 9, "best_step": 40, "best": 0.75, "to_beat": 0.7, "without_better": 2}
 
 
 def manifest_of_two_servers() -> CheckpointManifest:
@@ -118,6 +122,11 @@ def test_round_trip_through_json(tmp_path: Path) -> None:
         ("files", {}),
         ("files", []),
         ("files", [1, 2, 3]),
+        ("standing", 1),
+        ("standing", {"measure": "auc"}),
+        ("standing", {**STANDING, "best_step": 100}),
+        ("standing", {**STANDING, "best_step": -1}),
+        ("standing", {**STANDING, "best": "0.75"}),
         ("unheard_of", 1),
     ],
 )
@@ -133,7 +142,20 @@ def test_a_hostile_field_is_named_with_its_value(tmp_path: Path, field: str, val
     assert field in message or (field == "servers" and "files" in message)
 
 
-@pytest.mark.parametrize("field", sorted(json.loads(manifest_of_two_servers().to_json())))
+def test_a_standing_may_be_absent(tmp_path: Path) -> None:
+    """Before there were any, or before the first evaluation."""
+    document = json.loads(manifest_of_two_servers().to_json())
+    path = tmp_path / "manifest.json"
+    for standing in (None, STANDING):
+        path.write_text(json.dumps(document | {"standing": standing}))
+        found = load_checkpoint_manifest(path).standing
+        assert (asdict(found) if found else None) == standing
+    del document["standing"]
+    path.write_text(json.dumps(document))
+    assert load_checkpoint_manifest(path).standing is None
+
+
+@pytest.mark.parametrize("field", sorted({*json.loads(manifest_of_two_servers().to_json())} - {"standing"}))
 def test_a_missing_field_is_named(tmp_path: Path, field: str) -> None:
     document = json.loads(manifest_of_two_servers().to_json())
     del document[field]

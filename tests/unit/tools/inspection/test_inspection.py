@@ -159,6 +159,17 @@ def test_an_output_folder_shows_its_newest_checkpoint(tmp_path: Path) -> None:
     text = describe(tmp_path).text
     assert "complete checkpoints of steps 7, 20; the newest:" in text
     assert facts(text)["step"] == "20"
+    assert facts(text)["evaluations before"] == "none"
+    write_best(tmp_path / "checkpoints", Best(7, "auc", 0.75, 100))
+    best = "complete checkpoints of steps 7, 20; the best is that of step 7 (auc 0.75000 on 100 test rows); the newest:"
+    assert best in describe(tmp_path).text
+
+
+def test_a_checkpoint_says_which_evaluation_before_it_was_the_best(tmp_path: Path) -> None:
+    standing = Standing("log_loss", 9, 40, 0.5, 0.5, 2)
+    directory = write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, standing=standing)
+    told = "the best after step 40, log_loss 0.50000; 2 since the last that was better by train.stop_min_delta"
+    assert facts(describe(directory).text)["evaluations before"] == told
 
 
 def test_what_is_neither_is_refused_with_what_was_expected(tmp_path: Path) -> None:

@@ -1,0 +1,61 @@
+"""How a run's evaluations are compared, what it goes on with, and what it says of the best one."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from bagpipe_hpc.evaluation.standing import Judge, Rule
+from bagpipe_hpc.plan.schedule import judged_samples
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.checkpoints.best import Best
+from bagpipe_hpc.storage.checkpoints.folder import checkpoint_name, find_checkpoints
+
+log = logging.getLogger(__name__)
+
+
+def start_judge(run: Run) -> Judge:
+    """What compares the evaluations of a run, with the standing of the checkpoint that it goes on from.
+
+    Where evaluations are compared in another way than then, or are of other test rows, comparing starts anew.
+    """
+    config = run.config.train
+    samples = judged_samples(config, run.manifest.rows("test"))
+    rule = Rule(config.best_by, samples, config.stop_after, config.stop_min_delta)
+    manifest = run.start.manifest if run.start else None
+    if manifest is None or manifest.standing is None:
+        return Judge(rule)
+    if rule.applies_to(manifest.standing) and manifest.evaluation_data == run.manifest.digest("test"):
+        return Judge(rule, manifest.standing)
+    log.info(
+        "evaluations up to step %d were of other test rows, or compared by %s (train.best_by): the best one, and how "
+        "long none was better, count anew",
+        manifest.step,
+        manifest.standing.measure,
+    )
+    return Judge(rule)
+
+
+def best_of(judge: Judge) -> Best:
+    """What names the checkpoint of the best evaluation; there must have been one."""
+    assert judge.now is not None, "an evaluation was compared"
+    return Best(judge.now.best_step, judge.now.measure, judge.now.best, judge.now.samples)
+
+
+def outcome(run: Run, judge: Judge, ended_early_at: int | None) -> dict[str, Any]:
+    """What the summary says of the best evaluation, and of an end before the last step.
+
+    Args:
+        run: the run.
+        judge: of its evaluations.
+        ended_early_at: the step after which it ended for want of better evaluations; None where it did not.
+    """
+    if judge.now is None:
+        return {"best": None, "stopped_early": None}
+    best = best_of(judge)
+    places = [Path(run.config.train.output), *([run.start.directory.parent.parent] if run.start else [])]
+    found = [path for place in places for path in find_checkpoints(place) if path.name == checkpoint_name(best.step)]
+    early = {"step": ended_early_at, "evaluations_without_better": judge.now.without_better}
+    return {
+        "best": {**vars(best), "directory": str(found[0]) if found else None},
+        "stopped_early": None if ended_early_at is None else early,
+    }

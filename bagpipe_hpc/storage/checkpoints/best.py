@@ -1,0 +1,72 @@
+"""Which checkpoint of a run is the best one: a small file in the folder of its checkpoints, replaced as a whole."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bagpipe_hpc.errors import CheckpointError, FileError, read_small
+from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.checked_json import Count, read_json
+from bagpipe_hpc.storage.output_errors import reason
+
+BEST_NAME = "best.json"
+_MOST_BYTES = 1 << 16
+_CURE = "remove the file: the next best evaluation of a run with train.keep_best writes it anew"
+
+
+@dataclass(frozen=True)
+class Best:
+    """The checkpoint with the best evaluation so far.
+
+    Attributes:
+        step: its step.
+        measure: by which it is the best.
+        value: of that measure.
+        samples: test rows of the evaluation.
+    """
+
+    step: Count
+    measure: str
+    value: float
+    samples: Count
+
+
+def read_best(checkpoints: Path) -> Best | None:
+    """Of the folder of a run's checkpoints; None where nobody has named one.
+
+    Raises:
+        CheckpointError: the file is malformed or cannot be read.
+    """
+    path = checkpoints / BEST_NAME
+    try:
+        text = read_small(path, _MOST_BYTES)
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError, FileError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({error}); {_CURE}") from None
+    return read_json(Best, text, path, CheckpointError, _CURE)
+
+
+def write_best(checkpoints: Path, best: Best) -> None:
+    """Name another one; whoever reads sees the old file or the new one.
+
+    Raises:
+        CheckpointError: it cannot be written.
+    """
+    path = checkpoints / BEST_NAME
+    try:
+        with atomic_write(path) as partial:
+            partial.write_text(json.dumps(asdict(best), allow_nan=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be written ({reason(error)}); check the free space") from error
+
+
+def forget_best_after(checkpoints: Path, step: int) -> None:
+    """A run goes on from the checkpoint of a step: what was the best of later ones is not known yet.
+
+    Raises:
+        CheckpointError: the file is malformed.
+    """
+    best = read_best(checkpoints)
+    if best is not None and best.step > step:
+        (checkpoints / BEST_NAME).unlink()

@@ -1,0 +1,76 @@
+"""A run compares evaluations where its checkpoint left off, unless they are other evaluations; and names the best."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.config.schema import Config, TrainConfig
+from bagpipe_hpc.evaluation.standing import Judge, Rule, Standing
+from bagpipe_hpc.run.judging import best_of, outcome, start_judge
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.checkpoints.best import Best
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.shards.manifest import ShardInfo, ShardManifest, TableInfo
+from tests.unit.checkpoint_samples import sample_records, write_checkpoint
+
+TABLES = (4,)
+SHARDS = ShardManifest(1, "criteo", 1, (TableInfo("C1", 4),), (), (ShardInfo("test-00000.h5", 50, 7, 1, "0" * 64),))
+STANDING = Standing("auc", 50, 40, 0.75, 0.7, 2)
+
+
+def run_of(output: Path, start: Path | None = None, **settings: object) -> Run:
+    train = TrainConfig(output=str(output), stop_after=3, stop_min_delta=0.5, **settings)  # type: ignore[arg-type]
+    return Run(Config(train=train), SHARDS, (), load_checkpoint(start) if start else None)
+
+
+def write(output: Path, step: int, **facts: object) -> Path:
+    return write_checkpoint(output, sample_records(TABLES, 2), TABLES, step=step, **facts)
+
+
+def test_a_checkpoint_carries_the_standing(tmp_path: Path) -> None:
+    start = write(tmp_path, 100, standing=STANDING, evaluation_data=SHARDS.digest("test"))
+    assert load_checkpoint(start).manifest.standing == STANDING
+    judge = start_judge(run_of(tmp_path, start))
+    assert judge.now == STANDING
+    assert judge.rule == Rule("auc", 50, patience=3, least_gain=0.5)
+    bounded = start_judge(run_of(tmp_path, evaluate_every_steps=7, evaluate_samples=20))
+    assert (bounded.rule.samples, bounded.now) == (20, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "digest"),
+    [({"best_by": "log_loss"}, ""), ({"evaluate_every_steps": 7, "evaluate_samples": 20}, ""), ({}, "3" * 64)],
+)
+def test_other_evaluations_count_anew(
+    settings: dict[str, object], digest: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    start = write(tmp_path, 100, standing=STANDING, evaluation_data=digest or SHARDS.digest("test"))
+    with caplog.at_level(logging.INFO):
+        assert start_judge(run_of(tmp_path, start, **settings)).now is None
+    assert "evaluations up to step 100 were of other test rows, or compared by auc" in caplog.text
+
+
+def test_a_checkpoint_before_any_evaluation_has_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    start = write(tmp_path, 100)
+    with caplog.at_level(logging.INFO):
+        assert start_judge(run_of(tmp_path, start)).now is None
+    assert not caplog.text
+
+
+def test_the_outcome_names_the_best_checkpoint_where_it_lies(tmp_path: Path) -> None:
+    own, other = tmp_path / "own", tmp_path / "other"
+    start = write(other, 100)
+    judge = Judge(Rule("auc", 50), STANDING)
+    run = run_of(own, start)
+    nothing = outcome(run, Judge(judge.rule), None)
+    assert nothing == {"best": None, "stopped_early": None}
+    found = {"step": 40, "measure": "auc", "value": 0.75, "samples": 50}
+    assert best_of(judge) == Best(**found)  # type: ignore[arg-type]
+    assert outcome(run, judge, None) == {"best": {**found, "directory": None}, "stopped_early": None}
+    for output in (other, own):
+        directory = str(write(output, 40))
+        early = {"step": 70, "evaluations_without_better": 2}
+        assert outcome(run, judge, 70) == {"best": {**found, "directory": directory}, "stopped_early": early}
+    assert outcome(replace(run, start=None), judge, None)["best"]["directory"] == directory

@@ -1,0 +1,64 @@
+"""The best checkpoint is named by a small file, and stays whatever else is removed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.storage.checkpoints.best import BEST_NAME, Best, forget_best_after, read_best, write_best
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, find_checkpoints, remove_older_checkpoints
+from tests.unit.checkpoint_samples import sample_records, write_checkpoint
+
+BEST = Best(step=20, measure="auc", value=0.75, samples=100)
+
+
+def write(output: Path, step: int, base: Path | None = None) -> Path:
+    updated = None if base is None else sample_rows()
+    return write_checkpoint(output, sample_records((4,), 2), (4,), step=step, base=base, updated=updated)
+
+
+def sample_rows() -> np.ndarray:
+    return np.asarray([1, 2])
+
+
+def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
+    assert read_best(tmp_path) is None
+    for best in (BEST, Best(step=30, measure="log_loss", value=0.5, samples=100)):
+        write_best(tmp_path, best)
+        assert read_best(tmp_path) == best
+    assert [path.name for path in tmp_path.iterdir()] == [BEST_NAME]
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"step": -1, "measure": "auc", "value": 0.5, "samples": 1}', "[1]"])
+def test_a_malformed_file_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / BEST_NAME).write_text(text)
+    with pytest.raises(CheckpointError, match=f"{BEST_NAME}.*remove the file"):
+        read_best(tmp_path)
+
+
+def test_a_full_disk_is_said(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        write_best(tmp_path / "absent", BEST)
+
+
+def test_the_best_checkpoint_stays_with_what_it_builds_on(tmp_path: Path) -> None:
+    base = write(tmp_path, 10)
+    best = write(tmp_path, 20, base)
+    later = [write(tmp_path, step) for step in (30, 40)]
+    write_best(tmp_path / CHECKPOINTS_FOLDER, BEST)
+    remove_older_checkpoints(later[-1], keep=1)
+    assert find_checkpoints(tmp_path) == [base, best, later[-1]]
+    load_checkpoint(best).verify()
+    write_best(tmp_path / CHECKPOINTS_FOLDER, Best(40, "auc", 0.76, 100))
+    remove_older_checkpoints(write(tmp_path, 50), keep=1)
+    assert [path.name for path in find_checkpoints(tmp_path)] == ["step-00000040", "step-00000050"]
+
+
+@pytest.mark.parametrize(("step", "stays"), [(19, False), (20, True), (21, True)])
+def test_a_run_that_goes_on_from_before_the_best_forgets_it(step: int, stays: bool, tmp_path: Path) -> None:
+    forget_best_after(tmp_path, step)
+    write_best(tmp_path, BEST)
+    forget_best_after(tmp_path, step)
+    assert (read_best(tmp_path) is not None) == stays
