@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from bagpipe_hpc.errors import BagpipeError, CheckpointError, DataError
+from bagpipe_hpc.evaluation.standing import Standing
+from bagpipe_hpc.storage.checkpoints.best import Best, write_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import FeatureInfo, InputInfo, ShardManifest, TableInfo, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
