@@ -10,18 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
 
-ALL_COLUMNS = -1
-"""Column of a table whose rows any column of a batch may have."""
-
-_WRONG_ROW, _SLOTS_USED_UP, _OUT_OF_MEMORY = 1, 2, 3
+_WRONG_BATCH, _SLOTS_USED_UP, _OUT_OF_MEMORY = 1, 2, 3
 _INT, _POINTER = ctypes.c_int64, ctypes.c_void_p
 _FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
-    "create": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER)),
+    "create": (_INT, (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _POINTER, _POINTER)),
     "destroy": (None, (_POINTER,)),
     "start_segment": (None, (_POINTER,)),
-    "load": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER, _POINTER)),
+    "load": (_INT, (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _POINTER, _POINTER)),
     "decide": (_INT, (_POINTER, _INT, _INT, _POINTER)),
     "measure_plan": (None, (_POINTER, _INT, _INT, _POINTER, _POINTER)),
     "write_plan": (_INT, (_POINTER, _INT, _POINTER, _INT, _POINTER)),
@@ -31,16 +29,8 @@ _FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
 """Result and arguments of each function of the library, whose names begin with `bagpipe_planner_`."""
 
 
-class WrongRowError(Exception):
-    """A row does not belong to its column's table.
-
-    Attributes:
-        place: where it stands in the flat batch, `[n * F]`.
-    """
-
-    def __init__(self, place: int) -> None:
-        super().__init__(f"at place {place}")
-        self.place = place
+class WrongBatchError(Exception):
+    """A row does not belong to its feature's table, or bags do not lie one behind the other."""
 
 
 class SlotsUsedUpError(Exception):
@@ -76,8 +66,9 @@ class PlannerCore:
     Every method may raise `MemoryError`. After any error the planner is of no use.
 
     Args:
-        tables: int64 `[tables, 4]`: first row, rows, column of a batch that has its rows, and 1 to keep only rows in
-            the window or 0 for an array over all rows. The column of a single table may be `ALL_COLUMNS`.
+        tables: int64 `[tables, 3]`: first row, rows, and 1 to keep only rows in the window or 0 for an array over all.
+        feature_tables: the table of each feature, int64 `[F]`; empty if batches may have any number of features, all of
+            the only table.
         trainers: number of trainers T, at most `config.MOST_TRAINERS`.
         lookahead: window L.
         shared_capacity: shared slots.
@@ -93,6 +84,7 @@ class PlannerCore:
     def __init__(
         self,
         tables: NDArray[np.int64],
+        feature_tables: NDArray[np.int64],
         trainers: int,
         lookahead: int,
         shared_capacity: int,
@@ -113,6 +105,8 @@ class PlannerCore:
             settings.ctypes.data,
             tables.ctypes.data,
             len(tables),
+            feature_tables.ctypes.data,
+            len(feature_tables),
             verify,
             ctypes.byref(self._planner),
             ctypes.byref(self._failure),
@@ -127,19 +121,27 @@ class PlannerCore:
         """Forget the batches that are loaded; no row is resident now."""
         _library().bagpipe_planner_start_segment(self._planner)
 
-    def load(self, rows: NDArray[np.int64], slices: NDArray[np.int64]) -> None:
+    def load(self, rows: Bags, slices: NDArray[np.int64]) -> None:
         """Take the next batch into the window.
 
         Args:
-            rows: global rows, int64 `[n, F]`, C-contiguous.
+            rows: global rows, fewer than 2^31.
             slices: first sample of each trainer's slice and the end of the last, int64 `[T + 1]`.
 
         Raises:
-            WrongRowError: a row does not belong to its column's table.
+            WrongBatchError: a row does not belong to its feature's table, or the bags are not sound.
         """
-        failure = ctypes.byref(self._failure)
+        values: NDArray[np.int64] = np.ascontiguousarray(rows.values, dtype=np.int64)
+        offsets = None if rows.offsets is None else np.ascontiguousarray(rows.offsets, dtype=np.int64)
         status = _library().bagpipe_planner_load(
-            self._planner, rows.ctypes.data, *rows.shape, slices.ctypes.data, failure
+            self._planner,
+            values.ctypes.data,
+            values.size,
+            None if offsets is None else offsets.ctypes.data,
+            rows.samples,
+            rows.features,
+            slices.ctypes.data,
+            ctypes.byref(self._failure),
         )
         self._check(status)
 
@@ -200,8 +202,8 @@ class PlannerCore:
         return state_bytes, window_bytes, shared_peak, private_peak
 
     def _check(self, status: int) -> None:
-        if status == _WRONG_ROW:
-            raise WrongRowError(self._failure.details[0])
+        if status == _WRONG_BATCH:
+            raise WrongBatchError
         if status == _SLOTS_USED_UP:
             raise SlotsUsedUpError(*self._failure.details)
         if status == _OUT_OF_MEMORY:

@@ -3,7 +3,7 @@
 A plan has a part that is the same for all trainers (`SharedPlan`, broadcast) and a part for each trainer
 (`TrainerPlan`: its own samples of the batch, its private rows, its share of the write-backs).
 
-Legend: `n` samples of a trainer's slice, `F` sparse features, `S` now + later slots, `P` private slots of the trainer.
+Legend: `n` samples of a trainer's slice, `V` look-ups of it, `S` now + later slots, `P` private slots of the trainer.
 """
 
 from collections.abc import Sequence
@@ -183,7 +183,7 @@ class TrainerPlan(PlanRecord):
     """The part of a plan that one trainer receives."""
 
     positions: Int32s
-    """For each look-up of the trainer's slice, flat `[n * F]`: index into now, later, private slots in this order."""
+    """For each look-up of the trainer's slice, `[V]`: index into now, later, private slots in this order."""
     private_slots: Int32s
     """Slots `[P]` of rows that this trainer updates by its own gradients alone: nobody else uses them in this batch, or
     every user adds its change."""

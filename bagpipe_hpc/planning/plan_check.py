@@ -263,6 +263,8 @@ class PlanExecutor:
                 raise PlanError(
                     f"batch {number}: trainer {trainer} has {part.positions.size} positions, {own_rows.size} look-ups"
                 )
+            if part.positions.size and not 0 <= part.positions.min() <= part.positions.max() < slots.size:
+                raise PlanError(f"batch {number}: trainer {trainer} has positions beyond its {slots.size} slots")
             read = slots[part.positions]
             for row, slot in zip(own_rows.tolist(), read.tolist(), strict=True):
                 if self._slot_of[trainer].get(row) != slot:

@@ -38,8 +38,8 @@ class RunFacts:
         verify: put the expected version of every row into the plans (`debug.verify_rows`).
         feature_tables: the table of each feature, whose rows alone its bags have, `[F]`; features may share a table,
             and a table may have none. Left out: feature f has table f, and all features have it if there is one table.
-        most_look_ups: most look-ups of a batch in each table, `[tables]`. Left out: features are one-hot, so that a
-            batch has a look-up for each sample and feature.
+        mean_look_ups: look-ups of a sample in each table, on average, `[tables]`. Left out: features are one-hot, so
+            that each has one look-up a sample.
     """
 
     table_offsets: NDArray[np.int64]
@@ -49,13 +49,13 @@ class RunFacts:
     kernels: KernelsConfig = field(default_factory=KernelsConfig)
     verify: bool = False
     feature_tables: tuple[int, ...] = ()
-    most_look_ups: tuple[int, ...] = ()
+    mean_look_ups: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not all(0 <= table < self.tables for table in self.feature_tables):
             raise ValueError(f"feature_tables {self.feature_tables}: there are {self.tables} tables, from 0")
-        if self.most_look_ups and len(self.most_look_ups) != self.tables:
-            raise ValueError(f"most_look_ups {self.most_look_ups}: there are {self.tables} tables")
+        if self.mean_look_ups and len(self.mean_look_ups) != self.tables:
+            raise ValueError(f"mean_look_ups {self.mean_look_ups}: there are {self.tables} tables")
 
     @property
     def tables(self) -> int:
@@ -68,17 +68,20 @@ class RunFacts:
         return int(self.table_offsets[-1])
 
     @property
-    def is_one_hot(self) -> bool:
-        """Whether each sample looks up exactly one row for each feature."""
-        return not self.most_look_ups
+    def features(self) -> int:
+        """Number of features F; 1 where a single table has any."""
+        return len(self.feature_tables) or self.tables
 
     @property
-    def look_ups_of_tables(self) -> NDArray[np.int64]:
-        """Most look-ups of a batch in each table, int64 `[tables]`."""
-        if self.most_look_ups:
-            return np.asarray(self.most_look_ups, dtype=np.int64)
-        of_features = self.feature_tables or range(self.tables)
-        return self.batch_size * np.bincount(of_features, minlength=self.tables)
+    def is_one_hot(self) -> bool:
+        """Whether each sample looks up exactly one row for each feature."""
+        return not self.mean_look_ups
+
+    @property
+    def batch_look_ups(self) -> NDArray[np.float64]:
+        """Look-ups of a full batch in each table, on average, float64 `[tables]`."""
+        of_features = np.bincount(self.feature_tables or range(self.tables), minlength=self.tables)
+        return self.batch_size * np.asarray(self.mean_look_ups or of_features, dtype=np.float64)
 
 
 Assignment = Callable[[Bags], Sequence[NDArray[np.integer]] | None]

@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.batch_rows import (
     SEVERAL,
@@ -21,7 +22,7 @@ from bagpipe_hpc.planning.batch_rows import (
     RetiredRows,
 )
 from bagpipe_hpc.planning.slots import UNLIMITED, SlotPool, first_private_slot
-from bagpipe_hpc.planning.sound_rows import require_sound_bags, wrong_row
+from bagpipe_hpc.planning.sound_rows import require_ascending_bags, require_sound_sizes, wrong_row
 
 ABSENT = -1
 """Slot of a row that is in no cache."""
@@ -84,7 +85,8 @@ class RowSlots:
         Raises:
             DataError: a row lies outside the tables, or the bags are not sound.
         """
-        require_sound_bags(rows)
+        require_sound_sizes(rows)
+        require_ascending_bags(rows)
         if rows.values.size and not 0 <= rows.values.min() <= rows.values.max() < self._scratch.size:
             raise wrong_row(rows, np.zeros(rows.features, np.int64), np.full(rows.features, self._scratch.size))
         by_sample: NDArray[np.integer] = rows.values.astype(self._row_type, copy=False)
@@ -107,6 +109,8 @@ class RowSlots:
 
         So the tables can be worked on apart.
         """
+        if self._feature_order.size not in (0, rows.features):
+            raise DataError(f"a batch of {rows.features} features: there are {self._feature_order.size}")
         order = self._feature_order if self._feature_order.size else np.arange(rows.features)
         if (grid := rows.grid) is not None:
             columns: NDArray[np.integer] = np.ascontiguousarray(grid.T[order], dtype=self._row_type)

@@ -10,27 +10,34 @@ MOST_LOOK_UPS = int(np.iinfo(np.int32).max)
 """Of a batch: plans number its look-ups with 32 bits."""
 
 
-def require_sound_bags(rows: Bags) -> None:
-    """See that bags lie one behind the other and hold all values, and that plans can number these.
+def require_sound_sizes(rows: Bags) -> None:
+    """See that there are offsets for all bags and values, and that plans can number the values.
 
     Raises:
-        DataError: they do not, or there are too many.
+        DataError: there are not, or too many values.
     """
-    if rows.values.size > MOST_LOOK_UPS:
-        raise DataError(
-            f"a batch of {rows.values.size} look-ups: positions are 32 bits wide, use {MOST_LOOK_UPS} or fewer"
-        )
+    look_ups = rows.values.size
+    if look_ups > MOST_LOOK_UPS:
+        raise DataError(f"a batch of {look_ups} look-ups: positions are 32 bits wide, use {MOST_LOOK_UPS} or fewer")
     if rows.offsets is None:
         return
-    bags, partial = divmod(len(rows.offsets) - 1, rows.features)
-    if bags < 0 or partial:
+    if len(rows.offsets) % rows.features != 1 % rows.features:
         raise DataError(f"a batch with {len(rows.offsets)} offsets: {rows.features} features a sample, and an end")
-    first, last = int(rows.offsets[0]), int(rows.offsets[-1])
-    if first != 0 or last != rows.values.size:
-        raise DataError(f"the bags of a batch lie from {first} to {last}, and it has {rows.values.size} values")
-    if (lengths := np.diff(rows.offsets)).min(initial=0) < 0:
-        sample, feature = divmod(int(np.argmax(lengths < 0)), rows.features)
-        begin, end = rows.offsets[sample * rows.features + feature :][:2].tolist()
+    first, last = rows.offsets[[0, -1]].tolist()
+    if first != 0 or last != look_ups:
+        raise DataError(f"the bags of a batch lie from {first} to {last}, and it has {look_ups} values")
+
+
+def require_ascending_bags(rows: Bags) -> None:
+    """See that bags lie one behind the other.
+
+    Raises:
+        DataError: one ends before it begins.
+    """
+    if rows.offsets is not None and (lengths := np.diff(rows.offsets)).min(initial=0) < 0:
+        bag = int(np.argmax(lengths < 0))
+        sample, feature = divmod(bag, rows.features)
+        begin, end = rows.offsets[bag : bag + 2].tolist()
         raise DataError(f"sample {sample}, feature {feature}: its bag begins at {begin} and ends at {end}")
 
 

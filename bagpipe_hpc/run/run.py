@@ -106,14 +106,16 @@ class Run:
 
     def policy(self, trainers: int) -> Policy:
         """The policy that plans the run for so many trainers."""
-        config = self.config
+        config, manifest = self.config, self.manifest
         facts = RunFacts(
             self.table_offsets,
             trainers,
-            batch_size=min(config.train.batch_size, self.manifest.rows("train")),
+            batch_size=min(config.train.batch_size, manifest.rows("train")),
             seed=config.train.seed,
             kernels=config.kernels,
             verify=config.debug.verify_rows,
+            feature_tables=manifest.feature_tables,
+            mean_look_ups=manifest.mean_look_ups if manifest.ragged_features else (),
         )
         return build_policy(config.policy, facts)
 

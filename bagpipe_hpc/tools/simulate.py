@@ -52,14 +52,18 @@ class Trace:
     Attributes:
         table_offsets: first row of each table and the number of all rows, int64 `[tables + 1]`.
         dense_features: of a sample.
+        feature_tables: the table of each feature.
         batches: the first so many batches of the run, in order.
         most_batches: how many there are; None where any number can be drawn.
+        mean_look_ups: look-ups of a sample in each table, where there are ragged features.
     """
 
     table_offsets: NDArray[np.int64]
     dense_features: int
+    feature_tables: tuple[int, ...]
     batches: Callable[[int], Batches]
     most_batches: int | None = None
+    mean_look_ups: tuple[float, ...] = ()
 
     def steady_batches(self, lookahead: int) -> int:
         """How many batches to count if nobody says: 100, or what a shorter trace leaves, at least 1."""
@@ -116,7 +120,15 @@ def shards_trace(config: Config) -> Trace:
             )
         return islice(run.batches(segment), count)
 
-    return Trace(run.table_offsets, run.manifest.dense_features, batches, segment.batches)
+    manifest = run.manifest
+    return Trace(
+        run.table_offsets,
+        manifest.dense_features,
+        manifest.feature_tables,
+        batches,
+        segment.batches,
+        manifest.mean_look_ups if manifest.ragged_features else (),
+    )
 
 
 def synthetic_trace(config: Config, total_rows: int, zipf: float) -> Trace:
@@ -126,7 +138,7 @@ def synthetic_trace(config: Config, total_rows: int, zipf: float) -> Trace:
     def batches(count: int) -> Batches:
         return map(Bags.one_hot, draw_batches(tables, count, config.train.batch_size, zipf, config.train.seed))
 
-    return Trace(table_offsets(tables), _CRITEO_INTEGERS, batches)
+    return Trace(table_offsets(tables), _CRITEO_INTEGERS, tuple(range(len(tables))), batches)
 
 
 def trace_policy(trace: Trace, config: Config, trainers: int) -> Policy:
@@ -138,6 +150,8 @@ def trace_policy(trace: Trace, config: Config, trainers: int) -> Policy:
         config.train.seed,
         config.kernels,
         verify=config.debug.verify_rows,
+        feature_tables=trace.feature_tables,
+        mean_look_ups=trace.mean_look_ups,
     )
     return build_policy(config.policy, facts)
 

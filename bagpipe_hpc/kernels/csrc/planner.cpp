@@ -16,7 +16,7 @@ namespace {
 
 using bagpipe::LookaheadPlanner;
 
-enum Status : std::int64_t { kDone = 0, kWrongRow = 1, kSlotsUsedUp = 2, kOutOfMemory = 3, kOther = 4 };
+enum Status : std::int64_t { kDone = 0, kWrongBatch = 1, kSlotsUsedUp = 2, kOutOfMemory = 3, kOther = 4 };
 
 struct Failure {
   std::int64_t details[2];
@@ -29,9 +29,8 @@ std::int64_t guarded(Failure* failure, Work&& work) noexcept {
   try {
     work();
     return kDone;
-  } catch (const bagpipe::WrongRow& wrong) {
-    failure->details[0] = wrong.place;
-    return kWrongRow;
+  } catch (const bagpipe::WrongBatch&) {
+    return kWrongBatch;
   } catch (const bagpipe::SlotsUsedUp& used_up) {
     failure->details[0] = used_up.pool;
     failure->details[1] = used_up.needed;
@@ -47,18 +46,19 @@ std::int64_t guarded(Failure* failure, Work&& work) noexcept {
 
 }  // namespace
 
-// `settings`: the members of PlannerSettings in their order; `tables` [count, 4]: first row, rows, column or -1 for all
-// columns, whether hashed.
+// `settings`: the members of PlannerSettings in their order; `tables` [count, 3]: first row, rows, whether hashed;
+// `feature_tables` [features]: the table of each feature. No features: any number of them, which have the only table.
 BAGPIPE_EXPORT std::int64_t bagpipe_planner_create(const std::int64_t* settings, const std::int64_t* tables,
-                                                   std::int64_t count, std::int64_t verify, LookaheadPlanner** planner,
-                                                   Failure* failure) {
+                                                   std::int64_t count, const std::int64_t* feature_tables,
+                                                   std::int64_t features, std::int64_t verify,
+                                                   LookaheadPlanner** planner, Failure* failure) {
   return guarded(failure, [&] {
     std::vector<bagpipe::TableSettings> list;
-    for (const std::int64_t* table = tables; table < tables + 4 * count; table += 4) {
-      list.push_back({table[0], table[1], table[2], table[3] != 0, verify != 0});
+    for (const std::int64_t* table = tables; table < tables + 3 * count; table += 3) {
+      list.push_back({table[0], table[1], table[2] != 0, verify != 0});
     }
-    *planner =
-        new LookaheadPlanner({settings[0], settings[1], settings[2], settings[3], settings[4], settings[5]}, list);
+    *planner = new LookaheadPlanner({settings[0], settings[1], settings[2], settings[3], settings[4], settings[5]}, list,
+                                    std::vector<std::size_t>(feature_tables, feature_tables + features));
   });
 }
 
@@ -66,10 +66,12 @@ BAGPIPE_EXPORT void bagpipe_planner_destroy(LookaheadPlanner* planner) { delete 
 
 BAGPIPE_EXPORT void bagpipe_planner_start_segment(LookaheadPlanner* planner) { planner->start_segment(); }
 
+// `rows` [look_ups]; `offsets` [samples * features + 1], or null; `slices` [trainers + 1].
 BAGPIPE_EXPORT std::int64_t bagpipe_planner_load(LookaheadPlanner* planner, const std::int64_t* rows,
-                                                 std::int64_t samples, std::int64_t columns,
+                                                 std::int64_t look_ups, const std::int64_t* offsets,
+                                                 std::int64_t samples, std::int64_t features,
                                                  const std::int64_t* slices, Failure* failure) {
-  return guarded(failure, [&] { planner->load({rows, samples, columns, slices}); });
+  return guarded(failure, [&] { planner->load({rows, look_ups, offsets, samples, features, slices}); });
 }
 
 BAGPIPE_EXPORT std::int64_t bagpipe_planner_decide(LookaheadPlanner* planner, std::int64_t free_group,

@@ -7,33 +7,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.kernels.native_planner import ALL_COLUMNS, PlannerCore, SlotsUsedUpError, WrongRowError
+from bagpipe_hpc.kernels.native_planner import PlannerCore, SlotsUsedUpError, WrongBatchError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.slots import UNLIMITED, first_private_slot, slots_used_up
+from bagpipe_hpc.planning.sound_rows import require_ascending_bags, require_sound_sizes, wrong_row
 from bagpipe_hpc.planning.window import Window
-
-_MOST_LOOK_UPS = np.iinfo(np.int32).max
 
 
 class NativePlanner:
     """The native implementation of `Planner`.
 
     Args:
-        table_offsets: first row of each table and the number of all rows, int64 `[tables + 1]`. Column f of every batch
-            has rows of table f alone. With a single table its rows may be in any column, and threads do not help.
+        table_offsets: first row of each table and the number of all rows, int64 `[tables + 1]`.
         trainers: number of trainers T.
         window: look-ahead and group.
         shared_capacity: slots below this number mean the same row on every trainer.
         private_capacity: further slots of each trainer that are its own.
+        feature_tables: as in `RunFacts`; left out with a single table, batches may have any number of features.
         sparse: of which tables only the rows in the window are kept, bool `[tables]`; default: of none.
-        threads: threads that share out the tables.
+        threads: threads that share out the tables; with a single one they do not help.
         verify: put the expected version of every row into the plans (`debug.verify_rows`).
 
     Raises:
-        ValueError: the tables' first rows do not ascend: native code would take memory of another table for theirs.
+        ValueError: the tables' first rows do not ascend, or a feature has none of them: native code would take other
+            memory for theirs.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class NativePlanner:
         shared_capacity: int = UNLIMITED,
         private_capacity: int = UNLIMITED,
         *,
+        feature_tables: Sequence[int] = (),
         sparse: NDArray[np.bool_] | None = None,
         threads: int = 1,
         verify: bool = False,
@@ -54,13 +55,17 @@ class NativePlanner:
         self.window = window
         self._trainers = trainers
         self._table_offsets = table_offsets
-        self._tables = len(table_offsets) - 1
         self._capacities = (shared_capacity, private_capacity)
-        columns = np.arange(self._tables) if self._tables > 1 else [ALL_COLUMNS]
+        if not feature_tables and table_rows.size > 1:
+            feature_tables = range(table_rows.size)
+        self._feature_tables = np.asarray(feature_tables, dtype=np.int64)
+        if not ((self._feature_tables >= 0) & (self._feature_tables < table_rows.size)).all():
+            raise ValueError(f"feature_tables {tuple(feature_tables)}: there are {table_rows.size} tables, from 0")
         if sparse is None:
-            sparse = np.zeros(self._tables, dtype=np.bool_)
+            sparse = np.zeros(table_rows.size, dtype=np.bool_)
         self._core = PlannerCore(
-            np.stack((table_offsets[:-1], table_rows, columns, sparse), axis=1),
+            np.stack((table_offsets[:-1], table_rows, sparse), axis=1),
+            self._feature_tables,
             trainers,
             window.lookahead,
             shared_capacity,
@@ -82,35 +87,23 @@ class NativePlanner:
         self._loaded_count = 0
         self._samples.clear()
 
-    def load(self, bags: Bags, bounds: Sequence[int] | None = None) -> None:
+    def load(self, rows: Bags, bounds: Sequence[int] | None = None) -> None:
         """Take the next batch into the window.
 
         Raises:
-            DataError: a row is not one of its column's table.
+            DataError: a row is not one of its feature's table, or the bags are not sound.
         """
-        rows = bags.grid
-        if rows is None:
-            raise DataError("a batch with bags of several rows: the native planner takes one row a sample and feature")
-        samples, columns = rows.shape
-        if self._tables > 1 and columns != self._tables:
-            raise DataError(f"a batch with {columns} columns: there are {self._tables} tables, and each has a column")
-        if rows.size > _MOST_LOOK_UPS:
-            raise DataError(
-                f"a batch of {rows.size} look-ups: positions are 32 bits wide, use {_MOST_LOOK_UPS} or fewer"
-            )
-        slices = np.asarray(slice_bounds(samples, self._trainers) if bounds is None else bounds, dtype=np.int64)
-        contiguous: NDArray[np.int64] = np.ascontiguousarray(rows, dtype=np.int64)
+        if self._feature_tables.size not in (0, rows.features):
+            raise DataError(f"a batch of {rows.features} features: there are {self._feature_tables.size}")
+        require_sound_sizes(rows)
+        slices = np.asarray(slice_bounds(rows.samples, self._trainers) if bounds is None else bounds, dtype=np.int64)
         try:
-            self._core.load(contiguous, slices)
-        except WrongRowError as error:
-            sample, column = divmod(error.place, columns)
-            table = column if self._tables > 1 else 0
-            first, end = self._table_offsets[table : table + 2]
-            raise DataError(
-                f"row {rows[sample, column]} of sample {sample}, feature {column}: the feature's table has rows "
-                f"{first} to below {end}"
-            ) from error
-        self._samples.append(samples)
+            self._core.load(rows, slices)
+        except WrongBatchError as error:
+            require_ascending_bags(rows)
+            tables = self._feature_tables if self._feature_tables.size else np.zeros(rows.features, dtype=np.int64)
+            raise wrong_row(rows, self._table_offsets[tables], self._table_offsets[tables + 1]) from error
+        self._samples.append(rows.samples)
         self._loaded_count += 1
 
     def decide(self, number: int) -> None:

@@ -25,6 +25,8 @@ _NARROW_ROWS = 1 << 16
 """Rows of a table in one batch that an index of 2 bytes can name."""
 _BATCH_BYTES = 64
 """What the window takes for a batch of no samples, at least."""
+_BAG_BYTES = 4
+"""Of a ragged batch, beside its look-ups."""
 _SPARSE_BYTES = 46
 """The most that a row in the window takes in a hash table: 16 bytes, more than a third of which are in use."""
 
@@ -75,34 +77,40 @@ class LookaheadPolicy(Policy):
             window,
             shared_capacity,
             private_capacity,
+            feature_tables=facts.feature_tables,
             sparse=self.sparse_tables(window),
             threads=facts.kernels.planner_threads,
             verify=facts.verify,
         )
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
-        """Memory that a planner takes for sure: arrays over whole tables, and the look-ups of a full window."""
+        """Memory that a planner takes for sure: arrays over whole tables, and the look-ups of a full window.
+
+        How many a ragged batch has is seen when it is read.
+        """
         facts = self.facts
         table_rows = np.diff(facts.table_offsets)
         versions = _VERSION_BYTES if facts.verify else 0
-        look_ups = min(window.lookahead, most_batches) * facts.batch_size * len(table_rows)
+        bags = min(window.lookahead, most_batches) * facts.batch_size * facts.features
+        look_ups = bags if facts.is_one_hot else 0
         if not self.is_native:
             index_bytes = 4 if table_rows.sum() < 1 << 31 else 8
             return int(table_rows.sum()) * (_REFERENCE_BYTES + versions) + index_bytes * look_ups
         of_arrays = int(table_rows[~self.sparse_tables(window)].sum()) * (_DENSE_BYTES + versions)
-        is_wide = min(int(table_rows.max()), facts.batch_size) > _NARROW_ROWS
-        return of_arrays + (4 if is_wide else 2) * look_ups + window.lookahead * _BATCH_BYTES
+        is_wide = np.minimum(table_rows, facts.batch_look_ups).max() > _NARROW_ROWS
+        of_look_ups = (4 if is_wide else 2) * look_ups if facts.is_one_hot else _BAG_BYTES * bags
+        return of_arrays + of_look_ups + window.lookahead * _BATCH_BYTES
 
     def sparse_tables(self, window: Window) -> NDArray[np.bool_]:
         """Of which tables only the rows in the window are kept, bool `[tables]`.
 
         An array is faster. With `auto` a table has a hash table instead where that is smaller, even if every look-up in
-        the window is to another row.
+        the window is to another row; of ragged features as many look-ups are expected as there are on average.
         """
         facts = self.facts
         table_rows = np.diff(facts.table_offsets)
         if facts.kernels.planner_state != "auto":
             return np.full(table_rows.shape, facts.kernels.planner_state == "sparse")
-        rows_in_window = window.lookahead * facts.batch_size
+        rows_in_window = window.lookahead * facts.batch_look_ups
         sparse: NDArray[np.bool_] = table_rows * _DENSE_BYTES > rows_in_window * _SPARSE_BYTES
         return sparse

@@ -186,6 +186,17 @@ class ShardManifest:
         return tuple(numbers[feature.table] for feature in self.features)
 
     @property
+    def mean_look_ups(self) -> tuple[float, ...]:
+        """Ids that a sample has of each table, on average over both splits; 0 where there are no samples."""
+        shards = self.train + self.test
+        samples = sum(shard.rows for shard in shards)
+        of_ragged = map(sum, zip(*(shard.values for shard in shards), strict=True))
+        ids = [0] * len(self.tables)
+        for feature, table in zip(self.features, self.feature_tables, strict=True):
+            ids[table] += next(of_ragged, 0) if feature.ragged else samples
+        return tuple(count / max(1, samples) for count in ids)
+
+    @property
     def ragged_features(self) -> tuple[FeatureInfo, ...]:
         """The features with any number of ids a sample, in order: those of `ShardInfo.values`."""
         return tuple(feature for feature in self.features if feature.ragged)

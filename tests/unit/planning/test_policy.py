@@ -27,20 +27,34 @@ from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
 from tests.end_to_end.added_changes import NO_ROWS, NO_SLOTS, AddedChanges, EveryRowPrivate
 from tests.extending import Example
+from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
 
 OFFSETS = np.asarray([0, 40, 100, 101])
 BACKENDS = ["reference", *(["native"] if shared_library.is_built("planner") else [])]
 
 
-def batches(seed: int, count: int = 12, samples: int = 9) -> list[Bags]:
-    """Skewed rows of three tables; the last batch has a single sample."""
+def batches(
+    seed: int, count: int = 12, samples: int = 9, most: int = 0, tables: tuple[int, ...] = (0, 1, 2)
+) -> list[Bags]:
+    """Skewed rows of three tables, one-hot or in bags of up to `most`; the last batch has a single sample."""
     rng = np.random.default_rng(seed)
-    found = [OFFSETS[:-1] + (np.diff(OFFSETS) * rng.random((samples, 3)) ** 3).astype(np.int64) for _ in range(count)]
-    return list(map(Bags.one_hot, [*found[:-1], found[-1][:1]]))
+    firsts, sizes = OFFSETS[list(tables)], np.diff(OFFSETS)[list(tables)]
+
+    def drawn() -> Bags:
+        rows = firsts + (sizes * rng.random((samples, max(1, most), len(tables))) ** 3).astype(np.int64)
+        return bags_of(rows.transpose(0, 2, 1), drawn_lengths(rng, samples, len(tables), most))
+
+    found = [drawn() for _ in range(count)]
+    return [*found[:-1], found[-1].part(0, 1)]
 
 
-def facts(trainers: int, **kernels: Any) -> RunFacts:
-    return RunFacts(OFFSETS, trainers, batch_size=9, kernels=KernelsConfig(**kernels))
+def facts(trainers: int, tables: tuple[int, ...] = (), **kernels: Any) -> RunFacts:
+    return RunFacts(OFFSETS, trainers, batch_size=9, kernels=KernelsConfig(**kernels), feature_tables=tables)
+
+
+def features() -> st.SearchStrategy[tuple[tuple[int, ...], int]]:
+    """The table of each feature, and how many rows a bag has at most; 0 for one-hot features."""
+    return st.tuples(st.sampled_from([(0, 1, 2), (1, 0, 1), (0, 0)]), st.sampled_from([0, 1, 4]))
 
 
 class Drawn(LookaheadPolicy):
@@ -84,22 +98,25 @@ def choice(batch: LoadedBatch, *, dead: bool, private: bool, now: bool) -> RowCh
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from(BACKENDS), st.integers(1, 7))
+@given(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from(BACKENDS), st.integers(1, 7), features())
 def test_the_look_ahead_rules_hold_whoever_has_which_sample(
-    seed: int, trainers: int, backend: str, length: int
+    seed: int, trainers: int, backend: str, length: int, tables_most: tuple[tuple[int, ...], int]
 ) -> None:
-    policy = Drawn(NoSettings(), facts(trainers, backend=backend))
-    check_policy(policy, batches(seed), Window(length, max(1, length // 2)))
+    tables, most = tables_most
+    policy = Drawn(NoSettings(), facts(trainers, tables, backend=backend))
+    check_policy(policy, batches(seed, most=most, tables=tables), Window(length, max(1, length // 2)))
 
 
 @pytest.mark.skipif(len(BACKENDS) < 2, reason="_planner.so is not built")
 @settings(max_examples=30, deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 5))
-def test_both_planners_take_any_assignment(seed: int, trainers: int) -> None:
+@given(st.integers(0, 2**32), st.integers(1, 5), features())
+def test_both_planners_take_any_assignment(seed: int, trainers: int, tables_most: tuple[tuple[int, ...], int]) -> None:
+    tables, most = tables_most
     encoded = []
     for backend in BACKENDS:
-        policy = Drawn(NoSettings(), facts(trainers, backend=backend))
-        plans = plan_segment(policy.planner(Window(4, 2)), batches(seed), policy.start_slicing())
+        policy = Drawn(NoSettings(), facts(trainers, tables, backend=backend))
+        looked_up = batches(seed, most=most, tables=tables)
+        plans = plan_segment(policy.planner(Window(4, 2)), looked_up, policy.start_slicing())
         encoded.append([part.encode().tobytes() for plan in plans for part in (plan.shared, *plan.trainers)])
     assert encoded[0] == encoded[1]
 
@@ -126,6 +143,7 @@ def test_the_examples_of_the_page(example: Callable[[str], Example]) -> None:
     assert need.total_rows == max(np.unique(rows.values).size for rows in batches(3))
     by_row = build_policy(PolicyConfig("by_row:ByRow"), facts(3))
     check_policy(by_row, batches(3))
+    check_policy(by_row, batches(3, most=4))
     plans = plan_segment(by_row.planner(Window(2, 1)), batches(3), by_row.start_slicing())
     for rows, plan in zip(batches(3)[:-1], plans, strict=False):
         for trainer, part in enumerate(plan.trainers):

@@ -29,12 +29,6 @@ struct PlannerSettings {
   std::int64_t threads;
 };
 
-// A row of a batch does not belong to its column's table.
-struct WrongRow : std::runtime_error {
-  explicit WrongRow(std::int64_t found) : std::runtime_error("wrong row"), place(found) {}
-  std::int64_t place;  // in the batch, [samples, columns]
-};
-
 // More slots are needed than there are.
 struct SlotsUsedUp : std::runtime_error {
   SlotsUsedUp(std::size_t used_up, std::int64_t wanted)
@@ -71,15 +65,20 @@ struct TrainerLengths {
 
 class LookaheadPlanner {
  public:
-  LookaheadPlanner(const PlannerSettings& settings, const std::vector<TableSettings>& tables)
+  // `feature_tables`: the table of each feature; none if all features of any batch have the only table.
+  LookaheadPlanner(const PlannerSettings& settings, const std::vector<TableSettings>& tables,
+                   std::vector<std::size_t> feature_tables)
       : settings_(settings),
         trainers_(static_cast<std::size_t>(settings.trainers)),
         batches_(static_cast<std::size_t>(settings.lookahead)),
         total_(trainers_),
+        feature_tables_(std::move(feature_tables)),
+        takes_any_features_(feature_tables_.empty()),
+        lists_(static_cast<std::size_t>(settings.threads)),
         team_(static_cast<std::size_t>(settings.threads)) {
     for (const TableSettings& table : tables) tables_.emplace_back(table, settings.lookahead, trainers_);
     verify_ = tables.front().verify;
-    has_column_each_ = tables.front().column != kAllColumns;
+    give_features_to_tables();
     pools_.emplace_back(settings.shared_capacity);
     for (std::size_t trainer = 0; trainer < trainers_; ++trainer) pools_.emplace_back(settings.private_capacity);
   }
@@ -87,20 +86,26 @@ class LookaheadPlanner {
   // What an earlier segment loaded is out of the window.
   void start_segment() { decided_ = loaded_; }
 
-  // Takes the next batch into the window. After a WrongRow the planner is of no use.
+  // Takes the next batch into the window. After a WrongBatch the planner is of no use.
   void load(const BatchRows& batch) {
     if (loaded_ == std::numeric_limits<std::uint32_t>::max()) throw std::overflow_error("batches are numbered in 32 bits");
     ++loaded_;
-    std::int64_t most_rows = 0;
-    for (const TableWindow& table : tables_) {
-      most_rows = std::max(most_rows, table.most_rows(batch.samples, batch.columns));
+    if (takes_any_features_ && feature_tables_.size() != static_cast<std::size_t>(batch.features)) {
+      feature_tables_.assign(static_cast<std::size_t>(batch.features), 0);
+      give_features_to_tables();
     }
-    loaded_batch(loaded_).open(batch, trainers_, most_rows);
-    share_out_tables(batch);
-    std::vector<std::int64_t> wrong(team_.size());
-    team_.run([&](std::size_t worker) { wrong[worker] = load_share(shares_[worker], batch); });
-    const std::int64_t first_wrong = *std::min_element(wrong.begin(), wrong.end());
-    if (first_wrong != kNoPlace) throw WrongRow(first_wrong);
+    LoadedBatch& loaded = loaded_batch(loaded_);
+    loaded.open(batch, trainers_, look_ups_);
+    std::int64_t most_rows = 0;
+    for (TableWindow& table : tables_) most_rows = std::max(most_rows, table.expect(look_ups_));
+    loaded.make_room(batch, most_rows);
+    share_out_tables();
+    std::vector<std::uint8_t> is_sound(team_.size());
+    team_.run([&](std::size_t worker) {
+      is_sound[worker] =
+          loaded.is_wide ? load_share<std::uint32_t>(worker, batch) : load_share<std::uint16_t>(worker, batch);
+    });
+    if (std::find(is_sound.begin(), is_sound.end(), 0) != is_sound.end()) throw WrongBatch();
   }
 
   // Takes the slots of groups up to `free_group` back, then decides on the oldest batch that is not decided; its dead
@@ -142,7 +147,7 @@ class LookaheadPlanner {
     const LoadedBatch& batch = loaded_batch(decided_);
     for (std::size_t trainer = 0; trainer < trainers_; ++trainer) {
       const std::int64_t own = total_.on_list(kFirstPrivate + trainer), own_fetched = total_.fetched(1 + trainer);
-      const std::int64_t look_ups = (batch.slices[trainer + 1] - batch.slices[trainer]) * batch.columns;
+      const std::int64_t look_ups = batch.slice_starts[trainer + 1] - batch.slice_starts[trainer];
       const std::int64_t own_verified = verify_ ? own : 0;
       trainers[trainer] = {look_ups, own, own_fetched, own_fetched, 0, 0, own_verified, own_verified};
     }
@@ -232,18 +237,24 @@ class LookaheadPlanner {
  private:
   using Share = std::vector<TableWindow*>;
 
-  static constexpr std::int64_t kNoPlace = std::numeric_limits<std::int64_t>::max();
   static constexpr std::int64_t kRowsOfCacheLine = 8;
 
   LoadedBatch& loaded_batch(std::uint32_t number) { return batches_[number % batches_.size()]; }
 
+  void give_features_to_tables() {
+    for (TableWindow& table : tables_) table.features.clear();
+    for (std::size_t feature = 0; feature < feature_tables_.size(); ++feature) {
+      tables_[feature_tables_[feature]].features.push_back(static_cast<std::int64_t>(feature));
+    }
+  }
+
   // The tables of each worker, so that all have about as much to do. A look-up costs little, a new row much more: it is
   // the one that misses the caches; the batch before says how many there are.
-  void share_out_tables(const BatchRows& batch) {
+  void share_out_tables() {
     shares_.resize(team_.size());
     for (Share& share : shares_) share.clear();
     std::vector<std::pair<std::int64_t, TableWindow*>> costs;
-    for (TableWindow& table : tables_) costs.emplace_back(batch.samples + 8 * table.unique_rows(loaded_ - 1), &table);
+    for (TableWindow& table : tables_) costs.emplace_back(table.look_ups() + 8 * table.unique_rows(loaded_ - 1), &table);
     if (team_.size() > 1) {
       std::stable_sort(costs.begin(), costs.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
     }
@@ -255,47 +266,86 @@ class LookaheadPlanner {
     }
   }
 
-  std::int64_t load_share(const Share& share, const BatchRows& batch) {
-    return loaded_batch(loaded_).is_wide ? load_share<std::uint32_t>(share, batch) : load_share<std::uint16_t>(share, batch);
+  // Returns whether all rows are those of their tables.
+  template <class Index>
+  bool load_share(std::size_t worker, const BatchRows& batch) {
+    const Share& share = shares_[worker];
+    for (TableWindow* table : share) table->begin_load(loaded_, decided_ + 1);
+    const bool is_sound =
+        batch.is_ragged() ? load_ragged<Index>(share, batch, lists_[worker]) : load_one_hot<Index>(share, batch);
+    if (is_sound) {
+      for (TableWindow* table : share) table->end_load(decided_ + 1);
+    }
+    return is_sound;
   }
 
+  // Tables of one feature are loaded side by side, block by block; the others one by one, since the order of their unique
+  // rows is that of whole features.
+
   template <class Index>
-  std::int64_t load_share(const Share& share, const BatchRows& batch) {
+  bool load_one_hot(const Share& share, const BatchRows& batch) {
     const LoadedBatch& loaded = loaded_batch(loaded_);
-    std::int64_t first_wrong = kNoPlace;
-    const auto load_block = [&](TableWindow& table, std::int64_t column, std::int64_t first) {
-      const std::int64_t wrong = table.load(batch, column, first, loaded.template indices<Index>(first, column));
-      if (wrong >= 0) first_wrong = std::min(first_wrong, wrong * batch.columns + column);
+    const auto load_block = [&](TableWindow& table, std::int64_t feature, std::int64_t first) {
+      return table.load_column(batch, feature, first, loaded.template indices<Index>(first, feature));
     };
-    for (TableWindow* table : share) {
-      table->begin_load(loaded_, decided_ + 1, table->most_rows(batch.samples, batch.columns));
-    }
-    if (has_column_each_) {
-      for (std::int64_t first = 0; first < batch.samples && first_wrong == kNoPlace; first += kBlockSamples) {
-        prefetch_block(batch, first + kBlockSamples);
-        for (TableWindow* table : share) load_block(*table, table->first_column(), first);
+    for (std::int64_t first = 0; first < batch.samples; first += kBlockSamples) {
+      prefetch_block(batch, first + kBlockSamples);
+      for (TableWindow* table : share) {
+        if (table->features.size() == 1 && !load_block(*table, table->features.front(), first)) return false;
       }
-    } else {  // the order of unique rows is that of whole columns
-      for (std::int64_t column = 0; column < batch.columns && !share.empty(); ++column) {
-        for (std::int64_t first = 0; first < batch.samples && first_wrong == kNoPlace; first += kBlockSamples) {
-          load_block(*share.front(), column, first);
+    }
+    for (TableWindow* table : share) {
+      if (table->features.size() == 1) continue;
+      for (const std::int64_t feature : table->features) {
+        for (std::int64_t first = 0; first < batch.samples; first += kBlockSamples) {
+          if (!load_block(*table, feature, first)) return false;
         }
       }
     }
-    if (first_wrong == kNoPlace) {
-      for (TableWindow* table : share) table->end_load(decided_ + 1);
+    return true;
+  }
+
+  template <class Index>
+  bool load_ragged(const Share& share, const BatchRows& batch, ListedLookUps& list) {
+    const LoadedBatch& loaded = loaded_batch(loaded_);
+    const std::vector<std::int64_t>& blocks = loaded.blocks;
+    const auto load_block = [&](TableWindow& table, std::int64_t feature, std::size_t block) {
+      return table.load_bags(batch, feature, blocks[block], blocks[block + 1], list, loaded.template indices<Index>());
+    };
+    for (std::size_t block = 0; block + 1 < blocks.size(); ++block) {
+      for (TableWindow* table : share) {
+        if (table->features.size() == 1 && !load_block(*table, table->features.front(), block)) return false;
+      }
     }
-    return first_wrong;
+    for (TableWindow* table : share) {
+      if (table->features.size() == 1) continue;
+      for (const std::int64_t feature : table->features) {
+        for (std::size_t block = 0; block + 1 < blocks.size(); ++block) {
+          if (!load_block(*table, feature, block)) return false;
+        }
+      }
+    }
+    return true;
   }
 
   static void prefetch_block(const BatchRows& batch, std::int64_t first_sample) {
-    const std::int64_t end = std::min(first_sample + kBlockSamples, batch.samples) * batch.columns;
-    for (std::int64_t i = first_sample * batch.columns; i < end; i += kRowsOfCacheLine) __builtin_prefetch(batch.rows + i);
+    const std::int64_t end = std::min(first_sample + kBlockSamples, batch.samples) * batch.features;
+    for (std::int64_t i = first_sample * batch.features; i < end; i += kRowsOfCacheLine) __builtin_prefetch(batch.rows + i);
   }
 
   // Each worker translates every so-manieth block, also where the slices of two trainers meet in it.
+
   template <class Index>
   void write_positions(std::size_t worker, const TrainerArrays* trainers) {
+    if (loaded_batch(decided_).is_ragged) {
+      write_ragged_positions<Index>(worker, trainers);
+    } else {
+      write_one_hot_positions<Index>(worker, trainers);
+    }
+  }
+
+  template <class Index>
+  void write_one_hot_positions(std::size_t worker, const TrainerArrays* trainers) {
     const LoadedBatch& batch = loaded_batch(decided_);
     const auto step = static_cast<std::int64_t>(team_.size()) * kBlockSamples;
     std::size_t trainer = 0;
@@ -304,14 +354,36 @@ class LookaheadPlanner {
       for (std::int64_t first = block; first < end;) {
         while (batch.slices[trainer + 1] <= first) ++trainer;
         const std::int64_t last = std::min(end, batch.slices[trainer + 1]);
-        std::int32_t* positions = trainers[trainer].positions + (first - batch.slices[trainer]) * batch.columns;
+        std::int32_t* positions = trainers[trainer].positions + (first - batch.slices[trainer]) * batch.features;
         for (const TableWindow& table : tables_) {
-          for (std::int64_t column = table.first_column(); column < table.end_column(batch.columns); ++column) {
-            const Index* indices = batch.template indices<Index>(block, column) + (first - block);
-            table.translate(indices, last - first, positions + column, batch.columns);
+          for (const std::int64_t feature : table.features) {
+            const Index* indices = batch.template indices<Index>(block, feature) + (first - block);
+            table.translate(indices, last - first, positions + feature, batch.features);
           }
         }
         first = last;
+      }
+    }
+  }
+
+  template <class Index>
+  void write_ragged_positions(std::size_t worker, const TrainerArrays* trainers) {
+    const LoadedBatch& batch = loaded_batch(decided_);
+    const Index* const indices = batch.template indices<Index>();
+    std::vector<const std::int32_t*> of_features;
+    for (const std::size_t table : feature_tables_) of_features.push_back(tables_[table].positions());
+    std::size_t trainer = 0;
+    for (std::size_t block = worker; block + 1 < batch.blocks.size(); block += team_.size()) {
+      std::int64_t bag = batch.blocks[block] * batch.features;
+      std::int64_t place = bag == 0 ? 0 : batch.bag_ends()[bag - 1];
+      for (std::int64_t sample = batch.blocks[block]; sample < batch.blocks[block + 1]; ++sample) {
+        while (batch.slices[trainer + 1] <= sample) ++trainer;
+        std::int32_t* const positions = trainers[trainer].positions;
+        const std::int64_t slice_start = batch.slice_starts[trainer];
+        for (const std::int32_t* const of_rows : of_features) {
+          const std::int64_t end = batch.bag_ends()[bag++];
+          for (; place < end; ++place) positions[place - slice_start] = of_rows[indices[place]];
+        }
       }
     }
   }
@@ -342,7 +414,6 @@ class LookaheadPlanner {
   PlannerSettings settings_;
   std::size_t trainers_;
   bool verify_ = false;
-  bool has_column_each_ = false;
   std::vector<TableWindow> tables_;
   std::vector<SlotPool> pools_;  // as in Tally
   std::uint32_t loaded_ = 0;     // number of the newest loaded batch; batches are numbered from 1
@@ -354,7 +425,11 @@ class LookaheadPlanner {
   std::size_t due_ = 0;              // up to this one they are when the plan is written
   std::size_t retired_bytes_ = 0;
   std::size_t most_retired_bytes_ = 0;
-  std::vector<Share> shares_;        // each worker's tables
+  std::vector<std::size_t> feature_tables_;  // the table of each feature
+  bool takes_any_features_;                  // all of which have the only table
+  std::vector<std::int64_t> look_ups_;       // of each feature in the batch that was loaded last
+  std::vector<Share> shares_;                // each worker's tables
+  std::vector<ListedLookUps> lists_;         // each worker's memory
   WorkerTeam team_;
 };
 

@@ -24,11 +24,9 @@ namespace bagpipe {
 struct TableSettings {
   std::int64_t first_row;  // global
   std::int64_t rows;
-  std::int64_t column;  // which has the look-ups of the table, or kAllColumns
-  bool hashed;          // know only the rows in the window
-  bool verify;          // know the version of each row
+  bool hashed;  // know only the rows in the window
+  bool verify;  // know the version of each row
 };
-constexpr std::int64_t kAllColumns = -1;
 
 // Where the rows of a list go; without versions only their slots do.
 struct ListOutput {
@@ -57,33 +55,50 @@ class TableWindow {
   Tally tally;
   Tally before;
 
-  std::int64_t first_column() const { return settings_.column == kAllColumns ? 0 : settings_.column; }
-  std::int64_t end_column(std::int64_t columns) const { return settings_.column == kAllColumns ? columns : first_column() + 1; }
-  // Unique rows that a batch may have.
-  std::int64_t most_rows(std::int64_t samples, std::int64_t columns) const {
-    return std::min(samples * (end_column(columns) - first_column()), settings_.rows);
-  }
+  // The features whose look-ups are to the table's rows, in ascending order.
+  std::vector<std::int64_t> features;
+
+  std::int64_t first_row() const { return settings_.first_row; }
   std::int64_t unique_rows(std::uint32_t number) const { return uses_.count(number); }
 
-  // Load a batch, in three parts: begin, the blocks of the table's columns, end. Batches before `oldest` are out of the
-  // window.
+  // Load a batch, in four parts: expect, begin, the blocks of the table's features, end. Batches before `oldest` are out
+  // of the window.
 
-  void begin_load(std::uint32_t number, std::uint32_t oldest, std::int64_t most_rows) {
-    uses_.open(number, oldest, most_rows);
-    std::visit([&](auto& values) { values.reserve(most_rows); }, last_uses_);
+  // Notes how many look-ups each feature has. Returns how many unique rows the batch may have.
+  std::int64_t expect(const std::vector<std::int64_t>& look_ups_of_features) {
+    look_ups_ = 0;
+    for (const std::int64_t feature : features) look_ups_ += look_ups_of_features[static_cast<std::size_t>(feature)];
+    return most_rows();
+  }
+  std::int64_t look_ups() const { return look_ups_; }
+
+  void begin_load(std::uint32_t number, std::uint32_t oldest) {
+    uses_.open(number, oldest, most_rows());
+    std::visit([&](auto& values) { values.reserve(most_rows()); }, last_uses_);
     number_ = number;
     new_uses_ = uses_[number];
   }
 
-  // Takes in the block of a column that begins with `first_sample`. Returns the first sample whose row is not the
-  // table's, or -1. The planner is of no use after one.
+  // Takes in the block of a one-hot feature that begins with `first_sample`. Returns whether all its rows are the
+  // table's; if not, the planner is of no use.
   template <class Index>
-  std::int64_t load(const BatchRows& batch, std::int64_t column, std::int64_t first_sample, Index* indices) {
-    if (auto* dense = std::get_if<DenseRows<Use>>(&last_uses_)) {
-      return dense->is_small() ? load_rows<false>(*dense, batch, column, first_sample, indices)
-                               : load_rows<true>(*dense, batch, column, first_sample, indices);
-    }
-    return load_rows<true>(std::get<HashedRows<Use>>(last_uses_), batch, column, first_sample, indices);
+  bool load_column(const BatchRows& batch, std::int64_t feature, std::int64_t first_sample, Index* indices) {
+    const ColumnLookUps look_ups{batch.rows + feature, batch.features, settings_.first_row, first_sample};
+    const std::int64_t end = std::min(first_sample + kBlockSamples, batch.samples);
+    return load_in_slices(batch, first_sample, end, [&](std::int64_t first, std::int64_t last, std::uint16_t user) {
+      return load(look_ups, first, last, batch.samples, user, indices);
+    });
+  }
+
+  // The same of a ragged feature, for samples `first_sample` up to `end`. `list` is memory to work in.
+  template <class Index>
+  bool load_bags(const BatchRows& batch, std::int64_t feature, std::int64_t first_sample, std::int64_t end,
+                 ListedLookUps& list, Index* indices) {
+    return load_in_slices(batch, first_sample, end, [&](std::int64_t first, std::int64_t last, std::uint16_t user) {
+      list.gather(batch, feature, first, last, settings_.first_row);
+      prefetch_first(list);
+      return load(list, 0, list.count(), list.count(), user, indices);
+    });
   }
 
   void end_load(std::uint32_t oldest) {
@@ -191,6 +206,8 @@ class TableWindow {
     const std::int32_t* const of_rows = positions_.data();
     for (std::int64_t i = 0; i < count; ++i) positions[i * stride] = of_rows[indices[i]];
   }
+  // The position of each unique row on its list.
+  const std::int32_t* positions() const { return positions_.data(); }
 
   // Notes that training step `step` updates the batch's rows.
   void count_update(std::uint32_t number, std::int32_t step) {
@@ -218,44 +235,68 @@ class TableWindow {
     return DenseRows<Value>(settings.rows);
   }
 
-  template <bool kPrefetch, class Values, class Index>
-  std::int64_t load_rows(Values& last_uses, const BatchRows& batch, std::int64_t column, std::int64_t first_sample,
-                         Index* indices) {
-    const std::int64_t* const rows = batch.rows + column;
-    const std::int64_t stride = batch.columns;
+  std::int64_t most_rows() const { return std::min(look_ups_, settings_.rows); }
+
+  // Calls load_part(first, end, user) for each part of the samples that is in one trainer's slice, until one is false.
+  template <class LoadPart>
+  static bool load_in_slices(const BatchRows& batch, std::int64_t first, std::int64_t end, const LoadPart& load_part) {
+    std::uint16_t user = 0;
+    while (first < end) {
+      while (batch.slices[user + 1] <= first) ++user;
+      const std::int64_t slice_end = std::min(end, batch.slices[user + 1]);
+      if (!load_part(first, slice_end, user)) return false;
+      first = slice_end;
+    }
+    return true;
+  }
+
+  // Takes in look-ups `first` up to `end`, all of one user; those up to `known` may be looked at.
+  template <class LookUps, class Index>
+  bool load(const LookUps& look_ups, std::int64_t first, std::int64_t end, std::int64_t known, std::uint16_t user,
+            Index* indices) {
+    if (auto* dense = std::get_if<DenseRows<Use>>(&last_uses_)) {
+      return dense->is_small() ? load_rows<false>(*dense, look_ups, first, end, known, user, indices)
+                               : load_rows<true>(*dense, look_ups, first, end, known, user, indices);
+    }
+    return load_rows<true>(std::get<HashedRows<Use>>(last_uses_), look_ups, first, end, known, user, indices);
+  }
+
+  template <bool kPrefetch, class Values, class LookUps, class Index>
+  bool load_rows(Values& last_uses, const LookUps& look_ups, std::int64_t first, std::int64_t end, std::int64_t known,
+                 std::uint16_t user, Index* indices) {
     const std::int64_t first_row = settings_.first_row;
     const auto table_rows = static_cast<std::uint64_t>(settings_.rows);
     const std::uint32_t number = number_;
     const RowUses uses = new_uses_;
     auto count = static_cast<std::uint32_t>(uses.count);
-    const std::int64_t end = std::min(first_sample + kBlockSamples, batch.samples);
     if (kPrefetch) prefetch_new_uses();
-    std::uint16_t user = 0;
-    for (std::int64_t sample = first_sample; sample < end;) {
-      while (batch.slices[user + 1] <= sample) ++user;
-      const std::int64_t slice_end = std::min(end, batch.slices[user + 1]);
-      for (; sample < slice_end; ++sample) {
-        if (kPrefetch && sample + kAhead < batch.samples) {
-          last_uses.prefetch(rows[(sample + kAhead) * stride] - first_row);
-        }
-        const std::int64_t row = rows[sample * stride] - first_row;
-        if (static_cast<std::uint64_t>(row) >= table_rows) return sample;
-        Use& last_use = last_uses[row];
-        if (last_use.batch != number) {
-          uses.rows[count] = first_row + row;
-          uses.next[count] = last_use;  // for end_load
-          uses.users[count] = user;
-          last_use = Use{number, count};
-          indices[sample - first_sample] = static_cast<Index>(count++);
-        } else {
-          const std::uint32_t index = last_use.index;
-          if (uses.users[index] != user) uses.users[index] = kSeveral;
-          indices[sample - first_sample] = static_cast<Index>(index);
-        }
+    for (std::int64_t i = first; i < end; ++i) {
+      if (kPrefetch && i + kAhead < known) last_uses.prefetch(look_ups.row(i + kAhead));
+      const std::int64_t row = look_ups.row(i);
+      if (static_cast<std::uint64_t>(row) >= table_rows) return false;
+      Use& last_use = last_uses[row];
+      if (last_use.batch != number) {
+        uses.rows[count] = first_row + row;
+        uses.next[count] = last_use;  // for end_load
+        uses.users[count] = user;
+        last_use = Use{number, count};
+        indices[look_ups.place(i)] = static_cast<Index>(count++);
+      } else {
+        const std::uint32_t index = last_use.index;
+        if (uses.users[index] != user) uses.users[index] = kSeveral;
+        indices[look_ups.place(i)] = static_cast<Index>(index);
       }
     }
     new_uses_.count = count;
-    return -1;
+    return true;
+  }
+
+  void prefetch_first(const ListedLookUps& list) const {
+    const std::int64_t end = std::min(kAhead, list.count());
+    const auto prefetch = [&](const auto& values) {
+      for (std::int64_t i = 0; i < end; ++i) values.prefetch(list.row(i));
+    };
+    std::visit(prefetch, last_uses_);
   }
 
   // The memory that the rows of the next block may be written to.
@@ -295,6 +336,7 @@ class TableWindow {
   UseRing uses_;
   // Of the batch that is being loaded.
   std::uint32_t number_ = 0;
+  std::int64_t look_ups_ = 0;
   RowUses new_uses_{};
   // Of the batch that is decided: the list and the position on it of each unique row, and which are fetched and dead.
   Buffer<std::uint16_t> lists_;

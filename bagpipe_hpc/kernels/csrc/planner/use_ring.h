@@ -40,6 +40,7 @@ class UseRing {
 
   // Makes room for batch `number`, of up to `most` rows. Batches before `oldest` are out of the window.
   void open(std::uint32_t number, std::uint32_t oldest, std::int64_t most) {
+    most = std::max(most, kLeastRoom);
     std::int64_t first = find_room(number, oldest, most);
     if (first < 0) {
       grow(number, oldest, most);
@@ -66,8 +67,13 @@ class UseRing {
   struct Part {
     std::int64_t first = 0;
     std::int64_t count = 0;
-    std::int64_t end() const { return first + count; }
+    std::int64_t room() const { return std::max(count, kLeastRoom); }
+    std::int64_t end() const { return first + room(); }
   };
+
+  // Of a batch without rows, too: two batches never begin at the same place, so which one comes first tells whether the
+  // newest is behind the oldest or has gone round.
+  static constexpr std::int64_t kLeastRoom = 1;
 
   Part& part(std::uint32_t number) { return parts_[number & (parts_.size() - 1)]; }
 
@@ -84,7 +90,7 @@ class UseRing {
   // Makes the arrays as large as a full window of such batches needs, and moves the batches to their start.
   void grow(std::uint32_t number, std::uint32_t oldest, std::int64_t most) {
     std::int64_t kept = 0;
-    for (std::uint32_t batch = oldest; batch != number; ++batch) kept += part(batch).count;
+    for (std::uint32_t batch = oldest; batch != number; ++batch) kept += part(batch).room();
     const std::int64_t average = number == oldest ? 0 : kept / (number - oldest);
     const auto capacity = static_cast<std::size_t>(std::max((kept + most) * 17 / 16, average * lookahead_ * 17 / 16 + most));
     ZeroPages<std::int64_t> rows(capacity);
@@ -99,7 +105,7 @@ class UseRing {
       std::copy_n(from.slots, from.count, slots.data() + first);
       std::copy_n(from.users, from.count, users.data() + first);
       part(batch).first = first;
-      first += from.count;
+      first = part(batch).end();
     }
     rows_ = std::move(rows);
     next_ = std::move(next);

@@ -1,8 +1,9 @@
 """The native planner gives the reference's plans, byte for byte, for any number of threads and any kind of state."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from itertools import zip_longest
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import measure_segment, plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.partition import table_offsets
+from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
 
 pytestmark = pytest.mark.skipif(not shared_library.is_built("planner"), reason="_planner.so is not built")
 
@@ -37,6 +39,7 @@ class Run:
     """Tables, several segments over them, and the planner's arguments."""
 
     offsets: np.ndarray
+    feature_tables: tuple[int, ...]
     segments: list[Segment]
     trainers: int
     window: Window
@@ -44,28 +47,35 @@ class Run:
 
 
 @st.composite
-def runs(draw: st.DrawFn, *, columns_share_rows: bool = False) -> Run:
-    """A table a column, or one table for all; batches of up to three blocks of the native planner; skewed or not."""
+def runs(draw: st.DrawFn) -> Run:
+    """Batches of up to some blocks of the native planner; skewed or not, one-hot or ragged.
+
+    Features have a table each, or share tables as it happens, so that some tables may have none.
+    """
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    columns = draw(st.integers(1, 5))
-    table_rows = rng.integers(1, draw(st.sampled_from([3, 60, 700])), columns, endpoint=True)
+    features, tables = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    feature_tables = tuple(draw(st.sampled_from([range(features), rng.integers(0, tables, features).tolist()])))
+    table_rows = rng.integers(1, draw(st.sampled_from([3, 60, 700])), max(features, tables), endpoint=True)
     offsets = table_offsets(table_rows.tolist())
+    firsts, sizes = offsets[list(feature_tables)], table_rows[list(feature_tables)]
     trainers = draw(st.integers(1, 4))
     lookahead = draw(st.integers(1, 8))
     window = Window(lookahead, draw(st.integers(1, max(1, lookahead - 1))))
     segments: list[Segment] = []
     step = 0
     for _ in range(draw(st.integers(1, 3))):
-        shape = (draw(st.integers(0, 15)), draw(st.sampled_from([1, 2, 9, 130, 300])), columns)
-        skewed = rng.random(shape) ** draw(st.sampled_from([1, 4]))
-        if columns_share_rows:
-            rows = (skewed * offsets[-1]).astype(np.int64)
-        else:
-            rows = (skewed * table_rows).astype(np.int64) + offsets[:-1]
+        count, samples = draw(st.integers(0, 15)), draw(st.sampled_from([1, 2, 9, 130, 300]))
+        most = draw(st.sampled_from([0, 0, 1, 3, 40]))
+        skew = draw(st.sampled_from([1, 4]))
+        batches = []
+        for _ in range(count):
+            skewed = rng.random((samples, max(1, most), features)) ** skew
+            rows = ((skewed * sizes).astype(np.int64) + firsts).transpose(0, 2, 1)
+            batches.append(bags_of(rows, drawn_lengths(rng, samples, features, most)))
         training = draw(st.booleans())
-        segments.append(Segment(one_hot(rows), training, step))
-        step += len(rows) if training else 0
-    return Run(offsets, segments, trainers, window, draw(st.booleans()))
+        segments.append(Segment(batches, training, step))
+        step += count if training else 0
+    return Run(offsets, feature_tables, segments, trainers, window, draw(st.booleans()))
 
 
 def one_hot(batches: Iterable[np.ndarray]) -> list[Bags]:
@@ -73,8 +83,43 @@ def one_hot(batches: Iterable[np.ndarray]) -> list[Bags]:
     return list(map(Bags.one_hot, batches))
 
 
-def reference(run: Run) -> LookaheadPlanner:
-    return LookaheadPlanner(int(run.offsets[-1]), run.trainers, run.window, verify=run.verify)
+def reference(run: Run, *capacities: int) -> LookaheadPlanner:
+    return LookaheadPlanner(
+        int(run.offsets[-1]),
+        run.trainers,
+        run.window,
+        *capacities,
+        verify=run.verify,
+        feature_tables=run.feature_tables,
+    )
+
+
+def native_planner(run: Run, *capacities: int, **arguments: Any) -> NativePlanner:
+    return NativePlanner(
+        run.offsets,
+        run.trainers,
+        run.window,
+        *capacities,
+        verify=run.verify,
+        feature_tables=run.feature_tables,
+        **arguments,
+    )
+
+
+def bags_of_lists(lists: list[list[list[int]]]) -> Bags:
+    """Bags `[sample][feature]` of rows, of three features."""
+    values = [row for sample in lists for bag in sample for row in bag]
+    lengths = np.asarray([[len(bag) for bag in sample] for sample in lists], dtype=np.int64).reshape(-1, 3)
+    return Bags.ragged(np.asarray(values, dtype=np.int64), lengths)
+
+
+PLANNERS: dict[str, Callable[..., Planner]] = {
+    "native": lambda tables, trainers=1: NativePlanner(
+        np.asarray([0, 10, 20]), trainers, Window(1, 1), feature_tables=tables
+    ),
+    "NumPy": lambda tables, trainers=1: LookaheadPlanner(20, trainers, Window(1, 1), feature_tables=tables),
+}
+"""Of two tables of ten rows, for the tables of the features."""
 
 
 def plans(planner: Planner, run: Run) -> Iterable[BatchPlan]:
@@ -93,7 +138,7 @@ def assert_same_plans(found: Iterable[BatchPlan], expected: Iterable[BatchPlan])
 def test_plans_are_the_references(run: Run, threads: int, data: st.DataObject) -> None:
     tables = run.offsets.size - 1
     sparse = np.asarray(data.draw(st.lists(st.booleans(), min_size=tables, max_size=tables)))
-    native = NativePlanner(run.offsets, run.trainers, run.window, sparse=sparse, threads=threads, verify=run.verify)
+    native = native_planner(run, sparse=sparse, threads=threads)
     sound = reference(run)
     assert_same_plans(plans(native, run), plans(sound, run))
     assert native.size().shared_slots == sound.size().shared_slots
@@ -101,24 +146,22 @@ def test_plans_are_the_references(run: Run, threads: int, data: st.DataObject) -
 
 
 @settings(max_examples=60, deadline=None)
-@given(runs(columns_share_rows=True), st.booleans())
-def test_columns_may_share_the_rows_of_a_single_table(run: Run, sparse: bool) -> None:
+@given(runs(), st.booleans())
+def test_any_number_of_features_share_a_single_table(run: Run, sparse: bool) -> None:
     whole = np.asarray([0, run.offsets[-1]])
     native = NativePlanner(whole, run.trainers, run.window, sparse=np.asarray([sparse]), threads=2, verify=run.verify)
-    assert_same_plans(plans(native, run), plans(reference(run), run))
+    assert_same_plans(plans(native, run), plans(reference(replace(run, feature_tables=())), run))
 
 
 @settings(max_examples=40, deadline=None)
 @given(runs())
 def test_measuring_finds_the_slots_that_planning_takes(run: Run) -> None:
-    measuring = NativePlanner(run.offsets, run.trainers, run.window)
+    measuring = native_planner(run)
     for segment in run.segments:
         measure_segment(measuring, segment.batches)
     size = measuring.size()
     capacities = (size.shared_slots, size.private_slots)
-    native = NativePlanner(run.offsets, run.trainers, run.window, *capacities, verify=run.verify)
-    sound = LookaheadPlanner(int(run.offsets[-1]), run.trainers, run.window, *capacities, verify=run.verify)
-    assert_same_plans(plans(native, run), plans(sound, run))
+    assert_same_plans(plans(native_planner(run, *capacities), run), plans(reference(run, *capacities), run))
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -134,12 +177,16 @@ def test_a_batch_without_samples_has_no_rows(sparse: bool, threads: int) -> None
     assert fetched[:7] == [0, 2, 0, 0, 0, 0, 2]
 
 
-def test_more_rows_in_a_batch_than_sixteen_bits_can_name() -> None:
+@pytest.mark.parametrize("longest", [0, 200])
+def test_more_rows_in_a_batch_than_sixteen_bits_can_name(longest: int) -> None:
+    """Some 93,000 of 140,000 look-ups, or 66,600 of 80,000, in one-hot samples or in long bags."""
     rng = np.random.default_rng(4)
-    rows = rng.integers(0, 200_000, (4, 70_001, 1))
-    run = Run(np.asarray([0, 200_000]), [Segment(one_hot(rows), True, 0)], 3, Window(3, 2), verify=False)
-    native = NativePlanner(run.offsets, run.trainers, run.window, threads=2)
-    assert_same_plans(plans(native, run), plans(reference(run), run))
+    samples = 700 if longest else 70_001
+    rows = rng.integers(0, 200_000, (4, samples, 2, max(1, longest)))
+    batches = [bags_of(part, rng.integers(90, 110, (samples, 2)) if longest else None) for part in rows]
+    assert np.unique(batches[0].values).size > 1 << 16
+    run = Run(np.asarray([0, 200_000]), (0, 0), [Segment(batches, True, 0)], 3, Window(3, 2), verify=False)
+    assert_same_plans(plans(native_planner(run, threads=2), run), plans(reference(run), run))
 
 
 def test_tables_of_billions_of_rows() -> None:
@@ -194,10 +241,76 @@ def test_state_that_no_memory_holds_is_refused(rows: int) -> None:
         NativePlanner(np.asarray([0, rows]), 2, Window(2, 1))
 
 
-def test_a_batch_has_a_column_for_each_table() -> None:
-    planner = NativePlanner(np.asarray([0, 4, 10]), 2, Window(2, 1))
-    with pytest.raises(DataError, match="a batch with 3 columns: there are 2 tables"):
-        planner.load(Bags.one_hot(np.zeros((5, 3), dtype=np.int64)))
+@pytest.mark.parametrize("kind", PLANNERS)
+def test_a_batch_has_all_features(kind: str) -> None:
+    with pytest.raises(DataError, match="a batch of 3 features: there are 2"):
+        PLANNERS[kind]((0, 1)).load(Bags.one_hot(np.zeros((5, 3), dtype=np.int64)))
+
+
+@pytest.mark.parametrize("kind", PLANNERS)
+def test_rows_are_planned_table_after_table(kind: str) -> None:
+    """By hand, so that both planners are not wrong together: features 0 and 2 share a table."""
+    first, second = [[3, 3, 1], [], [5]], [[5], [12, 11], [1, 3, 7]]
+    planner = PLANNERS[kind]((0, 1, 0))
+    (plan, _) = plan_segment(planner, [bags_of_lists([first, second])])
+    (own,) = plan.trainers
+    assert own.fetch_rows.tolist() == [3, 1, 5, 7, 12, 11]
+    assert own.positions.tolist() == [0, 0, 1, 2, 2, 4, 5, 1, 0, 3]
+
+
+@pytest.mark.parametrize("kind", PLANNERS)
+def test_batches_without_look_ups_have_plans(kind: str) -> None:
+    nothing = [[], [], []]
+    batches = [bags_of_lists(lists) for lists in ([nothing, nothing], [[[4], [], []], nothing], [], [nothing])]
+    plans = list(plan_segment(PLANNERS[kind]((0, 1, 0), trainers=3), batches))
+    assert [plan.shared.unique_rows for plan in plans] == [0, 1, 0, 0, 0]
+    assert [part.positions.size for part in plans[1].trainers] == [1, 0, 0]
+    assert sum(part.write_back_rows.size for plan in plans for part in plan.trainers) == 1
+
+
+def test_a_row_outlives_batches_without_any() -> None:
+    """The first row's place is free again while batches without rows lie between it and the second one."""
+    batches = [bags_of_lists([[rows, [], []]]) for rows in ([4], [], [], [], [5], [], [3])]
+    run = Run(np.asarray([0, 6]), (0, 0, 0), [Segment(batches, True, 0)], 1, Window(4, 3), verify=False)
+    assert_same_plans(plans(native_planner(run), run), plans(reference(run), run))
+
+
+@pytest.mark.parametrize("kind", PLANNERS)
+def test_a_wrong_row_of_a_bag_is_named(kind: str) -> None:
+    """The planner in NumPy knows no tables, but it knows how many rows there are."""
+    rows = [[[0], [12, 13], [3]]] * 30 + [[[1, 2], [11, 25], [9]], [[-3], [], []]]
+    ends = 20
+    message = rf"row 25 of sample 30, feature 1, place 1 of its bag: .* has rows (10|0) to below {ends}"
+    with pytest.raises(DataError, match=message):
+        PLANNERS[kind]((0, 1, 0)).load(bags_of_lists(rows))
+
+
+@pytest.mark.parametrize("kind", PLANNERS)
+@pytest.mark.parametrize(
+    ("offsets", "what"),
+    [
+        ([0, 1, 2, 4, 3, 3, 5], "sample 1, feature 0: its bag begins at 4 and ends at 3"),
+        ([0, 1, 2, 4, 4, 4, 6], "the bags of a batch lie from 0 to 6, and it has 5 values"),
+        ([1, 1, 2, 4, 4, 4, 5], "the bags of a batch lie from 1 to 5, and it has 5 values"),
+        ([0, 1, 2, 4, 4, 5], "a batch with 6 offsets: 3 features a sample, and an end"),
+        ([], "a batch with 0 offsets: 3 features a sample, and an end"),
+    ],
+)
+def test_bags_that_overlap_are_refused(kind: str, offsets: list[int], what: str) -> None:
+    with pytest.raises(DataError, match=what):
+        PLANNERS[kind]((0, 0, 0)).load(Bags(np.zeros(5, dtype=np.int64), 3, np.asarray(offsets, dtype=np.int64)))
+
+
+@pytest.mark.parametrize("kind", PLANNERS)
+def test_more_look_ups_than_plans_can_number_are_refused(kind: str) -> None:
+    values = np.broadcast_to(np.int64(0), 2**31)
+    with pytest.raises(DataError, match="a batch of 2147483648 look-ups: positions are 32 bits wide, use 2147483647"):
+        PLANNERS[kind]((0,)).load(Bags(values, 1, np.asarray([0, 2**31])))
+
+
+def test_a_feature_of_no_table_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"feature_tables \(0, 2\): there are 2 tables, from 0"):
+        NativePlanner(np.asarray([0, 4, 10]), 2, Window(2, 1), feature_tables=(0, 2))
 
 
 @pytest.mark.parametrize("capacities", [(3, 100), (100, 2)])

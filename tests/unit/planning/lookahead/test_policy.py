@@ -24,9 +24,16 @@ needs_native = pytest.mark.skipif(not shared_library.is_built("planner"), reason
 
 
 def policy(
-    offsets: np.ndarray = OFFSETS, samples: int = 64, *, verify: bool = False, **kernels: Any
+    offsets: np.ndarray = OFFSETS,
+    samples: int = 64,
+    *,
+    verify: bool = False,
+    feature_tables: tuple[int, ...] = (),
+    mean_look_ups: tuple[float, ...] = (),
+    **kernels: Any,
 ) -> LookaheadPolicy:
-    facts = RunFacts(offsets, 2, samples, kernels=KernelsConfig(**kernels), verify=verify)
+    of_features = {"feature_tables": feature_tables, "mean_look_ups": mean_look_ups}
+    facts = RunFacts(offsets, 2, samples, kernels=KernelsConfig(**kernels), verify=verify, **of_features)
     return LookaheadPolicy(NoSettings(), facts)
 
 
@@ -65,6 +72,51 @@ def test_only_the_native_planner_is_sparse() -> None:
 )
 def test_tables_are_hashed_where_that_takes_less(state: str, sparse: list[bool]) -> None:
     np.testing.assert_array_equal(policy(planner_state=state).sparse_tables(WINDOW), sparse)
+
+
+def test_the_look_ups_of_a_table_decide_how_it_is_kept() -> None:
+    """Two features that share it, or bags, make as many look-ups as more samples would."""
+    offsets = table_offsets([10_000, 10_000, 10_000])
+    states = {
+        "one feature each": policy(offsets),
+        "a shared table": policy(offsets, feature_tables=(0, 2, 0, 0)),
+        "bags": policy(offsets, mean_look_ups=(1.5, 0.1, 2.8)),
+    }
+    found = {name: chosen.sparse_tables(WINDOW).tolist() for name, chosen in states.items()}
+    assert found == {
+        "one feature each": [True, True, True],
+        "a shared table": [False, True, True],
+        "bags": [True, True, False],
+    }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "what"),
+    [
+        ({"feature_tables": (0, 3)}, r"feature_tables \(0, 3\): there are 3 tables"),
+        ({"mean_look_ups": (1.0,)}, r"mean_look_ups \(1.0,\): there are 3 tables"),
+    ],
+)
+def test_facts_that_do_not_fit_the_tables_are_refused(wrong: dict[str, Any], what: str) -> None:
+    with pytest.raises(ValueError, match=what):
+        policy(**wrong)
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_the_least_memory_of_ragged_batches_is_that_of_any(backend: str) -> None:
+    """Bags of the mean length, and none at all."""
+    if backend == "native" and not shared_library.is_built("planner"):
+        pytest.skip("_planner.so is not built")
+    offsets = table_offsets([900, 300])
+    chosen = policy(offsets, 1000, mean_look_ups=(60.0, 0.0), feature_tables=(0, 1), backend=backend)
+    for length in (60, 0):
+        planner = chosen.planner(Window(3, 1))
+        planner.start_segment(training=True, first_step=0)
+        for _ in range(3):
+            lengths = np.tile([length, 0], (1000, 1))
+            planner.load(Bags.ragged(np.zeros(lengths.sum(), dtype=np.int64), lengths))
+        size = planner.size()
+        assert chosen.least_bytes(Window(3, 1), most_batches=100) <= size.state_bytes + size.window_bytes + 1000
 
 
 @needs_native

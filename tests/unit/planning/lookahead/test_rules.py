@@ -15,13 +15,18 @@ from bagpipe_hpc.planning.plan_check import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
-from tests.unit.planning.lookahead.mutants import (
-    KeepsNothing,
-    NowFromTheBatchAfterNext,
-    PrivateWithoutDeadTest,
-    RetiresEarly,
-    WrongWriter,
+from tests.unit.planning.lookahead import mutants
+
+MUTANTS = (
+    mutants.RetiresEarly,
+    mutants.WrongWriter,
+    mutants.PrivateWithoutDeadTest,
+    mutants.NowFromTheBatchAfterNext,
+    mutants.KeepsNothing,
 )
+RAGGED_MUTANTS = (mutants.CutsBagsByCount, mutants.UsersByCount, mutants.EachRowOfABagOnce)
+"""Right where every bag has one row."""
+SHARED_TABLE_MUTANTS = (mutants.EachFeatureForItself,)
 
 
 @st.composite
@@ -172,21 +177,40 @@ def test_more_lookahead_fetches_fewer_rows_and_needs_as_many_now() -> None:
     assert len(set(now)) == 1
 
 
-@pytest.mark.parametrize(
-    "mutant", [RetiresEarly, WrongWriter, PrivateWithoutDeadTest, NowFromTheBatchAfterNext, KeepsNothing]
-)
-def test_a_broken_rule_is_noticed(mutant: type[LookaheadPlanner]) -> None:
+def skewed_bags(seed: int, batches: int, longest: int) -> list[Bags]:
+    """Batches of eight samples and three features, which share a table; one-hot where `longest` is 0."""
+    rng = np.random.default_rng(seed)
+    rows = np.minimum(rng.zipf(1.2, (batches, 8, 3, max(1, longest))) - 1, 299)
+    return [bags_of(part, drawn_lengths(rng, 8, 3, longest)) for part in rows]
+
+
+def is_sound(planner_type: type[LookaheadPlanner], batches: list[Bags], *, eager: bool) -> bool:
+    """Whether a planner's plans can be carried out, and train as plain training does."""
+    try:
+        # Spare slots, so that a mutant is not merely caught by running out of them.
+        executor = execute(300, batches, 2, Window(6, 2), eager=eager, planner_type=planner_type, spare_slots=2000)
+    except PlanError:
+        return False
+    return np.array_equal(executor.store, train_plainly(batches, 300))
+
+
+@pytest.mark.parametrize("longest", [0, 5])
+@pytest.mark.parametrize("mutant", [*MUTANTS, *RAGGED_MUTANTS, *SHARED_TABLE_MUTANTS])
+def test_a_broken_rule_is_noticed(mutant: type[LookaheadPlanner], longest: int) -> None:
     """A mutant asks for something forbidden or gives other tables; the sound planner, on the same trace, does not."""
-    batches = one_hot(np.minimum(np.random.default_rng(7).zipf(1.2, (60, 8, 3)) - 1, 299))
+    batches = skewed_bags(7, 60, longest)
+    assert is_sound(LookaheadPlanner, batches, eager=True)
+    assert is_sound(LookaheadPlanner, batches, eager=False)
+    survives = longest == 0 and mutant in RAGGED_MUTANTS
+    assert survives == all(is_sound(mutant, batches, eager=eager) for eager in (True, False))
 
-    def is_sound(planner_type: type[LookaheadPlanner], *, eager: bool) -> bool:
-        try:
-            # Spare slots, so that a mutant is not merely caught by running out of them.
-            executor = execute(300, batches, 2, Window(6, 2), eager=eager, planner_type=planner_type, spare_slots=2000)
-        except PlanError:
-            return False
-        return np.array_equal(executor.store, train_plainly(batches, 300))
 
-    assert is_sound(LookaheadPlanner, eager=True)
-    assert is_sound(LookaheadPlanner, eager=False)
-    assert not is_sound(mutant, eager=True) or not is_sound(mutant, eager=False)
+def test_shared_tables_are_what_kills_their_mutants() -> None:
+    """With a table a feature, a row of its own for each feature is right."""
+    batches = [bags.plus(np.asarray([0, 300, 600])) for bags in skewed_bags(7, 20, 5)]
+    for mutant in SHARED_TABLE_MUTANTS:
+        found, sound = (
+            list(plan_segment(planner(900, 2, Window(6, 2)), batches)) for planner in (mutant, LookaheadPlanner)
+        )
+        unique = [[plan.shared.unique_rows for plan in plans] for plans in (found, sound)]
+        assert unique[0] == unique[1]
