@@ -3,12 +3,15 @@
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import torch
 from mpi4py import MPI
 
+from bagpipe_hpc.cache.row_decay import RowDecay
 from bagpipe_hpc.checkpointing.server import ServerCheckpoints
+from bagpipe_hpc.config.rates import RateConfig
 from bagpipe_hpc.mpi.rows.reduction import PendingSum, RowReducer
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
@@ -95,6 +98,34 @@ def put_what_is_to_be_added(patch: Patch) -> None:
         return self._window.start_put(additions.rows, self._gather(additions.slots))
 
     patch(Mover, "add", put)
+
+
+def update_delayed_rows_at_the_next_steps_rate(patch: Patch) -> None:
+    """later(x) is applied as if its gradients came from step x + 1."""
+    finish = TrainStep.finish_delayed
+
+    def finish_late(self: TrainStep) -> None:
+        if self._delayed is not None:
+            self._delayed.step += 1
+        finish(self)
+
+    patch(TrainStep, "finish_delayed", finish_late)
+
+
+def decay_once_a_trainer(patch: Patch) -> None:
+    """Two trainers' gradients of a row both carry its decay."""
+    apply = RowDecay.apply
+
+    def apply_twice(self: RowDecay, *arguments: object) -> torch.Tensor:
+        return apply(replace(self, strength=2 * self.strength), *arguments)  # type: ignore[arg-type]
+
+    patch(RowDecay, "apply", apply_twice)
+
+
+def count_steps_anew(patch: Patch) -> None:
+    """Schedules of rates count from the step that a run goes on from, 33."""
+    factor = RateConfig.factor
+    patch(RateConfig, "factor", lambda self, step: factor(self, step - 33 if step > 33 else step))
 
 
 def fail_in_last_rank(target: type, method: str) -> Breakage:
@@ -206,6 +237,8 @@ MUTANTS: dict[str, Breakage] = {
     "optimizer state not written back": forget_optimizer_state,
     "now computed from x + 2": use_planner(mutants.NowFromTheBatchAfterNext),
     "a row is not written back": lose_a_write_back,
+    "delayed rows at the next step's rate": update_delayed_rows_at_the_next_steps_rate,
+    "decay once a trainer": decay_once_a_trainer,
     # These two end the job, so other ranks have to start for what follows.
     "wrong write-back owner": use_planner(mutants.WrongWriter),
     "private without the dead test": use_planner(mutants.PrivateWithoutDeadTest),
@@ -214,6 +247,7 @@ CHECKPOINT_MUTANTS: dict[str, Breakage] = {
     "rows are written while they change": write_rows_that_change,
     "updated rows are forgotten": forget_updated_rows,
 }
+RATE_MUTANTS: dict[str, Breakage] = {"rates count anew": count_steps_anew}
 ADDITION_MUTANTS: dict[str, Breakage] = {"changes are put": put_what_is_to_be_added}
 FAULTS: dict[str, Breakage] = {
     "trainer fails in a step": fail_in_last_rank(TrainStep, "train"),
@@ -226,5 +260,10 @@ FAULTS: dict[str, Breakage] = {
 NOTHING = "nothing"
 SLOW_DISK = "slow disk"
 BREAKAGES = (
-    MUTANTS | CHECKPOINT_MUTANTS | ADDITION_MUTANTS | FAULTS | {SLOW_DISK: write_slowly, NOTHING: lambda _: None}
+    MUTANTS
+    | RATE_MUTANTS
+    | CHECKPOINT_MUTANTS
+    | ADDITION_MUTANTS
+    | FAULTS
+    | {SLOW_DISK: write_slowly, NOTHING: lambda _: None}
 )

@@ -13,15 +13,23 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.tools.compare import Comparison, compare
 
 DRIVER = ("python", "-m", "tests.end_to_end.train_many")
-WINDOWS = {"no look-ahead": (1, 0), "shortest": (2, 1), "short": (5, 2), "long": (12, 11), "beyond the data": (200, 7)}
+WINDOWS = {"no look-ahead": (1, 0), "shortest": (2, 1), "short": (5, 2), "long": (12, 11)}
+WINDOWS |= {"usual": (40, 10), "beyond the data": (200, 7)}
 CASES = [(optimizer, window) for optimizer in ("sgd", "rowwise_adagrad") for window in WINDOWS]
 CASES += [("adagrad", "short"), ("adam", "long")]
+CASES += [(kind, window) for kind in ("momentum", "rowwise_adam", "ftrl") for window in ("no look-ahead", "usual")]
 WORLDS = [(1, 1), (2, 1), (1, 2), (2, 2), (1, 3)]
 """Servers and trainers."""
 HEART = {
-    (1, 1): [("sgd", "short")],
-    (2, 2): [("rowwise_adagrad", "no look-ahead"), ("rowwise_adagrad", "short"), ("sgd", "shortest"), ("adam", "long")],
-    (1, 3): [("adagrad", "short"), ("rowwise_adagrad", "beyond the data")],
+    (1, 1): [("sgd", "short"), ("rowwise_adam", "usual")],
+    (2, 2): [
+        ("rowwise_adagrad", "no look-ahead"),
+        ("rowwise_adagrad", "short"),
+        ("sgd", "shortest"),
+        ("adam", "long"),
+        ("ftrl", "no look-ahead"),
+    ],
+    (1, 3): [("adagrad", "short"), ("rowwise_adagrad", "beyond the data"), ("momentum", "usual")],
 }
 """What `make test` compares: every window, optimizer and way of rows once; `make test-all` compares all cases."""
 PLAIN = "kernels.backend=reference"
@@ -48,12 +56,31 @@ References = Callable[[str, int], Path]
 
 
 FURTHER_SETTINGS = {
-    "sgd": ["optimizer.dense=SGD", "optimizer.dense_options={ momentum = 0.9 }"],
+    "sgd": [
+        *("optimizer.dense=SGD", "optimizer.dense_options={ momentum = 0.9 }"),
+        *("rows_rate.decay=step", "rows_rate.decay_steps=20", "rows_rate.gamma=0.5"),
+        *("optimizer.rows_weight_decay=0.01", "optimizer.rows_weight_decay_mode=decoupled"),
+    ],
+    "momentum": [
+        *("optimizer.rows_nesterov=true", "optimizer.rows_weight_decay=1e-3"),
+        *("rows_rate.warmup_steps=9", "rows_rate.decay=cosine", "rows_rate.decay_steps=40"),
+        *("dense_rate.decay=step", "dense_rate.decay_steps=15"),
+    ],
+    "rowwise_adam": [
+        *("optimizer.rows_weight_decay=0.01", "optimizer.rows_weight_decay_mode=decoupled"),
+        *("rows_rate.decay=polynomial", "rows_rate.decay_start=10", "rows_rate.decay_steps=30"),
+        "rows_rate.end_factor=0.1",
+    ],
+    "ftrl": ["optimizer.rows_l1=1e-5", "optimizer.rows_l2=1e-4", "rows_rate.warmup_steps=20"],
     "adagrad": ["optimizer.dense_clip_norm=0.3", "optimizer.rows_clip_norm=0.004", "train.row_sums=bfloat16"],
-    "adam": ["train.row_sums=float16"],
+    "adam": [
+        "train.row_sums=float16",
+        *("rows_rate.warmup_steps=40", "dense_rate.warmup_steps=20"),
+        *("dense_rate.decay=polynomial", "dense_rate.decay_steps=30", "optimizer.rows_weight_decay=1e-3"),
+    ],
 }
 """Of runs with an optimizer of rows: a dense optimizer with momentum; norms that many gradients exceed; row sums that
-travel in 16 bits."""
+travel in 16 bits; rates that follow schedules, also in the midst of a warm-up when a run goes on; rows that decay."""
 
 
 def overrides(optimizer: str, output: Path, *more: str) -> list[str]:
@@ -66,7 +93,14 @@ def story(output: Path) -> list[tuple[object, ...]]:
     records = [json.loads(line) for line in (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     further = ("log_loss", "normalised_entropy", "calibration", "group_auc")
     told = [
-        (r["event"], r["step"], r.get("loss") or tuple(r[name] for name in further if name in r) or None, r.get("auc"))
+        (
+            r["event"],
+            r["step"],
+            r.get("rows_lr"),
+            r.get("dense_lr"),
+            r.get("loss") or tuple(r[name] for name in further if name in r) or None,
+            r.get("auc"),
+        )
         for r in records
         if r["event"] != "resumed"
     ]

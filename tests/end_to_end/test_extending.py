@@ -21,11 +21,15 @@ def test_a_row_optimizer_of_ones_own(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two trainers and two servers end in the reference's bits, and so does a run that goes on from a checkpoint."""
+    """Two trainers and two servers end in the reference's bits, and so does a run that goes on from a checkpoint.
+
+    In the midst of a warm-up, and with decay, which it does not know of.
+    """
     added = example("Row optimizer")
     monkeypatch.setenv("PYTHONPATH", added.environment["PYTHONPATH"])
     reference, whole, rest = (tmp_path / name for name in ("reference", "whole", "rest"))
     short = [*added.overrides, "train.max_steps=22", "train.evaluate=false"]
+    short += ["rows_rate.warmup_steps=15", "optimizer.rows_weight_decay=1e-3"]
     train(run_ranks, 1, config_path, [[*short, f"train.output={reference}", "train.reference_slices=2"]], tmp_path)
     distributed = [*short, "roles.servers=2", "lookahead.batches=5", "lookahead.group=2"]
     runs = [

@@ -12,6 +12,7 @@ from tests.end_to_end.breakages import MUTANTS, NOTHING
 from tests.end_to_end.test_equality import DRIVER, train
 
 RUN = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=15.0"]
+RUN += ["rows_rate.warmup_steps=40", "optimizer.rows_weight_decay=1e-4"]
 SOUND = {"plain": [], "verified": ["debug.verify_rows=true"]}
 """Settings of runs in which nothing is broken."""
 
