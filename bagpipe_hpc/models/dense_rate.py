@@ -7,16 +7,17 @@ from bagpipe_hpc.config.rates import DenseRateConfig
 from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.dense_optimizer import blaming_optimizer, dense_optimizer
+from bagpipe_hpc.models.optimizer_trial import tried_shapes
 
 _TRIED_STEPS = 3
 _TRIED_WIDTH = 4
 
 
 class DenseRate:
-    """Sets the rate of a dense optimizer before each of its steps.
+    """Sets the rate of a dense optimizer before each of its steps; a group with a rate of its own keeps its share.
 
     Args:
-        optimizer: of `torch.optim`; made with `lr`.
+        optimizer: as it was made with `lr`, before any step.
         lr: the full rate, `optimizer.dense_lr`.
         rates: what each step has of it.
     """
@@ -25,6 +26,7 @@ class DenseRate:
         self._optimizer = optimizer
         self._lr = lr
         self._rates = rates
+        self._full = [float(group["lr"]) for group in optimizer.param_groups]
 
     def of(self, step: int) -> float:
         """The rate of a step, from 1."""
@@ -34,8 +36,9 @@ class DenseRate:
         """Give the optimizer the rate of a step; nothing is touched where all steps have the same."""
         if not self._rates.varies:
             return
-        rate = self.of(step)
-        for group in self._optimizer.param_groups:
+        factor = self._rates.factor(step)
+        for group, full in zip(self._optimizer.param_groups, self._full, strict=True):
+            rate = full * factor
             if isinstance(group["lr"], Tensor):
                 group["lr"].fill_(rate)
             else:
@@ -43,7 +46,7 @@ class DenseRate:
 
 
 def require_rate_followed(config: OptimizerConfig, rates: DenseRateConfig) -> None:
-    """See, by steps on a small layer, that the dense optimizer follows the rates that it is given.
+    """See, by steps on two small layers, that the dense optimizer follows the rates that it is given.
 
     Raises:
         ConfigError: `[dense_rate]` is set, and `optimizer.dense` takes its rate at its start only.
@@ -59,13 +62,14 @@ _FALLING = DenseRateConfig(decay="cosine", decay_start=1, decay_steps=_TRIED_STE
 
 
 def _after_steps(config: OptimizerConfig, rates: DenseRateConfig) -> Tensor:
-    """A small layer after some steps, float32 `[_TRIED_WIDTH, _TRIED_WIDTH]`."""
-    weight = nn.Parameter(torch.ones(_TRIED_WIDTH, _TRIED_WIDTH))
-    optimizer = dense_optimizer(config, [weight])
+    """The weights of two small layers after some steps, float32 `[numbers]`."""
+    weights = [nn.Parameter(torch.ones(shape)) for shape in tried_shapes(config, _TRIED_WIDTH)]
+    optimizer = dense_optimizer(config, weights)
     rate = DenseRate(optimizer, config.dense_lr, rates)
     for step in range(1, _TRIED_STEPS + 1):
-        weight.grad = torch.full_like(weight, 1 / step)
+        for weight in weights:
+            weight.grad = torch.full_like(weight, 1 / step)
         rate.set(step)
         with blaming_optimizer(config):
             optimizer.step()
-    return weight.detach()
+    return torch.cat([weight.detach().flatten() for weight in weights])

@@ -58,13 +58,17 @@ def state_numbers(config: OptimizerConfig) -> float:
     )
 
 
+def tried_shapes(config: OptimizerConfig, width: int) -> list[tuple[int, ...]]:
+    """Of the weights that an optimizer is tried on: those of a layer and, where it takes them, of a bias."""
+    return [(width, width)] if config.dense in _MATRICES_ALONE else [(width, width), (width,)]
+
+
 class _Trial:
     """An optimizer of two layers' weights, and of one that has no gradient."""
 
     def __init__(self, config: OptimizerConfig) -> None:
         self._config = config
-        shapes = [(_WIDTH, _WIDTH)] if config.dense in _MATRICES_ALONE else [(_WIDTH, _WIDTH), (_WIDTH,)]
-        self.weights = [nn.Parameter(torch.zeros(shape)) for shape in shapes]
+        self.weights = [nn.Parameter(torch.zeros(shape)) for shape in tried_shapes(config, _WIDTH)]
         self.frozen = nn.Parameter(torch.ones(1), requires_grad=False)
         self._steps = 0
         self.optimizer = self._new_optimizer()

@@ -1,5 +1,6 @@
 """Any dense optimizer follows its rate, with the weights of torch's own schedulers; one that cannot is refused."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from bagpipe_hpc.config.schema import OptimizerConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer, known_optimizers
 from bagpipe_hpc.models.dense_rate import DenseRate, require_rate_followed
+from tests.extending import Example
 
 LR, STEPS = 0.1, 12
 schedulers = torch.optim.lr_scheduler
@@ -67,13 +69,14 @@ def test_weights_are_those_of_torchs_schedulers(name: str, schedule: str) -> Non
 
 def test_a_constant_rate_touches_nothing() -> None:
     optimizer = torch.optim.SGD([parameter()], lr=LR)
+    rate = DenseRate(optimizer, LR, DenseRateConfig())
     optimizer.param_groups[0]["lr"] = "untouched"
-    DenseRate(optimizer, LR, DenseRateConfig()).set(3)
+    rate.set(3)
     assert optimizer.param_groups[0]["lr"] == "untouched"
 
 
 def test_a_rate_that_is_a_tensor_stays_one() -> None:
-    """As capturable optimizers have it; every group is given the rate."""
+    """As capturable optimizers have it; another group keeps a rate of its own."""
     first, second = parameter(), parameter()
     groups = [{"params": [first]}, {"params": [second], "lr": 7.0}]
     optimizer = torch.optim.SGD(groups, lr=torch.tensor(LR))
@@ -81,7 +84,7 @@ def test_a_rate_that_is_a_tensor_stays_one() -> None:
     DenseRate(optimizer, LR, DenseRateConfig(warmup_steps=4)).set(1)
     assert optimizer.param_groups[0]["lr"] is tensor
     assert float(tensor) == pytest.approx(LR / 4)
-    assert optimizer.param_groups[1]["lr"] == pytest.approx(LR / 4)
+    assert optimizer.param_groups[1]["lr"] == pytest.approx(7.0 / 4)
 
 
 @pytest.mark.parametrize("name", [name for name in known_optimizers() if name != "Rprop"])
@@ -94,3 +97,9 @@ def test_one_that_takes_its_rate_at_the_start_is_refused() -> None:
     require_rate_followed(config, DenseRateConfig())
     with pytest.raises(ConfigError, match=r"optimizer\.dense = 'Rprop': .* would not follow \[dense_rate\]; leave"):
         require_rate_followed(config, DenseRateConfig(warmup_steps=9))
+
+
+def test_an_optimizer_with_groups_by_shape_is_tried_with_a_bias_too(example: Callable[[str], Example]) -> None:
+    config = OptimizerConfig(dense="muon_and_adamw:MuonAndAdamW", dense_options={"adamw_lr": 0.1})
+    with example("Dense optimizer").importable():
+        require_rate_followed(config, DenseRateConfig(warmup_steps=5))
