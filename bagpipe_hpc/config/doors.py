@@ -201,7 +201,18 @@ def fill_settings(section: Any) -> None:
 MODELS = Door(
     "model.name",
     "model.",
-    {"dlrm": Entry("bagpipe_hpc.models.published.dlrm:DLRM", "bagpipe_hpc.config.models:DLRMSettings")},
+    {
+        name: Entry(f"bagpipe_hpc.models.published.{name}:{kind}", f"bagpipe_hpc.config.models:{kind}Settings")
+        for name, kind in {
+            "dlrm": "DLRM",
+            "dlrm_dcnv2": "DLRMDCNv2",
+            "wide_deep": "WideDeep",
+            "deepfm": "DeepFM",
+            "dcn": "DCN",
+            "dcn_v2": "DCNv2",
+            "din": "DIN",
+        }.items()
+    },
 )
 
 ROW_OPTIMIZERS = Door(

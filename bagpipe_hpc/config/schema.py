@@ -65,7 +65,8 @@ class ModelConfig:
     """The model: embedding rows go in, logits come out."""
 
     name: str = "dlrm"
-    """Which model: `dlrm`, or `package.module:Class` for one of your own (docs/extending.md)."""
+    """Which model (docs/models.md): `dlrm`, `dlrm_dcnv2`, `wide_deep`, `deepfm`, `dcn`, `dcn_v2`, `din`, or
+    `package.module:Class` for one of your own (docs/extending.md)."""
     embedding_dim: int = 16
     """Width D of every embedding row."""
     settings: Any = field(default=None, metadata={DOOR: MODELS})

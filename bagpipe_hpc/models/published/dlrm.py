@@ -14,7 +14,7 @@ from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.interaction import Interaction, torch_interaction
 from bagpipe_hpc.models.published.inputs import as_logits, refuse_sequences
-from bagpipe_hpc.models.published.mlp import dlrm_first_weights, make_mlp
+from bagpipe_hpc.models.published.mlp import dlrm_first_weights, make_mlp, use_linear
 
 _FLOAT_BYTES = 4
 
@@ -49,9 +49,7 @@ class DLRM(nn.Module):
 
     def use_kernels(self, kernels: ModelKernels) -> None:
         """Let other code compute the layers of the MLPs, and what the top MLP reads, from now on."""
-        self.top.linear = kernels.linear
-        if self._has_bottom:
-            self.bottom.linear = kernels.linear
+        use_linear(self, kernels.linear)
         self._interaction = kernels.interaction
 
     def gradient_groups(self) -> list[list[nn.Parameter]]:

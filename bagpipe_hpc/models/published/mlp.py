@@ -29,7 +29,8 @@ class MLP(nn.Sequential):
         """`[B, inputs of the first layer]` to `[B, outputs of the last one]`, float32."""
         for layer, following in pairwise([*self, None]):
             if isinstance(layer, nn.Linear):
-                inputs = self.linear(inputs, layer.weight, layer.bias, isinstance(following, nn.ReLU))
+                bias = layer.weight.new_zeros(layer.out_features) if layer.bias is None else layer.bias
+                inputs = self.linear(inputs, layer.weight, bias, isinstance(following, nn.ReLU))
             elif layer is not None and not isinstance(layer, nn.ReLU):
                 inputs = layer(inputs.float())
         return inputs.float()
@@ -61,6 +62,13 @@ def make_mlp(
     return MLP(layers[:-1] if last_is_linear else layers)
 
 
+def use_linear(model: nn.Module, linear: LinearLayer) -> None:
+    """Let other code compute the layers of all MLPs of a model from now on."""
+    for module in model.modules():
+        if isinstance(module, MLP):
+            module.linear = linear
+
+
 def dlrm_first_weights(layer: nn.Linear, generator: torch.Generator) -> None:
     """As in the published DLRM: weights normal, scaled by fan-in and fan-out; biases normal, scaled by fan-out."""
     layer.weight.normal_(0.0, math.sqrt(2.0 / (layer.in_features + layer.out_features)), generator=generator)
@@ -70,7 +78,8 @@ def dlrm_first_weights(layer: nn.Linear, generator: torch.Generator) -> None:
 def glorot_normal(layer: nn.Linear, generator: torch.Generator) -> None:
     """Weights normal, scaled by fan-in and fan-out (Glorot and Bengio 2010); biases 0."""
     layer.weight.normal_(0.0, math.sqrt(2.0 / (layer.in_features + layer.out_features)), generator=generator)
-    layer.bias.zero_()
+    if layer.bias is not None:
+        layer.bias.zero_()
 
 
 def torch_first_weights(layer: nn.Linear, generator: torch.Generator) -> None:

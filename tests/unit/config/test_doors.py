@@ -158,7 +158,7 @@ def test_an_override_chooses_whatever_the_file_says(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('name = "dlmr"', ["model.name = 'dlmr'", "one of dlrm, or package.module:Class"]),
+        ('name = "dlmr"', ["model.name = 'dlmr'", "use one of dlrm, ", ", din, or package.module:Class"]),
         ('name = "nowhere:Model"', ["there is no module nowhere", "PYTHONPATH"]),
         ('name = "somebodys:Wider"', ["somebodys has no Wider"]),
         ('name = "broken:Wide"', ["broken imports a_package_that_is_not_there, which is not installed"]),

@@ -1,9 +1,12 @@
 """Every model refuses by name the inputs that it cannot use, and takes any others: the trial of a run passes."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from bagpipe_hpc.config.doors import MODELS
+from bagpipe_hpc.config.models import DINSettings
 from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.facts import FeatureFacts, ModelFacts
@@ -14,7 +17,7 @@ CPU = torch.device("cpu")
 WIDTH = 5
 POOLED = (FeatureFacts("user", WIDTH), FeatureFacts("item", WIDTH), FeatureFacts("genres", WIDTH, "mean", 4))
 SEQUENCES = (FeatureFacts("history", WIDTH, "sequence", 6), FeatureFacts("carts", WIDTH, "sequence", 3))
-OF_ONE_VECTOR = ("dlrm",)
+OF_ONE_VECTOR = tuple(name for name in MODELS.entries if name != "din")
 
 
 def config(name: str, width: int = WIDTH) -> ModelConfig:
@@ -38,5 +41,46 @@ def test_sequences_are_refused_with_the_cure(name: str) -> None:
         try_model(config(name), facts, CPU)
 
 
-def test_every_model_is_tried_here() -> None:
-    assert set(OF_ONE_VECTOR) | {"din"} >= set(MODELS.entries)
+@pytest.mark.parametrize("name", ["wide_deep", "deepfm"])
+def test_a_row_without_room_for_factors_is_refused(name: str) -> None:
+    facts = ModelFacts(3, (FeatureFacts("user", 2),), seed=1, labels=2)
+    with pytest.raises(
+        ConfigError, match=rf"^model\.embedding_dim = 2: model\.name = '{name}' takes .*; use 3 or more$"
+    ):
+        try_model(config(name, width=2), facts, CPU)
+
+
+def din(attention: dict[str, Any]) -> ModelConfig:
+    return ModelConfig(name="din", embedding_dim=WIDTH, settings=DINSettings(attention=attention))
+
+
+@pytest.mark.parametrize(("dense", "labels"), [(3, 1), (0, 1), (0, 3)])
+@pytest.mark.parametrize("pooled", [POOLED, POOLED[1:2]], ids=["features", "a target alone"])
+def test_din_takes_histories(pooled: tuple[FeatureFacts, ...], dense: int, labels: int) -> None:
+    facts = ModelFacts(dense, (*SEQUENCES, *pooled), seed=2, labels=labels)
+    settings = din({"carts": "item", "history": "item"})
+    try_model(settings, facts, CPU)
+    assert measure_model(settings, facts, 20).step_bytes == pytest.approx(
+        2 * measure_model(settings, facts, 10).step_bytes, rel=0.1
+    )
+
+
+@pytest.mark.parametrize(
+    ("attention", "features", "message"),
+    [
+        (
+            {},
+            POOLED,
+            r"^model\.name = 'din': needs a sequence, .* pooled \(user, item, genres\); set",
+        ),
+        ({"genres": "item"}, (*POOLED, *SEQUENCES), "'genres' is no sequence; the sequences are history, carts; set"),
+        ({"history": "thing"}, (*POOLED, *SEQUENCES), "'thing' is no pooled feature; use one of user, item, genres$"),
+        ({"history": "carts"}, SEQUENCES, "'carts' is no pooled feature; all features are sequences: pool one, as"),
+        ({"history": "item"}, (*POOLED, *SEQUENCES), "says nothing of the sequence carts; name its target, as "),
+    ],
+)
+def test_din_says_which_pair_is_wrong(
+    attention: dict[str, Any], features: tuple[FeatureFacts, ...], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        try_model(din(attention), ModelFacts(3, features, seed=1), CPU)
