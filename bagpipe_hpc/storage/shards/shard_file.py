@@ -8,16 +8,52 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
+from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardInfo, ShardManifest
+from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, FeatureInfo, ShardInfo, ShardManifest
 from bagpipe_hpc.storage.shards.ragged_datasets import RAGGED
 
 _MOST_CHUNK_BYTES = 64 << 20
 """Of a ragged feature, whose chunks may be larger than what it holds; those that a preparation writes have 128 KiB."""
+
+
+class OpenShard(NamedTuple):
+    """A shard that was opened and checked.
+
+    Attributes:
+        path: of the file.
+        file: the file.
+        info: what the manifest says of it.
+    """
+
+    path: Path
+    file: h5py.File
+    info: ShardInfo
+
+    def read(self, dataset: str, first: int, last: int) -> NDArray[Any]:
+        """Values `first` up to `last` of a dataset.
+
+        Raises:
+            DataError: they cannot be read.
+        """
+        with errors_name(self.path):
+            values: NDArray[Any] = self.file[dataset][first:last]
+        return values
+
+    def unfit(self, problem: str) -> DataError:
+        """The error for samples that cannot be those of a preparation."""
+        cure = f"the shard is damaged or is not the one of the manifest: {PREPARE_AGAIN}"
+        return DataError(f"{self.path}: {problem}; {cure}")
+
+    def outside_table(self, feature: FeatureInfo, table_rows: int, row: int, found: int) -> DataError:
+        """The error for an id that a table does not have, in a row of the shard."""
+        place = f"feature {feature.name}, sample {row} of the file"
+        return self.unfit(f"an id of table {feature.table} is {found}, outside 0 .. {table_rows - 1} ({place})")
 
 
 def open_shard(path: Path) -> h5py.File:
