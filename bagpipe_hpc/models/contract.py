@@ -42,8 +42,10 @@ class Model(Protocol):
     def forward(self, dense: "Tensor", embeddings: "Embeddings") -> "Tensor":
         """Logits, such as that of a click; called in every step and every evaluation.
 
-        They depend on the inputs and the weights alone, those of a sample on that sample alone: no dropout, no means
-        over the slice. Else the result would change with the number of trainers.
+        They depend on the inputs and the weights alone, those of a sample on that sample alone: no means over the
+        slice, and nothing random but `models.dropout.Dropout`, whose masks follow the seed, the step and the sample's
+        number in the batch. Else the result would change with the number of trainers. `self.training` is true in
+        training steps alone.
 
         Args:
             dense: float32 `[B, N]`; B may be 0, where a batch has fewer samples than there are trainers.

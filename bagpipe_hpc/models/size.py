@@ -12,6 +12,7 @@ from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.build import blaming_model, build_model
 from bagpipe_hpc.models.contract import CountsStepBytes
+from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.embeddings import Embeddings, longest_embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.loss import click_loss
@@ -106,6 +107,7 @@ def _kept_bytes(model: nn.Module, dense: Tensor, embeddings: Embeddings) -> int:
         kept.setdefault(tensor.untyped_storage()._cdata, tensor)
         return tensor
 
+    DropoutMasks(model, 0).begin(1, torch.arange(len(dense), device=dense.device))
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         logits = model(dense, embeddings)
         click_loss(logits, torch.zeros_like(logits), 1)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.build import blaming_model, build_model
+from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.embeddings import random_embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.gradient_groups import gradient_groups, trainable
@@ -62,6 +63,7 @@ class _Trial:
         self._name = config.name
         self._close = _CLOSE[config.precision]
         self._model = model
+        self._dropout = DropoutMasks(model, facts.seed)
         generator = torch.Generator().manual_seed(facts.seed)
         self._labels = facts.labels
         self._dense = torch.rand(_SAMPLES, facts.dense_features, generator=generator).to(device)
@@ -76,7 +78,10 @@ class _Trial:
         if not logits.isfinite().all():
             self._refuse("its logits are not finite for dense features from 0 to 1 and rows of small numbers")
         if not torch.equal(self._forward(_SAMPLES).detach(), logits):
-            self._refuse("its logits differ between two passes over the same samples; leave out dropout and the like")
+            self._refuse(
+                "its logits differ between two passes over the same samples; leave out what is random, and take "
+                "bagpipe_hpc.models.dropout.Dropout for dropout: its masks follow the seed"
+            )
         for name, value in self._model.state_dict().items():
             if not torch.equal(before[name], value):
                 self._refuse(
@@ -91,6 +96,9 @@ class _Trial:
                 f"{_SAMPLES}), so results would change with the number of trainers"
             )
         self._backward(self._forward(0))
+        self._model.eval()
+        self._forward(_SAMPLES)
+        self._model.train()
 
     def _forward(self, samples: int) -> Tensor:
         """Logits of the first samples, float32 `[samples]` or `[samples, K]`."""
@@ -99,6 +107,7 @@ class _Trial:
             leaf.requires_grad_()
         what = f"forward fails on dense {list(dense.shape)} and {embeddings}"
         what += "" if samples else " (a trainer's slice of a small batch may be empty)"
+        self._dropout.begin(1, torch.arange(samples, device=dense.device))
         with blaming_model(self._name, what):
             logits: Tensor = self._model(dense, embeddings)
         shape = (samples, self._labels) if self._labels > 1 else (samples,)

@@ -21,6 +21,21 @@ def slice_bounds(samples: int, slices: int) -> list[int]:
     return [r * small + min(r, larger) for r in range(slices + 1)]
 
 
+def slice_samples(named: NDArray[np.int32] | None, samples: int, slices: int, number: int) -> NDArray[np.int64]:
+    """Numbers within the batch of a slice's samples, int64 `[n]`.
+
+    Args:
+        named: those that a policy gives to it; None for the default slice.
+        samples: of the batch.
+        slices: of the batch.
+        number: of the slice, from 0.
+    """
+    if named is not None:
+        return named.astype(np.int64)
+    bounds = slice_bounds(samples, slices)
+    return np.arange(bounds[number], bounds[number + 1])
+
+
 @dataclass(frozen=True)
 class BatchSlices:
     """Which samples of a batch each trainer has, and in which order.

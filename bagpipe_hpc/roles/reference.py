@@ -22,7 +22,7 @@ from bagpipe_hpc.evaluation.peers import Alone
 from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment
-from bagpipe_hpc.plan.slices import BatchSlices
+from bagpipe_hpc.plan.slices import BatchSlices, slice_samples
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.run.dense_start import check_dense
 from bagpipe_hpc.run.first_records import fill_partition
@@ -160,7 +160,9 @@ class Reference:
         total = torch.zeros(unique.size, self._width, device=self._device)
         self._parts.dense_optimizer.zero_grad()
         for part, reader in enumerate(self._readers):
-            own = self._inputs(reader.read(number, slices.of_trainer(part)), unique, positions[part].values)
+            named = slices.of_trainer(part)
+            own = self._inputs(reader.read(number, named), unique, positions[part].values)
+            self._parts.begin_pass(step, slice_samples(named, rows.samples, self._slices, part))
             embeddings = own.embeddings(self._tables, self._features)
             slice_step = SliceStep(self._parts.model, own, embeddings, rows.samples, step)
             yield slice_step

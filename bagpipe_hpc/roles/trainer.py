@@ -174,6 +174,7 @@ class Trainer:
                 staged_from=None if reduces_on(device) else cache.device,
             ),
             run.model_facts.features,
+            (comms.role_rank, comms.layout.trainers),
             trace,
             verify=config.debug.verify_rows,
         )

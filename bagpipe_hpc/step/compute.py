@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -13,6 +15,7 @@ from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_rate import DenseRate
+from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.gradient_clipping import clip_dense
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
@@ -33,6 +36,7 @@ class ComputeParts:
         cache: rows on the device; empty.
         row_optimizer: updates them.
         model: dense half, with its first weights or those of the checkpoint that the run goes on from.
+        dropout: draws the masks of its `Dropout` modules.
         dense_optimizer: updates its weights; its state is the checkpoint's too.
         dense_rate: sets its learning rate before each step.
         divergence: looks at every loss, updated row and dense weight.
@@ -45,6 +49,7 @@ class ComputeParts:
     cache: RowCache
     row_optimizer: RowOptimizer
     model: nn.Module
+    dropout: DropoutMasks
     dense_optimizer: Optimizer
     dense_rate: DenseRate
     divergence: DivergenceWatch
@@ -93,6 +98,7 @@ class ComputeParts:
             cache,
             row_optimizer,
             model,
+            DropoutMasks(model, config.train.seed),
             optimizer,
             dense_rate,
             divergence,
@@ -101,6 +107,12 @@ class ComputeParts:
             config.optimizer.rows_clip_norm,
             config.optimizer.dense_clip_norm,
         )
+
+    def begin_pass(self, step: int, samples: NDArray[np.int64]) -> None:
+        """Put the model into training mode; draw masks for samples with these numbers in the global batch, `[n]`."""
+        self.model.train()
+        if self.dropout:
+            self.dropout.begin(step, self.cache.device.to_device(samples))
 
     def update_rows(self, slots: Tensor, gradients: Tensor, step: int) -> None:
         """Update distinct rows by the sums of their gradients over the batch; arguments as for `update_rows`."""

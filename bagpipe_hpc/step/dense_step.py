@@ -62,6 +62,7 @@ def backward(model: nn.Module, embeddings: Embeddings, loss: Tensor) -> Tensor:
 
 @torch.no_grad()
 def predict(model: nn.Module, dense: Tensor, embeddings: Embeddings) -> Tensor:
-    """Logits of a slice, float32 `[n]` or `[n, K]`; arguments as for `forward_backward`."""
+    """Logits of a slice in evaluation mode, float32 `[n]` or `[n, K]`; arguments as for `forward_backward`."""
+    model.eval()
     logits: Tensor = model(dense, embeddings)
     return logits

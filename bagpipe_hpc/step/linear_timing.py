@@ -15,6 +15,7 @@ from torch import nn
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.contract import TakesKernels
+from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.embeddings import Embeddings, random_embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.step.compute_setup import model_kernels
@@ -48,12 +49,14 @@ def time_linear_layers(
     """
     model = build_model(config.model, facts).to(device)
     assert isinstance(model, TakesKernels), "else there is nothing to choose"
+    masks = DropoutMasks(model, config.train.seed)
     kernels = {name: model_kernels(config, device, name) for name in implementations}
     weights = sum(weight.numel() for weight in model.parameters() if weight.dim() > 1)
     inputs = _inputs(facts, samples_of_a_pass(config.train.batch_size, slices, weights), device)
 
     def seconds(name: str) -> float:
         model.use_kernels(kernels[name])
+        masks.begin(1, torch.arange(len(inputs[0]), device=device))
         return slowest(_pass_seconds(model, inputs))
 
     return median_seconds(implementations, seconds)

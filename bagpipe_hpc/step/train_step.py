@@ -19,6 +19,7 @@ from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.slices import slice_samples
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.dense_step import predict
 from bagpipe_hpc.step.ready_batch import ReadyBatch
@@ -45,6 +46,7 @@ class TrainStep:
         row_sums: sums row gradients over the trainers.
         dense_reducer: sums dense gradients over the trainers.
         features: what a sample looks up.
+        slice_number: of this trainer's slice of each batch, from 0, and how many slices there are.
         trace: this rank's timeline.
         verify: check the version of every row that is read.
     """
@@ -55,6 +57,7 @@ class TrainStep:
         row_sums: RowSums,
         dense_reducer: DenseReducer,
         features: Sequence[FeatureFacts],
+        slice_number: tuple[int, int],
         trace: Trace,
         *,
         verify: bool,
@@ -67,6 +70,7 @@ class TrainStep:
         self._row_sums = row_sums
         self._dense_reducer = dense_reducer
         self._features = features
+        self._slice, self._slices = slice_number
         self._trace = trace
         self._verify = verify
         self._delayed: DelayedUpdate | None = None
@@ -80,6 +84,8 @@ class TrainStep:
         if self._verify:
             self._check_versions(batch.inputs.slots, batch.shared, batch.own)
         self._dense_optimizer.zero_grad()
+        samples = slice_samples(batch.own.samples, batch.shared.samples, self._slices, self._slice)
+        self._parts.begin_pass(step, samples)
         embeddings = batch.inputs.embeddings(self._cache, self._features)
         return SliceStep(self._model, batch.inputs, embeddings, batch.shared.samples, step)
 

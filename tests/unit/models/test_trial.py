@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models import dropout
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
@@ -94,6 +95,25 @@ class Dropout(Plain):
         return self.logits(dense, nn.functional.dropout(embeddings.stacked()))
 
 
+class SeededDropout(Plain):
+    def __init__(self, facts: ModelFacts, settings: Any) -> None:
+        super().__init__(facts, settings)
+        self.dropout = dropout.Dropout(0.5)
+
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return self.logits(dense, self.dropout(embeddings.stacked()))
+
+
+class DropsFeatures(SeededDropout):
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return self.logits(dense, self.dropout(embeddings.stacked().transpose(0, 1)).transpose(0, 1))
+
+
+class FailsInEvaluations(Plain):
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Any:
+        return super().forward(dense, embeddings) if self.training else None
+
+
 class BatchNorm(Plain):
     def __init__(self, facts: ModelFacts, settings: Any) -> None:
         super().__init__(facts, settings)
@@ -133,7 +153,9 @@ def named(kind: type) -> ModelConfig:
     return ModelConfig(name=f"{__name__}:{kind.__name__}", embedding_dim=4)
 
 
-@pytest.mark.parametrize("config", [ModelConfig(), named(Plain)], ids=["dlrm", "a user's own"])
+@pytest.mark.parametrize(
+    "config", [ModelConfig(), named(Plain), named(SeededDropout)], ids=["dlrm", "a user's own", "dropout"]
+)
 def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -> None:
     state = torch.get_rng_state()
     try_model(config, FACTS, CPU)
@@ -153,7 +175,9 @@ def test_a_model_passes_and_leaves_torchs_generator_alone(config: ModelConfig) -
         (Pair, r"shape \[5\] for 5 samples, on cpu; it returns tuple"),
         (Detached, "its logits do not depend on any weight"),
         (Logarithm, "its logits are not finite"),
-        (Dropout, "its logits differ between two passes over the same samples; leave out dropout"),
+        (Dropout, "its logits differ between two passes over the same samples; .* bagpipe_hpc.models.dropout.Dropout"),
+        (DropsFeatures, r"Dropout: inputs of shape \[2, 5, 4\] in a pass of 5 samples: let the first dimension be"),
+        (FailsInEvaluations, "it returns NoneType"),
         (BatchNorm, r"a forward pass changes its norm\.running_mean, .* \(nn\.LayerNorm does\)"),
         (Centred, "the logit of a sample depends on the other samples of its slice"),
         (

@@ -7,11 +7,20 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags
-from bagpipe_hpc.plan.slices import BatchSlices, slice_bounds
+from bagpipe_hpc.plan.slices import BatchSlices, slice_bounds, slice_samples
 
 
 def of(*assigned: list[int], samples: int) -> BatchSlices:
     return BatchSlices.of([np.asarray(part, dtype=np.int64) for part in assigned], samples, len(assigned))
+
+
+@given(st.integers(0, 40), st.integers(1, 7))
+def test_samples_of_slices_are_numbered_through_the_batch(samples: int, slices: int) -> None:
+    parts = [slice_samples(None, samples, slices, number) for number in range(slices)]
+    assert np.concatenate(parts).tolist() == list(range(samples))
+    assert [len(part) for part in parts] == np.diff(slice_bounds(samples, slices)).tolist()
+    named = slice_samples(np.asarray([5, 0, 3], dtype=np.int32), samples, slices, 0)
+    assert (named.dtype, named.tolist()) == (np.int64, [5, 0, 3])
 
 
 @given(st.permutations(range(9)), st.lists(st.integers(0, 9), min_size=2, max_size=2))

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from bagpipe_hpc.models.dropout import Dropout, DropoutMasks
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.models.loss import click_loss
@@ -78,3 +79,35 @@ def test_predictions_are_the_logits_of_the_loss() -> None:
     assert not logits.requires_grad
     loss, _ = forward_backward(model, dense, labels, embeddings, 4)
     torch.testing.assert_close(click_loss(logits, labels, 4), loss)
+
+
+class Dropping(Picky):
+    """With dropout of all that it reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dropout = Dropout(0.5)
+
+    def forward(self, dense: Tensor, embeddings: Embeddings) -> Tensor:
+        return super().forward(self.dropout(dense), embeddings)
+
+
+def test_a_sample_has_the_same_mask_in_any_slice() -> None:
+    """So slices' gradients add up with dropout, too; and in an evaluation there is none."""
+    whole, parts = Dropping(), Dropping()
+    parts.load_state_dict(whole.state_dict())
+    dense, labels, embeddings = inputs(6)
+    everything = torch.arange(6)
+    DropoutMasks(whole, 1).begin(3, everything)
+    forward_backward(whole, dense, labels, Embeddings(FEATURES, embeddings.stacked().clone()), 6)
+    for part in (slice(4, 6), slice(0, 4)):
+        DropoutMasks(parts, 1).begin(3, everything[part])
+        rows = Embeddings(FEATURES, embeddings.stacked()[part].clone())
+        forward_backward(parts, dense[part], labels[part], rows, 6)
+    gradients = [dict(model.named_parameters()) for model in (whole, parts)]
+    for name in ("layer.weight", "layer.bias"):
+        torch.testing.assert_close(gradients[0][name].grad, gradients[1][name].grad)
+    first = predict(whole, dense, embeddings)
+    assert torch.equal(first, predict(whole, dense, embeddings))
+    torch.testing.assert_close(first, Picky.forward(whole, dense, embeddings).detach())
+    assert not whole.training
