@@ -16,12 +16,14 @@ from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
 from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
 from bagpipe_hpc.rows.optimizers.adagrad import Adagrad, AdagradSettings, RowwiseAdagrad
-from bagpipe_hpc.rows.optimizers.adam import Adam
+from bagpipe_hpc.rows.optimizers.adam import Adam, AdamSettings, RowwiseAdam
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 from bagpipe_hpc.rows.optimizers.exact import sum_of_columns
-from bagpipe_hpc.rows.optimizers.sgd import SGD
+from bagpipe_hpc.rows.optimizers.ftrl import FTRL
+from bagpipe_hpc.rows.optimizers.sgd import SGD, Momentum
 
 LR, EPS, BETA1, BETA2, STEP = 0.005, 1e-8, 0.9, 0.999, 7
+BETA, L1, L2 = 0.25, 0.5, 0.125
 ROWS = 12
 F32 = np.float32
 
@@ -151,11 +153,42 @@ def plain_adam(weights: Floats, first: Floats, second: Floats, gradient: Floats)
     weights -= first / (np.sqrt(second) * root_scale + F32(EPS)) * step_size
 
 
+def plain_rowwise_adam(weights: Floats, first: Floats, second: Floats, gradient: Floats) -> None:
+    step_size, root_scale = F32(LR / (1 - BETA1**STEP)), F32(1 / (1 - BETA2**STEP) ** 0.5)
+    first[:] = first * F32(BETA1) + gradient * F32(1 - BETA1)
+    second[:] = second * F32(BETA2) + rounded_fold(gradient * gradient) / F32(len(gradient)) * F32(1 - BETA2)
+    weights -= first / (np.sqrt(second) * root_scale + F32(EPS)) * step_size
+
+
+def plain_momentum(weights: Floats, velocity: Floats, gradient: Floats) -> None:
+    velocity[:] = velocity * F32(BETA1) + gradient
+    weights -= velocity * F32(LR)
+
+
+def plain_nesterov(weights: Floats, velocity: Floats, gradient: Floats) -> None:
+    velocity[:] = velocity * F32(BETA1) + gradient
+    weights -= (velocity * F32(BETA1) + gradient) * F32(LR)
+
+
+def plain_ftrl(weights: Floats, squares: Floats, z: Floats, gradient: Floats) -> None:
+    threshold, least = F32(LR * L1), F32(BETA + LR * L2)
+    z[:] = np.where(squares == 0, weights * F32(-BETA), z)
+    old_roots = np.sqrt(squares)
+    squares += gradient * gradient
+    z += gradient * F32(LR) - (np.sqrt(squares) - old_roots) * weights
+    free = (np.sign(z) * threshold - z) / (np.sqrt(squares) + least)
+    weights[:] = np.where(squares == 0, weights, np.where(np.abs(z) > threshold, free, F32(0)))
+
+
 UPDATES: dict[str, tuple[RowOptimizer, Callable[..., None]]] = {
     "sgd": (SGD(SGD.Settings(LR)), plain_sgd),
     "rowwise_adagrad": (RowwiseAdagrad(AdagradSettings(LR, EPS)), plain_rowwise_adagrad),
     "adagrad": (Adagrad(AdagradSettings(LR, EPS)), plain_adagrad),
-    "adam": (Adam(Adam.Settings(LR, EPS, (BETA1, BETA2))), plain_adam),
+    "adam": (Adam(AdamSettings(LR, EPS, (BETA1, BETA2))), plain_adam),
+    "rowwise_adam": (RowwiseAdam(AdamSettings(LR, EPS, (BETA1, BETA2))), plain_rowwise_adam),
+    "momentum": (Momentum(Momentum.Settings(LR, BETA1)), plain_momentum),
+    "nesterov": (Momentum(Momentum.Settings(LR, BETA1, nesterov=True)), plain_nesterov),
+    "ftrl": (FTRL(FTRL.Settings(LR, BETA, L1, L2)), plain_ftrl),
 }
 """For each update: the optimizer, and its formula for one row in NumPy."""
 
@@ -201,7 +234,7 @@ def test_a_gradient_of_zero_is_no_step(operations: RowOperations, update: str) -
     weights, *state = tables = [torch.ones(2, 4), *(torch.zeros(2, columns) for columns in state_widths(update, 4))]
     apply(operations, update, tables, torch.tensor([0], dtype=torch.int32), torch.zeros(1, 4))
     assert torch.equal(weights, torch.ones(2, 4))
-    assert not any(part.any() for part in state)
+    assert update == "ftrl" or not any(part.any() for part in state)  # whose z stands for the weights
 
 
 def summed_twice(operations: RowOperations, seed: int, width: int, chosen: NDArray[np.int32]) -> Tensor:
