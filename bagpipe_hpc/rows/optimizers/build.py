@@ -17,13 +17,16 @@ def build_row_optimizer(config: OptimizerConfig, rates: RowsRateConfig | None = 
         rates: its learning rate over the steps of the run; constant for whoever only asks for its state.
 
     Raises:
-        SettingError: it does not keep the contract.
+        SettingError: it does not keep the contract, or does not go with the decay of rows.
     """
     kind = ROW_OPTIMIZERS.implementation(config.rows)
     if not (isinstance(kind, type) and issubclass(kind, RowOptimizer)):
         raise _broken(config, "must be a subclass of bagpipe_hpc.rows.optimizers.contract.RowOptimizer")
     if missing := sorted(getattr(kind, "__abstractmethods__", ())):
         raise _broken(config, f"must define {', '.join(missing)}")
+    if kind.makes_weights_of_state and config.rows_weight_decay and config.rows_weight_decay_mode == "decoupled":
+        cure = f"{config.rows} computes weights from its state, so that their own decay would be lost; use l2"
+        raise SettingError("optimizer.rows_weight_decay_mode", config.rows_weight_decay_mode, cure)
     with ROW_OPTIMIZERS.blaming(config.rows, "cannot be made"):
         optimizer: RowOptimizer = kind(config.row_settings)
         _check_state(config, optimizer.state)

@@ -73,12 +73,15 @@ class RowOptimizer(ABC):
         rates: the learning rate over the steps of the run; `build_row_optimizer` sets it.
         state: what is kept for a row, in the order in which it follows the weights; a property where it depends on
             settings.
+        makes_weights_of_state: `update` computes weights from the state, so that a change of the weights alone would be
+            lost: decoupled decay is refused then.
         Settings: a frozen dataclass of hyperparameters, with a default each; left out where there are none.
     """
 
     Settings: ClassVar[type[Any]]
     state: tuple[StateColumns, ...] = ()
     rates: RateConfig = RowsRateConfig()
+    makes_weights_of_state: ClassVar[bool] = False
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings

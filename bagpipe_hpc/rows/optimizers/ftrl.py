@@ -44,6 +44,7 @@ class FTRL(RowOptimizer):
             require_not_negative("l2", self.l2)
 
     settings: Settings
+    makes_weights_of_state = True
     state = (StateColumns("sum_of_squares", per_weight=True), StateColumns("scaled_z", per_weight=True))
 
     def update(self, weights: Tensor, state: tuple[Tensor, ...], gradients: Tensor, step: int) -> None:

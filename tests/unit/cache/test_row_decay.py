@@ -139,6 +139,15 @@ def test_no_decay_is_no_operation() -> None:
     assert RowDecay.of(decoupled) == RowDecay(0.5, is_decoupled=True)
 
 
+def test_ftrl_would_lose_a_decay_of_the_weights_themselves() -> None:
+    lazy = {"rows": "ftrl", "rows_weight_decay": 0.5}
+    build_row_optimizer(OptimizerConfig(**lazy))
+    with pytest.raises(
+        ConfigError, match=r"rows_weight_decay_mode = 'decoupled': ftrl computes weights from its state"
+    ):
+        build_row_optimizer(OptimizerConfig(**lazy, rows_weight_decay_mode="decoupled"))
+
+
 def test_a_class_without_a_rate_cannot_decay_by_it() -> None:
     OptimizerConfig(rows=f"{__name__}:Own", rows_weight_decay=0.5)
     with pytest.raises(ConfigError, match=r"rows_weight_decay_mode = 'decoupled': .* has no setting lr; use l2"):
