@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.simulation import synthetic_rows
 from data_prep.synthetic.criteo_clicks import KAGGLE_IDS
 
@@ -28,3 +29,19 @@ def draw_batches(
     The popularity of an id falls as `(id + 1) ** -zipf`. Prepared data has the frequent ids first, too.
     """
     return list(synthetic_rows.draw_batches(tuple(table_rows), batches, samples, zipf, seed))
+
+
+def draw_bags(
+    batches: int, samples: int, longest: int, zipf: float, seed: int, table_rows: Sequence[int] = TABLE_ROWS
+) -> list[Bags]:
+    """The same with 1 to `longest` rows a sample and feature, every length as often; 0 for one-hot features."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for rows in synthetic_rows.draw_batches(tuple(table_rows), batches, samples * max(1, longest), zipf, seed):
+        if not longest:
+            found.append(Bags.one_hot(rows))
+            continue
+        lengths = rng.integers(1, longest, (samples, len(table_rows)), endpoint=True)
+        by_bag = rows.reshape(samples, longest, -1).transpose(0, 2, 1)
+        found.append(Bags.ragged(by_bag[np.arange(longest) < lengths[..., np.newaxis]], lengths))
+    return found

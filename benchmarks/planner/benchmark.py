@@ -14,13 +14,12 @@ from bagpipe_hpc.config.doors import NoSettings
 from bagpipe_hpc.config.schema import KernelsConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import shared_library
-from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.rows.partition import table_offsets
 from bagpipe_hpc.tools.report import Report
-from benchmarks.kaggle.rows import TABLE_ROWS, draw_batches
+from benchmarks.kaggle.rows import TABLE_ROWS, draw_bags
 from benchmarks.planner.pace import (
     Batches,
     Pace,
@@ -33,11 +32,12 @@ from benchmarks.planner.pace import (
 )
 
 ZIPF = 1.05
-SWEEPS = ("batch", "lookahead", "rows", "threads")
+SWEEPS = ("batch", "lookahead", "rows", "threads", "bags")
 _BATCHES = (2048, 8192, 16384, 65536)
 _WINDOWS = (1, 10, 50, 200)
 _ROWS = (1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 _THREADS = (1, 2)
+_LONGEST = (1, 10, 100)
 _SWEPT_WINDOW = 50
 """Window of the sweeps over other things: their batches fit in memory."""
 _MOST_DENSE_ROWS = 100_000_000
@@ -56,6 +56,7 @@ class Setting:
         is_native: the native planner, not the NumPy one.
         state: `kernels.planner_state`.
         threads: threads of the native planner.
+        longest: rows of the longest bags; 0 for one-hot features.
     """
 
     table_rows: Sequence[int]
@@ -65,20 +66,29 @@ class Setting:
     is_native: bool = True
     state: str = "dense"
     threads: int = 1
+    longest: int = 0
+
+    @property
+    def mean_length(self) -> float:
+        """Rows of a bag."""
+        return (1 + self.longest) / 2 if self.longest else 1.0
 
     @property
     def name(self) -> str:
         """For the tables."""
         if not self.is_native:
             return "NumPy"
-        return f"native, {self.state}" + (f", {self.threads} threads" if self.threads > 1 else "")
+        bags = f", bags of 1 to {self.longest}" if self.longest else ""
+        return f"native, {self.state}{bags}" + (f", {self.threads} threads" if self.threads > 1 else "")
 
     def start(self, ring: Batches) -> SteadyPlanner:
         """A planner with a full window."""
         offsets = table_offsets(tuple(self.table_rows))
         backend = "native" if self.is_native else "reference"
         kernels = KernelsConfig(backend=backend, planner_state=self.state, planner_threads=self.threads)
-        policy = LookaheadPolicy(NoSettings(), RunFacts(offsets, self.trainers, self.batch_size, kernels=kernels))
+        look_ups = (self.mean_length,) * len(self.table_rows) if self.longest else ()
+        facts = RunFacts(offsets, self.trainers, self.batch_size, kernels=kernels, mean_look_ups=look_ups)
+        policy = LookaheadPolicy(NoSettings(), facts)
         return SteadyPlanner(policy.planner(window_of(self.lookahead)), ring)
 
 
@@ -94,7 +104,7 @@ class Result:
     def figures(self) -> dict[str, Any]:
         """For the JSON line."""
         setting, size, rows = self.setting, self.size, sum(self.setting.table_rows)
-        look_ups = setting.lookahead * setting.batch_size * len(setting.table_rows)
+        look_ups = self.plans.look_ups
         return {
             "planner": setting.name,
             "rows": rows,
@@ -103,10 +113,12 @@ class Result:
             "trainers": setting.trainers,
             "threads": setting.threads,
             **self.pace.figures(),
+            "look_ups": round(look_ups),
+            "look_ups_per_s": round(self.pace.figures()["samples_per_s"] * look_ups / setting.batch_size),
             "state_bytes": size.state_bytes,
             "state_bytes_per_row": round(size.state_bytes / rows, 3),
             "window_bytes": size.window_bytes,
-            "window_bytes_per_look_up": round(size.window_bytes / look_ups, 2),
+            "window_bytes_per_look_up": round(size.window_bytes / (setting.lookahead * look_ups), 2),
             "cache_rows": size.shared_slots + size.private_slots,
             "unique_rows": round(self.plans.unique_rows),
             "fetched_rows": round(self.plans.fetched_rows),
@@ -160,6 +172,9 @@ def swept_settings(base: Setting, sweep: str, *, quick: bool) -> list[Setting]:
         return [replace(base, lookahead=window, is_native=native) for window in windows for native in (True, False)]
     if sweep == "threads":
         return [replace(base, threads=threads) for threads in _THREADS]
+    if sweep == "bags":
+        ragged = [replace(swept, longest=longest) for longest in _LONGEST]
+        return [swept, *(replace(one, batch_size=max(1, int(base.batch_size / one.mean_length))) for one in ragged)]
     settings = [replace(swept, table_rows=scaled_tables(rows), state="sparse") for rows in values(_ROWS)]
     dense = [replace(setting, state="dense") for setting in settings if sum(setting.table_rows) <= _MOST_DENSE_ROWS]
     return [*dense, *settings]
@@ -174,12 +189,12 @@ def scaled_tables(total_rows: int) -> tuple[int, ...]:
 def measure_settings(settings: Sequence[Setting], steps: int, runs: int) -> list[Result]:
     """Measure settings, those that have their look-ups in common beside each other."""
     results = {}
-    by_look_ups: dict[tuple[Sequence[int], int, int], list[Setting]] = {}
+    by_look_ups: dict[tuple[Sequence[int], int, int, int], list[Setting]] = {}
     for setting in settings:
-        by_look_ups.setdefault((setting.table_rows, setting.batch_size, setting.lookahead), []).append(setting)
-    for (table_rows, batch_size, lookahead), members in by_look_ups.items():
-        drawn = draw_batches(ring_batches(lookahead), batch_size, ZIPF, seed=1, table_rows=table_rows)
-        ring = list(map(Bags.one_hot, drawn))
+        look_ups = (setting.table_rows, setting.batch_size, setting.lookahead, setting.longest)
+        by_look_ups.setdefault(look_ups, []).append(setting)
+    for (table_rows, batch_size, lookahead, longest), members in by_look_ups.items():
+        ring = draw_bags(ring_batches(lookahead), batch_size, longest, ZIPF, seed=1, table_rows=table_rows)
         planners = {setting.name: setting.start(ring) for setting in members}
         paces = compare_paces(planners, batch_size, steps, runs)
         for setting in members:
@@ -194,6 +209,7 @@ HEADINGS = (
     "batch",
     "L",
     "samples/s",
+    "M look-ups/s",
     "a processor second",
     "ms a batch",
     "state B a row",
@@ -213,6 +229,7 @@ def table_row(figures: dict[str, Any]) -> list[str]:
         f"{figures['batch_size']:,}",
         str(figures["lookahead_batches"]),
         f"{figures['samples_per_s']:,.0f}",
+        f"{figures['look_ups_per_s'] / 1e6:.1f}",
         f"{figures['samples_per_cpu_s']:,.0f}",
         f"{figures['batch_size'] / figures['samples_per_s'] * 1e3:.2f}",
         f"{figures['state_bytes_per_row']:.2f}",

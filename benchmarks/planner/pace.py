@@ -37,6 +37,7 @@ class Pace:
 class PlanFigures:
     """What plans say, and how large they are; means of a batch."""
 
+    look_ups: float
     unique_rows: float
     fetched_rows: float
     plan_bytes: float
@@ -114,14 +115,16 @@ def compare_paces(planners: Mapping[str, SteadyPlanner], batch_size: int, steps:
 
 def describe_plans(planner: SteadyPlanner) -> PlanFigures:
     """Mean figures of a round of plans."""
+    look_ups: list[int] = []
     unique: list[int] = []
     fetched: list[int] = []
     sizes: list[int] = []
 
     def see(plan: BatchPlan) -> None:
+        look_ups.append(sum(part.positions.size for part in plan.trainers))
         unique.append(plan.shared.unique_rows)
         fetched.append(plan.shared.fetched_rows)
         sizes.append(plan.shared.encode().nbytes + sum(part.encode().nbytes for part in plan.trainers))
 
     planner.run(planner.round_batches, see)
-    return PlanFigures(float(np.mean(unique)), float(np.mean(fetched)), float(np.mean(sizes)))
+    return PlanFigures(*(float(np.mean(figures)) for figures in (look_ups, unique, fetched, sizes)))

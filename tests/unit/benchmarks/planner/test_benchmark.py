@@ -1,6 +1,7 @@
 """`python -m benchmarks planner`: what it measures, and a tiny measurement from start to end."""
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,12 @@ def test_a_sweep_changes_one_thing() -> None:
     assert {setting.batch_size for setting in swept_settings(base, "batch", quick=False)} == {2048, 8192, 16384, 65536}
     assert {setting.lookahead for setting in swept_settings(base, "lookahead", quick=False)} == {1, 10, 50, 200}
     assert [setting.threads for setting in swept_settings(base, "threads", quick=False)] == [1, 2]
+    assert [(one.longest, one.batch_size) for one in swept_settings(base, "bags", quick=False)] == [
+        (0, 16384),
+        (1, 16384),
+        (10, 2978),
+        (100, 324),
+    ]
     by_rows = swept_settings(base, "rows", quick=False)
     rows = {(round(sum(setting.table_rows), -5), setting.state) for setting in by_rows}
     assert {state for total, state in rows if total == 10**9} == {"sparse"}
@@ -70,6 +77,16 @@ def test_planners_are_measured_on_the_same_plans() -> None:
     assert (native["state_bytes_per_row"], reference["state_bytes_per_row"]) == (8.0, 12.0)
     assert sparse["state_bytes"] < native["state_bytes"]
     assert all(len(table_row(figures)) == len(HEADINGS) for figures in (native, reference, sparse))
+
+
+@needs_native
+def test_bags_are_measured_by_their_look_ups() -> None:
+    """Bags of 1 to 5 rows have 3 on average, in each of three tables."""
+    (result,) = measure_settings([replace(TINY, longest=5, batch_size=200)], steps=3, runs=1)
+    figures = result.figures()
+    assert figures["planner"] == "native, dense, bags of 1 to 5"
+    assert figures["look_ups"] == pytest.approx(200 * 3 * 3, rel=0.1)
+    assert figures["look_ups_per_s"] == pytest.approx(figures["samples_per_s"] * 9, rel=0.1)
 
 
 @needs_native
