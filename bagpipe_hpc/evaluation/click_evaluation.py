@@ -7,6 +7,7 @@ Legend: `n` samples of a call.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,8 @@ from bagpipe_hpc.evaluation.peers import Alone, Peers, spread
 BIN_BITS = 20
 """Of a logit's ordered code a bin of the histogram has these: the sign, the exponent, and 11 bits behind the point."""
 _DROPPED_BITS = SCORE_BITS - BIN_BITS
+_Groups = NDArray[np.integer] | None
+_Weights = NDArray[np.float32] | None
 _BYTES_ALONE, _BYTES_SHARED = 64, 160
 """Of a sample at the end of an evaluation: counts of keys with what sorts them, and what peers send each other."""
 _KEPT_APART = 1 << 16
@@ -36,7 +39,9 @@ _KEPT_APART = 1 << 16
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Quality of predictions. A number that has no meaning is NaN.
+    """Quality of predictions of one label. A number that has no meaning is NaN.
+
+    Where samples have weights, means are weighted ones; areas count samples.
 
     Attributes:
         samples: number of test rows.
@@ -74,14 +79,17 @@ class ClickEvaluation:
         self._by_group = by_group
         self._bins = None if is_exact else np.zeros((2, 1 << BIN_BITS), dtype=np.int64)
         self._entries: list[NDArray[np.uint64]] = []
-        self._waiting: list[tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.integer] | None]] = []
+        self._waiting: list[tuple[NDArray[np.float32], NDArray[np.float32], _Groups, _Weights]] = []
         self._waiting_samples = 0
-        self._samples = self._clicks = 0
-        self._loss = ExactSum()
-        self._predicted = ExactSum()
+        self._samples = 0
+        self._weight, self._clicked, self._loss, self._predicted = (ExactSum() for _ in range(4))
 
     def add(
-        self, labels: NDArray[np.float32], logits: NDArray[np.float32], groups: NDArray[np.integer] | None = None
+        self,
+        labels: NDArray[np.float32],
+        logits: NDArray[np.float32],
+        groups: NDArray[np.integer] | None = None,
+        weights: NDArray[np.float32] | None = None,
     ) -> None:
         """Take in samples.
 
@@ -89,13 +97,14 @@ class ClickEvaluation:
             labels: float32 `[n]` of 0 and 1.
             logits: float32 `[n]`: log-odds of a click, finite.
             groups: group of each, integers `[n]` as for `entries`; where areas by group are wanted.
+            weights: of each, float32 `[n]`, 0 or more; 1 where they are not given. Areas count samples without them.
 
         Raises:
-            ValueError: the shapes differ, a label is neither 0 nor 1, or a logit is not finite.
+            ValueError: the shapes differ, a label is neither 0 nor 1, or a number is not finite.
         """
         if labels.ndim != 1 or labels.shape != logits.shape or (groups is None) == self._by_group:
             raise ValueError(f"labels {labels.shape} and logits {logits.shape}: must be two lists of the same length")
-        self._waiting.append((labels, logits, groups))
+        self._waiting.append((labels, logits, groups, weights))
         self._waiting_samples += labels.size
         if self._waiting_samples >= _KEPT_APART:
             self._take_in()
@@ -109,21 +118,22 @@ class ClickEvaluation:
             ValueError: as `add` does; or there are too many samples to count pairs of.
         """
         self._take_in()
-        told = zip(*peers.all_of((self._samples, self._clicks, self._loss, self._predicted)), strict=True)
-        all_samples, all_clicks, losses_of, predicted_of = told
-        samples, clicks, loss = sum(all_samples), sum(all_clicks), ExactSum.of(losses_of)
+        own = self._weight, self._clicked, self._loss, self._predicted
+        all_samples, *sums = zip(*peers.all_of((self._samples, *own)), strict=True)
+        samples = sum(all_samples)
+        weight, clicked, loss, predicted = (ExactSum.of(parts) for parts in sums)
         if samples > MOST_SAMPLES:
             raise ValueError(f"{samples} samples: {MOST_SAMPLES} at most")
         auc, auc_error = self._area(peers)
         group_auc = self._area_by_group(peers) if self._by_group else None
-        log_loss = loss.divided_by(samples) if samples else math.nan
+        log_loss, entropy = loss.over(weight), _entropy(clicked, weight)
         return Evaluation(
             samples=samples,
             auc=auc,
             auc_error=auc_error,
             log_loss=log_loss,
-            normalised_entropy=log_loss / _entropy(clicks, samples) if 0 < clicks < samples else math.nan,
-            calibration=ExactSum.of(predicted_of).divided_by(clicks) if clicks else math.nan,
+            normalised_entropy=log_loss / entropy if entropy else math.nan,
+            calibration=predicted.over(clicked),
             group_auc=group_auc,
         )
 
@@ -131,7 +141,7 @@ class ClickEvaluation:
         """Count the samples that wait for it."""
         if not self._waiting:
             return
-        labels, logits, groups = zip(*self._waiting, strict=True)
+        labels, logits, groups, weights = zip(*self._waiting, strict=True)
         self._waiting, self._waiting_samples = [], 0
         label, logit = np.concatenate(labels), np.concatenate(logits)
         is_click = label == 1
@@ -140,14 +150,32 @@ class ClickEvaluation:
         if not np.isfinite(logit).all():
             raise ValueError("logits must be finite")
         self._samples += label.size
-        self._clicks += int(np.count_nonzero(is_click))
-        self._loss.add(losses(is_click, logit))
-        self._predicted.add(predictions(logit))
+        self._add_up(is_click, losses(is_click, logit), predictions(logit), weights)
         found = entries(label, logit, np.concatenate(groups) if self._by_group else None)
         if self._bins is None:
             self._entries.append(found)
         else:
             np.add.at(self._bins, (is_click.astype(np.intp), found >> np.uint64(1 + _DROPPED_BITS)), 1)
+
+    def _add_up(
+        self,
+        is_click: NDArray[np.bool_],
+        loss: NDArray[np.float64],
+        predicted: NDArray[np.float64],
+        weights: Sequence[_Weights],
+    ) -> None:
+        """Add samples to the sums, each with its weight; their product is rounded to float64."""
+        if weights[0] is None:
+            self._weight = ExactSum.of([self._weight, ExactSum.of_count(is_click.size)])
+            self._clicked = ExactSum.of([self._clicked, ExactSum.of_count(int(np.count_nonzero(is_click)))])
+            self._loss.add(loss)
+            self._predicted.add(predicted)
+            return
+        weight = np.concatenate([np.asarray(part) for part in weights]).astype(np.float64)
+        self._weight.add(weight)
+        self._clicked.add(weight[is_click])
+        self._loss.add(weight * loss)
+        self._predicted.add(weight * predicted)
 
     def _area(self, peers: Peers) -> tuple[float, float]:
         """The area under the ROC curve over all samples, and how far it may be off."""
@@ -212,10 +240,12 @@ def predictions(logits: NDArray[np.float32]) -> NDArray[np.float64]:
         return 1.0 / (1.0 + np.exp(-logits.astype(np.float64)))
 
 
-def _entropy(clicks: int, samples: int) -> float:
-    """Entropy of a label that is 1 in so many samples, in nats."""
-    shares = clicks / samples, (samples - clicks) / samples
-    return -sum(share * math.log(share) for share in shares)
+def _entropy(clicked: ExactSum, weight: ExactSum) -> float:
+    """Entropy in nats of a label that is 1 in so much of a weight; 0 where it is the same in all."""
+    others = weight.less(clicked)
+    if not (clicked and others):
+        return 0.0
+    return -sum(share * math.log(share) for share in (clicked.over(weight), others.over(weight)))
 
 
 def _weighted(

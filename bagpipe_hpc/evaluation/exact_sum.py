@@ -1,5 +1,6 @@
 """Sums of float64 numbers without rounding: the order of the numbers, and who adds which of them, changes no bit."""
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
@@ -37,6 +38,19 @@ class ExactSum:
         """The sum of sums."""
         return cls(sum(part._units for part in parts))
 
+    @classmethod
+    def of_count(cls, count: int) -> "ExactSum":
+        """A whole number."""
+        return cls(count * _UNIT)
+
+    def less(self, other: "ExactSum") -> "ExactSum":
+        """The difference of two sums."""
+        return ExactSum(self._units - other._units)
+
+    def over(self, other: "ExactSum") -> float:
+        """The ratio of two sums, rounded once; NaN over 0."""
+        return self._units / other._units if other._units else math.nan
+
     def divided_by(self, count: int) -> float:
         """The sum over a whole number above 0, rounded once."""
         return self._units / (count * _UNIT)
@@ -44,6 +58,10 @@ class ExactSum:
     def __float__(self) -> float:
         """The sum, rounded once."""
         return self.divided_by(1)
+
+    def __bool__(self) -> bool:
+        """Whether the sum is not 0."""
+        return bool(self._units)
 
 
 def _units(values: NDArray[np.float64]) -> int:

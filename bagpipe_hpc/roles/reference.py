@@ -208,11 +208,11 @@ class Reference:
                     embeddings = own.embeddings(self._tables, self._features)
                     logits = to_host(predict(self._parts.model, own.dense, embeddings))
                     self._divergence.require_finite_predictions(segment.last_step, logits)
-                    whole.add(samples.labels, logits, groups[part].read(number, chosen))
-        evaluation = whole.finish(Alone())
-        record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
+                    whole.add(samples.labels, logits, groups[part].read(number, chosen), samples.weights)
+        evaluations = whole.finish(Alone())
+        record.evaluation(segment.last_step, segment.epoch, evaluations, time.perf_counter() - start)
         if segment.is_judged:
-            self._judge.see(segment.last_step, evaluation)
+            self._judge.see(segment.last_step, next(iter(evaluations.values())))
 
     def _save(self, segment: Segment, record: RunRecord) -> None:
         """Write the checkpoint, unless there is one already; the records are copied once in memory."""

@@ -295,19 +295,24 @@ class Trainer:
                 done += 1
                 logits = self._step.predict(batch)
                 self._divergence.require_finite_predictions(segment.last_step, logits)
-                labels = self._device.to_host(batch.inputs.labels)
-                own.add(labels, logits, groups.read(batch.shared.batch, batch.own.samples))
+                labels, weights = batch.inputs.labels, batch.inputs.weights
+                own.add(
+                    self._device.to_host(labels),
+                    logits,
+                    groups.read(batch.shared.batch, batch.own.samples),
+                    None if weights is None else self._device.to_host(weights),
+                )
                 if batch.shared.retire_group:
                     self._mover.retire(batch)
                 self._receiver.give_credit()
         self._close(batch, StepStats())
         if done < segment.batches:
             return done
-        evaluation = own.finish(self._peers)
+        evaluations = own.finish(self._peers)
         if self._record:
-            self._record.evaluation(segment.last_step, segment.epoch, evaluation, time.perf_counter() - start)
+            self._record.evaluation(segment.last_step, segment.epoch, evaluations, time.perf_counter() - start)
         if segment.is_judged:
-            self._judge.see(segment.last_step, evaluation)
+            self._judge.see(segment.last_step, next(iter(evaluations.values())))
         if segment.may_end:
             self._decide(segment.last_step)
         return done

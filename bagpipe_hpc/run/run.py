@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError, PlanError
-from bagpipe_hpc.evaluation.click_evaluation import ClickEvaluation, evaluation_bytes
+from bagpipe_hpc.evaluation.click_evaluation import evaluation_bytes
+from bagpipe_hpc.evaluation.label_evaluations import LabelEvaluations
 from bagpipe_hpc.evaluation.pairs import MOST_GROUPS
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.plan.bags import Bags
@@ -163,15 +164,16 @@ class Run:
             raise ConfigError(f"train.auc_group = {name!r}: it has {ids} ids; use a feature of {MOST_GROUPS} at most")
         return names.index(name) if self.is_exact(segment) else None
 
-    def start_evaluation(self, segment: Segment) -> ClickEvaluation:
+    def start_evaluation(self, segment: Segment) -> LabelEvaluations:
         """What takes in one trainer's samples of an evaluation."""
-        return ClickEvaluation(is_exact=self.is_exact(segment), by_group=self.auc_feature(segment) is not None)
+        by_group = self.auc_feature(segment) is not None
+        return LabelEvaluations(self.manifest.labels, is_exact=self.is_exact(segment), by_group=by_group)
 
     def evaluation_bytes(self, trainers: int) -> int:
         """Memory of a trainer for the largest evaluation."""
         evaluations = [segment for segment in self.schedule if not segment.is_training]
         needs = (evaluation_bytes(one.samples, trainers, is_exact=self.is_exact(one)) for one in evaluations)
-        return max(needs, default=0)
+        return len(self.manifest.labels) * max(needs, default=0)
 
     def shards(self, segment: Segment) -> ClickShards:
         """The reader of the split that a segment's samples come from."""

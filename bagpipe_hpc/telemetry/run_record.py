@@ -118,12 +118,16 @@ class RunRecord:
             print(f"{ERASE_LINE}{line}", end="", file=sys.stderr, flush=True)
             self._is_line_open = True
 
-    def evaluation(self, step: int, epoch: int, evaluation: Evaluation, seconds: float) -> None:
-        """Report an evaluation that took `seconds`."""
+    def evaluation(self, step: int, epoch: int, evaluations: Mapping[str, Evaluation], seconds: float) -> None:
+        """Report an evaluation that took `seconds`, of each label by its name; the first judges the run."""
         self._end_line()
-        self._evaluations.append({"step": step, "epoch": epoch, **asdict(evaluation)})
+        first, *further = evaluations
+        more = {"further_labels": {name: asdict(evaluations[name]) for name in further}} if further else {}
+        self._evaluations.append({"step": step, "epoch": epoch, **asdict(evaluations[first]), **more})
         self._write(event="evaluation", seconds=seconds, **self._evaluations[-1])
-        log.info("epoch %d, step %d: %s (%.1f s)", epoch + 1, step, _quality(self._evaluations[-1]), seconds)
+        for name, evaluation in evaluations.items():
+            label = f", {name}" if further else ""
+            log.info("epoch %d, step %d%s: %s (%.1f s)", epoch + 1, step, label, _quality(asdict(evaluation)), seconds)
 
     def checkpoint(self, manifest: CheckpointManifest, directory: Path, stood_still_s: float, seconds: float) -> None:
         """Report a checkpoint that is complete.
@@ -183,6 +187,8 @@ class RunRecord:
         if self._evaluations:
             last = max(self._evaluations, key=lambda evaluation: (evaluation["step"], evaluation["samples"]))
             _tell(_quality(last))
+            for name, measures in last.get("further_labels", {}).items():
+                _tell(f"{name}: {_quality(measures)}")
         several = len({evaluation["step"] for evaluation in self._evaluations}) > 1
         for line in _judgement(details) if several else ():
             _tell(line)

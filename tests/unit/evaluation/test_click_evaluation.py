@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bagpipe_hpc.evaluation.click_evaluation import ClickEvaluation, Evaluation, measure
+from bagpipe_hpc.evaluation.label_evaluations import LabelEvaluations
 from bagpipe_hpc.evaluation.peers import Alone
 from tests.unit.evaluation.peers_in_threads import ThreadPeer, on_peers
 
@@ -172,6 +173,39 @@ def test_keys_are_shared_out_evenly() -> None:
     got = on_peers(4, work)
     assert sum(got) == pytest.approx(40_000, abs=100)
     assert max(got) <= 20_100
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), any_logits, st.sampled_from([0.0, 0.5, 1.0, 3.0])), min_size=1))
+def test_weights_weigh_means_and_not_areas(samples: list[tuple[int, float, float]]) -> None:
+    labels, logits, weights = (np.array(column, np.float32) for column in zip(*samples, strict=True))
+    own = ClickEvaluation()
+    own.add(labels, logits, weights=weights)
+    found, plain = own.finish(Alone()), measure(labels, logits)
+    np.testing.assert_equal((found.samples, found.auc), (plain.samples, plain.auc))
+    copies = np.repeat(np.arange(len(samples)), (2 * weights).astype(int))  # each as often as its weight says
+    repeated = measure(labels[copies], logits[copies])
+    for name in ("log_loss", "normalised_entropy", "calibration"):
+        assert getattr(found, name) == pytest.approx(getattr(repeated, name), rel=1e-12, abs=1e-300, nan_ok=True)
+    even = ClickEvaluation()
+    even.add(labels, logits, weights=np.ones_like(labels))
+    np.testing.assert_equal(asdict(even.finish(Alone())), asdict(plain))
+
+
+def test_several_labels_are_evaluated_each_by_itself() -> None:
+    rng = np.random.default_rng(8)
+    labels = rng.integers(0, 2, (50, 2)).astype(np.float32)
+    logits = rng.normal(size=(50, 2)).astype(np.float32)
+    groups, weights = rng.integers(0, 4, 50), rng.random(50, dtype=np.float32)
+    both = LabelEvaluations(("click", "buy"), by_group=True)
+    both.add(labels, logits, groups, weights)
+    found = both.finish(Alone())
+    assert list(found) == ["click", "buy"]
+    for column, name in enumerate(found):
+        one = LabelEvaluations((name,), by_group=True)
+        one.add(labels[:, column], logits[:, column], groups, weights)
+        assert one.finish(Alone()) == {name: found[name]}
+    with pytest.raises(ValueError, match="argument"):
+        LabelEvaluations(("a", "b", "c")).add(labels, logits)
 
 
 def test_log_loss_far_from_zero_and_of_sure_predictions() -> None:

@@ -52,7 +52,7 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
     """Each is there at once, for whoever watches the run."""
     with RunRecord(tmp_path, total_steps=20) as record:
         record.progress(5, 0, [INTERVAL, SLOWER], loss=0.5, rates={"dense_lr": 0.25, "rows_lr": 0.125})
-        record.evaluation(5, 0, evaluation_of(auc=0.75), seconds=1.5)
+        record.evaluation(5, 0, {"click": evaluation_of(auc=0.75)}, seconds=1.5)
         directory, manifest = checkpoint_of(tmp_path, step=5)
         record.checkpoint(manifest, directory, stood_still_s=0.5, seconds=2.5)
         progress, evaluation, checkpoint = events(tmp_path)
@@ -86,7 +86,7 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
 def test_results_go_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with RunRecord(tmp_path, total_steps=5) as record:
         record.progress(5, 0, [INTERVAL], loss=0.5)
-        record.evaluation(5, 0, evaluation_of(auc=0.75), seconds=1.5)
+        record.evaluation(5, 0, {"click": evaluation_of(auc=0.75)}, seconds=1.5)
         record.summary([MEANS], INTERVAL, {})
     told = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in told[:2]] == ["per", "trainer"]
@@ -103,7 +103,7 @@ def test_an_auc_without_meaning_is_said_to_be_undefined(
 ) -> None:
     """It is NaN where all labels are alike, and null in the metrics file, from where a resumed run reads it back."""
     with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps=5) as record:
-        record.evaluation(5, 0, evaluation_of(auc=math.nan, normalised_entropy=math.nan), seconds=1.5)
+        record.evaluation(5, 0, {"click": evaluation_of(auc=math.nan, normalised_entropy=math.nan)}, seconds=1.5)
         if not is_resumed:
             record.summary([MEANS], INTERVAL, {})
     if is_resumed:
@@ -116,15 +116,31 @@ def test_an_auc_without_meaning_is_said_to_be_undefined(
 
 def test_an_evaluation_says_its_error_and_the_area_by_group(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps=5) as record:
-        record.evaluation(5, 0, evaluation_of(auc=0.75, auc_error=3.21e-5, group_auc=0.625), seconds=1.5)
+        record.evaluation(5, 0, {"click": evaluation_of(auc=0.75, auc_error=3.21e-5, group_auc=0.625)}, seconds=1.5)
     measures = "AUC 0.75000 +- 3e-05, log loss 0.25000, normalised entropy 0.50000, calibration 0.87500"
     assert caplog.messages == [f"epoch 1, step 5: {measures}, AUC by group 0.62500 on 7 test rows (1.5 s)"]
+
+
+def test_each_label_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first one's measures stand where those of a single label do."""
+    both = {"click": evaluation_of(auc=0.75), "buy": evaluation_of(auc=0.5)}
+    with caplog.at_level(logging.INFO), RunRecord(tmp_path, total_steps=5) as record:
+        record.evaluation(5, 0, both, seconds=1.5)
+        record.summary([MEANS], INTERVAL, {})
+    (event,) = events(tmp_path)
+    assert event["auc"] == 0.75
+    assert event["further_labels"] == {"buy": {"auc": 0.5, **OTHER_MEASURES}}
+    assert [line.split(":")[0] for line in caplog.messages[:2]] == ["epoch 1, step 5, click", "epoch 1, step 5, buy"]
+    told = [line.split(",")[0] for line in capsys.readouterr().out.splitlines()]
+    assert told[2:4] == ["AUC 0.75000", "buy: AUC 0.50000"]
 
 
 def test_the_summary_is_the_whole_run(tmp_path: Path) -> None:
     with RunRecord(tmp_path, total_steps=5) as record:
         for step, auc in ((3, 0.5), (5, 0.75)):
-            record.evaluation(step, 0, evaluation_of(auc=auc), seconds=1.5)
+            record.evaluation(step, 0, {"click": evaluation_of(auc=auc)}, seconds=1.5)
         record.summary([MEANS, MEANS], INTERVAL, {"servers": 2})
     summary = json.loads((tmp_path / SUMMARY_NAME).read_text(encoding="utf-8"))
     assert summary.pop("seconds") >= 0
@@ -145,11 +161,11 @@ def test_the_best_evaluation_and_an_early_end_are_told(tmp_path: Path, capsys: p
     best = {"step": 3, "measure": "auc", "value": 0.75, "samples": 7, "directory": "output/checkpoints/step-00000003"}
     early = {"step": 5, "evaluations_without_better": 1}
     with RunRecord(tmp_path, total_steps=9) as record:
-        record.evaluation(3, 0, evaluation_of(auc=0.75), seconds=1.5)
+        record.evaluation(3, 0, {"click": evaluation_of(auc=0.75)}, seconds=1.5)
         record.summary([MEANS], INTERVAL, {"best": best, "stopped_early": None})
         assert not [line for line in capsys.readouterr().out.splitlines() if line.startswith(("best", "stopped"))]
-        record.evaluation(5, 0, evaluation_of(auc=0.5, samples=9), seconds=1.5)
-        record.evaluation(5, 0, evaluation_of(auc=0.625), seconds=1.5)
+        record.evaluation(5, 0, {"click": evaluation_of(auc=0.5, samples=9)}, seconds=1.5)
+        record.evaluation(5, 0, {"click": evaluation_of(auc=0.625)}, seconds=1.5)
         record.summary([MEANS], INTERVAL, {"best": best, "stopped_early": early})
         told = capsys.readouterr().out.splitlines()
         assert told[2].startswith("AUC 0.50000")
