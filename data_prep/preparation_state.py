@@ -11,14 +11,8 @@ from typing import Annotated, Any
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
 from bagpipe_hpc.storage.checked_json import FileInfo, Must, read_json
-from bagpipe_hpc.storage.shards.manifest import (
-    MANIFEST_NAME,
-    UNFINISHED_NAME,
-    InputInfo,
-    ShardInfo,
-    ShardManifest,
-    load_manifest,
-)
+from bagpipe_hpc.storage.shards.entries import InputInfo, ShardInfo
+from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, UNFINISHED_NAME, ShardManifest, load_manifest
 from data_prep.parsed_rows import Part
 from data_prep.text_blocks import TextPosition
 

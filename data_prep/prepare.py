@@ -17,7 +17,8 @@ from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
 from bagpipe_hpc.storage.shards.check import verify_shards
-from bagpipe_hpc.storage.shards.manifest import InputInfo, ShardManifest, save_manifest
+from bagpipe_hpc.storage.shards.entries import InputInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from data_prep.backend import choose_backend
 from data_prep.formats.delimited import BadLine
 from data_prep.formats.source_format import BlockParser, SourceFormat, load_format

@@ -20,14 +20,8 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.encoded import EncodedSamples, encode_samples, write_encoded_shard
-from bagpipe_hpc.storage.shards.manifest import (
-    SCHEMA_VERSION,
-    SPARSE_INT32_ROWS,
-    FeatureInfo,
-    ShardInfo,
-    ShardManifest,
-    TableInfo,
-)
+from bagpipe_hpc.storage.shards.entries import SPARSE_INT32_ROWS, FeatureInfo, ShardInfo, TableInfo
+from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest
 from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, RaggedColumn, Samples
 from bagpipe_hpc.storage.shards.vocabulary import TableValues, load_vocabularies, write_vocabularies
 from bagpipe_hpc.storage.shards.writer import write_shard

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from bagpipe_hpc.plan.bags import Bags, offsets_of
-from bagpipe_hpc.storage.shards.manifest import FeatureInfo, ShardInfo, ShardManifest, TableInfo, save_manifest
+from bagpipe_hpc.storage.shards.entries import FeatureInfo, ShardInfo, TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import RaggedColumn, Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
 

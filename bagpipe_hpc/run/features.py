@@ -6,7 +6,7 @@ from typing import Any
 from bagpipe_hpc.config.schema import SEQUENCE, FeaturesConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.facts import FeatureFacts
-from bagpipe_hpc.storage.shards.manifest import FeatureInfo
+from bagpipe_hpc.storage.shards.entries import FeatureInfo
 
 
 def feature_facts(

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from bagpipe_hpc.rows.partition import table_offsets
-from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest, TableInfo, save_manifest
+from bagpipe_hpc.storage.shards.entries import TableInfo
+from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
 from benchmarks.kaggle.rows import TABLE_ROWS, draw_batches

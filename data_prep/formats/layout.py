@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.storage.shards.manifest import is_stored_name
+from bagpipe_hpc.storage.shards.entries import is_stored_name
 
 
 class Values(StrEnum):

@@ -6,7 +6,8 @@ from pathlib import Path
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo
-from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, SPLITS, ShardInfo, ShardManifest
+from bagpipe_hpc.storage.shards.entries import ShardInfo
+from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, SPLITS, ShardManifest
 from bagpipe_hpc.storage.shards.shard_file import check_datasets, errors_name, open_shard
 
 LEVELS = ("full", "quick")

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
-from bagpipe_hpc.storage.shards.manifest import ShardInfo
+from bagpipe_hpc.storage.shards.entries import ShardInfo
 from bagpipe_hpc.storage.shards.ragged_datasets import PutChunk
 from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, RaggedColumn, Samples
 from bagpipe_hpc.storage.shards.writer import SHUFFLED, create_datasets, shard_info

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +18,16 @@ from bagpipe_hpc.storage.checked_json import (
     Count,
     FieldError,
     FileInfo,
-    FileName,
-    Integer,
     Must,
-    Positive,
-    Sha256,
     read_json,
+)
+from bagpipe_hpc.storage.shards.entries import (
+    SPARSE_INT32_ROWS,
+    FeatureInfo,
+    InputInfo,
+    ShardInfo,
+    ShownName,
+    TableInfo,
 )
 
 SCHEMA_VERSION = 1
@@ -37,103 +41,8 @@ UNFINISHED_NAME = "preparation.json"
 """The file that a preparation keeps its progress in until the manifest is there."""
 PREPARE_AGAIN = "run bagpipe prepare again into a new folder"
 SPLITS = ("train", "test")
-SPARSE_INT32_ROWS = 1 << 31
-"""Tables of up to this many rows have ids that fit int32."""
 _VERSIONS = (SCHEMA_VERSION, RAGGED_SCHEMA_VERSION)
 _ONE_LABEL = ("label",)
-
-
-@dataclass(frozen=True)
-class TableInfo:
-    """An embedding table.
-
-    Attributes:
-        name: name of the categorical column, such as `C1`, or what several columns share.
-        rows: number of ids; they are 0 .. rows - 1.
-    """
-
-    name: str
-    rows: Positive
-
-
-def is_stored_name(name: str) -> bool:
-    """Whether a feature or label may have this name, which stands in HDF5 paths and in messages."""
-    return name.isprintable() and name.strip(".") != "" and "/" not in name
-
-
-_StoredName = Annotated[str, Must(is_stored_name, "printable characters without a slash, not dots alone")]
-
-
-@dataclass(frozen=True)
-class FeatureInfo:
-    """A column of look-ups: the ids of a table that each sample has.
-
-    Attributes:
-        name: of the column.
-        table: name of its table, which several features may share.
-        ragged: whether a sample has any number of ids; otherwise it has exactly one.
-        weighted: whether each id has a weight; of ragged features only.
-        longest: most ids of one sample in either split.
-    """
-
-    name: _StoredName
-    table: str
-    ragged: bool = False
-    weighted: bool = False
-    longest: Count = 1
-
-    def __post_init__(self) -> None:
-        if self.weighted and not self.ragged:
-            raise FieldError("weighted", "is True of a feature that is not ragged")
-        if not self.ragged and self.longest != 1:
-            raise FieldError("longest", f"is {self.longest} instead of 1, as the feature is not ragged")
-
-
-@dataclass(frozen=True)
-class ShardInfo:
-    """One HDF5 file of samples.
-
-    Attributes:
-        file: name in the shard directory.
-        rows: number of samples.
-        positives: samples whose (first) label is 1.
-        bytes: size of the file.
-        sha256: checksum of the file, 64 hexadecimal digits.
-        more_positives: samples with 1 for each further label.
-        values: ids of all samples together, for each ragged feature.
-    """
-
-    file: FileName
-    rows: Positive
-    positives: Count
-    bytes: Positive
-    sha256: Sha256
-    more_positives: tuple[Count, ...] = field(default=(), metadata=OPTIONAL)
-    values: tuple[Count, ...] = field(default=(), metadata=OPTIONAL)
-
-    def __post_init__(self) -> None:
-        for name, numbers in (("positives", (self.positives,)), ("more_positives", self.more_positives)):
-            if max(numbers, default=0) > self.rows:
-                raise FieldError(name, f"is {max(numbers)}, more than its {self.rows} rows")
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry of a manifest; what is empty is left out."""
-        return {name: value for name, value in asdict(self).items() if value != ()}
-
-
-@dataclass(frozen=True)
-class InputInfo:
-    """An input file as it was when it was prepared.
-
-    Attributes:
-        file: name without its folder.
-        bytes: size.
-        modified_ns: time of the last change, nanoseconds since 1970.
-    """
-
-    file: FileName
-    bytes: Count
-    modified_ns: Integer
 
 
 @dataclass(frozen=True)
@@ -310,7 +219,7 @@ class _Document:
     vocabularies: FileInfo | None = field(default=None, metadata=OPTIONAL)
     hashed_tables: tuple[str, ...] = field(default=(), metadata=OPTIONAL)
     features: tuple[FeatureInfo, ...] | None = field(default=None, metadata=OPTIONAL)
-    labels: tuple[_StoredName, ...] | None = field(default=None, metadata=OPTIONAL)
+    labels: tuple[ShownName, ...] | None = field(default=None, metadata=OPTIONAL)
     weighted_samples: bool | None = field(default=None, metadata=OPTIONAL)
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.plan.bags import Int64s
-from bagpipe_hpc.storage.shards.manifest import FeatureInfo
+from bagpipe_hpc.storage.shards.entries import FeatureInfo
 from bagpipe_hpc.storage.shards.ragged_datasets import RAGGED
 from bagpipe_hpc.storage.shards.shard_file import OpenShard
 

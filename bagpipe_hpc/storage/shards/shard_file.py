@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, FeatureInfo, ShardInfo, ShardManifest
+from bagpipe_hpc.storage.shards.entries import FeatureInfo, ShardInfo
+from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
 from bagpipe_hpc.storage.shards.ragged_datasets import RAGGED
 
 _MOST_CHUNK_BYTES = 64 << 20

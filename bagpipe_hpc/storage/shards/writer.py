@@ -13,7 +13,7 @@ import numpy as np
 
 from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
-from bagpipe_hpc.storage.shards.manifest import ShardInfo
+from bagpipe_hpc.storage.shards.entries import ShardInfo
 from bagpipe_hpc.storage.shards.ragged_datasets import PutChunk, RaggedDatasets, put_through_hdf5
 from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, Samples
 

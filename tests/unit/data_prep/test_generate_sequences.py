@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import data_prep.synthetic.sequences
-from bagpipe_hpc.storage.shards.manifest import FeatureInfo
+from bagpipe_hpc.storage.shards.entries import FeatureInfo
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from data_prep.formats.sequences import LAYOUT, Sequences
 from data_prep.formats.value_lists import list_values

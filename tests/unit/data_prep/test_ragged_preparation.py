@@ -14,7 +14,8 @@ import data_prep.shard_stage
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.storage.shards.check import verify_shards
-from bagpipe_hpc.storage.shards.manifest import FeatureInfo, ShardManifest, load_manifest
+from bagpipe_hpc.storage.shards.entries import FeatureInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
 from data_prep.formats.layout import Dense, Label, Sparse, SparseList, TextLayout, Values, Weight

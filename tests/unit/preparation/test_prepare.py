@@ -28,7 +28,8 @@ from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation import prepare as preparation
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, ShardManifest, TableInfo, save_manifest
+from bagpipe_hpc.storage.shards.entries import TableInfo
+from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
 

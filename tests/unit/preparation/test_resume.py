@@ -31,7 +31,8 @@ from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
-from bagpipe_hpc.storage.shards.manifest import ShardInfo, ShardManifest, TableInfo
+from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from tests.unit.checkpoint_samples import sample_records, trained_dense, write_checkpoint
 
 TABLES = (5, 3)

@@ -17,7 +17,8 @@ from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.storage.shards.manifest import ShardInfo, ShardManifest, TableInfo
+from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from tests.row_optimizers import BUILT_IN
 
 ROOT = Path(__file__).parents[3]

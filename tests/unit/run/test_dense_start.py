@@ -16,7 +16,8 @@ from bagpipe_hpc.models.dense_optimizer import dense_optimizer, known_optimizers
 from bagpipe_hpc.run.dense_start import check_dense, load_dense
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.shards.manifest import ShardManifest, TableInfo
+from bagpipe_hpc.storage.shards.entries import TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 SHARDS = ShardManifest(1, "criteo", 3, (TableInfo("C1", 5), TableInfo("C2", 3)), (), ())

@@ -12,7 +12,8 @@ from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.best import Best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.shards.manifest import ShardInfo, ShardManifest, TableInfo
+from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 TABLES = (4,)

@@ -17,7 +17,8 @@ from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader
-from bagpipe_hpc.storage.shards.manifest import ShardManifest, TableInfo
+from bagpipe_hpc.storage.shards.entries import TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from tests.end_to_end.policies import EvenFirst
 
 SHARDS = ShardManifest(1, "criteo", 1, (TableInfo("C1", 5),), (), ())

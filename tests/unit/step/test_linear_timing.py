@@ -10,7 +10,8 @@ from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import Config, ModelConfig, TrainConfig
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.linear_timing import median_seconds, samples_of_a_pass, time_linear_layers
-from bagpipe_hpc.storage.shards.manifest import ShardManifest, TableInfo
+from bagpipe_hpc.storage.shards.entries import TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
 
 NAMES = ("onednn", "torch")
 

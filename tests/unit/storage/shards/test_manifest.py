@@ -12,15 +12,8 @@ import pytest
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.checked_json import FileInfo
-from bagpipe_hpc.storage.shards.manifest import (
-    FeatureInfo,
-    InputInfo,
-    ShardInfo,
-    ShardManifest,
-    TableInfo,
-    load_manifest,
-    save_manifest,
-)
+from bagpipe_hpc.storage.shards.entries import FeatureInfo, InputInfo, ShardInfo, TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest, save_manifest
 
 MANIFEST = ShardManifest(
     schema_version=1,
@@ -62,7 +55,8 @@ RAGGED = ShardManifest(
 
 
 def test_features_labels_and_weights_on_the_way_to_json_and_back() -> None:
-    for other in (RAGGED, replace(RAGGED, weighted_samples=False), replace(MANIFEST, schema_version=2)):
+    versions = (replace(RAGGED, weighted_samples=False), replace(MANIFEST, schema_version=2))
+    for other in (RAGGED, replace(RAGGED, labels=("a/b", ".")), *versions):
         assert ShardManifest.from_json(other.to_json()) == other
     assert RAGGED.feature_tables == (0, 1, 1, 1)
     assert [feature.name for feature in RAGGED.ragged_features] == ["history", "likes"]

@@ -15,7 +15,8 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.storage.shards.check import verify_shards
-from bagpipe_hpc.storage.shards.manifest import FeatureInfo, ShardManifest, load_manifest, save_manifest
+from bagpipe_hpc.storage.shards.entries import FeatureInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest, save_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.sample_stream import SampleStream
 from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, CHUNK_VALUES, RaggedColumn, Samples

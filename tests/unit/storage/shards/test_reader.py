@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.check import LEVELS, verify_shards
-from bagpipe_hpc.storage.shards.manifest import ShardManifest, TableInfo
+from bagpipe_hpc.storage.shards.entries import TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import OPEN_SHARDS, ClickShards
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard

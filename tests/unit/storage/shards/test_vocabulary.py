@@ -9,7 +9,8 @@ import pytest
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.check import verify_shards
-from bagpipe_hpc.storage.shards.manifest import ShardManifest, TableInfo
+from bagpipe_hpc.storage.shards.entries import TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.vocabulary import load_vocabularies, read_vocabulary, write_vocabularies
 
 VALUES = {"C1": np.array([7, 0xFFFFFFFF, 0], dtype=np.uint32), "C2": np.array([], dtype=np.uint32)}

@@ -11,7 +11,8 @@ from bagpipe_hpc.errors import BagpipeError, CheckpointError, DataError
 from bagpipe_hpc.evaluation.standing import Standing
 from bagpipe_hpc.storage.checkpoints.best import Best, write_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
-from bagpipe_hpc.storage.shards.manifest import FeatureInfo, InputInfo, ShardManifest, TableInfo, save_manifest
+from bagpipe_hpc.storage.shards.entries import FeatureInfo, InputInfo, TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
 from bagpipe_hpc.tools.inspection import describe
