@@ -16,7 +16,7 @@ from bagpipe_hpc.storage.checkpoints.manifest import (
     load_checkpoint_manifest,
     row_file_name,
 )
-from tests.row_optimizers import BUILT_IN, row_optimizer
+from tests.row_optimizers import row_optimizer
 
 DIGEST = "0123456789abcdef" * 4
 
@@ -230,7 +230,7 @@ def version_4(tmp_path: Path, **changes: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("name", "columns"), list(zip(BUILT_IN, (0, 1, 4, 8), strict=True)))
+@pytest.mark.parametrize(("name", "columns"), [("sgd", 0), ("rowwise_adagrad", 1), ("adagrad", 4), ("adam", 8)])
 def test_the_state_of_version_4_is_that_of_its_optimizer(tmp_path: Path, name: str, columns: int) -> None:
     manifest = load_checkpoint_manifest(version_4(tmp_path, row_optimizer=name, row_state_columns=columns))
     assert manifest.row_state == tuple(row_optimizer(name).state)
