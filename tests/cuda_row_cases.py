@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.kernels.cuda import CudaRowOperations
+from bagpipe_hpc.kernels.pooling import PoolLayout
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
 from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
 from tests.row_optimizers import BUILT_IN, row_optimizer
@@ -88,6 +89,24 @@ def check_sums(operations: CudaRowOperations, on: On, lengths: list[int], width:
     for known in (None, order):
         found = operations.sum_by_position(placed(on, gradients, offset), on(positions), count, known)
         assert_same_bits(found, expected)
+
+
+def check_pooling(operations: CudaRowOperations, on: On, lengths: list[int], width: int, offset: int) -> None:
+    """Outputs of so many look-ups each, of rows that repeat, and back: with scales and without."""
+    look_ups, rows = sum(lengths), 40
+    positions = torch.from_numpy(np.random.default_rng(7).integers(0, rows, look_ups, dtype=np.int32))
+    table, slots = numbers(8, 2 * rows + 1, width), distinct_slots(9, rows)
+    starts = torch.from_numpy(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
+    outputs = torch.from_numpy(np.repeat(np.arange(len(lengths), dtype=np.int32), lengths))
+    gradients = numbers(10, len(lengths), width)
+    order = operations.order_look_ups(on(positions), rows)
+    for scales in (None, numbers(11, look_ups, 1)[:, 0].contiguous()):
+        layout = PoolLayout(starts, outputs, scales)
+        there = PoolLayout(on(starts), on(outputs), None if scales is None else on(scales))
+        found = operations.pool(placed(on, table, offset), on(slots), on(positions), there)
+        assert_same_bits(found, TWIN.pool(table, slots, positions, layout))
+        found = operations.sum_pooled(placed(on, gradients, offset), on(positions), rows, order, there)
+        assert_same_bits(found, TWIN.sum_pooled(gradients, positions, rows, None, layout))
 
 
 def segment_lengths(rows: int, most: int) -> list[int]:

@@ -13,7 +13,7 @@ from bagpipe_hpc.cache.row_memory import new_table
 from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.kernels.device import open_device
-from bagpipe_hpc.kernels.pooling import PoolLayout, pool_look_ups, sum_pooled
+from bagpipe_hpc.kernels.pooling import PoolLayout
 from bagpipe_hpc.kernels.row_operations import RowOperations
 from bagpipe_hpc.kernels.sum_order import SumOrder
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
@@ -106,7 +106,7 @@ class RowCache:
         """
         if pool is None:
             return self.operations.gather_look_ups(self.weights, slots, positions)
-        return pool_look_ups(self.operations, self.weights, slots, positions, pool)
+        return self.operations.pool(self.weights, slots, positions, pool)
 
     def sum_gradients(
         self,
@@ -130,7 +130,7 @@ class RowCache:
         """
         if pool is None:
             return self.operations.sum_by_position(gradients, positions, rows, order)
-        return sum_pooled(self.operations, gradients, positions, rows, order, pool)
+        return self.operations.sum_pooled(gradients, positions, rows, order, pool)
 
     def gather(self, slots: Tensor) -> Tensor:
         """Weights of slots, which may repeat: int32 `[N]` to float32 `[N, D]`."""

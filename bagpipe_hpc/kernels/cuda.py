@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from bagpipe_hpc.kernels.pooling import PoolLayout, pool_step_by_step, sum_pooled_step_by_step
 from bagpipe_hpc.kernels.sum_order import SumOrder
 from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS, UpdateKernel
 
@@ -107,6 +108,16 @@ class CudaRowOperations:
             places = (order.look_ups.data_ptr(), order.starts.data_ptr(), count)
             self._call("sum_segments", self._floats(gradients), width, *places, self._floats(sums))
         return sums
+
+    def pool(self, table: Tensor, slots: Tensor, positions: Tensor, layout: PoolLayout) -> Tensor:
+        """Step by step: all rows are gathered, then scaled, then summed as neighbours."""
+        return pool_step_by_step(self, table, slots, positions, layout)
+
+    def sum_pooled(
+        self, gradients: Tensor, positions: Tensor, count: int, order: SumOrder | None, layout: PoolLayout
+    ) -> Tensor:
+        """Step by step; `order` is needed as in `sum_by_position`."""
+        return sum_pooled_step_by_step(self, gradients, positions, count, order, layout)
 
     def update_kernel(self, name: str) -> UpdateKernel | None:
         """The kernel of this formula, where it has one for GPUs; row-wise Adagrad is for rows up to 8192 wide."""

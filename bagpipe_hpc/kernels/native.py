@@ -3,7 +3,7 @@
 The legend is that of `row_operations`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import CDLL, c_float, c_int32, c_int64, c_void_p
 from functools import cache, partial
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.plain_tensor import check_plain
+from bagpipe_hpc.kernels.pooling import PoolLayout
 from bagpipe_hpc.kernels.sum_order import SumOrder
 from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS, UpdateKernel
 
@@ -20,11 +21,13 @@ LIBRARY = "row_operations"
 
 _LINE_FLOATS = 16
 
-_SIGNATURES: dict[str, tuple[type, ...]] = {
+_SIGNATURES: Mapping[str, tuple[type, ...]] = {
     "gather_look_ups": (c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p, c_int32),
     "gather_records": (c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int32),
     "scatter_records": (c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int32),
     "sum_by_position": (c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int64, c_int32),
+    "pool": (c_void_p, c_int64, c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_void_p, c_int32),
+    "sum_pooled": (c_void_p, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p, c_int64, c_int32),
 } | {
     f"apply_{name}": (
         *(c_void_p,) * (1 + len(kernel.per_weight)),
@@ -112,6 +115,53 @@ class NativeRowOperations:
         )
         return sums
 
+    def pool(self, table: Tensor, slots: Tensor, positions: Tensor, layout: PoolLayout) -> Tensor:
+        """In one pass: an output stays in registers while its rows come; threads share out the outputs."""
+        width = _width("table", table)
+        self._check_slots(slots, [table])
+        self._check_indices("positions", positions, slots.numel())
+        self._check_layout(layout, positions)
+        pooled = _new(layout.outputs_count, width)
+        self._library.pool(
+            table.data_ptr(),
+            width,
+            slots.data_ptr(),
+            positions.data_ptr(),
+            layout.starts.data_ptr(),
+            None if layout.scales is None else layout.scales.data_ptr(),
+            layout.outputs_count,
+            pooled.data_ptr(),
+            self._threads,
+        )
+        return pooled
+
+    def sum_pooled(
+        self,
+        gradients: Tensor,
+        positions: Tensor,
+        count: int,
+        order: SumOrder | None,  # noqa: ARG002
+        layout: PoolLayout,
+    ) -> Tensor:
+        """In one pass, which reads each output's gradient where it is; threads as in `sum_by_position`."""
+        width = _width("gradients", gradients)
+        check_plain(gradients, (layout.outputs_count, width), name="gradients")
+        self._check_indices("positions", positions, count)
+        self._check_layout(layout, positions)
+        sums = _new(count, width)
+        self._library.sum_pooled(
+            gradients.data_ptr(),
+            layout.outputs.data_ptr(),
+            None if layout.scales is None else layout.scales.data_ptr(),
+            positions.data_ptr(),
+            positions.numel(),
+            width,
+            sums.data_ptr(),
+            count,
+            self._threads,
+        )
+        return sums
+
     def update_kernel(self, name: str) -> UpdateKernel | None:
         """The kernel of this formula, bound to the library; None where it has none."""
         return partial(self._update, name) if name in UPDATE_KERNELS else None
@@ -147,6 +197,20 @@ class NativeRowOperations:
             _width("columns", part)
         self._check_indices("slots", slots, min(len(part) for part in columns))
 
+    def _check_layout(self, layout: PoolLayout, positions: Tensor) -> None:
+        """See that a layout is one of these look-ups.
+
+        Raises:
+            IndexError: it leads outside them, or outside the outputs.
+        """
+        check_plain(layout.starts, (max(1, len(layout.starts)),), torch.int32, "starts")
+        check_plain(layout.outputs, tuple(positions.shape), torch.int32, "outputs")
+        if layout.scales is not None:
+            check_plain(layout.scales, tuple(positions.shape), name="scales")
+        if not self._library.are_starts(layout.starts.data_ptr(), layout.outputs_count, positions.numel()):
+            raise IndexError(f"starts must ascend from 0 to {positions.numel()}, the number of look-ups")
+        self._check_indices("outputs", layout.outputs, layout.outputs_count)
+
     def _check_indices(self, name: str, indices: Tensor, count: int) -> None:
         """See that every index is below `count`: a few microseconds, against memory that would be overwritten silently.
 
@@ -167,6 +231,8 @@ def _library() -> CDLL:
         getattr(library, name).restype = None
     library.largest_index.argtypes = (c_void_p, c_int64)
     library.largest_index.restype = c_int64
+    library.are_starts.argtypes = (c_void_p, c_int64, c_int64)
+    library.are_starts.restype = c_int32
     return library
 
 

@@ -1,17 +1,14 @@
-"""Pooling of look-ups in one pass over their rows, and its derivative, by the row operations of any device.
+"""Pooling of look-ups, and its derivative, made of a device's other row operations: what fused kernels must equal.
 
 Legend: `R` rows of a cache, `U` distinct rows of a batch, `V` look-ups, `O` outputs, `D` embedding width.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from bagpipe_hpc.kernels.sum_order import SumOrder
-
-if TYPE_CHECKING:
-    from bagpipe_hpc.kernels.row_operations import RowOperations
 
 
 class PoolLayout(NamedTuple):
@@ -37,49 +34,41 @@ class PoolLayout(NamedTuple):
         return [self.starts, self.outputs, *([] if self.scales is None else [self.scales])]
 
 
-def pool_look_ups(
-    operations: "RowOperations", weights: Tensor, slots: Tensor, positions: Tensor, layout: PoolLayout
+class SingleSteps(Protocol):
+    """The row operations that pooling is made of, as `RowOperations` describes them."""
+
+    def gather(self, table: Tensor, slots: Tensor) -> Tensor:
+        """Copy rows."""
+
+    def gather_look_ups(self, table: Tensor, slots: Tensor, positions: Tensor) -> Tensor:
+        """Copy the row of each look-up."""
+
+    def sum_by_position(
+        self, gradients: Tensor, positions: Tensor, count: int, order: SumOrder | None = None
+    ) -> Tensor:
+        """Sum equal rows in order."""
+
+
+def pool_step_by_step(
+    operations: SingleSteps, table: Tensor, slots: Tensor, positions: Tensor, layout: PoolLayout
 ) -> Tensor:
-    """Look rows up and add up those of each output, in the order in which they stand, starting with 0.
-
-    Args:
-        operations: of the device.
-        weights: of the cache, float32 `[R, D]`.
-        slots: of the batch's rows, int32 `[U]`.
-        positions: the row of each look-up, as an index into `slots`, int32 `[V]`.
-        layout: of the look-ups.
-
-    Returns:
-        Float32 `[O, D]`; an output without look-ups is 0.
-    """
-    rows = operations.gather_look_ups(weights, slots, positions)
+    """Look rows up, scale them, and add up those of each output; arguments as for `RowOperations.pool`."""
+    rows = operations.gather_look_ups(table, slots, positions)
     if layout.scales is not None:
         rows.mul_(layout.scales.unsqueeze(1))
     in_order = SumOrder(torch.arange(len(rows), device=rows.device), layout.starts)
     return operations.sum_by_position(rows, layout.outputs, layout.outputs_count, in_order)
 
 
-def sum_pooled(
-    operations: "RowOperations",
+def sum_pooled_step_by_step(
+    operations: SingleSteps,
     gradients: Tensor,
     positions: Tensor,
     count: int,
     order: SumOrder | None,
     layout: PoolLayout,
 ) -> Tensor:
-    """Sum for each row what comes back to its look-ups, in the order in which these stand, starting with 0.
-
-    Args:
-        operations: of the device.
-        gradients: of the outputs, float32 `[O, D]`.
-        positions: the row of each look-up, int32 `[V]`, each below `count`.
-        count: number of distinct rows U.
-        order: what `order_look_ups` gave for these positions.
-        layout: of the look-ups.
-
-    Returns:
-        Float32 `[U, D]`.
-    """
+    """Give each look-up its output's gradient, scale it, and sum those of each row; see `RowOperations.sum_pooled`."""
     of_look_ups = operations.gather(gradients, layout.outputs)
     if layout.scales is not None:
         of_look_ups.mul_(layout.scales.unsqueeze(1))

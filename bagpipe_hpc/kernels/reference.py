@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from bagpipe_hpc.kernels.pooling import PoolLayout, pool_step_by_step, sum_pooled_step_by_step
 from bagpipe_hpc.kernels.sum_order import SumOrder
 
 
@@ -47,6 +48,16 @@ class ReferenceRowOperations:
     ) -> Tensor:
         """`index_add_`, which adds in order on the CPU; on a GPU the order of a sum is torch's own."""
         return gradients.new_zeros(count, gradients.shape[1]).index_add_(0, positions, gradients)
+
+    def pool(self, table: Tensor, slots: Tensor, positions: Tensor, layout: PoolLayout) -> Tensor:
+        """Step by step, as the other methods do it."""
+        return pool_step_by_step(self, table, slots, positions, layout)
+
+    def sum_pooled(
+        self, gradients: Tensor, positions: Tensor, count: int, order: SumOrder | None, layout: PoolLayout
+    ) -> Tensor:
+        """Step by step, as the other methods do it."""
+        return sum_pooled_step_by_step(self, gradients, positions, count, order, layout)
 
     def update_kernel(self, name: str) -> None:
         """None: the formulas of `rows/optimizers` are in plain torch themselves."""

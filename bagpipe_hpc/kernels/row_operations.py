@@ -2,9 +2,9 @@
 
 All implementations give the same bits (`reference` is the definition), so the choice is one of speed alone.
 
-Legend: `R` rows of a table or cache, `K` columns, `N` rows of one call, `M` look-ups, `U` distinct rows of a batch, `D`
-embedding width, `W` numbers of a whole record. Numbers are float32, slots and positions int32; every tensor is
-contiguous and lies on the device that the operations were made for. Slots are distinct unless said otherwise.
+Legend: `R` rows of a table or cache, `K` columns, `N` rows of one call, `M` look-ups, `U` distinct rows of a batch, `O`
+outputs, `D` embedding width, `W` numbers of a whole record. Numbers are float32, slots and positions int32; every
+tensor is contiguous and lies on the device that the operations were made for. Slots are distinct unless said otherwise.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.kernels.cuda import CudaRowOperations
 from bagpipe_hpc.kernels.native import NativeRowOperations
+from bagpipe_hpc.kernels.pooling import PoolLayout
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
 from bagpipe_hpc.kernels.sum_order import SumOrder
 from bagpipe_hpc.kernels.update_kernels import UpdateKernel
@@ -53,6 +54,35 @@ class RowOperations(Protocol):
 
         Returns:
             `[count, D]`; each sum runs from left to right, starting with 0, which is left where no look-up points.
+        """
+
+    def pool(self, table: Tensor, slots: Tensor, positions: Tensor, layout: PoolLayout) -> Tensor:
+        """Look rows up and add up those of each output, in the order in which they stand, starting with 0.
+
+        Args:
+            table: `[R, D]`.
+            slots: `[U]`.
+            positions: the row of each look-up, as an index into `slots`, `[M]`.
+            layout: which look-ups make which output. A row is multiplied by its scale and rounded, then added.
+
+        Returns:
+            `[O, D]`; an output without look-ups is 0.
+        """
+
+    def sum_pooled(
+        self, gradients: Tensor, positions: Tensor, count: int, order: SumOrder | None, layout: PoolLayout
+    ) -> Tensor:
+        """Sum for each row what comes back from the outputs to its look-ups: the derivative of `pool`.
+
+        Args:
+            gradients: of the outputs, `[O, D]`.
+            positions: the row of each look-up, `[M]`, each below `count`.
+            count: number of distinct rows U.
+            order: what `order_look_ups` gave for these positions, if it was asked.
+            layout: as for `pool`. A gradient is multiplied by the look-up's scale and rounded, then added.
+
+        Returns:
+            `[count, D]`; sums run as in `sum_by_position`.
         """
 
     def update_kernel(self, name: str) -> UpdateKernel | None:

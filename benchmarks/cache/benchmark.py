@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> Report:
     Args:
         arguments: `quick`, `runs`; `widths` and `threads`, or None for the usual ones.
     """
-    _keep_freed_memory()
+    keep_freed_memory()
     widths = arguments.widths or (_QUICK_WIDTHS if arguments.quick else _WIDTHS)
     threads = arguments.threads or ([1] if arguments.quick else sorted({1, min(2, cores())}))
     table_bytes = _QUICK_TABLE_BYTES if arguments.quick else _TABLE_BYTES
@@ -138,7 +138,7 @@ def _add_table(report: Report, way: Way, found: list[Measured]) -> None:
     report.table(f"{way.name}: GB/s (fraction of a copy)", ["operation", *(f"D = {width}" for width in widths)], rows)
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Have glibc keep freed memory, as scripts/rank_environment.sh does: else every result faults in new pages."""
     mmap_max, trim_threshold, top_pad = -4, -1, -2  # mallopt(3)
     with contextlib.suppress(OSError, AttributeError):  # another C library

@@ -52,6 +52,13 @@ def test_sums(operations: CudaRowOperations, width: int, offset: int) -> None:
         cases.check_sums(operations, on_gpu, lengths, width, offset)
 
 
+@pytest.mark.parametrize("width", [6, 16, 48, 130])
+@cases.alignments
+def test_pooling(operations: CudaRowOperations, width: int, offset: int) -> None:
+    cases.check_pooling(operations, on_gpu, cases.segment_lengths(2000, most=500), width, offset)
+    cases.check_pooling(operations, on_gpu, [0, 0], width, offset)
+
+
 def test_sums_of_many_rows_have_the_same_bits_in_every_run(operations: CudaRowOperations) -> None:
     """300,000 look-ups as of a large batch, many blocks at once."""
     positions = cases.look_up_positions(cases.segment_lengths(60_000, most=10_000))

@@ -45,6 +45,23 @@ struct Share {
     }
 };
 
+// Those of look-ups: each its own, or that of its output, times its scale where there are any.
+struct Gradients {
+    const float *values;
+    const int32_t *outputs;
+    const float *scales;
+};
+
+// Rows of a table that are added up: those of look-ups `starts[o]` to `starts[o + 1]` to output o.
+struct PooledLookUps {
+    const float *table;
+    int64_t width;
+    const int32_t *slots;
+    const int32_t *positions;
+    const int32_t *starts;
+    const float *scales;
+};
+
 struct Sgd {
     float *weights;
     float lr;
@@ -103,8 +120,9 @@ struct Kernels {
                    int64_t record_width, bool stream);
     void (*scatter)(const Column &, const int32_t *slots, Range rows, const float *records, int64_t record_width,
                     bool stream);
-    void (*sum)(const float *gradients, const int32_t *positions, int64_t look_ups, int64_t width, float *sums,
+    void (*sum)(const Gradients &gradients, const int32_t *positions, int64_t look_ups, int64_t width, float *sums,
                 uint8_t *is_begun, Share share);
+    void (*pool)(const PooledLookUps &look_ups, Range outputs, float *pooled);
     Update<Sgd> sgd;
     Update<Momentum> momentum;
     Update<Nesterov> nesterov;
@@ -221,6 +239,37 @@ void scatter(const Record &record, const int32_t *slots, int64_t rows, const flo
     });
 }
 
+// `sums [count, width]` is written in full: positions without a look-up get 0.
+void sum(const Gradients &gradients, const int32_t *positions, int64_t look_ups, int64_t width, float *sums,
+         int64_t count, int threads) {
+    const int64_t parts = worth_threads(look_ups * width * 8, threads);
+    std::vector<uint8_t> all_begun(parts * count);  // of each part its own, since neighbouring bytes share a line
+    for_pieces(parts, parts, [&](int64_t part, int64_t) {
+        const Share share = {static_cast<uint32_t>(part), static_cast<uint32_t>(parts)};
+        uint8_t *is_begun = all_begun.data() + part * count;
+        kernels->sum(gradients, positions, look_ups, width, sums, is_begun, share);
+        for (int64_t position = 0; position < count; ++position) {
+            if (!is_begun[position] && share.holds(static_cast<int32_t>(position))) {
+                std::memset(sums + position * width, 0, width * sizeof(float));
+            }
+        }
+    });
+}
+
+// The first of `outputs` in front of which there are `work` outputs and look-ups.
+int64_t output_after(const int32_t *starts, int64_t outputs, int64_t work) {
+    int64_t first = 0;
+    while (first < outputs) {
+        const int64_t middle = (first + outputs) / 2;
+        if (middle + starts[middle] < work) {
+            first = middle + 1;
+        } else {
+            outputs = middle;
+        }
+    }
+    return first;
+}
+
 }  // namespace
 
 // Lets tests reach all code on one machine: takes another instruction set, 0 the plainest, and another size from which
@@ -256,21 +305,34 @@ BAGPIPE_EXPORT void scatter_records(float *const *tables, const int64_t *widths,
     scatter(Record(tables, widths, count), slots, rows, records, threads);
 }
 
-// `sums [count, width]` is written in full: positions without a look-up get 0.
 BAGPIPE_EXPORT void sum_by_position(const float *gradients, const int32_t *positions, int64_t look_ups, int64_t width,
                                     float *sums, int64_t count, int32_t threads) {
-    const int64_t parts = worth_threads(look_ups * width * 8, threads);
-    std::vector<uint8_t> all_begun(parts * count);  // of each part its own, since neighbouring bytes share a line
-    for_pieces(parts, parts, [&](int64_t part, int64_t) {
-        const Share share = {static_cast<uint32_t>(part), static_cast<uint32_t>(parts)};
-        uint8_t *is_begun = all_begun.data() + part * count;
-        kernels->sum(gradients, positions, look_ups, width, sums, is_begun, share);
-        for (int64_t position = 0; position < count; ++position) {
-            if (!is_begun[position] && share.holds(static_cast<int32_t>(position))) {
-                std::memset(sums + position * width, 0, width * sizeof(float));
-            }
-        }
+    sum(Gradients{gradients, nullptr, nullptr}, positions, look_ups, width, sums, count, threads);
+}
+
+// Of each look-up the gradient of its output, times its scale; `scales` may be null.
+BAGPIPE_EXPORT void sum_pooled(const float *gradients, const int32_t *outputs, const float *scales,
+                               const int32_t *positions, int64_t look_ups, int64_t width, float *sums, int64_t count,
+                               int32_t threads) {
+    sum(Gradients{gradients, outputs, scales}, positions, look_ups, width, sums, count, threads);
+}
+
+// `pooled [outputs, width]` is written in full: outputs without a look-up get 0. `scales` may be null.
+BAGPIPE_EXPORT void pool(const float *table, int64_t width, const int32_t *slots, const int32_t *positions,
+                         const int32_t *starts, const float *scales, int64_t outputs, float *pooled, int32_t threads) {
+    const PooledLookUps look_ups = {table, width, slots, positions, starts, scales};
+    const int64_t work = outputs + starts[outputs];  // bags differ in size: threads share this out, not the outputs
+    for_pieces(work, worth_threads(work * width * 4, threads), [&](int64_t first, int64_t last) {
+        const int64_t end = output_after(starts, outputs, last);
+        kernels->pool(look_ups, Range{output_after(starts, outputs, first), end, end}, pooled);
     });
+}
+
+// Whether `starts [outputs + 1]` lead from 0 to the number of look-ups without a step back.
+BAGPIPE_EXPORT int32_t are_starts(const int32_t *starts, int64_t outputs, int64_t look_ups) {
+    bool ascends = starts[0] == 0 && starts[outputs] == look_ups;
+    for (int64_t o = 0; o < outputs; ++o) ascends &= starts[o] <= starts[o + 1];
+    return ascends;
 }
 
 BAGPIPE_EXPORT void apply_sgd(float *weights, int64_t width, const int32_t *slots, const float *gradients, int64_t rows,

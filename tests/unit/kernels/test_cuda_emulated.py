@@ -78,6 +78,13 @@ def test_sums(operations: CudaRowOperations, rows: int, width: int, offset: int)
     cases.check_sums(operations, here, cases.segment_lengths(rows, most=700), width, offset)
 
 
+@pytest.mark.parametrize("width", [6, 16, 48])
+@cases.alignments
+def test_pooling(operations: CudaRowOperations, width: int, offset: int) -> None:
+    cases.check_pooling(operations, here, cases.segment_lengths(60, most=300), width, offset)
+    cases.check_pooling(operations, here, [0, 0], width, offset)
+
+
 def test_sums_of_many_rows(operations: CudaRowOperations) -> None:
     """More than the blocks that look for long segments see in one round."""
     cases.check_sums(operations, here, cases.segment_lengths(1500, most=70), 6, offset=0)

@@ -13,6 +13,7 @@ from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.native import NativeRowOperations
+from bagpipe_hpc.kernels.pooling import PoolLayout
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
 from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
 from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
@@ -78,6 +79,34 @@ OPTIMIZERS = {name: row_optimizer(name, lr=0.01) for name in BUILT_IN if name !=
     "ftrl": row_optimizer("ftrl", lr=0.01, l1=0.3, l2=0.1, beta=0.01),
 }
 """By the name of its kernel."""
+
+
+def pool_layout(look_ups: int, *, is_scaled: bool) -> PoolLayout:
+    """Bags of very different sizes, empty ones among them: one of half of the look-ups, and at the end many of one."""
+    rng = np.random.default_rng(10)
+    singles = look_ups // 4
+    drawn = np.minimum(rng.zipf(1.5, look_ups) - 1, 200)
+    drawn[3] = look_ups // 2
+    ends = np.minimum(np.cumsum(drawn), look_ups - singles)
+    starts = np.concatenate(([0], ends[: look_ups // 2], np.arange(look_ups - singles, look_ups + 1)))
+    starts[look_ups // 2 + 1] = look_ups - singles
+    counts = np.diff(starts)
+    outputs = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+    scales = floats(11, look_ups) if is_scaled else None
+    return PoolLayout(torch.from_numpy(starts.astype(np.int32)), torch.from_numpy(outputs), scales)
+
+
+def pooled_results(
+    operations: RowOperations, table: Tensor, slots: Tensor, positions: Tensor
+) -> dict[str, list[Tensor]]:
+    """Pooling and its derivative, with scales and without."""
+    found: dict[str, list[Tensor]] = {"pool": [], "sum_pooled": []}
+    for is_scaled in (False, True):
+        layout = pool_layout(len(positions), is_scaled=is_scaled)
+        gradients = floats(12, layout.outputs_count, table.shape[1])
+        found["pool"].append(operations.pool(table, slots, positions, layout))
+        found["sum_pooled"].append(operations.sum_pooled(gradients, positions, USED, None, layout))
+    return found
 
 
 def differing(found: dict[str, list[Tensor]], expected: dict[str, list[Tensor]]) -> list[str]:
@@ -162,6 +191,47 @@ def test_a_position_outside_its_range_is_refused() -> None:
         operations.sum_by_position(torch.ones(2, 8), positions, 3)
     with pytest.raises(IndexError, match="positions reach from 0 to 3: must lie in 0 to 1"):
         operations.gather_look_ups(floats(1, ROWS, 8), torch.tensor([5, 6], dtype=torch.int32), positions)
+
+
+@pytest.mark.parametrize(
+    ("starts", "outputs", "message"),
+    [
+        ([0, 1, 3], [0, 1], "starts must ascend from 0 to 2"),
+        ([1, 1, 2], [0, 1], "starts must ascend from 0 to 2"),
+        ([0, 3, 2], [0, 1], "starts must ascend from 0 to 2"),
+        ([0, -1, 2], [0, 1], "starts must ascend from 0 to 2"),
+        ([0, 1, 2], [0, 2], "outputs reach from 0 to 2: must lie in 0 to 1"),
+        ([0, 1, 2], [-1, 1], "outputs reach from -1 to 1: must lie in 0 to 1"),
+    ],
+)
+def test_a_layout_of_other_look_ups_is_refused(starts: list[int], outputs: list[int], message: str) -> None:
+    operations, table = NativeRowOperations(threads=1), floats(1, ROWS, 8)
+    slots = positions = torch.tensor([0, 1], dtype=torch.int32)
+    layout = PoolLayout(*(torch.tensor(numbers, dtype=torch.int32) for numbers in (starts, outputs)), None)
+    with pytest.raises(IndexError, match=message):
+        operations.pool(table, slots, positions, layout)
+    with pytest.raises(IndexError, match=message):
+        operations.sum_pooled(torch.ones(2, 8), positions, 2, None, layout)
+
+
+def test_what_pooling_would_misread_is_refused() -> None:
+    operations, table = NativeRowOperations(threads=1), floats(1, ROWS, 8)
+    slots = positions = torch.tensor([0, 1], dtype=torch.int32)
+    layout = PoolLayout(torch.tensor([0, 0, 2], dtype=torch.int32), torch.ones(2, dtype=torch.int32), torch.ones(2))
+    with pytest.raises(IndexError, match="slots reach"):
+        operations.pool(table, slots + ROWS, positions, layout)
+    with pytest.raises(IndexError, match="positions reach"):
+        operations.pool(table, slots, positions + 1, layout)
+    with pytest.raises(IndexError, match="positions reach"):
+        operations.sum_pooled(torch.ones(layout.outputs_count, 8), positions, 1, None, layout)
+    with pytest.raises(ValueError, match=r"gradients is torch.float32 \(7, 8\)"):
+        operations.sum_pooled(torch.ones(7, 8), positions, 2, None, layout)
+    with pytest.raises(ValueError, match=r"scales is torch.float32 \(1,\)"):
+        operations.pool(table, slots, positions, layout._replace(scales=torch.ones(1)))
+    with pytest.raises(ValueError, match=r"starts is torch.int64"):
+        operations.pool(table, slots, positions, layout._replace(starts=layout.starts.long()))
+    with pytest.raises(ValueError, match=r"outputs is torch.int32 \(1,\)"):
+        operations.pool(table, slots, positions, layout._replace(outputs=layout.outputs[:1]))
 
 
 def test_what_a_kernel_would_misread_is_refused() -> None:

@@ -52,7 +52,7 @@ def test_a_plain_copy_copies_all_of_it(threads: int) -> None:
 
 def test_a_measurement_from_start_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_QUICK_TABLE_BYTES", 4 * WIDTH * CACHE_ROWS)
-    monkeypatch.setattr(cache, "_keep_freed_memory", lambda: None)
+    monkeypatch.setattr(cache, "keep_freed_memory", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     report = cache.run(argparse.Namespace(quick=True, runs=1, widths=[WIDTH], threads=[1]))
     results = report.figures["results"]
