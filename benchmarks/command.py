@@ -109,6 +109,22 @@ def _planner_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _quality_arguments(parser: argparse.ArgumentParser) -> None:
+    models = ["dlrm", "wide_deep", "deepfm", "dcn", "dcn_v2", "dlrm_dcnv2"]
+    contenders = ["bagpipe", "embedding_bag", "rechub"]
+    parser.add_argument(
+        "--shards", type=Path, metavar="DIR", help="prepared clicks with test rows (default: generated)"
+    )
+    parser.add_argument("--models", nargs="+", choices=models, default=models, metavar="NAME", help="(default: all)")
+    parser.add_argument(
+        "--contenders", nargs="+", choices=contenders, default=contenders, metavar="NAME", help=", ".join(contenders)
+    )
+    parser.add_argument("--seeds", type=positive, default=5, metavar="N", help="runs of each (default: 5, quick: 2)")
+    parser.add_argument(
+        "--settings", nargs="+", default=[], metavar="section.field=value", help="for all runs, such as a batch size"
+    )
+
+
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
     """The benchmark takes none of its own."""
 
@@ -152,6 +168,11 @@ BENCHMARKS = {
         "peers.benchmark",
         "whole training beside plain PyTorch and TorchRec: samples/s, memory, quality",
         _peers_arguments,
+    ),
+    "quality": Benchmark(
+        "quality",
+        "AUC and log loss of each model after an epoch, beside plain PyTorch and torch-rechub",
+        _quality_arguments,
     ),
     "checkpoint": Benchmark(
         "checkpoint.benchmark", "checkpoints: bytes, stand-still of training, GB/s beside plain HDF5"
