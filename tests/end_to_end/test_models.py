@@ -62,11 +62,10 @@ def config_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pairs() -> list[object]:
-    found = [pytest.param(HEART, id="each model")]
-    for model in OWN_SETTINGS:
-        rest = [(model, optimizer) for optimizer in OPTIMIZERS if (model, optimizer) not in HEART]
-        found.append(pytest.param(rest, id=model, marks=pytest.mark.slow))
-    return found
+    """Those of `make test`, then the others, in two sessions of ranks."""
+    rest = [(model, optimizer) for model in OWN_SETTINGS for optimizer in OPTIMIZERS if (model, optimizer) not in HEART]
+    halves = [pytest.param(rest[part::2], id=f"the rest, {part + 1} of 2", marks=pytest.mark.slow) for part in (0, 1)]
+    return [pytest.param(HEART, id="each model"), *halves]
 
 
 @pytest.mark.parametrize("chosen", pairs())
