@@ -31,8 +31,12 @@ def draw_samples(
     labels: int = 1,
     weighted_samples: bool = False,
     dense_features: int = 3,
+    unused: Sequence[str] = (),
 ) -> Samples:
-    """Random samples: a third of the bags is empty, and small ids are frequent, so that bags hold some twice."""
+    """Random samples: a third of the bags is empty, and small ids are frequent, so that bags hold some twice.
+
+    Nobody has an id of the `unused` features, which are ragged.
+    """
     rng = np.random.default_rng(seed)
     rows = {table.name: table.rows for table in tables}
 
@@ -44,6 +48,7 @@ def draw_samples(
     for feature in features:
         if feature.ragged:
             lengths = rng.integers(0, feature.longest + 1, samples) * (rng.random(samples) > 1 / 3)
+            lengths *= feature.name not in unused
             weights = rng.normal(1, 0.5, lengths.sum()).astype(np.float32) if feature.weighted else None
             ragged[feature.name] = RaggedColumn(lengths, ids(feature, int(lengths.sum())), weights)
     return Samples(
@@ -67,6 +72,7 @@ def write_ragged(
     weighted_samples: bool = False,
     dense_features: int = 3,
     rows_per_shard: int = 64,
+    unused: Sequence[str] = (),
 ) -> ShardManifest:
     """Write shards of `draw_samples` (training samples first, then those of tests) and their manifest.
 
@@ -81,6 +87,7 @@ def write_ragged(
         weighted_samples: whether samples have weights.
         dense_features: number of dense features; 0 for none.
         rows_per_shard: samples of a shard.
+        unused: ragged features of which nobody has an id.
 
     Returns:
         The manifest.
@@ -94,6 +101,7 @@ def write_ragged(
         labels=len(labels),
         weighted_samples=weighted_samples,
         dense_features=dense_features,
+        unused=unused,
     )
 
     def shards(split: str, first: int, last: int) -> Iterator[ShardInfo]:
