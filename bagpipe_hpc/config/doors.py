@@ -117,12 +117,13 @@ class Door:
         return found
 
     @contextmanager
-    def blaming(self, name: str, what: str) -> Iterator[None]:
+    def blaming(self, name: str, what: str, library: str = "") -> Iterator[None]:
         """Say of what the code of an entry raises in the body that this door named it, and in which line.
 
         Args:
             name: of the entry.
             what: it does wrong then.
+            library: folder of a package that the entry calls; of its lines none is blamed.
 
         Raises:
             EntryError: for any of `ENTRY_ERRORS`.
@@ -130,7 +131,7 @@ class Door:
         try:
             yield
         except ENTRY_ERRORS as error:
-            raise EntryError(self.key, name, f"{what}: {_told(error)}") from error
+            raise EntryError(self.key, name, f"{what}: {_told(error, library)}") from error
 
     def _load(self, name: str, path: str) -> type[Any]:
         """The class that `package.module:Class` names; `name` is what the setting says."""
@@ -164,13 +165,13 @@ class Door:
         return f"one of {', '.join(self.entries)}, or package.module:Class"
 
 
-def _told(error: BaseException) -> str:
-    """What was raised, and where in the code of the entry."""
+def _told(error: BaseException, library: str) -> str:
+    """What was raised, and where in the code of the entry; the folder of a library is not its code."""
     if isinstance(error, SyntaxError):  # says itself where
         return f"{type(error).__name__}: {error}"
-    own = str(Path(__file__).parent)
+    others = ("<", str(Path(__file__).parent), *([library] if library else []))
     files = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
-    places = [f" ({Path(name).name}, line {line})" for name, line in files if not name.startswith(("<", own))]
+    places = [f" ({Path(name).name}, line {line})" for name, line in files if not name.startswith(others)]
     where = places[-1] if places else ""
     return f"{type(error).__name__}: {error}{where}"
 
@@ -247,6 +248,7 @@ PLACEMENTS = Door(
         "by_table": Entry("bagpipe_hpc.rows.ranges:TablePartition"),
     },
 )
+
 SOURCE_FORMATS = Door(
     "--format",
     "--format-option ",

@@ -1,18 +1,16 @@
 """Makes the model that `model.name` names, with its first weights: the same on every trainer and in the reference."""
 
 import functools
-import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bagpipe_hpc.config.doors import ENTRY_ERRORS, MODELS
+from bagpipe_hpc.config.doors import MODELS
 from bagpipe_hpc.config.schema import ModelConfig
-from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.contract import ModelKernels, TakesKernels
 from bagpipe_hpc.models.facts import ModelFacts
 
@@ -67,20 +65,11 @@ def takes_kernels(config: ModelConfig) -> bool:
     return issubclass(MODELS.implementation(config.name), TakesKernels)
 
 
-@contextmanager
-def blaming_model(name: str, what: str) -> Iterator[None]:
+def blaming_model(name: str, what: str) -> AbstractContextManager[None]:
     """Say of what the code of a model raises in the body that `model.name` did it, and in which line.
 
     Args:
         name: `model.name`.
         what: it does wrong then.
     """
-    try:
-        yield
-    except BagpipeError:
-        raise
-    except ENTRY_ERRORS as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [frame for frame in frames if not frame.filename.startswith(_TORCH)] or frames
-        where = f"{Path(own[-1].filename).name}, line {own[-1].lineno}"
-        raise ConfigError(f"model.name = {name!r}: {what}: {type(error).__name__}: {error} ({where})") from error
+    return MODELS.blaming(name, what, library=_TORCH)
