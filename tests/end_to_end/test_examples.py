@@ -19,8 +19,6 @@ deterministic = true
 timeout_s = 60.0
 [lookahead]
 batches = 4
-[kernels]
-backend = "reference"
 """
 
 
