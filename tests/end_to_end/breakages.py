@@ -219,15 +219,15 @@ def forget_updated_rows(patch: Patch) -> None:
 
 def drift_in_the_second_trainer(patch: Patch) -> None:
     """The last but one rank changes a bit of a dense weight in every step."""
-    train = TrainStep.train
+    finish = TrainStep.finish
 
     def drifting(self: TrainStep, *arguments: object) -> None:
-        train(self, *arguments)  # type: ignore[arg-type]
+        finish(self, *arguments)  # type: ignore[arg-type]
         weight = list(self._model.parameters())[1].detach()
         weight[3] = torch.nextafter(weight[3], weight[3] + 1)
 
     if MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 2:
-        patch(TrainStep, "train", drifting)
+        patch(TrainStep, "finish", drifting)
 
 
 MUTANTS: dict[str, Breakage] = {
@@ -250,7 +250,7 @@ CHECKPOINT_MUTANTS: dict[str, Breakage] = {
 RATE_MUTANTS: dict[str, Breakage] = {"rates count anew": count_steps_anew}
 ADDITION_MUTANTS: dict[str, Breakage] = {"changes are put": put_what_is_to_be_added}
 FAULTS: dict[str, Breakage] = {
-    "trainer fails in a step": fail_in_last_rank(TrainStep, "train"),
+    "trainer fails in a step": fail_in_last_rank(TrainStep, "finish"),
     "mover fails in a fetch": fail_in_last_rank(RowWindow, "start_get"),
     "server runs out of memory": run_out_of_memory_in_a_server,
     "oracle fails": fail_in_the_oracle,
