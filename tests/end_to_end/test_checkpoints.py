@@ -52,6 +52,7 @@ def test_increments_that_take_long_hold_the_same_bits(outputs: dict[str, Path], 
     assert [event["base_step"] for event in events if event["event"] == "checkpoint"] == [None, *STEPS[:2]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutant", CHECKPOINT_MUTANTS)
 def test_mutant_is_killed(mutant: str, outputs: dict[str, Path], whole_checkpoints: Path) -> None:
     assert max(differences(outputs[mutant], whole_checkpoints)) > 0.0

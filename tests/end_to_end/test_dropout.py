@@ -22,9 +22,8 @@ def config(shards: Path, tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    "trainers", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("trainers", [1, 2, 3])
 def test_masks_are_the_references(config: Path, trainers: int, run_ranks: RunRanks, tmp_path: Path) -> None:
     """Contiguous slices, and samples dealt out by a policy; the whole run, and one that goes on inside an epoch."""
     precision = "bfloat16" if torch.cpu._is_avx512_bf16_supported() else "float32"

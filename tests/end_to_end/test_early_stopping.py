@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from bagpipe_hpc.storage.checkpoints.best import read_best
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.test_equality import RunRanks, overrides, story, train
@@ -27,6 +29,7 @@ def summary(output: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_get_better_ends(config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
     """As the reference; as it does once more where it goes on from its end, or in another folder from before."""
     reference, whole, later = (tmp_path / name for name in ("reference", "whole", "later"))

@@ -26,7 +26,9 @@ batches = 4
     "command",
     [
         ("python", EXAMPLES / "own_loop.py"),
-        ("bagpipe", "train", "model.name=own_model:FactorizationMachine", "model.hidden=8"),
+        pytest.param(
+            ("bagpipe", "train", "model.name=own_model:FactorizationMachine", "model.hidden=8"), marks=pytest.mark.slow
+        ),
     ],
     ids=["own_loop", "own_model"],
 )

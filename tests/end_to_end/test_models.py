@@ -64,10 +64,11 @@ def config_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def pairs() -> list[object]:
     """Those of `make test`, then the others, in two sessions of ranks."""
     rest = [(model, optimizer) for model in OWN_SETTINGS for optimizer in OPTIMIZERS if (model, optimizer) not in HEART]
-    halves = [pytest.param(rest[part::2], id=f"the rest, {part + 1} of 2", marks=pytest.mark.slow) for part in (0, 1)]
+    halves = [pytest.param(rest[part::2], id=f"the rest, {part + 1} of 2") for part in (0, 1)]
     return [pytest.param(HEART, id="each model"), *halves]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", pairs())
 def test_every_model_with_every_row_optimizer_equals_the_reference(
     chosen: list[Case], config_path: Path, run_ranks: RunRanks, tmp_path: Path
