@@ -50,7 +50,7 @@ def test_an_added_model_trains_resumes_and_compares(
     assert compare(reference, whole).largest() == 0.0
     assert compare(whole, stopped).largest() == 0.0
     assert story(whole) == story(reference)
-    aucs = [auc for event, _, _, auc in story(whole) if event == "evaluation"]
+    aucs = [auc for event, *_, auc in story(whole) if event == "evaluation"]
     assert len(aucs) == 2
     assert aucs[-1] > 0.6
     found = describe(whole, verify=True)

@@ -168,7 +168,7 @@ def test_a_run_that_is_asked_to_stop_goes_on_later(
     assert not (output / "summary.json").exists()
     step = load_checkpoint(output).manifest.step
     assert 0 < step < 12 * PER_EPOCH
-    assert ("checkpoint", step, None, None) in story(output)
+    assert any(event[:2] == ("checkpoint", step) for event in story(output))
     assert story(output)[-1][1] == step
 
     finished = run_ranks(RANKS, *command(config_path, output))
