@@ -39,7 +39,7 @@ def test_every_setting_is_explained() -> None:
 
 
 def test_the_examples_are_there() -> None:
-    names = ["criteo_kaggle", "criteo_terabyte", "embedding_bound", "quickstart"]
+    names = ["criteo_kaggle", "criteo_sample", "criteo_terabyte", "embedding_bound", "quickstart"]
     assert [path.stem for path in EXAMPLES] == names
 
 
