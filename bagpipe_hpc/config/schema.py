@@ -107,7 +107,7 @@ class FeaturesConfig:
         )
         _require(self.longest >= 0, "features.longest", self.longest, "use 1 id or more, or 0 for all")
         _require(
-            all(isinstance(longest, int) and longest >= 0 for longest in self.longest_of.values()),
+            all(type(longest) is int and longest >= 0 for longest in self.longest_of.values()),
             "features.longest_of",
             self.longest_of,
             "use 1 id or more for each feature, or 0 for all",

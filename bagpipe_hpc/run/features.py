@@ -8,6 +8,9 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.storage.shards.entries import FeatureInfo
 
+MOST_ROWS = 1 << 16
+"""Of a sequence: a model is tried on the longest before anything is read, so no wrong number may decide that size."""
+
 
 def feature_facts(
     config: FeaturesConfig, features: Sequence[FeatureInfo], embedding_dim: int
@@ -32,6 +35,11 @@ def feature_facts(
                 "sequence; leave it out"
             )
         longest = min(limit, feature.longest) if limit else feature.longest
+        if pooling == SEQUENCE and longest > MOST_ROWS:
+            raise ConfigError(
+                f"data.path: a sample has up to {longest} ids of {feature.name}, and a sequence has {MOST_ROWS} at "
+                f"most; set features.longest_of = {{ {feature.name} = {MOST_ROWS} }} or less, or another pooling"
+            )
         facts.append(FeatureFacts(feature.name, embedding_dim, pooling, max(1, longest)))
     return tuple(facts)
 

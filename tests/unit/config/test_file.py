@@ -201,6 +201,7 @@ def test_a_mistake_in_the_file_names_file_key_value_and_cure(tmp_path: Path, tex
         ("train.evaluate=no", ["train.evaluate = 'no'", "true or false"]),
         ("train.best_by=accuracy", ["train.best_by = 'accuracy'", "use one of auc, log_loss, group_auc"]),
         ("train.best_by=group_auc", ["train.best_by = 'group_auc'", "set train.auc_group"]),
+        ("features.longest_of={ item = true }", ["features.longest_of", "True", "1 id or more for each feature"]),
         ("train.exact_auc_samples=1073741825", ["train.exact_auc_samples", "use 1073741824 at most"]),
         ("train.stop_min_delta=-0.1", ["train.stop_min_delta = -0.1", "use 0 or more"]),
         ("model.top_mlp=[8, 4", ["model.top_mlp = [8, 4: is not TOML", "close what was opened"]),

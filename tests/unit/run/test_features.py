@@ -1,11 +1,13 @@
 """Settings of features against what the data has."""
 
+from dataclasses import replace
+
 import pytest
 
 from bagpipe_hpc.config.schema import FeaturesConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.facts import FeatureFacts
-from bagpipe_hpc.run.features import feature_facts, read_limits
+from bagpipe_hpc.run.features import MOST_ROWS, feature_facts, read_limits
 from bagpipe_hpc.storage.shards.manifest import FeatureInfo
 from tests.ragged_shards import FEATURES
 
@@ -50,3 +52,13 @@ def test_settings_that_do_not_fit_the_data_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         feature_facts(config, features, 8)
+
+
+def test_a_sequence_of_too_many_ids_is_refused_before_a_model_is_tried_on_it() -> None:
+    (history,) = (feature for feature in FEATURES if feature.name == "history")
+    features = (replace(history, longest=MOST_ROWS + 1),)
+    config = FeaturesConfig(pooling_of={"history": "sequence"})
+    with pytest.raises(ConfigError, match=f"up to {MOST_ROWS + 1} ids of history, and a sequence has {MOST_ROWS}"):
+        feature_facts(config, features, 8)
+    (facts,) = feature_facts(replace(config, longest_of={"history": MOST_ROWS}), features, 8)
+    assert facts.longest == MOST_ROWS
