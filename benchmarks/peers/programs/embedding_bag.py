@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from first_weights import fill_table
-from peer_run import PeerRun, StepClock, TimedBatches, evaluation, evaluation_batches, print_result, training_batches
+from peer_run import PeerRun, train_and_evaluate
 from torch import Tensor, nn
 
 from bagpipe_hpc.models.build import build_model
@@ -61,20 +61,12 @@ def main() -> None:
         ROW_OPTIMIZERS[config.rows](list(model.tables.parameters()), lr=settings.lr, **of_adam),
         getattr(torch.optim, config.dense)(model.model.parameters(), lr=config.dense_lr, **config.dense_options),
     ]
-    batches = TimedBatches(training_batches(job))
-    clock = StepClock(run, batches)
-    for batch in batches:
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        loss = click_loss(model(batch.dense, batch.ids), batch.labels, len(batch.labels))
-        loss.backward()
-        for optimizer in optimizers:
-            optimizer.step()
-        clock.step_done(loss.item())
-    figures = clock.figures() | {"first_losses": clock.first_losses}
-    with torch.no_grad():
-        tested = [(batch.labels.numpy(), model(batch.dense, batch.ids).numpy()) for batch in evaluation_batches(job)]
-    print_result(figures | evaluation([labels for labels, _ in tested], [logits for _, logits in tested]))
+    train_and_evaluate(
+        run,
+        optimizers,
+        lambda batch: click_loss(model(batch.dense, batch.ids), batch.labels, len(batch.labels)),
+        lambda batch: model(batch.dense, batch.ids).numpy(),
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import argparse
 import json
 import resource
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.evaluation.click_evaluation import measure
 from bagpipe_hpc.plan.schedule import Segment, build_schedule, training_batch_sizes
 from bagpipe_hpc.plan.slices import slice_bounds
@@ -74,10 +75,27 @@ class PeerRun:
         parser.add_argument("--onednn", action="store_true", help="linear layers through oneDNN instead of MKL")
         arguments = parser.parse_args()
         config = load_config(arguments.config, arguments.overrides)
+        _require_shared_settings(parser, config)
         manifest = load_manifest(Path(config.data.path))
         schedule = build_schedule(config.train, manifest.rows("train"), manifest.rows("test"))
         torch.set_num_threads(config.train.threads)
         return cls(Run(config, manifest, tuple(schedule)), arguments.warm_up_steps, arguments.onednn)
+
+
+def _require_shared_settings(parser: argparse.ArgumentParser, config: Config) -> None:
+    """Refuse what peers would leave aside in silence: they have a constant rate, and neither decay nor clipping."""
+    default, optimizer = Config(), config.optimizer
+    set_ones = {
+        "features": config.features != default.features,
+        "rows_rate": config.rows_rate != default.rows_rate,
+        "dense_rate": config.dense_rate != default.dense_rate,
+        "optimizer.rows_weight_decay": bool(optimizer.rows_weight_decay),
+        "optimizer.rows_clip_norm": bool(optimizer.rows_clip_norm),
+        "optimizer.dense_clip_norm": bool(optimizer.dense_clip_norm),
+        "train.row_sums": config.train.row_sums != default.train.row_sums,
+    }
+    if names := [name for name, is_set in set_ones.items() if is_set]:
+        parser.error(f"{', '.join(names)}: peers do not have this; leave it out")
 
 
 def training_batches(job: Run, number: int = 0, slices: int = 1) -> Iterator[Batch]:
@@ -164,6 +182,36 @@ class StepClock:
 
     def _now_s(self) -> float:
         return time.perf_counter() - self._batches.read_s
+
+
+def train_and_evaluate(
+    run: PeerRun,
+    optimizers: Sequence[torch.optim.Optimizer],
+    loss_of: Callable[[Batch], Tensor],
+    logits_of: Callable[[Batch], NDArray[np.float32]],
+) -> None:
+    """Train one process over all batches of a run, evaluate, and print the line of figures.
+
+    Args:
+        run: the run.
+        optimizers: of all weights.
+        loss_of: mean loss of a batch, a scalar.
+        logits_of: log-odds of a batch's samples, float32 `[n]`.
+    """
+    batches = TimedBatches(training_batches(run.job))
+    clock = StepClock(run, batches)
+    for batch in batches:
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss = loss_of(batch)
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+        clock.step_done(loss.item())
+    figures = clock.figures() | {"first_losses": clock.first_losses}
+    with torch.no_grad():
+        tested = [(batch.labels.numpy(), logits_of(batch)) for batch in evaluation_batches(run.job)]
+    print_result(figures | evaluation([labels for labels, _ in tested], [logits for _, logits in tested]))
 
 
 def evaluation(labels: list[NDArray[np.float32]], logits: list[NDArray[np.float32]]) -> dict[str, object]:

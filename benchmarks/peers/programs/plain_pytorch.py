@@ -11,7 +11,7 @@ from itertools import pairwise
 import torch
 from first_weights import dense_weights, fill_table
 from onednn_linear import use_onednn
-from peer_run import PeerRun, StepClock, TimedBatches, evaluation, evaluation_batches, print_result, training_batches
+from peer_run import PeerRun, train_and_evaluate
 from torch import Tensor, nn
 
 from bagpipe_hpc.run.run import Run
@@ -68,20 +68,12 @@ def main() -> None:
         ROW_OPTIMIZERS[config.rows](model.tables.parameters(), lr=config.row_settings.lr),
         getattr(torch.optim, config.dense)(dense_parameters, lr=config.dense_lr, **config.dense_options),
     ]
-    batches = TimedBatches(training_batches(job))
-    clock = StepClock(run, batches)
-    for batch in batches:
-        for optimizer in optimizers:
-            optimizer.zero_grad()
-        loss = nn.functional.binary_cross_entropy_with_logits(model(batch.dense, batch.ids), batch.labels)
-        loss.backward()
-        for optimizer in optimizers:
-            optimizer.step()
-        clock.step_done(loss.item())
-    figures = clock.figures() | {"first_losses": clock.first_losses}
-    with torch.no_grad():
-        tested = [(batch.labels.numpy(), model(batch.dense, batch.ids).numpy()) for batch in evaluation_batches(job)]
-    print_result(figures | evaluation([labels for labels, _ in tested], [logits for _, logits in tested]))
+    train_and_evaluate(
+        run,
+        optimizers,
+        lambda batch: nn.functional.binary_cross_entropy_with_logits(model(batch.dense, batch.ids), batch.labels),
+        lambda batch: model(batch.dense, batch.ids).numpy(),
+    )
 
 
 if __name__ == "__main__":

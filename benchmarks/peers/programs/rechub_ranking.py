@@ -12,16 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from peer_run import (
-    Batch,
-    PeerRun,
-    StepClock,
-    TimedBatches,
-    evaluation,
-    evaluation_batches,
-    print_result,
-    training_batches,
-)
+from peer_run import Batch, PeerRun, train_and_evaluate
 from torch import Tensor, nn
 from torch_rechub.basic.features import DenseFeature, SparseFeature
 from torch_rechub.models import ranking
@@ -79,19 +70,12 @@ def main() -> None:
     torch.manual_seed(job.config.train.seed)
     model = _build(job)
     optimizer = torch.optim.Adam(model.parameters(), lr=job.config.optimizer.dense_lr)
-    batches = TimedBatches(training_batches(job))
-    clock = StepClock(run, batches)
-    for batch in batches:
-        optimizer.zero_grad()
-        loss = nn.functional.binary_cross_entropy(model(_inputs(batch)), batch.labels)
-        loss.backward()
-        optimizer.step()
-        clock.step_done(loss.item())
-    figures = clock.figures() | {"first_losses": clock.first_losses}
-    model.eval()
-    with torch.no_grad():
-        tested = [(batch.labels.numpy(), _logits(model(_inputs(batch)))) for batch in evaluation_batches(job)]
-    print_result(figures | evaluation([labels for labels, _ in tested], [logits for _, logits in tested]))
+    train_and_evaluate(
+        run,
+        [optimizer],
+        lambda batch: nn.functional.binary_cross_entropy(model.train()(_inputs(batch)), batch.labels),
+        lambda batch: _logits(model.eval()(_inputs(batch))),
+    )
 
 
 def _build(job: Run) -> nn.Module:
