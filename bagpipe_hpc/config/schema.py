@@ -68,17 +68,23 @@ class ModelConfig:
     """Which model (docs/models.md): `dlrm`, `dlrm_dcnv2`, `wide_deep`, `deepfm`, `dcn`, `dcn_v2`, `din`, or
     `package.module:Class` for one of your own (docs/extending.md)."""
     embedding_dim: int = 16
-    """Width D of every embedding row."""
+    """Width D of the embedding rows."""
     settings: Any = field(default=None, metadata={DOOR: MODELS})
     """The model's own settings."""
     precision: str = "float32"
     """Numbers that linear layers multiply: `float32`, or `bfloat16` on GPUs and on CPUs with AVX512-BF16 or AMX; models
     that compute their layers themselves run under torch's autocast. Weights, optimizers, rows, the loss and the
     gradients that trainers sum are float32 in both."""
+    embedding_dim_of: dict[str, Any] = field(default_factory=dict)
+    """The same as `embedding_dim` for single tables, such as `{ C3 = 4, C20 = 4 }`. Tables of one width share windows, caches and
+    plans, so use few widths; docs/features.md says which models take several."""
 
     def __post_init__(self) -> None:
         fill_settings(self)
         _require(1 <= self.embedding_dim <= MOST_WIDTH, "model.embedding_dim", self.embedding_dim, f"use {WIDTHS}")
+        widths = self.embedding_dim_of
+        is_width = all(type(width) is int and 1 <= width <= MOST_WIDTH for width in widths.values())
+        _require(is_width, "model.embedding_dim_of", widths, f"use {WIDTHS} for each table")
         _require(self.precision in PRECISIONS, "model.precision", self.precision, f"use one of {', '.join(PRECISIONS)}")
 
 

@@ -22,14 +22,19 @@ class RowRecord:
     has_version: bool
 
     @classmethod
-    def of(cls, config: Config) -> "RowRecord":
+    def of(cls, config: Config, embedding_dim: int | None = None) -> "RowRecord":
         """The record that a configuration asks for.
+
+        Args:
+            config: names the row optimizer.
+            embedding_dim: of the rows; `model.embedding_dim` if not given.
 
         Raises:
             SettingError: the row optimizer does not keep its contract.
         """
         state = tuple(replace(part, first=float(part.first)) for part in build_row_optimizer(config.optimizer).state)
-        return cls(config.model.embedding_dim, state, config.debug.verify_rows)
+        width = config.model.embedding_dim if embedding_dim is None else embedding_dim
+        return cls(width, state, config.debug.verify_rows)
 
     @property
     def state_widths(self) -> tuple[int, ...]:

@@ -26,6 +26,7 @@ FIXED = (
     "train.batch_size",
     "model.name",
     "model.embedding_dim",
+    "model.embedding_dim_of",
     *(f"features.{name}" for name in ("pooling", "pooling_of", "longest", "longest_of")),
     "optimizer.rows",
     "optimizer.dense",
@@ -87,6 +88,7 @@ _FIRST_STATE = {"Rprop": "lr", "Adagrad": "initial_accumulator_value"}
 _UNKNOWN = "not recorded"
 _BEFORE_CHOICES = {
     "model.name": "dlrm",
+    "model.embedding_dim_of": {},
     "policy.name": "bagpipe",
     "train.row_sums": "float32",
     "optimizer.dense_clip_norm": 0.0,

@@ -243,6 +243,7 @@ OTHER: dict[str, object] = {
     "model.name": "builtins:object",
     "model.embedding_dim": 8,
     "features.pooling": "mean",
+    "model.embedding_dim_of": {"C1": 4},
     "features.pooling_of": {"C1": "mean"},
     "features.longest": 3,
     "features.longest_of": {"C1": 3},
