@@ -236,9 +236,15 @@ class TablesConfig:
     (docs/extending.md). Results do not depend on it."""
     settings: Any = field(default=None, metadata={DOOR: PLACEMENTS})
     """The placement's own settings."""
+    initial_bound: float = 0.0
+    """First weights of rows are uniform between minus this and this; 0 takes 1/sqrt(n) for a table of n rows, as the
+    published DLRM does. Models that read weights as terms of the logit, `wide_deep` and `deepfm`, learn more from small
+    ones, such as 0.001."""
 
     def __post_init__(self) -> None:
         fill_settings(self)
+        if self.initial_bound:
+            require_positive("tables.initial_bound", self.initial_bound, "0 for 1/sqrt(rows of the table), or ")
 
 
 @dataclass(frozen=True)

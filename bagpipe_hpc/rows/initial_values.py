@@ -7,15 +7,17 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 def initial_weights(
-    rows: NDArray[np.int64], table_offsets: NDArray[np.int64], embedding_dim: int, seed: int
+    rows: NDArray[np.int64], table_offsets: NDArray[np.int64], embedding_dim: int, seed: int, bound: float = 0.0
 ) -> NDArray[np.float32]:
-    """Uniform weights between -1/sqrt(n) and 1/sqrt(n), n the rows of the table, as in the published DLRM.
+    """Uniform weights between -bound and bound.
 
     Args:
         rows: global rows `[N]`.
         table_offsets: first global row of each table, and the end, int64 `[tables + 1]`.
         embedding_dim: width D.
         seed: the run's seed.
+        bound: of all tables (`tables.initial_bound`); 0 gives each table its own, 1/sqrt(n), n its rows, as in the
+            published DLRM.
 
     Returns:
         float32 `[N, D]`.
@@ -26,8 +28,10 @@ def initial_weights(
         keys = _mix(_mix(np.uint64(seed) + tables.astype(np.uint64) * _GOLDEN) + ids.astype(np.uint64) * _GOLDEN)
         values = _mix(keys[:, None] + np.arange(1, embedding_dim + 1, dtype=np.uint64) * _GOLDEN)
     unit = (values >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1.0)  # [-1, 1)
-    bound = (1.0 / np.sqrt(np.diff(table_offsets))).astype(np.float32)
-    weights: NDArray[np.float32] = unit * bound[tables][:, None]
+    if bound:
+        return unit * np.float32(bound)
+    of_tables = (1.0 / np.sqrt(np.diff(table_offsets))).astype(np.float32)
+    weights: NDArray[np.float32] = unit * of_tables[tables][:, None]
     return weights
 
 

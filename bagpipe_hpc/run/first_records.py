@@ -38,7 +38,7 @@ def fill_partition(records: NDArray[np.float32], run: Run, partition: RowPartiti
         last = min(first + fill_rows, len(records))
         rows = partition.rows_of(server, first, last)
         records[first:last, :embedding_dim] = initial_weights(
-            rows, run.table_offsets, embedding_dim, run.config.train.seed
+            rows, run.table_offsets, embedding_dim, run.config.train.seed, run.config.tables.initial_bound
         )
         records[first:last, embedding_dim:saved] = new_state
         records[first:last, saved:] = 0.0

@@ -28,6 +28,7 @@ FIXED = (
     "model.embedding_dim",
     "model.embedding_dim_of",
     *(f"features.{name}" for name in ("pooling", "pooling_of", "longest", "longest_of")),
+    "tables.initial_bound",
     "optimizer.rows",
     "optimizer.dense",
 )
@@ -91,6 +92,7 @@ _BEFORE_CHOICES = {
     "model.embedding_dim_of": {},
     "policy.name": "bagpipe",
     "train.row_sums": "float32",
+    "tables.initial_bound": 0.0,
     "optimizer.dense_clip_norm": 0.0,
     "optimizer.rows_clip_norm": 0.0,
     "optimizer.rows_weight_decay": 0.0,

@@ -249,6 +249,7 @@ OTHER: dict[str, object] = {
     "features.longest_of": {"C1": 3},
     "model.bottom_mlp": (8,),
     "model.top_mlp": (512, 128),
+    "tables.initial_bound": 0.01,
     "optimizer.rows": "sgd",
     "optimizer.dense": "SGD",
     "optimizer.rows_lr": 0.5,

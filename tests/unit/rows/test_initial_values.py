@@ -83,6 +83,20 @@ def test_weights_are_uniform_within_the_tables_bound() -> None:
     assert np.abs(columns - np.eye(16)).max() < 0.05
 
 
+@pytest.mark.parametrize("bound", [0.01, 2.5])
+def test_a_bound_is_that_of_all_tables(bound: float) -> None:
+    """The same draws, of another width."""
+    units = initial_weights(ROWS, table_offsets((1,) * len(ROWS)), 4, seed=3)  # 1/sqrt(1)
+    np.testing.assert_array_equal(
+        initial_weights(ROWS, table_offsets((1,) * len(ROWS)), 4, seed=3, bound=bound), units * np.float32(bound)
+    )
+    found = initial_weights(ROWS, OFFSETS, 4, seed=3, bound=bound)
+    assert found.dtype == np.float32
+    of_tables = initial_weights(ROWS, OFFSETS, 4, seed=3)
+    widths = np.sqrt(np.diff(OFFSETS)).repeat(np.diff(OFFSETS))[:, None]
+    np.testing.assert_allclose(found, of_tables * widths * bound, rtol=1e-5)
+
+
 def test_rows_tables_and_seeds_differ() -> None:
     offsets = table_offsets((500, 500))
     rows = np.concatenate([initial_weights(np.arange(1000), offsets, 4, seed) for seed in (1, 2, 3)])

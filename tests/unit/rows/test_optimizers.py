@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bagpipe_hpc.config.file import load_config, to_toml
-from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig
+from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig, TablesConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer, StateColumns
@@ -69,6 +69,15 @@ def test_new_rows_begin_with_the_first_values(verify: bool) -> None:
         assert (records[:, :3] != 0).all()
         expected = [1.5, 1.5, 1.5, -2.0, *([0.0] if verify else [])]
         np.testing.assert_array_equal(records[:, 3:], [expected] * len(records))
+
+
+def test_new_rows_keep_within_their_bound() -> None:
+    shard = ShardInfo("train-00000.h5", 9, 1, 1, "0" * 64)
+    manifest = ShardManifest(1, "criteo", 1, (TableInfo("C1", 50),), (shard,), ())
+    run, partition = Run(Config(tables=TablesConfig(initial_bound=0.001)), manifest, ()), RoundRobinPartition(50, 1)
+    records = np.empty((50, run.record.width), dtype=np.float32)
+    fill_partition(records, run, partition, 0)
+    assert 0.0009 < np.abs(records[:, :16]).max() <= np.float32(0.001)
 
 
 @pytest.mark.parametrize(
