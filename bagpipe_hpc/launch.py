@@ -128,7 +128,7 @@ def train_reference(config: Config, loop: "Loop | None" = None) -> None:
     require_reference_memory(run, device)
     check_model(run)
     if run.start:
-        verify_share(run.start, 0, 1, run.row_name)
+        verify_share(run.start, 0, 1)
     with hold_output(config, _lose_output):
         reference = Reference(run, device)
         start_output(reference.config, run.start)

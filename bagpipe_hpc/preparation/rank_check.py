@@ -121,7 +121,7 @@ def check_start(run: Run, comms: Communicators) -> None:
         ConfigError: the model does not keep to its contract.
     """
     if comms.role is Role.SERVER and run.start is not None:
-        verify_share(run.start, comms.role_rank, comms.layout.servers, run.row_name)
+        verify_share(run.start, comms.role_rank, comms.layout.servers)
     if comms.role is Role.TRAINER:
         from bagpipe_hpc.preparation.compute_check import check_model  # noqa: PLC0415 - torch, on trainers only
         from bagpipe_hpc.run.dense_start import check_dense  # noqa: PLC0415 - as above

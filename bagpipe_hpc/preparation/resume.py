@@ -1,7 +1,7 @@
 """Where a run goes on: the checkpoint that `train.resume` asks for, and whether it fits the run."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def find_start(config: Config, shards: ShardManifest) -> Checkpoint | None:
     return checkpoint
 
 
-def verify_share(checkpoint: Checkpoint, part: int, parts: int, name_row: Callable[[int], str]) -> None:
+def verify_share(checkpoint: Checkpoint, part: int, parts: int) -> None:
     """Check one of `parts` shares of a checkpoint's files: digests, what the row files say they hold, finite numbers.
 
     What passes can be read to its end, so that no damage shows later, after other ranks have begun.
@@ -52,7 +52,6 @@ def verify_share(checkpoint: Checkpoint, part: int, parts: int, name_row: Callab
         checkpoint: where the run goes on from.
         part: number of the share.
         parts: number of shares.
-        name_row: a global row as users know it.
 
     Raises:
         CheckpointError: a file is damaged, or holds NaN or infinity.
@@ -61,11 +60,12 @@ def verify_share(checkpoint: Checkpoint, part: int, parts: int, name_row: Callab
     for layer, info in share:
         with _offering(checkpoint.directory, layer.directory):
             layer.verify_file(info)
-    with _offering(checkpoint.directory, checkpoint.directory), checkpoint.open_rows() as rows:
-        rows.check_rows(part, parts)
+    for group in range(len(checkpoint.manifest.groups)):
+        with _offering(checkpoint.directory, checkpoint.directory), checkpoint.open_rows(group) as rows:
+            rows.check_rows(part, parts)
     for layer, info in share:
         with _offering(checkpoint.directory, layer.directory):
-            require_finite(layer.directory, layer.manifest, info, name_row)
+            require_finite(layer.directory, layer.manifest, info)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 Differences are taken in float64. Equal means equal in value: zeros of both signs are equal, and infinities of one sign.
 A NaN equals nothing, not even a NaN: it differs infinitely, so that diverged runs never pass for equal ones.
 
-Shapes: n rows of a piece, D embedding width, k optimizer state columns.
+Shapes: n rows of a piece, D width of a table, k optimizer state columns.
 """
 
 import math
@@ -19,13 +19,12 @@ import torch
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
-from bagpipe_hpc.rows.partition import table_offsets
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.checkpoints.saved_rows import stream_rows
 from bagpipe_hpc.tools.inspection.text_table import aligned
 
-MUST_AGREE = ("table_rows", "embedding_dim", "row_optimizer", "row_state_layout")
-"""Fields of the manifest without which values have no counterpart."""
+MUST_AGREE = ("table_rows", "embedding_dim", "widths", "row_optimizer", "row_state_layout")
+"""What manifests must say alike, without which values have no counterpart."""
 
 
 @dataclass
@@ -151,22 +150,25 @@ def compare(first: Path, second: Path) -> Comparison:
 def _compare_rows(one: Checkpoint, other: Checkpoint) -> list[PartDifference]:
     """Differences of each table's weights, then of all tables' optimizer state."""
     manifest = one.manifest
-    offsets = table_offsets(manifest.table_rows).tolist()
     tables = [PartDifference(f"table {table}") for table in range(len(manifest.table_rows))]
     state = PartDifference("optimizer state of rows")
-    dim, step = manifest.embedding_dim, stream_rows(manifest.record_columns)
-    with one.open_rows() as rows, other.open_rows() as other_rows:
-        for table, (begin, end) in enumerate(pairwise(offsets)):
-            for start in range(begin, end, step):
-                stop = min(start + step, end)
-                records, other_records = rows.read(start, stop), other_rows.read(start, stop)
-
-                def name(place: tuple[int, ...], first: int = start - begin, table: int = table) -> str:
-                    return f"table {table}, id {first + place[0]}, column {place[1]}"
-
-                tables[table].add(records[:, :dim], other_records[:, :dim], name)
-                state.add(records[:, dim:], other_records[:, dim:], name)
+    for number, group in enumerate(manifest.groups):
+        dim, step = group.width, stream_rows(manifest.record_columns(group.width))
+        bounds = pairwise(group.tables.offsets.tolist())
+        with one.open_rows(number) as rows, other.open_rows(number) as other_rows:
+            for table, (begin, end) in zip(group.numbers, bounds, strict=True):
+                for start in range(begin, end, step):
+                    stop = min(start + step, end)
+                    records, other_records = rows.read(start, stop), other_rows.read(start, stop)
+                    name = partial(_value_name, table, start - begin)
+                    tables[table].add(records[:, :dim], other_records[:, :dim], name)
+                    state.add(records[:, dim:], other_records[:, dim:], name)
     return [*tables, state]
+
+
+def _value_name(table: int, first: int, place: tuple[int, ...]) -> str:
+    """A number of a piece of rows, of which the first is row `first` of a table."""
+    return f"table {table}, id {first + place[0]}, column {place[1]}"
 
 
 def _compare_dense(one: Checkpoint, other: Checkpoint) -> tuple[PartDifference, PartDifference]:

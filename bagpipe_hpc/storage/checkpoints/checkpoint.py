@@ -114,23 +114,35 @@ class Checkpoint:
             )
 
     @contextmanager
-    def open_rows(self) -> Iterator[SavedRows]:
-        """Open all row files once for many reads, by global row or for the server of any world.
+    def open_rows(self, group: int = 0) -> Iterator[SavedRows]:
+        """Open all row files of one width once for many reads, by row number or for the server of any world.
+
+        Args:
+            group: which of `manifest.groups`, the tables of one width; row numbers run through these tables alone.
 
         Raises:
             CheckpointError: a file is absent, damaged or does not fit the manifest.
+            ValueError: there is no such group.
         """
-        with open_saved_rows([(layer.directory, layer.manifest) for layer in self.layers()]) as rows:
+        with open_saved_rows([(layer.directory, layer.manifest) for layer in self.layers()], group) as rows:
             yield rows
 
-    def read_rows(self, first: int, last: int) -> NDArray[np.float32]:
-        """Rows `first` up to `last` of all tables with their optimizer state, float32 `[last - first, D + k]`.
+    def read_rows(self, first: int, last: int, group: int = 0) -> NDArray[np.float32]:
+        """Rows `first` up to `last` of the tables of one width with their optimizer state.
+
+        Args:
+            first: a row's number, which runs through these tables alone.
+            last: the number behind the last row.
+            group: which of `manifest.groups`.
+
+        Returns:
+            float32 `[last - first, D + k]`.
 
         Raises:
             CheckpointError: a file is absent, damaged or does not fit the manifest.
-            ValueError: there are no such rows.
+            ValueError: there are no such rows, or no such group.
         """
-        with self.open_rows() as rows:
+        with self.open_rows(group) as rows:
             return rows.read(first, last)
 
     def read_dense(self) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -188,7 +200,7 @@ def _checkpoint_in(directory: Path) -> Checkpoint:
 
 def _require_same_rows(upper: Checkpoint, lower: Checkpoint) -> None:
     """See that a checkpoint and the one that it builds on speak of the same rows, and in which order they come."""
-    names = ("table_rows", "embedding_dim", "row_optimizer", "row_state_layout", "seed")
+    names = ("table_rows", "embedding_dim", "widths", "row_optimizer", "row_state_layout", "seed")
     for name in names:
         above, below = getattr(upper.manifest, name), getattr(lower.manifest, name)
         if above != below:

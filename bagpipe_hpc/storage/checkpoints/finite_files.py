@@ -3,7 +3,7 @@
 A run writes no others (`step/divergence.py`); who goes on from one that comes from elsewhere would train NaN.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.checked_json import FileInfo
-from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE, CheckpointManifest, row_file_name
+from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE, CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.row_numbers import row_numbers
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset
 
@@ -21,16 +21,13 @@ _PIECE = 1 << 18
 _BFLOAT16_EXPONENT = 0x7F80
 
 
-def require_finite(
-    directory: Path, manifest: CheckpointManifest, info: FileInfo, name_row: Callable[[int], str]
-) -> None:
+def require_finite(directory: Path, manifest: CheckpointManifest, info: FileInfo) -> None:
     """Look at every number of one file of a checkpoint.
 
     Args:
         directory: of the checkpoint.
         manifest: its manifest.
         info: the file.
-        name_row: a global row as users know it.
 
     Raises:
         CheckpointError: one is NaN or infinite, or the file is damaged; the message names what it belongs to.
@@ -40,16 +37,15 @@ def require_finite(
         if info.file == DENSE_FILE:
             _check_dense(file, path)
             return
-        servers = range(manifest.servers)
-        server = next(server for server in servers if row_file_name(server, manifest.servers) == info.file)
+        server, group = manifest.row_files()[info.file]
         for name in ("weights", "optimizer_state"):
             dataset = plain_dataset(file, name)
             for first, piece in _pieces(dataset, path):
                 is_finite = np.isfinite(piece)
                 if not is_finite.all():
                     place = first + int(np.argmin(is_finite.all(axis=1)))
-                    [row] = row_numbers(file, manifest, server).rows(place, place + 1).tolist()
-                    raise _error(path, f"{name} of {name_row(row)}")
+                    [row] = row_numbers(file, manifest, server, group).rows(place, place + 1).tolist()
+                    raise _error(path, f"{name} of {group.row_name(row)}")
 
 
 def _check_dense(file: h5py.File, path: Path) -> None:

@@ -1,14 +1,17 @@
-"""What `manifest.json` of a checkpoint says, checked field by field. Standard library only."""
+"""What `manifest.json` of a checkpoint says, checked field by field."""
 
 import json
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
 from bagpipe_hpc.config.float32 import is_float32
 from bagpipe_hpc.errors import CheckpointError, FileError, read_small
 from bagpipe_hpc.evaluation.standing import Standing
+from bagpipe_hpc.rows.groups import TableGroup, table_groups
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
+from bagpipe_hpc.rows.partition import Tables
 from bagpipe_hpc.storage.checked_json import (
     OPTIONAL,
     Count,
@@ -23,9 +26,11 @@ from bagpipe_hpc.storage.checked_json import (
 MANIFEST_FILE = "manifest.json"
 DENSE_FILE = "dense.h5"
 FORMAT = "bagpipe-checkpoint"
-VERSION = 5
+VERSION = 6
+BEFORE_WIDTHS = 5
+"""A version that is read still: all tables had one width."""
 BEFORE_PLACEMENTS = 4
-"""A version that is read still: rows were dealt round-robin, and files did not say which rows they hold. Of the row
+"""Another one, before that: rows were dealt round-robin, and files did not say which rows they hold. Of the row
 optimizer's state it has the number of columns alone."""
 _STATE_BEFORE = {
     "sgd": (),
@@ -47,12 +52,19 @@ _Linear = Annotated[str, Must(LINEAR_LAYERS.__contains__, f"one of {', '.join(LI
 _Device = Annotated[str, Must(DEVICES.__contains__, f"one of {', '.join(DEVICES)}")]
 _Sections = Annotated[dict[str, Any], Must(lambda value: all(map(_is_object, value.values())), "an object of sections")]
 _Format = Annotated[str, Must(FORMAT.__eq__, repr(FORMAT))]
-_Version = Annotated[int, Must((VERSION, BEFORE_PLACEMENTS).__contains__, f"{VERSION} or {BEFORE_PLACEMENTS}")]
+_VERSIONS = (VERSION, BEFORE_WIDTHS, BEFORE_PLACEMENTS)
+_Version = Annotated[int, Must(_VERSIONS.__contains__, f"one of {', '.join(map(str, _VERSIONS))}")]
 
 
-def row_file_name(server: int, servers: int) -> str:
-    """Name of the file that holds the rows of one server."""
-    return f"rows-{server:05d}-of-{servers:05d}.h5"
+def row_file_name(server: int, servers: int, width: int | None = None) -> str:
+    """Name of the file that holds the rows of one server.
+
+    Args:
+        server: the server.
+        servers: number of servers.
+        width: of the file's rows, where tables have several; None where all have one.
+    """
+    return f"rows-{'' if width is None else f'width-{width}-'}{server:05d}-of-{servers:05d}.h5"
 
 
 @dataclass(frozen=True)
@@ -116,13 +128,15 @@ class CheckpointManifest:
     table_names: tuple[str, ...]
     """Name of each embedding table, such as `C1`."""
     table_rows: tuple[Positive, ...]
-    """Rows of each embedding table; global row numbers run through the tables in this order."""
+    """Rows of each embedding table; row numbers run through the tables of one width in this order."""
+    table_widths: tuple[Positive, ...] | None = field(default=None, metadata=OPTIONAL)
+    """Width of the rows of each table; None: all are `embedding_dim` wide."""
     embedding_dim: Positive
-    """Width D of an embedding row."""
+    """Width D of an embedding row, `model.embedding_dim` of the configuration."""
     row_optimizer: _Name
     """Optimizer of the embedding rows, `optimizer.rows` of the configuration."""
     row_state_columns: Count
-    """Float32 values of optimizer state that follow the D weights of a row."""
+    """Float32 values of optimizer state that follow the weights of a row of `embedding_dim` of them."""
     row_state: tuple[StateColumns, ...] | None = field(default=None, metadata=OPTIONAL)
     """What these are, in this order; never None but on the way in from version 4."""
     servers: Positive
@@ -132,7 +146,7 @@ class CheckpointManifest:
     base: Base | None
     """The checkpoint before, where the row files hold only rows that were updated since; None if they hold all rows."""
     files: tuple[FileInfo, ...]
-    """One row file for each server and the dense file, in any order."""
+    """One row file for each server and width, and the dense file, in any order."""
     arithmetic: Arithmetic
     """On what the last bits of results depended."""
     config: _Sections
@@ -147,6 +161,7 @@ class CheckpointManifest:
         _require(self.total_rows < 1 << 63, "table_rows", self.table_rows, "numbers that add up to one of 64 bits")
         dealt = self.version != BEFORE_PLACEMENTS or self.placement == _PLACEMENT_BEFORE
         _require(dealt, "placement", self.placement, f"{_PLACEMENT_BEFORE!r}, as in version {BEFORE_PLACEMENTS}")
+        self._check_widths()
         self._check_state()
         epoch, epoch_step = divmod(self.step, -(-self.train_samples // self.batch_size))
         for name, value, must in (("epoch", self.epoch, epoch), ("epoch_step", self.epoch_step, epoch_step)):
@@ -156,6 +171,13 @@ class CheckpointManifest:
         standing = self.standing is None or 0 <= self.standing.best_step < self.step
         _require(standing, "standing", self.standing, "null or one of evaluations before the step")
         self._check_files()
+
+    def _check_widths(self) -> None:
+        widths = self.table_widths
+        each = widths is None or len(widths) == len(self.table_rows)
+        _require(each, "table_widths", widths, "null or a width for each of table_rows")
+        known = widths is None or self.version == VERSION
+        _require(known, "table_widths", widths, f"null, as in version {self.version}")
 
     def _check_state(self) -> None:
         """The parts of the state must have different names, and add up to its columns."""
@@ -168,7 +190,7 @@ class CheckpointManifest:
         named = self.row_state is not None and all(names) and len({*names}) == len(names)
         _require(named, "row_state", self.row_state, "parts with different names")
         _require(all(is_float32(part.first) for part in parts), "row_state", parts, "parts that begin with a float32")
-        columns = sum(part.width(self.embedding_dim) for part in parts)
+        columns = self.state_columns(self.embedding_dim)
         _require(
             columns == self.row_state_columns, "row_state_columns", self.row_state_columns, f"{columns}, by row_state"
         )
@@ -177,9 +199,10 @@ class CheckpointManifest:
         """The names must be exactly the expected ones, so that none can lead out of the checkpoint's directory."""
         # Counted first: a false number of servers must not make this build an endless list of names.
         listed = [info.file for info in self.files]
-        count = self.servers + 1
-        _require(len(listed) == count, "files", listed, f"{count} files, one a server and {DENSE_FILE}")
-        missing = {*(row_file_name(server, self.servers) for server in range(self.servers)), DENSE_FILE} - set(listed)
+        count = self.servers * len(self.groups) + 1
+        each = "server" if len(self.groups) == 1 else "server and width"
+        _require(len(listed) == count, "files", listed, f"{count} files, one a {each} and {DENSE_FILE}")
+        missing = {*self.row_files(), DENSE_FILE} - set(listed)
         _require(not missing, "files", sorted(listed), f"a list with {min(missing, default='')}")
 
     @property
@@ -193,9 +216,32 @@ class CheckpointManifest:
         return [part.layout for part in self.row_state or ()]
 
     @property
-    def record_columns(self) -> int:
-        """Float32 values of a row with its optimizer state."""
-        return self.embedding_dim + self.row_state_columns
+    def widths(self) -> tuple[int, ...]:
+        """Width of the rows of each table."""
+        return self.table_widths or (self.embedding_dim,) * len(self.table_rows)
+
+    @cached_property
+    def groups(self) -> tuple[TableGroup, ...]:
+        """The tables of each width: row files and row numbers are of one of these."""
+        return table_groups(Tables(self.table_rows, self.table_names), self.widths)
+
+    def state_columns(self, width: int) -> int:
+        """Float32 values of optimizer state that follow the weights of a row of that width."""
+        return sum(part.width(width) for part in self.row_state or ())
+
+    def record_columns(self, width: int) -> int:
+        """Float32 values of a row of that width with its optimizer state."""
+        return width + self.state_columns(width)
+
+    def row_file(self, server: int, group: TableGroup) -> str:
+        """Name of the file with a server's rows of the tables of one width."""
+        return row_file_name(server, self.servers, group.width if len(self.groups) > 1 else None)
+
+    def row_files(self) -> dict[str, tuple[int, TableGroup]]:
+        """All row files: whose rows each holds, by its name."""
+        return {
+            self.row_file(server, group): (server, group) for group in self.groups for server in range(self.servers)
+        }
 
     @property
     def total_bytes(self) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.rows.groups import TableGroup
 from bagpipe_hpc.rows.runs import MOST_RUNS, Overlap, RowRun, numbers_of, overlap
 from bagpipe_hpc.storage.checkpoints.manifest import BEFORE_PLACEMENTS, CheckpointManifest
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, plain_dataset
@@ -58,7 +59,7 @@ class ListedNumbers:
 
     Args:
         listed: int64 `[n]`, a map of the file.
-        below: rows of all tables.
+        below: rows of all tables of their width.
         path: the file.
         scale, shift: row k stands in the list as `(k - shift) / scale`.
         name: of the list in the file.
@@ -113,13 +114,15 @@ class ListedNumbers:
         self._is_checked = True
 
 
-def row_numbers(file: h5py.File, manifest: CheckpointManifest, server: int) -> RunNumbers | ListedNumbers:
-    """Which rows the file of a server holds.
+def row_numbers(
+    file: h5py.File, manifest: CheckpointManifest, server: int, group: TableGroup
+) -> RunNumbers | ListedNumbers:
+    """Which rows of the tables of one width the file of a server holds.
 
     Raises:
-        CheckpointError: it does not say so, or they are no rows of the tables.
+        CheckpointError: it does not say so, or they are no rows of these tables.
     """
-    total, servers = manifest.total_rows, manifest.servers
+    total, servers = group.total_rows, manifest.servers
     if manifest.version == BEFORE_PLACEMENTS:  # which dealt rows round-robin
         if manifest.base is None:
             count = (total - server + servers - 1) // servers

@@ -1,8 +1,8 @@
-"""The rows that a checkpoint holds, read from its row files and, of an increment, from those that it builds on.
+"""Rows of the tables of one width, read from a checkpoint's files and, of an increment, from those that it builds on.
 
 Each file says which rows it holds (`row_numbers`), so it does not matter what had placed them.
 
-Shapes: n rows in a file, D embedding width, k optimizer state columns.
+Shapes: n rows in a file, D width of the tables, k optimizer state columns.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.rows.groups import TableGroup
 from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.rows.runs import RowRun, runs_of
-from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest, row_file_name
+from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.row_file import FLOAT32, copy_rows
 from bagpipe_hpc.storage.checkpoints.row_numbers import ListedNumbers, RunNumbers, row_numbers
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset, require_attributes
@@ -33,7 +34,9 @@ def stream_rows(record_columns: int) -> int:
 
 
 class SavedRows:
-    """The rows of a checkpoint, read by global row or for a server of any world.
+    """The rows of a checkpoint's tables of one width, read by number or for a server of any world.
+
+    Row numbers run through these tables alone.
 
     Not for use by two threads at a time. Made by `open_saved_rows`.
     """
@@ -45,14 +48,14 @@ class SavedRows:
         self._columns = layers[0].columns
 
     def read(self, first: int, last: int) -> NDArray[np.float32]:
-        """Rows `first` up to `last` of all tables with their optimizer state, float32 `[last - first, D + k]`.
+        """Rows `first` up to `last` of the tables with their optimizer state, float32 `[last - first, D + k]`.
 
         Raises:
             ValueError: the range is not one of `0 <= first <= last <= total rows`.
             CheckpointError: a file is damaged.
         """
         if not 0 <= first <= last <= self._total_rows:
-            raise ValueError(f"rows {first} to {last} are not among the {self._total_rows} of the checkpoint")
+            raise ValueError(f"rows {first} to {last} are not among the {self._total_rows} of these tables")
         records = np.empty((last - first, self._columns), np.float32)
         if first < last:
             self._layers[0].require_all(first, last)
@@ -78,7 +81,7 @@ class SavedRows:
         through the rows of every file, and reads the pieces that hold some of its own.
 
         Args:
-            partition: of this world.
+            partition: of these tables in this world.
             server: the server whose window it is.
             into: float32 `[rows on the server, D + k]`, any strides; is written in pieces.
 
@@ -99,20 +102,22 @@ class SavedRows:
 
 
 class _Layer:
-    """The row files of one checkpoint, without those that it builds on.
+    """The row files of one width of a checkpoint, without those that it builds on.
 
     Args:
         directory: of the checkpoint.
-        manifest: its manifest.
+        group: the tables.
+        columns: numbers of a row with its optimizer state.
         files: of each server.
     """
 
     def __init__(
-        self, directory: Path, manifest: CheckpointManifest, files: Sequence["_RunFile | _ListedFile"]
+        self, directory: Path, group: TableGroup, columns: int, files: Sequence["_RunFile | _ListedFile"]
     ) -> None:
         self.directory = directory
-        self.total_rows = manifest.total_rows
-        self.columns = manifest.record_columns
+        self.total_rows = group.total_rows
+        self.columns = columns
+        self._group = group
         self._files = files
 
     def check_numbers(self, part: int, parts: int) -> None:
@@ -130,8 +135,8 @@ class _Layer:
             is_held = np.zeros(min(_COUNTED_AT_ONCE, last - begin), np.bool_)
             held = sum(file.numbers.count_in(begin, is_held) for file in self._files)
             if held != len(is_held) or not is_held.all():
-                row = begin + int(np.argmin(is_held))
-                what = f"row {row} is in no row file" if not is_held.all() else "a row is in two row files"
+                row = self._group.row_name(begin + int(np.argmin(is_held)))
+                what = f"{row} is in no row file" if not is_held.all() else "a row is in two row files"
                 raise CheckpointError(f"{self.directory}: {what}; use another checkpoint")
 
     def read(self, run: RowRun, target: NDArray[np.float32]) -> int:
@@ -251,31 +256,37 @@ class _ListedFile(_RowFile):
 
 
 @contextmanager
-def open_saved_rows(layers: Sequence[tuple[Path, CheckpointManifest]]) -> Iterator[SavedRows]:
-    """Open all row files of a checkpoint and check that they are the ones that the manifests describe.
+def open_saved_rows(layers: Sequence[tuple[Path, CheckpointManifest]], group: int = 0) -> Iterator[SavedRows]:
+    """Open all row files of one width and check that they are the ones that the manifests describe.
 
     Args:
         layers: directory and manifest of the checkpoint with all rows, then of each increment in its order.
+        group: which of `CheckpointManifest.groups`, the same in all layers.
 
     Raises:
         CheckpointError: a file is absent, damaged or describes other rows; the message names it.
+        ValueError: there is no such group.
     """
+    if not 0 <= group < len(layers[0][1].groups):
+        raise ValueError(f"group {group} is not among the {len(layers[0][1].groups)} widths of the checkpoint's tables")
     with ExitStack() as stack:
-        yield SavedRows([_open_layer(directory, manifest, stack) for directory, manifest in layers])
+        yield SavedRows(
+            [_open_layer(directory, manifest, manifest.groups[group], stack) for directory, manifest in layers]
+        )
 
 
-def _open_layer(directory: Path, manifest: CheckpointManifest, stack: ExitStack) -> _Layer:
+def _open_layer(directory: Path, manifest: CheckpointManifest, group: TableGroup, stack: ExitStack) -> _Layer:
     files: list[_RunFile | _ListedFile] = []
     for server in range(manifest.servers):
-        file = stack.enter_context(open_plain(directory / row_file_name(server, manifest.servers)))
-        expected = {"server": server, "servers": manifest.servers, "total_rows": manifest.total_rows}
+        file = stack.enter_context(open_plain(directory / manifest.row_file(server, group)))
+        expected = {"server": server, "servers": manifest.servers, "total_rows": group.total_rows}
         require_attributes(file, expected)
-        numbers = row_numbers(file, manifest, server)
-        weights = _dataset(file, "weights", (len(numbers), manifest.embedding_dim))
-        state = _dataset(file, "optimizer_state", (len(numbers), manifest.row_state_columns))
+        numbers = row_numbers(file, manifest, server, group)
+        weights = _dataset(file, "weights", (len(numbers), group.width))
+        state = _dataset(file, "optimizer_state", (len(numbers), manifest.state_columns(group.width)))
         records = _Records(weights, state)
         files.append(_RunFile(numbers, records) if isinstance(numbers, RunNumbers) else _ListedFile(numbers, records))
-    return _Layer(directory, manifest, files)
+    return _Layer(directory, group, manifest.record_columns(group.width), files)
 
 
 def _dataset(file: h5py.File, name: str, shape: tuple[int, ...]) -> h5py.Dataset:

@@ -70,24 +70,27 @@ class CheckpointWriter:
         records: NDArray[np.float32] | SelectedRows,
         embedding_dim: int,
         positions: NDArray[np.int64] | None = None,
+        *,
+        names_width: bool = False,
     ) -> FileInfo:
-        """Write the rows of one server.
+        """Write the rows of one server: all, or those of the tables of one width.
 
         The rows must not change meanwhile. They are copied in pieces of `row_file.COPY_BYTES`, never as a whole.
 
         Args:
             server: whose rows these are.
-            partition: which rows lie on which server.
+            partition: which rows of these tables lie on which server.
             records: float32 `[rows, D + state columns]` in window order, any strides: a view of the MPI window.
             embedding_dim: D, the first columns of a record, which are weights.
             positions: of an increment, where in the server's window the records lie, int64 `[rows]`, ascending; None:
                 these are all rows of the server.
+            names_width: the run's tables have several widths, so that the file's name says which it holds.
 
         Raises:
             CheckpointError: the file cannot be written, as on a full disk.
             ValueError: `records` has another shape or type.
         """
-        name = row_file_name(server, partition.servers)
+        name = row_file_name(server, partition.servers, embedding_dim if names_width else None)
         return self._write(
             name, lambda path: write_row_file(path, records, embedding_dim, partition, server, positions)
         )

@@ -1,6 +1,7 @@
 """Describes a checkpoint."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -8,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
-from bagpipe_hpc.rows.partition import table_offsets
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.saved_rows import SavedRows, stream_rows
@@ -27,7 +27,7 @@ def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:
         ("seed", str(manifest.seed)),
         (
             "embedding tables",
-            f"{len(manifest.table_rows)} of {manifest.total_rows} rows, {manifest.embedding_dim} wide",
+            f"{len(manifest.table_rows)} of {manifest.total_rows} rows, {_widths(manifest)} wide",
         ),
         ("row optimizer", ", ".join((manifest.row_optimizer, *manifest.row_state_layout))),
         ("training rows", f"{manifest.train_samples}, digest {manifest.training_data}"),
@@ -44,6 +44,12 @@ def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:
     lines += [*_tables(checkpoint, summarise=verify and not faults), ""]
     lines += aligned([("setting", "value"), *flattened(manifest.config)])
     return Description("\n".join(lines), tuple(faults))
+
+
+def _widths(manifest: CheckpointManifest) -> str:
+    """The width of the tables, or the least and the most; the list of the tables has each."""
+    least, most = min(manifest.widths), max(manifest.widths)
+    return str(most) if least == most else f"{least} to {most}"
 
 
 def _standing(manifest: CheckpointManifest) -> str:
@@ -85,17 +91,17 @@ def _checked_files(checkpoint: Checkpoint, verify: bool) -> tuple[list[tuple[str
 
 
 def _tables(checkpoint: Checkpoint, summarise: bool) -> list[str]:
-    """Rows of each table, and what its weights are like."""
+    """Rows of each table, its width where there are several, and what its weights are like."""
     manifest = checkpoint.manifest
-    rows = [(name, str(rows)) for name, rows in zip(manifest.table_names, manifest.table_rows, strict=True)]
-    if not summarise:
-        return aligned([("table", "rows"), *rows], right=(1,))
-    heading = ("table", "rows", "root mean square", "largest", "not finite")
-    bounds = pairwise(table_offsets(manifest.table_rows).tolist())
-    with checkpoint.open_rows() as files:
-        summaries = [_summary(files, checkpoint, begin, end) for begin, end in bounds]
-    lines = [(*row, *summary) for row, summary in zip(rows, summaries, strict=True)]
-    return aligned([heading, *lines], right=range(1, 5))
+    columns: list[tuple[str, Sequence[object]]] = [("table", manifest.table_names), ("rows", manifest.table_rows)]
+    if len(manifest.groups) > 1:
+        columns.append(("width", manifest.widths))
+    if summarise:
+        summaries = zip(*_summaries(checkpoint), strict=True)
+        columns += zip(("root mean square", "largest", "not finite"), summaries, strict=True)
+    heading = tuple(name for name, _ in columns)
+    lines = [tuple(map(str, line)) for line in zip(*(values for _, values in columns), strict=True)]
+    return aligned([heading, *lines], right=range(1, len(heading)))
 
 
 @dataclass
@@ -116,10 +122,21 @@ class _Weights:
         self.not_finite += weights.size - finite.size
 
 
-def _summary(files: SavedRows, checkpoint: Checkpoint, begin: int, end: int) -> tuple[str, str, str]:
+def _summaries(checkpoint: Checkpoint) -> list[tuple[str, str, str]]:
+    """What the weights of each table are like, in the order of the tables."""
+    summaries = {}
+    for number, group in enumerate(checkpoint.manifest.groups):
+        bounds = pairwise(group.tables.offsets.tolist())
+        with checkpoint.open_rows(number) as files:
+            for table, (begin, end) in zip(group.numbers, bounds, strict=True):
+                summaries[table] = _summary(files, checkpoint.manifest, group.width, begin, end)
+    return [summaries[table] for table in sorted(summaries)]
+
+
+def _summary(files: SavedRows, manifest: CheckpointManifest, width: int, begin: int, end: int) -> tuple[str, str, str]:
     """Root mean square and largest absolute value of the finite weights of some rows, and the number of others."""
-    step, weights = stream_rows(checkpoint.manifest.record_columns), _Weights()
+    step, weights = stream_rows(manifest.record_columns(width)), _Weights()
     for first in range(begin, end, step):
-        weights.add(files.read(first, min(first + step, end))[:, : checkpoint.manifest.embedding_dim])
+        weights.add(files.read(first, min(first + step, end))[:, :width])
     mean_square = weights.square_sum / max(1, weights.finite)
     return f"{math.sqrt(mean_square):.6g}", f"{weights.largest:.6g}", str(weights.not_finite)

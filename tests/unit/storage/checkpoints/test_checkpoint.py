@@ -5,6 +5,7 @@ import resource
 import shutil
 import signal
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -22,7 +23,6 @@ from bagpipe_hpc.storage.checkpoints.folder import (
     remove_older_checkpoints,
     remove_partial_checkpoints,
 )
-from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
 from tests.unit.checkpoint_samples import sample_records, trained_dense, write_checkpoint
 
@@ -294,7 +294,7 @@ def test_manifest_of_other_tables_does_not_fit_the_files(checkpoint: Path) -> No
     path = checkpoint / "manifest.json"
     manifest = load_checkpoint(checkpoint).manifest
     for change in ({"table_rows": (5, 1, 8)}, {"embedding_dim": 3}, {"row_state_columns": 0, "row_state": ()}):
-        path.write_text(CheckpointManifest(**{**vars(manifest), **change}).to_json())
+        path.write_text(replace(manifest, **change).to_json())
         with pytest.raises(CheckpointError, match=r"rows-00000-of-00002\.h5: .* must be .* manifest"):
             load_checkpoint(checkpoint).read_rows(0, 2)
 

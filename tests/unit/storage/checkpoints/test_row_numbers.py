@@ -68,15 +68,17 @@ def test_false_runs_are_refused(tmp_path: Path, runs: list[list[int]]) -> None:
         load_checkpoint(path).read_rows(0, ROWS)
 
 
-@pytest.mark.parametrize(("runs", "row"), [([[0, 2, 6]], 1), ([[1, 1, 6]], 7)])
-def test_each_row_is_in_one_file(tmp_path: Path, runs: list[list[int]], row: int) -> None:
+@pytest.mark.parametrize(
+    ("runs", "row", "name"), [([[0, 2, 6]], 1, "table C1, row 1"), ([[1, 1, 6]], 7, "table C3, row 1")]
+)
+def test_each_row_is_in_one_file(tmp_path: Path, runs: list[list[int]], row: int, name: str) -> None:
     """What a false file would leave out, nobody reads as if it were there."""
     path = write(tmp_path)
     with h5py.File(path / SECOND, "r+") as file:
         file["runs"][:] = runs
-    with pytest.raises(CheckpointError, match=f"row {row} is in no row file"):
+    with pytest.raises(CheckpointError, match=f"{name} is in no row file"):
         load_checkpoint(path).read_rows(0, ROWS)
-    with load_checkpoint(path).open_rows() as rows, pytest.raises(CheckpointError, match=f"row {row} is in no row"):
+    with load_checkpoint(path).open_rows() as rows, pytest.raises(CheckpointError, match=f"{name} is in no row"):
         rows.check_rows(row // 7, 2)
 
 
@@ -93,7 +95,7 @@ def test_a_row_in_two_files_is_refused(tmp_path: Path) -> None:
     with h5py.File(path / "rows-00000-of-00002.h5", "r+") as file:
         del file["runs"]
         file["runs"] = np.array([[0, 2, 6], [1, 1, 1]])  # instead of row 12
-    with pytest.raises(CheckpointError, match="row 12 is in no row file"):
+    with pytest.raises(CheckpointError, match="table C3, row 6 is in no row file"):
         load_checkpoint(path).read_rows(0, ROWS)
     with pytest.raises(CheckpointError, match="a row is in two row files"):
         load_checkpoint(path).read_rows(0, 12)
