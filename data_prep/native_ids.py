@@ -1,6 +1,6 @@
 """Vocabularies and ids by native code, equal to those of `vocabulary`, the definition.
 
-Native code counts values of 32 bits (`Values.HEX`); the definition does the tables of other values.
+Native code counts values of 32 bits (`Values.is_32_bit`); the definition does the tables of other values.
 
 Shapes: `n` rows, `F` columns, `V` values of a vocabulary.
 """
@@ -15,7 +15,7 @@ import pyarrow as pa
 from bagpipe_hpc.kernels.value_ids import Column, IdTables, ValueCounter
 from bagpipe_hpc.storage.shards.vocabulary import TableValues
 from data_prep import vocabulary
-from data_prep.formats.layout import Table, Values
+from data_prep.formats.layout import Table
 from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.vocabulary import Ids, by_count
 
@@ -29,7 +29,7 @@ def build_vocabularies(
     most_values: int | None,
 ) -> list[TableValues | None]:
     """As `vocabulary.build_vocabularies`; memory is 16 to 32 bytes for each distinct value of all tables."""
-    counters = {table.name: ValueCounter() for table in tables if table.values is Values.HEX}
+    counters = {table.name: ValueCounter() for table in tables if table.values.is_32_bit}
     columns = {table.name: table.columns for table in tables}
     for part in rows.parts(train_rows) if counters else ():
         # Waits for all tables: a counter is not for two threads at once.
@@ -38,7 +38,7 @@ def build_vocabularies(
             counters = {name: counter for name, counter in counters.items() if counter.values <= most_values}
     built = pool.map(lambda counter: by_count(*counter.tally(min_count)), counters.values())
     found: dict[str, TableValues | None] = dict(zip(counters, built, strict=True))
-    others = [table for table in tables if table.values is not Values.HEX]
+    others = [table for table in tables if not table.values.is_32_bit]
     of_others = vocabulary.build_vocabularies(pool, rows, others, train_rows, min_count, most_values)
     found |= {table.name: values for table, values in zip(others, of_others, strict=True)}
     return [found.get(table.name) for table in tables]
@@ -61,8 +61,8 @@ class IdMaps:
     """
 
     def __init__(self, tables: Sequence[Table], vocabularies: Sequence[TableValues | None], hashed_rows: int) -> None:
-        native = [number for number, table in enumerate(tables) if table.values is Values.HEX]
-        others = [number for number, table in enumerate(tables) if table.values is not Values.HEX]
+        native = [number for number, table in enumerate(tables) if table.values.is_32_bit]
+        others = [number for number, table in enumerate(tables) if not table.values.is_32_bit]
         self._native = {table: number for number, table in enumerate(native)}
         self._others = {table: number for number, table in enumerate(others)}
         of_native: list[Any] = [vocabularies[number] for number in native]

@@ -7,6 +7,7 @@ from typing import Any
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.storage.shards.writer import COMPRESSIONS
 from data_prep.backend import BACKENDS
+from data_prep.formats import buckets
 from data_prep.formats.layout import TextLayout, Values
 
 
@@ -67,6 +68,8 @@ class PrepareSettings:
         vocabulary = f"{counted}; else from 1 by descending count, then value"
         has_text = any(column.values is Values.TEXT for column in layout.features)
         of_text = ", the value of a text being its BLAKE2b of 64 bits" if has_text else ""
+        if any(column.values is Values.BUCKET for column in layout.features):
+            choices["buckets"] = buckets.RULE
         return choices | {
             "ids": f"0 missing or not in the {vocabulary}. Tables that would have more than max_rows_per_table rows: "
             f"0 missing; else 1 + MurmurHash3 fmix64(value) mod (max_rows_per_table - 1){of_text}"

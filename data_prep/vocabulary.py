@@ -83,7 +83,7 @@ def build_vocabularies(
     """
 
     def count(table: Table) -> TableValues | None:
-        frequent = frequent_values if table.values is Values.HEX else wide_values.frequent_values
+        frequent = frequent_values if table.values.is_32_bit else wide_values.frequent_values
         values = frequent(rows.values(table.columns, train_rows), min_count)
         return None if most_values is not None and len(values) > most_values else values
 
@@ -195,6 +195,7 @@ class HashedIds:
 
 _VOCABULARIES: dict[Values, Callable[[Any], IdMap]] = {
     Values.HEX: Vocabulary,
+    Values.BUCKET: Vocabulary,
     Values.INTEGER: wide_values.IntegerVocabulary,
     Values.TEXT: wide_values.TextVocabulary,
 }

@@ -254,6 +254,9 @@ SOURCE_FORMATS = Door(
     "--format-option ",
     {
         "criteo": Entry("data_prep.formats.criteo:Criteo"),
+        "criteo_buckets": Entry(
+            "data_prep.formats.criteo:CriteoBuckets", "data_prep.formats.criteo:CriteoBuckets.Settings"
+        ),
         "sequences": Entry("data_prep.formats.sequences:Sequences"),
     },
 )

@@ -1,5 +1,6 @@
 """The Criteo click format: a label, 13 integers and 26 categorical values, tab-separated, no header."""
 
+from dataclasses import dataclass
 from typing import Any
 
 from data_prep.formats import native_criteo
@@ -32,3 +33,22 @@ class Criteo(SourceFormat):
     def native_parser(self) -> BlockParser:
         """Native code for plain rows; a block with anything unusual is left to `parse_block`."""
         return native_criteo.NativeCriteo(self.schema, self.parse_block).parse_block
+
+
+class CriteoBuckets(SourceFormat):
+    """The same text, of whose integers the buckets are categories: 13 tables more, in front of the others."""
+
+    @dataclass(frozen=True)
+    class Settings:
+        """Its own settings."""
+
+        dense: bool = True
+        """Integers are dense features as well; false leaves no dense features."""
+
+    def describe(self, settings: Settings) -> TextLayout:
+        """The layout of Criteo's files, with another use of the integers."""
+        integers = [
+            Dense(name, log=True, bucketed=True) if settings.dense else Sparse(name, Values.BUCKET)
+            for name in INTEGER_NAMES
+        ]
+        return TextLayout((LAYOUT.columns[0], *integers, *LAYOUT.sparse), LAYOUT.separator)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
+from data_prep.formats.buckets import buckets
 from data_prep.formats.hex_columns import DIGITS, parse_hex
 from data_prep.formats.layout import Column, Dense, Label, Sparse, SparseList, TextLayout, Unused, Values, Weight
 from data_prep.formats.value_lists import parse_lists
@@ -179,7 +180,7 @@ def _arrow_type(column: Column, as_text: bool) -> pa.DataType:
     match column:
         case Sparse(values=Values.TEXT) | SparseList(values=Values.TEXT):
             return pa.string()
-        case Sparse(values=Values.INTEGER) | Dense(log=True) if not as_text:
+        case Sparse(values=Values.INTEGER | Values.BUCKET) | Dense(log=True) if not as_text:
             return pa.int64()
         case Dense() | Weight() if not as_text:
             return pa.float64()
@@ -251,9 +252,15 @@ def _values(column: pa.Array, values: Values) -> pa.Array:
     """Values `[n]` of their type in `source_format.row_schema`."""
     if values is Values.HEX:
         return parse_hex(column)
-    if values is Values.INTEGER and pa.types.is_binary(column.type):
-        return _cast(column, _INTEGER, pa.int64())
-    return column
+    if values in (Values.INTEGER, Values.BUCKET) and pa.types.is_binary(column.type):
+        column = _cast(column, _INTEGER, pa.int64())
+    return _buckets(column) if values is Values.BUCKET else column
+
+
+def _buckets(column: pa.Int64Array) -> pa.UInt32Array:
+    """Buckets `[n]` of integers `[n]`, null where these are."""
+    missing = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    return pa.array(buckets(column.fill_null(0).to_numpy()), mask=missing)
 
 
 def _cast(column: pa.BinaryArray, written: re.Pattern[bytes], kind: pa.DataType) -> pa.Array:
@@ -283,7 +290,7 @@ def _problem(column: Column, field: bytes) -> str | None:
             return _list_problem(column, field) if field else None
         case Sparse(values=Values.HEX) if field and not _HEX.fullmatch(field):
             return f" instead of 1 to {DIGITS} hexadecimal digits"
-        case Sparse(values=Values.INTEGER) | Dense(log=True) if field:
+        case Sparse(values=Values.INTEGER | Values.BUCKET) | Dense(log=True) if field:
             if not _INTEGER.fullmatch(field):
                 return ", which is no integer"
             if len(field.lstrip(b"-0")) > _INT64_DIGITS or not -(1 << 63) <= int(field) < 1 << 63:

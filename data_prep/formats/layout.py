@@ -13,11 +13,19 @@ class Values(StrEnum):
     """What the values of a sparse column are; two fields with equal values get the same id."""
 
     HEX = "hex"
-    """1 to 8 hexadecimal digits in either case, as an unsigned integer of 32 bits. Native code counts these."""
+    """1 to 8 hexadecimal digits in either case, as an unsigned integer of 32 bits."""
     INTEGER = "integer"
     """Decimal integers of 64 bits, `-` allowed; 7 and 07 are one value."""
+    BUCKET = "bucket"
+    """As `INTEGER`, but integers of about the same size are one value: that of their bucket (`formats.buckets`), which
+    has 32 bits, too."""
     TEXT = "text"
     """Any UTF-8 text without a zero byte, as it stands in the field."""
+
+    @property
+    def is_32_bit(self) -> bool:
+        """Whether values are unsigned integers of 32 bits, which native code counts; other values are wider."""
+        return self in (Values.HEX, Values.BUCKET)
 
 
 @dataclass(frozen=True)
@@ -42,10 +50,12 @@ class Dense:
         name: of the column.
         log: the field is a decimal integer x of 64 bits, and the feature is log(1 + max(x, 0)). Otherwise the field is
             a decimal number, and the feature is that number; one that is too large for float32 is refused.
+        bucketed: with `log`, the column is a categorical one as well, `Sparse(name, Values.BUCKET)`.
     """
 
     name: str
     log: bool = False
+    bucketed: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,6 +151,10 @@ class TextLayout:
         _require(bool(self.labels), "no column is a label; give at least one")
         _require(len(weights) <= 1, f"{' and '.join(weights)} are weights of samples; give one at most")
         _require(bool(self.features), "no column is sparse; give at least one, which gets an embedding table")
+        for column in self.dense:
+            _require(
+                column.log or not column.bucketed, f"{column.name} is bucketed without log; buckets are of integers"
+            )
         for name in names:
             _require(name.isprintable() and name != "", f"a column is named {name!r}; use printable characters")
             _require(names.count(name) == 1, f"two columns are named {name!r}; give each its own name")
@@ -181,17 +195,21 @@ class TextLayout:
     @property
     def sparse(self) -> tuple[Sparse, ...]:
         """The categorical columns with one value a sample; there may be none."""
-        return tuple(column for column in self.columns if isinstance(column, Sparse))
+        return tuple(column for column in self.features if isinstance(column, Sparse))
 
     @property
     def lists(self) -> tuple[SparseList, ...]:
         """The categorical columns with any number of values; there may be none."""
-        return tuple(column for column in self.columns if isinstance(column, SparseList))
+        return tuple(column for column in self.features if isinstance(column, SparseList))
 
     @property
     def features(self) -> tuple[Sparse | SparseList, ...]:
-        """All categorical columns in the order of the text, 1 or more."""
-        return tuple(column for column in self.columns if isinstance(column, Sparse | SparseList))
+        """All categorical columns in the order of the text, 1 or more; the buckets of dense ones are among them."""
+        both = (
+            Sparse(column.name, Values.BUCKET) if isinstance(column, Dense) and column.bucketed else column
+            for column in self.columns
+        )
+        return tuple(column for column in both if isinstance(column, Sparse | SparseList))
 
     @property
     def tables(self) -> tuple[Table, ...]:

@@ -391,6 +391,38 @@ def test_both_backends_write_the_same_samples(tmp_path: Path, compression: str, 
             assert np.array_equal(expected, found)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dense", [True, False])
+def test_buckets_of_integers_are_tables_in_front_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, dense: bool
+) -> None:
+    """Values and all else are those of the plain format; ids of buckets are counted like others."""
+    small_blocks(monkeypatch, 20)
+    lines, bucket = random_rows(100, 3), {"": None, "-2": 0, "0": 1, "1": 2, "17": 11, "123456": 140}
+    path = write_text(tmp_path / "clicks", lines)
+    chosen = PrepareSettings(
+        "criteo_buckets", (f"dense={str(dense).lower()}",), min_count=14, test_fraction=0.2, backend=backend
+    )
+    manifest = prepare_clicks([path], tmp_path / "out", chosen, silent)
+    naive = prepare_naively(lines, 14, 0.2)
+    assert manifest.dense_features == (13 if dense else 0)
+    assert manifest.settings is not None
+    assert manifest.settings["format_options"] == {"dense": dense}
+    assert "floor(log(x)^2)" in manifest.settings["buckets"]
+    assert [table.name for table in manifest.tables[:14]] == [f"I{number}" for number in range(1, 14)] + ["C1"]
+    read = [read_all(tmp_path / "out", manifest, split) for split in ("train", "test")]
+    sparse = np.concatenate([ids for _, _, ids in read])
+    assert sparse[:, 13:].tolist() == naive.sparse
+    if dense:
+        np.testing.assert_allclose(np.concatenate([found for _, found, _ in read]), naive.dense, rtol=1e-6)
+    for number in range(13):
+        values = [bucket[line.split("\t")[1 + number]] for line in lines]
+        counts = Counter(value for value in values[:80] if value is not None)
+        kept = sorted((value for value in counts if counts[value] >= 14), key=lambda value: (-counts[value], value))
+        assert read_vocabulary(tmp_path / "out", manifest, f"I{number + 1}").tolist() == kept
+        assert sparse[:, number].tolist() == [kept.index(value) + 1 if value in kept else 0 for value in values]
+
+
 @pytest.mark.skipif(not is_built("click_text"), reason="native code was not built")
 @pytest.mark.parametrize("killed_after", [2, 5, 7])
 def test_one_backend_goes_on_where_the_other_was_killed(

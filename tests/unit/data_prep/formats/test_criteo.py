@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from data_prep.formats.criteo import Criteo
+from data_prep.formats.criteo import Criteo, CriteoBuckets
 
 CRITEO = Criteo(None)
 ROW_SCHEMA, parse_block = CRITEO.schema, CRITEO.parse_block
@@ -78,3 +78,21 @@ def test_every_bad_line_of_a_block_is_named() -> None:
     rows, bad = parse_block(b"\n".join([b"a", row(), b"b", b"c"]))
     assert [line.index for line in bad] == [0, 2, 3]
     assert len(rows) == 1
+
+
+@pytest.mark.parametrize("suspect", ["", " 5"])
+@pytest.mark.parametrize("dense", [True, False])
+def test_integers_by_their_buckets(dense: bool, suspect: str) -> None:
+    """Also in a block that is read as text first, for a line that is left out."""
+    read = CriteoBuckets(CriteoBuckets.Settings(dense))
+    lines = [row(I1="", I2="-3", I3="0", I4="2", I5="3", I6="1000000"), row(I9=suspect)]
+    rows, bad = read.parse_block(b"\n".join(lines))
+    assert [line.reason for line in bad] == (["I9 is ' 5', which is no integer"] if suspect else [])
+    assert rows.schema == read.schema
+    values = rows.to_pylist()[0]
+    assert [values[f"I{i}"] for i in range(1, 7)] == [None, 0, 1, 3, 4, 3 + math.floor(math.log(1000000) ** 2)]
+    assert values["C26"] == 26
+    if dense:
+        assert values["dense"] == parse_block(lines[0])[0].to_pylist()[0]["dense"]
+    else:
+        assert "dense" not in values

@@ -30,6 +30,7 @@ LABEL, ITEM = Label("bought"), Sparse("item")
         ),
         ((LABEL, Dense("price")), ",", "no column is sparse"),
         ((LABEL, ITEM, Dense("item")), ",", "two columns are named 'item'"),
+        ((LABEL, ITEM, Dense("price", bucketed=True)), ",", "price is bucketed without log; buckets are of integers"),
         ((LABEL, Sparse("")), ",", "a column is named ''"),
         ((LABEL, ITEM, Unused("a\nb")), ",", r"a column is named 'a\nb'"),
         ((LABEL, Sparse("label")), ",", "a table is named 'label'"),
@@ -50,6 +51,14 @@ def test_columns_by_their_part() -> None:
     assert (layout.labels, layout.weight, layout.is_plain) == (("bought",), None, True)
     assert layout.dense == (Dense("price"),)
     assert [table.name for table in layout.tables] == ["item", "user"]
+
+
+def test_a_bucketed_column_is_dense_and_categorical() -> None:
+    visits = Dense("visits", log=True, bucketed=True)
+    layout = TextLayout((LABEL, visits, ITEM), ",")
+    assert layout.dense == (visits,)
+    assert layout.sparse == (Sparse("visits", Values.BUCKET), ITEM)
+    assert [table.name for table in layout.tables] == ["visits", "item"]
 
 
 def test_columns_that_share_a_table() -> None:
