@@ -33,7 +33,7 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
-from tests.unit.checkpoint_samples import sample_records, trained_dense, write_checkpoint
+from tests.unit.checkpoint_samples import sample_records, sample_tables, trained_dense, write_checkpoint, write_tables
 
 TABLES = (5, 3)
 SHARDS = ShardManifest(
@@ -145,6 +145,36 @@ def test_dense_numbers_that_are_not_finite_are_refused_by_name(tmp_path: Path, d
         state[key] = before
 
 
+@pytest.mark.parametrize(
+    ("name", "part", "place", "row"),
+    [
+        ("width-2-00001", "weights", 1, "table C4, row 0"),
+        ("width-4-00000", "optimizer_state", 3, "table C3, row 1"),
+    ],
+)
+def test_rows_of_any_width_that_are_not_finite_are_refused_by_name(
+    tmp_path: Path, name: str, part: str, place: int, row: str
+) -> None:
+    path = write_tables(tmp_path, sample_tables((5, 3, 6, 3), (4, 2, 4, 2)))
+    verify_share(load_checkpoint(path), 0, 1)
+    with h5py.File(path / f"rows-{name}-of-00002.h5", "r+") as file:
+        file[part][place, 0] = np.nan
+    spoil(path / f"rows-{name}-of-00002.h5", "nothing else")
+    with pytest.raises(CheckpointError, match=rf"rows-{name}-of-00002\.h5: {part} of {row} holds NaN"):
+        verify_share(load_checkpoint(path), 0, 1)
+
+
+@pytest.mark.parametrize(("width", "row"), [(4, "table C1, row 0"), (2, "table C2, row 0")])
+def test_files_of_any_width_must_hold_every_row(tmp_path: Path, width: int, row: str) -> None:
+    path = write_tables(tmp_path, sample_tables((5, 3, 7, 3), (4, 2, 4, 2)))
+    name = f"rows-width-{width}-00000-of-00002.h5"
+    with h5py.File(path / name, "r+") as file:
+        file["runs"][0, 0] = 1
+    spoil(path / name, "nothing else")
+    with pytest.raises(CheckpointError, match=f"{row} is in no row file"):
+        verify_share(load_checkpoint(path), 0, 2)
+
+
 def test_damage_is_found_by_whoever_has_the_file_in_its_share(output: Path) -> None:
     """Three files over two ranks: the dense file and server 1's are the first one's."""
     path = output / "checkpoints" / "step-00000200" / "dense.h5"
@@ -159,7 +189,7 @@ def test_damage_is_found_by_whoever_has_the_file_in_its_share(output: Path) -> N
 
 
 def spoil(path: Path, what: str) -> None:
-    """Write a file of a checkpoint anew, its digest too, as a stranger could."""
+    """Write a file of a checkpoint anew, its digest too, as a stranger could; with `nothing else` the digest alone."""
     if what == "no HDF5":
         path.write_bytes(path.read_bytes()[::-1])
     elif what == "a broken group":
@@ -167,7 +197,7 @@ def spoil(path: Path, what: str) -> None:
         place = contents.index(b"TREE")
         contents[place : place + 24] = bytes(24)
         path.write_bytes(contents)
-    else:
+    elif what != "nothing else":
         name, values = {
             "rows fall": ("rows", np.array([2, 1])),
             "rows beyond the tables": ("rows", np.array([1, 99])),

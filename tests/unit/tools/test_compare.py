@@ -11,7 +11,7 @@ import torch
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.checkpoints import saved_rows
 from bagpipe_hpc.tools.compare import compare
-from tests.unit.checkpoint_samples import sample_records, trained_dense, write_checkpoint
+from tests.unit.checkpoint_samples import sample_records, sample_tables, trained_dense, write_checkpoint, write_tables
 
 TABLES = (5, 1, 70)
 ROWS = sum(TABLES)
@@ -98,6 +98,29 @@ def test_values_that_are_no_ordinary_numbers(
     assert comparison.tables[0].differing == differing
 
 
+ROWS_OF_WIDTHS, WIDTHS = (5, 3, 7, 2), (4, 2, 4, 2)
+
+
+@pytest.mark.usefixtures("_piece")
+@pytest.mark.parametrize(("table", "row", "column"), [(0, 4, 3), (1, 2, 1), (2, 0, 0), (3, 1, 4)])
+def test_one_altered_value_in_a_table_of_any_width_is_found_where_it_is(
+    tmp_path: Path, table: int, row: int, column: int
+) -> None:
+    tables = [np.ones_like(own) for own in sample_tables(ROWS_OF_WIDTHS, WIDTHS)]
+    altered = copy.deepcopy(tables)
+    altered[table][row, column] += 0.25
+    one, two = write_tables(tmp_path / "one", tables), write_tables(tmp_path / "two", altered, servers=3)
+    assert compare(one, one).largest() == 0.0
+    comparison = compare(one, two)
+    assert [part.values for part in comparison.tables] == [20, 6, 28, 4]
+    assert comparison.parts[0].values == 12 * 5 + 5 * 3
+    found = [part for part in (*comparison.tables, *comparison.parts) if part.differing]
+    is_weight = column < WIDTHS[table]
+    assert [part.part for part in found] == [f"table {table}" if is_weight else "optimizer state of rows"]
+    assert (found[0].largest, found[0].differing) == (0.25, 1)
+    assert found[0].where == f"table {table}, id {row}, column {column if is_weight else column - WIDTHS[table]}"
+
+
 def test_dense_differences_are_found_where_they_are(tmp_path: Path) -> None:
     records = sample_records((3,), 2)
     model, optimizer = trained_dense()
@@ -149,3 +172,10 @@ def test_checkpoints_without_counterparts_are_refused_with_both_values(tmp_path:
         with pytest.raises(CheckpointError) as raised:
             compare(base, path)
         assert message in str(raised.value)
+
+
+def test_tables_of_other_widths_have_no_counterparts(tmp_path: Path) -> None:
+    one = write_tables(tmp_path / "one", sample_tables((5, 3), (4, 2)))
+    two = write_tables(tmp_path / "two", sample_tables((5, 3), (4, 1)))
+    with pytest.raises(CheckpointError, match=r"widths is \(4, 2\) in the first and \(4, 1\) in the second"):
+        compare(one, two)

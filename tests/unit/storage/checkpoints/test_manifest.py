@@ -100,6 +100,14 @@ def test_round_trip_through_json(tmp_path: Path) -> None:
         ("table_rows", [5, 0]),
         ("table_rows", [5, True]),
         ("table_rows", [2**62, 2**62, 2**62]),
+        ("table_widths", [4]),
+        ("table_widths", [4, 4, 4]),
+        ("table_widths", []),
+        ("table_widths", [4, 0]),
+        ("table_widths", [4, True]),
+        ("table_widths", [4, "4"]),
+        ("table_widths", 4),
+        ("table_widths", {"C1": 4}),
         ("embedding_dim", 0),
         ("row_optimizer", ""),
         ("row_optimizer", 3),
@@ -139,6 +147,7 @@ def test_a_hostile_field_is_named_with_its_value(tmp_path: Path, field: str, val
         load_checkpoint_manifest(path)
     message = str(raised.value)
     assert message.startswith(f"{path}: ")
+    assert len(message) < 1000
     assert field in message or (field == "servers" and "files" in message)
 
 
@@ -221,6 +230,32 @@ def test_absent_and_unreadable_manifests_say_so(tmp_path: Path) -> None:
         load_checkpoint_manifest(tmp_path / "manifest.json")
     with pytest.raises(CheckpointError, match="cannot be read"):
         load_checkpoint_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_versions_before_there_were_widths_have_none(tmp_path: Path, version: int) -> None:
+    document = json.loads(manifest_of_two_servers().to_json()) | {"version": version}
+    path = tmp_path / "manifest.json"
+    path.write_text(json.dumps(document))
+    assert load_checkpoint_manifest(path).widths == (4, 4)
+    path.write_text(json.dumps(document | {"table_widths": [4, 4]}))
+    said = rf"table_widths is \(4, 4\) instead of null, as in version {version}"
+    with pytest.raises(CheckpointError, match=said):
+        load_checkpoint_manifest(path)
+
+
+def test_widths_may_be_absent_and_need_files_of_their_own(tmp_path: Path) -> None:
+    document = json.loads(manifest_of_two_servers().to_json())
+    path = tmp_path / "manifest.json"
+    del document["table_widths"]
+    path.write_text(json.dumps(document))
+    assert load_checkpoint_manifest(path).widths == (4, 4)
+    path.write_text(json.dumps(document | {"table_widths": [4, 2]}))
+    with pytest.raises(CheckpointError, match=r"instead of 5 files, one a server and width and dense\.h5"):
+        load_checkpoint_manifest(path)
+    path.write_text(json.dumps(document | {"table_widths": [4, 2], "servers": 10**15}))
+    with pytest.raises(CheckpointError, match=f"instead of {2 * 10**15 + 1} files"):
+        load_checkpoint_manifest(path)
 
 
 def version_4(tmp_path: Path, **changes: object) -> Path:

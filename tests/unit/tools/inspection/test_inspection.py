@@ -18,7 +18,7 @@ from bagpipe_hpc.storage.shards.writer import write_shard
 from bagpipe_hpc.tools.inspection import describe
 from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text
 from tests.ragged_shards import FEATURES, draw_samples, write_ragged
-from tests.unit.checkpoint_samples import sample_records, write_checkpoint
+from tests.unit.checkpoint_samples import sample_records, sample_tables, write_checkpoint, write_tables
 
 TABLES = (5, 3)
 
@@ -122,6 +122,32 @@ def test_a_checkpoint_is_described(tmp_path: Path) -> None:
     tables = [line.split() for line in verified.splitlines() if line.split()[:1] in (["C1"], ["C2"])]
     mean_square = (10 * 9 + 25) / 11
     assert tables == [["C1", "5", "0", "0", "0"], ["C2", "3", f"{mean_square**0.5:.6g}", "5", "1"]]
+
+
+def test_a_checkpoint_of_several_widths_is_described(tmp_path: Path) -> None:
+    tables = [np.zeros_like(table) for table in sample_tables((5, 3, 7), (4, 2, 4))]
+    tables[1][2, 1], tables[1][2, 2] = -5, 99  # the second is state
+    tables[2][6, 3], tables[2][0, 0] = 7, np.nan
+    path = write_tables(tmp_path, tables)
+    text = describe(path).text
+    assert facts(text)["embedding tables"] == "3 of 15 rows, 2 to 4 wide"
+    assert facts(text)["files"] == "none of 5 damaged or absent (sizes only checked)"
+    widths = [line.split() for line in text.splitlines() if line.split()[:1] in (["table"], ["C1"], ["C2"], ["C3"])]
+    assert widths == [["table", "rows", "width"], ["C1", "5", "4"], ["C2", "3", "2"], ["C3", "7", "4"]]
+    verified = [line.split() for line in describe(path, verify=True).text.splitlines()]
+    (first,) = (line for line in verified if line[:1] == ["C1"])
+    (second,) = (line for line in verified if line[:1] == ["C2"])
+    (third,) = (line for line in verified if line[:1] == ["C3"])
+    assert first == ["C1", "5", "4", "0", "0", "0"]
+    assert second == ["C2", "3", "2", f"{(25 / 6) ** 0.5:.6g}", "5", "0"]
+    assert third == ["C3", "7", "4", f"{(49 / 27) ** 0.5:.6g}", "7", "1"]
+
+
+def test_the_width_of_all_tables_may_be_another_than_the_model_s(tmp_path: Path) -> None:
+    path = write_tables(tmp_path, sample_tables((5, 3), (4, 4)), embedding_dim=8, row_state_columns=9)
+    text = describe(path, verify=True).text
+    assert facts(text)["embedding tables"] == "2 of 8 rows, 4 wide"
+    assert not any(line.split()[2:3] == ["width"] for line in text.splitlines())
 
 
 def test_a_damaged_checkpoint_is_described_as_such(tmp_path: Path) -> None:
