@@ -125,6 +125,20 @@ def _quality_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _search_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--clicks", type=Path, metavar="FILE", help="Criteo's rows in time order (default: generated)")
+    parser.add_argument("--rows", type=count, default=0, metavar="N", help="training rows, the first ones; 0: all (0)")
+    parser.add_argument(
+        "--tries",
+        type=Path,
+        default=Path(__file__).parent / "searches" / "criteo_sample.toml",
+        metavar="FILE",
+        help="what is tried (default: %(default)s)",
+    )
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these tries alone")
+    parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="runs of each (default: 3, quick: 1)")
+
+
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
     """The benchmark takes none of its own."""
 
@@ -173,6 +187,11 @@ BENCHMARKS = {
         "quality",
         "AUC and log loss of each model after an epoch, beside plain PyTorch and torch-rechub",
         _quality_arguments,
+    ),
+    "search": Benchmark(
+        "search",
+        "settings, by what they learn of the end of the training rows from the rows before it",
+        _search_arguments,
     ),
     "checkpoint": Benchmark(
         "checkpoint.benchmark", "checkpoints: bytes, stand-still of training, GB/s beside plain HDF5"

@@ -1,0 +1,75 @@
+"""Runs of one process whose evaluation counts, and what several seeds of them say: for `quality` and `search`."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.telemetry.metrics_file import SUMMARY_NAME
+from bagpipe_hpc.tools.conditions import REPOSITORY
+
+PROGRAMS = REPOSITORY / "benchmarks" / "peers" / "programs"
+_TIMEOUT_S = 3600.0
+
+Figures = Mapping[str, float]
+"""One run's `auc`, `log_loss` and `samples_per_s`."""
+
+
+def train(overrides: Sequence[str], program: str = "") -> Figures:
+    """Train with one process and one thread, and evaluate.
+
+    Args:
+        overrides: settings, as for `bagpipe train`.
+        program: file in `peers/programs`; empty for `bagpipe train` on one rank.
+
+    Raises:
+        ConfigError: the run fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        config, output = Path(folder) / "run.toml", Path(folder) / "output"
+        config.touch()
+        if program:
+            printed = _run([sys.executable, str(PROGRAMS / program), str(config), *overrides])
+            found: Figures = json.loads(printed.splitlines()[-1])
+            return found
+        command = [sys.executable, "-m", "bagpipe_hpc", "train", str(config), *overrides]
+        _run([*command, f"train.output={output}", "train.threads=1", "train.checkpoint_at_end=false"])
+        summary = json.loads((output / SUMMARY_NAME).read_text(encoding="utf-8"))
+        return {**summary["evaluations"][-1], "samples_per_s": summary["samples_per_s"]}
+
+
+def _run(command: list[str]) -> str:
+    """What a program prints.
+
+    Raises:
+        ConfigError: it fails.
+    """
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False, cwd=REPOSITORY, env=environment
+    )
+    if done.returncode:
+        raise ConfigError(f"{' '.join(command)}: ended with {done.returncode}: {done.stderr[-1000:]}")
+    return done.stdout
+
+
+def over_seeds(found: Sequence[Figures]) -> dict[str, Any]:
+    """Means and standard deviations of the scores over seeds; the median of the rates."""
+    figures: dict[str, Any] = {}
+    for name in ("auc", "log_loss"):
+        values = [float(one[name]) for one in found]
+        figures[name] = statistics.mean(values)
+        figures[f"{name}_spread"] = statistics.stdev(values) if len(values) > 1 else 0.0
+    figures["samples_per_s"] = statistics.median(float(one["samples_per_s"]) for one in found)
+    return figures
+
+
+def score_cells(figures: Mapping[str, Any]) -> list[str]:
+    """AUC and log loss of `over_seeds`, each as `mean ± standard deviation`."""
+    return [f"{figures[name]:.4f} ± {figures[f'{name}_spread']:.4f}" for name in ("auc", "log_loss")]
