@@ -40,8 +40,8 @@ class SourceFormat(ABC):
         schema: of the parsed rows: `label`, uint8, 0 or 1, `[K]` a row where there are several; `weight`, float32, 0
             or more, absent where samples have none; `dense`, float32 `[N]` a row, finite, absent where N is 0; then a
             column for each feature by its name. Values are uint32 where they are `hex` or `bucket`, int64 for
-            `integer`, string for `text`. A feature with one value a sample is null where it is missing; one with any number holds lists,
-            of values, or of `{value, weight}` with float32 weights; nothing in them is null.
+            `integer`, string for `text`. A feature with one value a sample is null where it is missing; one with any
+            number holds lists, of values, or of `{value, weight}` with float32 weights; nothing in them is null.
         native_libraries: compiled parts of the package that `native_parser` needs.
 
     Args:
