@@ -15,6 +15,8 @@ from bagpipe_hpc.telemetry.metrics_file import SUMMARY_NAME
 from bagpipe_hpc.tools.conditions import REPOSITORY
 
 PROGRAMS = REPOSITORY / "benchmarks" / "peers" / "programs"
+RUN_SETTINGS = ("train.threads=1", "train.checkpoint_at_end=false")
+"""What each run has, whatever is compared."""
 _TIMEOUT_S = 3600.0
 
 Figures = Mapping[str, float]
@@ -25,7 +27,7 @@ def train(overrides: Sequence[str], program: str = "") -> Figures:
     """Train with one process and one thread, and evaluate.
 
     Args:
-        overrides: settings, as for `bagpipe train`.
+        overrides: settings, as for `bagpipe train`; without an output folder and `RUN_SETTINGS`.
         program: file in `peers/programs`; empty for `bagpipe train` on one rank.
 
     Raises:
@@ -34,12 +36,12 @@ def train(overrides: Sequence[str], program: str = "") -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         config, output = Path(folder) / "run.toml", Path(folder) / "output"
         config.touch()
+        settings = [str(config), *overrides, *RUN_SETTINGS, f"train.output={output}"]
         if program:
-            printed = _run([sys.executable, str(PROGRAMS / program), str(config), *overrides])
+            printed = _run([sys.executable, str(PROGRAMS / program), *settings])
             found: Figures = json.loads(printed.splitlines()[-1])
             return found
-        command = [sys.executable, "-m", "bagpipe_hpc", "train", str(config), *overrides]
-        _run([*command, f"train.output={output}", "train.threads=1", "train.checkpoint_at_end=false"])
+        _run([sys.executable, "-m", "bagpipe_hpc", "train", *settings])
         summary = json.loads((output / SUMMARY_NAME).read_text(encoding="utf-8"))
         return {**summary["evaluations"][-1], "samples_per_s": summary["samples_per_s"]}
 

@@ -14,10 +14,19 @@ from bagpipe_hpc.tools.report import Report
 from benchmarks.learning import Figures, over_seeds, score_cells, train
 from benchmarks.peers.workloads import real_workload
 
-MODELS = ("dlrm", "wide_deep", "deepfm", "dcn", "dcn_v2", "dlrm_dcnv2")
+_DEEP = ("model.deep_mlp=[256,128]",)
+MODELS = {
+    "dlrm": (),
+    "wide_deep": _DEEP,
+    "deepfm": _DEEP,
+    "dcn": _DEEP,
+    "dcn_v2": _DEEP,
+    "dlrm_dcnv2": ("model.top_mlp=[256,128]", "model.cross_rank=64"),
+}
+"""The models, and settings of theirs that all contenders share: widths that fit about 100,000 rows."""
 SETTINGS = (
     *("optimizer.rows=adam", "optimizer.rows_lr=0.001", "optimizer.dense=Adam", "optimizer.dense_lr=0.001"),
-    *("train.batch_size=256", "train.threads=1", "train.checkpoint_at_end=false", "kernels.linear=torch"),
+    *("tables.initial_bound=0.001", "train.batch_size=256", "kernels.linear=torch"),
 )
 """What all runs share, beside what the command line adds."""
 _RECHUB_MODELS = ("wide_deep", "deepfm", "dcn", "dcn_v2")
@@ -46,8 +55,8 @@ class Contender:
 
 
 CONTENDERS = {
-    "bagpipe": Contender("bagpipe_hpc", "", MODELS),
-    "embedding_bag": Contender("nn.EmbeddingBag", "embedding_bag.py", MODELS),
+    "bagpipe": Contender("bagpipe_hpc", "", tuple(MODELS)),
+    "embedding_bag": Contender("nn.EmbeddingBag", "embedding_bag.py", tuple(MODELS)),
     "rechub": Contender("torch-rechub", "rechub_ranking.py", _RECHUB_MODELS, "torch_rechub"),
 }
 
@@ -73,7 +82,7 @@ def run(arguments: argparse.Namespace) -> Report:
         found: dict[str, list[Figures]] = {name: [] for name in named}
         for seed in seeds:  # in turn, so that their rates meet the same load of the machine
             for name in named:
-                overrides = [f"model.name={model}", f"train.seed={seed}", *settings]
+                overrides = [f"model.name={model}", f"train.seed={seed}", *MODELS[model], *settings]
                 found[name].append(train(overrides, CONTENDERS[name].program))
         for name in named:
             figures = over_seeds(found[name])

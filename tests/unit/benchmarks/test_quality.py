@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
 from benchmarks import quality
-from benchmarks.learning import over_seeds, score_cells
-from benchmarks.quality import CONTENDERS, Contender
+from benchmarks.learning import RUN_SETTINGS, over_seeds, score_cells
+from benchmarks.quality import CONTENDERS, MODELS, SETTINGS, Contender
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from tests.unit.benchmarks.test_search import text_of
@@ -52,6 +53,14 @@ def test_contenders_train_in_turn_and_a_missing_package_is_said(
     assert trained == [(f"model.name={model}", f"train.seed={seed}", program) for model, seed, program in expected]
     named = [(one["model"], one["contender"]) for one in report.figures["results"]]
     assert named == [("dlrm", "bagpipe"), ("deepfm", "bagpipe"), ("deepfm", "other")]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_settings_of_all_runs_can_be_trained_with(tmp_path: Path, model: str) -> None:
+    empty = tmp_path / "empty.toml"
+    empty.touch()
+    config = load_config(empty, [f"model.name={model}", *MODELS[model], *SETTINGS, *RUN_SETTINGS])
+    assert (config.model.name, config.train.threads) == (model, 1)
 
 
 def test_shards_without_test_rows_are_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from benchmarks import search
+from benchmarks.learning import RUN_SETTINGS
 from benchmarks.search import TRIES, Clicks, Try, read_tries, with_steps
 
 SHARED = '[shared]\nsettings = ["train.batch_size=10"]\n'
@@ -84,7 +85,7 @@ def test_the_committed_tries_can_be_trained_with(tmp_path: Path) -> None:
     empty = tmp_path / "empty.toml"
     empty.touch()
     for one in read_tries(TRIES):
-        load_config(empty, with_steps(one.settings, clicks.shards(one, 5)))
+        load_config(empty, [*with_steps(one.settings, clicks.shards(one, 5)), *RUN_SETTINGS])
 
 
 def test_the_table_has_both_tails_of_the_tries_that_were_asked_for(
