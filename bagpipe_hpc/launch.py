@@ -6,7 +6,9 @@ A role's module is imported on its own ranks only: torch costs a second and 200 
 import logging
 import sys
 import traceback
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +35,7 @@ from bagpipe_hpc.preparation.rank_check import (
     check_start,
     facts_of_entries,
     memory_need,
-    placement_mark,
+    placement_marks,
     require_same_entries,
     row_routes,
 )
@@ -225,8 +227,8 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Run
     if what:
         raise NothingLeftError(what)
     agree_on_memory(comms, agree(comms, lambda: check_run(run, comms), timeout_s), timeout_s)
-    mark = from_oracle(comms, lambda: placement_mark(run, comms), timeout_s)
-    agree(comms, lambda: check_placement(run, mark, comms), timeout_s)
+    marks = from_oracle(comms, lambda: placement_marks(run, comms), timeout_s)
+    agree(comms, lambda: check_placement(run, marks, comms), timeout_s)
     agree(comms, lambda: check_start(run, comms), run.fill_timeout_s(comms.layout.servers))
     need = from_oracle(comms, lambda: choose_window(run, comms.layout.trainers), timeout_s)
     agree_on_memory(comms, agree(comms, lambda: memory_need(run, need, comms), timeout_s), timeout_s)
@@ -266,29 +268,28 @@ def _lose_output(why: str) -> None:
     abort_job(message, EXIT_FAILED)
 
 
-def _open_window(run: Run, comms: Communicators, timeout_s: float) -> RowWindow:
-    """The way to the rows. Collective over: all ranks."""
+@contextmanager
+def _open_windows(run: Run, comms: Communicators, timeout_s: float) -> Iterator[list[RowWindow]]:
+    """The ways to the rows of each group of tables. Collective over: all ranks."""
     copies = None if comms.role is Role.ORACLE else row_copies(run.config.kernels.backend)
-    return RowWindow(
-        comms.world,
-        row_routes(run, comms),
-        run.partition(comms.layout.servers),
-        run.record.width,
-        timeout_s,
-        run.config.roles.transfers,
-        copies,
-    )
+    routes, transfers = row_routes(run, comms), run.config.roles.transfers
+    with ExitStack() as opened:
+        windows = []
+        for group, partition in zip(run.groups, run.partitions(comms.layout.servers), strict=True):
+            window = RowWindow(comms.world, routes, partition, group.record.width, timeout_s, transfers, copies)
+            windows.append(opened.enter_context(window))
+        yield windows
 
 
 def _run_prepared(run: Run, need: CacheNeed, comms: Communicators, stop: StopRequest, loop: "Loop | None") -> None:
-    """Open the window on the rows and run the role. Collective over: all ranks."""
+    """Open the windows on the rows and run the role. Collective over: all ranks."""
     trace = Trace(enabled=bool(run.config.train.trace))
     fill_timeout_s = run.fill_timeout_s(comms.layout.servers)
     timeout_s = run.config.train.timeout_s
     comms.meet("being about to start its role", timeout_s)
     with (
         HeartbeatCounter(comms.world, comms.hosts, timeout_s) as counter,
-        _open_window(run, comms, fill_timeout_s) as window,
+        _open_windows(run, comms, fill_timeout_s) as windows,
     ):
         if trace.enabled:
             comms.meet("having opened the tables", fill_timeout_s)
@@ -296,9 +297,9 @@ def _run_prepared(run: Run, need: CacheNeed, comms: Communicators, stop: StopReq
         if comms.role is Role.ORACLE:
             _run_oracle(run, need, comms, fill_timeout_s, trace, stop, counter)
         elif comms.role is Role.SERVER:
-            _run_server(run, comms, window, fill_timeout_s, trace, counter)
+            _run_server(run, comms, windows, fill_timeout_s, trace, counter)
         else:
-            _run_trainer(run, need, comms, window, fill_timeout_s, trace, loop)
+            _run_trainer(run, need, comms, windows, fill_timeout_s, trace, loop)
         comms.meet("having finished", timeout_s)
         save_resources(Path(run.config.train.output) / RESOURCES_NAME, comms)
         if trace.enabled:
@@ -325,14 +326,19 @@ def _run_oracle(
 
 
 def _run_server(
-    run: Run, comms: Communicators, window: RowWindow, fill_timeout_s: float, trace: Trace, counter: HeartbeatCounter
+    run: Run,
+    comms: Communicators,
+    windows: list[RowWindow],
+    fill_timeout_s: float,
+    trace: Trace,
+    counter: HeartbeatCounter,
 ) -> None:
     """Serve until all ranks have finished."""
-    from bagpipe_hpc.roles.embedding_server import longest_sleep_s, run_embedding_server
+    from bagpipe_hpc.roles.embedding_server import answer_trainers, longest_sleep_s, run_embedding_server
 
     oracle = HeartbeatMonitor(comms.world, ORACLE_RANK, "the oracle", run.config.train.timeout_s, counter)
-    run_embedding_server(run, comms, window, fill_timeout_s, trace, oracle.check)
-    serve_until_barrier(comms.world, window.answer, longest_sleep_s(run, window), oracle.check)
+    run_embedding_server(run, comms, windows, fill_timeout_s, trace, oracle.check)
+    serve_until_barrier(comms.world, partial(answer_trainers, windows), longest_sleep_s(run, windows), oracle.check)
     oracle.finish()
 
 
@@ -340,7 +346,7 @@ def _run_trainer(
     run: Run,
     need: CacheNeed,
     comms: Communicators,
-    window: RowWindow,
+    windows: list[RowWindow],
     fill_timeout_s: float,
     trace: Trace,
     loop: "Loop | None",
@@ -349,7 +355,7 @@ def _run_trainer(
     from bagpipe_hpc.roles.trainer import run_trainer
     from bagpipe_hpc.step.slice_step import click_training
 
-    run_trainer(run, need, comms, window, fill_timeout_s, trace, loop or click_training)
+    run_trainer(run, need, comms, windows, fill_timeout_s, trace, loop or click_training)
     _wait_for_all(comms, fill_timeout_s)
 
 

@@ -136,7 +136,9 @@ def _steps(workload: DenseWorkload) -> dict[str, Callable[[], None]]:
     rows = torch.randn(shape, generator=generator) * 0.1
     facts = ModelFacts.one_hot(_DENSE_FEATURES, _SPARSE_FEATURES, workload.model.embedding_dim, seed=1)
     models = {name: build_model(workload.model, facts, chosen) for name, chosen in kernels.items()}
-    return {name: _step(model, dense, labels, Embeddings(facts.features, rows)) for name, model in models.items()}
+    return {
+        name: _step(model, dense, labels, Embeddings.of_stacked(facts.features, rows)) for name, model in models.items()
+    }
 
 
 def _step(model: nn.Module, dense: Tensor, labels: Tensor, embeddings: Embeddings) -> Callable[[], None]:

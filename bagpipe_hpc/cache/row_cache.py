@@ -80,6 +80,11 @@ class RowCache:
         self._rows = None if holds_all else torch.zeros(slots, dtype=torch.int64, device=device)
 
     @property
+    def width(self) -> int:
+        """Numbers D of a row."""
+        return self.weights.shape[1]
+
+    @property
     def bytes(self) -> int:
         """Memory of all slots."""
         return sum(part.nbytes for part in self._columns)

@@ -25,6 +25,7 @@ from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, Base, CheckpointManifest
@@ -125,7 +126,7 @@ def checkpoint_manifest(
         base: the checkpoint that it builds on; None where it holds all rows.
         standing: by the evaluations before that step.
     """
-    train_samples = run.manifest.rows("train")
+    train_samples, record = run.manifest.rows("train"), RowRecord.of(run.config)
     epoch, epoch_step = divmod(step, -(-train_samples // segment.batch_size))
     return CheckpointManifest(
         step=step,
@@ -138,10 +139,11 @@ def checkpoint_manifest(
         evaluation_data=run.manifest.digest("test"),
         table_names=tuple(table.name for table in run.manifest.tables),
         table_rows=run.manifest.table_rows,
-        embedding_dim=run.config.model.embedding_dim,
+        table_widths=run.table_widths if len(run.groups) > 1 else None,
+        embedding_dim=record.embedding_dim,
         row_optimizer=run.config.optimizer.rows,
-        row_state_columns=run.record.state_columns,
-        row_state=run.record.state,
+        row_state_columns=record.state_columns,
+        row_state=record.state,
         servers=servers,
         placement=run.config.tables.placement,
         base=base,

@@ -2,8 +2,9 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,15 +31,41 @@ _SHARE_OF_MEMORY = 0.8
 """Of the memory that is free: so much may copies take; other programs want some."""
 
 
+class SavedGroup(NamedTuple):
+    """A group of tables as a server holds it.
+
+    Attributes:
+        record: what is stored for a row.
+        window: the rows.
+        partition: where each row lies.
+    """
+
+    record: RowRecord
+    window: RowWindow
+    partition: RowPartition
+
+
+class _Kept(NamedTuple):
+    """Rows of a group that a checkpoint holds.
+
+    Attributes:
+        group: of tables.
+        records: float32 `[rows, saved columns]`.
+        positions: where in the server's window they lie, int64 `[rows]`; None where these are all its rows.
+    """
+
+    group: SavedGroup
+    records: NDArray[np.float32] | SelectedRows
+    positions: NDArray[np.int64] | None
+
+
 class ServerCheckpoints:
     """Saves the rows of one server whenever the trainers ask for it.
 
     Args:
         settings: how the run saves itself.
-        record: what is stored for a row.
+        groups: the tables, by the widths of their rows.
         comms: this rank's communicators.
-        window: the rows.
-        partition: where each row lies.
         copies: how updated rows are gathered.
         trace: this rank's timeline.
     """
@@ -46,24 +73,20 @@ class ServerCheckpoints:
     def __init__(
         self,
         settings: SavingSettings,
-        record: RowRecord,
+        groups: Sequence[SavedGroup],
         comms: Communicators,
-        window: RowWindow,
-        partition: RowPartition,
         copies: RowCopies,
         trace: Trace,
     ) -> None:
         self._settings = settings
-        self._record = record
+        self._groups = groups
         self._comms = comms
-        self._window = window
-        self._partition = partition
         self._timeout_s = settings.timeout_s
         self._trace = trace
         self._copies = copies
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
-        self._buffer = CopyBuffer(self._room)
-        self._writing: Future[FileInfo] | None = None
+        self._buffers = [CopyBuffer(self._room) for _ in groups]
+        self._writing: Future[list[FileInfo]] | None = None
 
     def serve(self, poll_interval_s: float, watch: Callable[[], None]) -> None:
         """Answer trainers and save rows until no other checkpoint comes. Collective over: `comms.store`.
@@ -77,34 +100,38 @@ class ServerCheckpoints:
             WaitTimeoutError: a trainer did not take part in time.
         """
         while (due := self._next(poll_interval_s, watch)) is not None:
-            self._window.synchronise()  # every write-back is in, and none comes before the copy is there
+            for group in self._groups:
+                group.window.synchronise()  # every write-back is in, and none comes before the copy is there
             self._save(due)
 
     def _next(self, poll_interval_s: float, watch: Callable[[], None]) -> Due | None:
         return next_checkpoint(self._comms, self._answer, poll_interval_s, watch, self._timeout_s)
 
     def _answer(self) -> bool:
-        """Answer trainers, without waiting, and report a file that has been written."""
-        was_busy = self._window.answer()
+        """Answer trainers, without waiting, and report files that have been written."""
+        was_busy = sum(group.window.answer() for group in self._groups) > 0  # every one is asked
         if self._writing and self._writing.done():
             report_written(self._comms.saving, self._comms.layout.servers, self._writing.result(), self._timeout_s)
             self._writing = None
         return was_busy
 
     def _save(self, due: Due) -> None:
-        positions = None if due.holds_all else self._updated()
-        copy = self._copy(due.step, positions) if self._settings.copies_rows else None
-        kept = self._in_place(positions) if copy is None else copy
-        self._writing = self._thread.submit(self._write, due.step, kept, positions)
-        if copy is None:
+        kept, all_copied = [], self._settings.copies_rows
+        for group, buffer in zip(self._groups, self._buffers, strict=True):
+            positions = None if due.holds_all else self._updated(group)
+            copy = self._copy(due.step, group, buffer, positions) if self._settings.copies_rows else None
+            all_copied = all_copied and copy is not None
+            kept.append(_Kept(group, in_place(group, positions) if copy is None else copy, positions))
+        self._writing = self._thread.submit(self._write, due.step, kept)
+        if not all_copied:
             self._writing.result()
-        del copy, kept  # the thread has it, until the file is written
+        del kept, copy  # the thread has them, until the files are written
         wait_for_copies(self._comms, self._timeout_s)
 
-    def _updated(self) -> NDArray[np.int64]:
+    def _updated(self, group: SavedGroup) -> NDArray[np.int64]:
         """Positions of the rows that trainers have written back since the checkpoint before."""
         trainers = range(self._comms.layout.servers, self._comms.layout.servers + self._comms.layout.trainers)
-        held = self._window.local_rows
+        held = group.window.local_rows
         return flagged(receive_updated(self._comms.store, trainers, flag_bytes(held), self._timeout_s), held)
 
     def _room(self) -> int:
@@ -114,11 +141,13 @@ class ServerCheckpoints:
         sharers = [s for s in range(layout.servers) if hosts[layout.world_rank(Role.SERVER, s)] == own]
         return int(_SHARE_OF_MEMORY * free_bytes() / len(sharers))
 
-    def _copy(self, step: int, positions: NDArray[np.int64] | None) -> NDArray[np.float32] | None:
+    def _copy(
+        self, step: int, group: SavedGroup, buffer: CopyBuffer, positions: NDArray[np.int64] | None
+    ) -> NDArray[np.float32] | None:
         """The rows as they are now, float32 `[rows, saved columns]`; None where memory does not hold them."""
-        records, saved = self._window.local, self._record.saved_width
+        records, saved = group.window.local, group.record.saved_width
         rows, columns = (len(records), saved) if positions is None else (len(positions), records.shape[1])
-        copy = self._buffer.take(rows, columns)
+        copy = buffer.take(rows, columns)
         if copy is None:
             log.warning(
                 "checkpoint of step %d: a copy of the rows takes %.1f MB, and %.1f MB are free for it: "
@@ -135,17 +164,25 @@ class ServerCheckpoints:
                 self._copies.gather(records, positions, copy)
         return copy[:, :saved]
 
-    def _in_place(self, positions: NDArray[np.int64] | None) -> NDArray[np.float32] | SelectedRows:
-        """The rows where they are, float32 `[rows, saved columns]`: nobody may change them meanwhile."""
-        saved = self._window.local[:, : self._record.saved_width]
-        return saved if positions is None else SelectedRows(saved, positions)
-
-    def _write(
-        self, step: int, records: NDArray[np.float32] | SelectedRows, positions: NDArray[np.int64] | None
-    ) -> FileInfo:
+    def _write(self, step: int, kept: Sequence[_Kept]) -> list[FileInfo]:
         since_s = time.perf_counter()
         writer = CheckpointWriter(self._settings.output, step)
-        embedding_dim = self._record.embedding_dim
-        info = writer.write_rows(self._comms.role_rank, self._partition, records, embedding_dim, positions)
+        infos = [
+            writer.write_rows(
+                self._comms.role_rank,
+                group.partition,
+                records,
+                group.record.embedding_dim,
+                positions,
+                names_width=len(kept) > 1,
+            )
+            for group, records, positions in kept
+        ]
         self._trace.add("save", since_s, time.perf_counter(), "checkpoint", step=step)
-        return info
+        return infos
+
+
+def in_place(group: SavedGroup, positions: NDArray[np.int64] | None) -> NDArray[np.float32] | SelectedRows:
+    """The rows where they are, float32 `[rows, saved columns]`: nobody may change them meanwhile."""
+    saved = group.window.local[:, : group.record.saved_width]
+    return saved if positions is None else SelectedRows(saved, positions)

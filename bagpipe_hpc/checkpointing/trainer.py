@@ -2,7 +2,7 @@
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,7 +55,8 @@ class TrainerCheckpoints:
         describe: makes the manifest of a checkpoint from its step, the segment that has ended, its files, the
             checkpoint that it builds on, if any, and the standing.
         comms: this rank's communicators.
-        updated: where the mover notes rows that it has written back; None where every checkpoint holds all rows.
+        updated: where the mover notes the rows of each group of tables that it has written back; empty where every
+            checkpoint holds all rows.
         record: of the run, on the first trainer, which writes the dense half and commits.
         watch: raises what ended another thread of this rank.
     """
@@ -65,7 +66,7 @@ class TrainerCheckpoints:
         settings: SavingSettings,
         describe: Callable[[int, Segment, list[FileInfo], Base | None, Standing | None], CheckpointManifest],
         comms: Communicators,
-        updated: UpdatedRows | None,
+        updated: Sequence[UpdatedRows],
         record: RunRecord | None,
         watch: Callable[[], None],
     ) -> None:
@@ -102,11 +103,11 @@ class TrainerCheckpoints:
         due = Due(step, holds_all=self._announced % self._settings.full_every == 0)
         self._announced += 1
         announce(self._comms, due, self._timeout_s)
-        if self._updated:
+        for updated in self._updated:
             if not due.holds_all:
-                flags = [self._updated.flags(server) for server in range(self._comms.layout.servers)]
+                flags = [updated.flags(server) for server in range(self._comms.layout.servers)]
                 send_updated(self._comms.store, flags, self._timeout_s)
-            self._updated.clear()
+            updated.clear()
         kept = _copy_to_host(dense) if self._record else None
         wait_for_copies(self._comms, self._timeout_s)
         if kept is not None:
@@ -176,7 +177,8 @@ class TrainerCheckpoints:
         """Write the dense half, wait for the servers' files, and commit; in a thread of its own."""
         servers = self._comms.layout.servers
         info = writer.write_dense(*dense)
-        files = [*await_written(self._comms.saving, range(servers), self._timeout_s), info]
+        written: list[list[FileInfo]] = await_written(self._comms.saving, range(servers), self._timeout_s)
+        files = [*(file for of_server in written for file in of_server), info]
         built_on = base_of(base) if base else None
         manifest = self._describe(step, segment, files, built_on, standing)
         remove_older_checkpoints(writer.commit(manifest), self._settings.kept)

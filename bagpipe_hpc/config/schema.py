@@ -76,8 +76,8 @@ class ModelConfig:
     that compute their layers themselves run under torch's autocast. Weights, optimizers, rows, the loss and the
     gradients that trainers sum are float32 in both."""
     embedding_dim_of: dict[str, Any] = field(default_factory=dict)
-    """The same as `embedding_dim` for single tables, such as `{ C3 = 4, C20 = 4 }`. Tables of one width share windows, caches and
-    plans, so use few widths; docs/features.md says which models take several."""
+    """The same as `embedding_dim` for single tables, such as `{ C3 = 4, C20 = 4 }`. Tables of one width share windows,
+    caches and plans, so use few widths; docs/features.md says which models take several."""
 
     def __post_init__(self) -> None:
         fill_settings(self)

@@ -1,9 +1,9 @@
 """What a model gets from the tables: a vector for each pooled feature of a sample, all rows of a sequence.
 
-Legend: `B` samples of a slice, `P` pooled features, `D` embedding width, `V` rows of a sequence over all samples.
+Legend: `B` samples of a slice, `P` pooled features of a width, `D` that width, `V` rows of a sequence over all samples.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,31 +45,49 @@ class Embeddings:
 
     Args:
         features: all features, in the order of the data.
-        pooled: of the features that are no sequences, float32 `[B, P, D]`.
+        pooled: of the features that are no sequences, by their widths: float32 `[B, P, D]` each. Every width that a
+            feature has is there, with P = 0 where only sequences have it.
         sequences: of those that are, by name, in the order of the data.
     """
 
     def __init__(
-        self, features: Sequence[FeatureFacts], pooled: Tensor, sequences: Mapping[str, SequenceRows] | None = None
+        self,
+        features: Sequence[FeatureFacts],
+        pooled: Mapping[int, Tensor],
+        sequences: Mapping[str, SequenceRows] | None = None,
     ) -> None:
         self._features = features
-        self._names = [feature.name for feature in features if not feature.is_sequence]
-        self._pooled = pooled
+        self._places = pooled_places(features)
+        self._pooled = {width: pooled[width] for width in dict.fromkeys(feature.width for feature in features)}
         self._sequences = dict(sequences or {})
+
+    @classmethod
+    def of_stacked(cls, features: Sequence[FeatureFacts], pooled: Tensor) -> "Embeddings":
+        """Of features of one width, none of them a sequence: float32 `[B, P, D]`."""
+        return cls(features, {pooled.shape[2]: pooled})
 
     def __str__(self) -> str:
         """Shapes, for messages."""
+        pooled = ", ".join(str(list(of_width.shape)) for of_width in self._pooled.values())
         sequences = (f", {name} {list(found.rows.shape)}" for name, found in self._sequences.items())
-        return f"embeddings {list(self._pooled.shape)}{''.join(sequences)}"
+        return f"embeddings {pooled}{''.join(sequences)}"
+
+    def by_width(self) -> dict[int, list[Tensor]]:
+        """All tensors of each width: that of the pooled features, then the rows of each sequence in its order."""
+        tensors = {width: [of_width] for width, of_width in self._pooled.items()}
+        for sequence in self._sequences.values():
+            tensors[sequence.rows.shape[1]].append(sequence.rows)
+        return tensors
 
     def tensors(self) -> list[Tensor]:
-        """All of them: the pooled ones, then the rows of each sequence in the order of the data."""
-        return [self._pooled, *(sequence.rows for sequence in self._sequences.values())]
+        """All of them, width after width."""
+        return [tensor for of_width in self.by_width().values() for tensor in of_width]
 
     def detached(self) -> "Embeddings":
         """The same numbers without a history."""
         sequences = {name: SequenceRows(rows.rows.detach(), rows.lengths) for name, rows in self._sequences.items()}
-        return Embeddings(self._features, self._pooled.detach(), sequences)
+        pooled = {width: of_width.detach() for width, of_width in self._pooled.items()}
+        return Embeddings(self._features, pooled, sequences)
 
     def requiring_gradients(self) -> "Embeddings":
         """These, whose tensors collect gradients from now on."""
@@ -83,15 +101,34 @@ class Embeddings:
             name: SequenceRows(rows.rows[: int(rows.lengths[:samples].sum())].detach().clone(), rows.lengths[:samples])
             for name, rows in self._sequences.items()
         }
-        return Embeddings(self._features, self._pooled[:samples].detach().clone(), sequences)
+        pooled = {width: of_width[:samples].detach().clone() for width, of_width in self._pooled.items()}
+        return Embeddings(self._features, pooled, sequences)
 
     def stacked(self) -> Tensor:
-        """The vectors of all pooled features, float32 `[B, P, D]`, in the order of the data."""
-        return self._pooled
+        """The vectors of all pooled features, float32 `[B, P, D]`, in the order of the data.
+
+        Raises:
+            ConfigError: they have several widths.
+        """
+        if len(self._pooled) > 1:
+            raise ConfigError(
+                f"model.embedding_dim_of: vectors of widths {list(self._pooled)} cannot be stacked; use "
+                "stacked_by_width() or concatenated()"
+            )
+        (pooled,) = self._pooled.values()
+        return pooled
+
+    def stacked_by_width(self) -> dict[int, Tensor]:
+        """The vectors of the pooled features of each width D, float32 `[B, P, D]`, in the order of the data."""
+        return dict(self._pooled)
 
     def concatenated(self) -> Tensor:
-        """The same side by side, float32 `[B, P * D]`."""
-        return self._pooled.flatten(1)
+        """The vectors of all pooled features side by side, float32 `[B, sum of their widths]`.
+
+        They are in the order of the data where they have one width; else width after width, each in that order.
+        """
+        flat = [of_width.flatten(1) for of_width in self._pooled.values()]
+        return flat[0] if len(flat) == 1 else torch.cat(flat, dim=1)
 
     def __getitem__(self, name: str) -> Tensor:
         """The vector of a pooled feature, float32 `[B, D]`.
@@ -99,9 +136,10 @@ class Embeddings:
         Raises:
             ConfigError: there is no such feature.
         """
-        if name not in self._names:
-            raise _unknown("pooled feature", name, self._names)
-        return self._pooled[:, self._names.index(name)]
+        if name not in self._places:
+            raise _unknown("pooled feature", name, list(self._places))
+        width, place = self._places[name]
+        return self._pooled[width][:, place]
 
     def sequence(self, name: str) -> SequenceRows:
         """The rows of a sequence feature.
@@ -114,15 +152,34 @@ class Embeddings:
         return self._sequences[name]
 
 
+def pooled_places(features: Sequence[FeatureFacts]) -> dict[str, tuple[int, int]]:
+    """Of each pooled feature its width, and its place among the pooled features of that width."""
+    seen = dict.fromkeys((feature.width for feature in features), 0)
+    places = {}
+    for feature in features:
+        if not feature.is_sequence:
+            places[feature.name] = feature.width, seen[feature.width]
+            seen[feature.width] += 1
+    return places
+
+
+def _of_widths(facts: ModelFacts, make: Callable[[int, int], Tensor]) -> dict[int, Tensor]:
+    """For each width what `make` gives for the number of pooled features that have it, and the width."""
+    counts = dict.fromkeys(facts.widths, 0)
+    for feature in facts.pooled:
+        counts[feature.width] += 1
+    return {width: make(count, width) for width, count in counts.items()}
+
+
 def random_embeddings(facts: ModelFacts, samples: int, generator: torch.Generator, device: torch.device) -> Embeddings:
     """Embeddings of the right shapes for trying a model: normal numbers; sequences have up to five rows a sample."""
-    pooled = torch.randn(samples, len(facts.pooled), facts.embedding_dim, generator=generator)
+    pooled = _of_widths(facts, lambda count, width: torch.randn(samples, count, width, generator=generator).to(device))
     sequences = {}
     for feature in facts.sequences:
         lengths = torch.randint(0, min(feature.longest, _TRIED_ROWS) + 1, (samples,), generator=generator)
         rows = torch.randn(int(lengths.sum()), feature.width, generator=generator)
         sequences[feature.name] = SequenceRows(rows.to(device), lengths.to(device))
-    return Embeddings(facts.features, pooled.to(device), sequences)
+    return Embeddings(facts.features, pooled, sequences)
 
 
 def longest_embeddings(facts: ModelFacts, samples: int, device: torch.device) -> Embeddings:
@@ -134,9 +191,8 @@ def longest_embeddings(facts: ModelFacts, samples: int, device: torch.device) ->
         )
         for feature in facts.sequences
     }
-    return Embeddings(
-        facts.features, torch.zeros(samples, len(facts.pooled), facts.embedding_dim, device=device), sequences
-    )
+    pooled = _of_widths(facts, lambda count, width: torch.zeros(samples, count, width, device=device))
+    return Embeddings(facts.features, pooled, sequences)
 
 
 def _unknown(kind: str, name: str, known: list[str]) -> ConfigError:

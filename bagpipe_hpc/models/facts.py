@@ -6,6 +6,7 @@ Legend: `N` dense features, `D` embedding width, `K` labels.
 from dataclasses import dataclass
 
 from bagpipe_hpc.config.schema import SEQUENCE
+from bagpipe_hpc.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,20 @@ class ModelFacts:
         return tuple(feature for feature in self.features if feature.is_sequence)
 
     @property
+    def widths(self) -> tuple[int, ...]:
+        """Different widths of rows, in the order of the features that have them first."""
+        return tuple(dict.fromkeys(feature.width for feature in self.features))
+
+    @property
     def embedding_dim(self) -> int:
-        """Width D of the rows of all features."""
-        return self.features[0].width
+        """Width D of the rows of all features.
+
+        Raises:
+            ConfigError: they have several.
+        """
+        if len(self.widths) > 1:
+            raise ConfigError(
+                f"model.embedding_dim_of: the model takes rows of one width, and its features have {self.widths}; "
+                "leave it out, or use a model that puts vectors side by side (docs/features.md)"
+            )
+        return self.widths[0]

@@ -85,8 +85,8 @@ def weights_bytes(weights: int, state_numbers: float, trainers: int, *, determin
 
 def _measured(model: nn.Module, name: str, facts: ModelFacts, samples: int) -> ModelSize:
     """The size of a model, on the device of its weights."""
-    rows = len(facts.pooled) + sum(feature.longest for feature in facts.sequences)
-    look_ups = _LOOK_UP_COPIES * _FLOAT_BYTES * samples * rows * facts.embedding_dim
+    numbers = sum(feature.width * (feature.longest if feature.is_sequence else 1) for feature in facts.features)
+    look_ups = _LOOK_UP_COPIES * _FLOAT_BYTES * samples * numbers
     if isinstance(model, CountsStepBytes):
         with blaming_model(name, "step_bytes fails"):
             return ModelSize(count_weights(model), model.step_bytes(samples) + look_ups)

@@ -51,13 +51,13 @@ def receive_updated(comm: MPI.Comm, trainers: Sequence[int], size: int, timeout_
     return np.asarray(np.bitwise_or.reduce(flags, axis=0))
 
 
-def report_written(comm: MPI.Comm, leader: int, file: object, timeout_s: float) -> None:
-    """On a server: tell rank `leader` that this server's file (picklable) is on the disk.
+def report_written(comm: MPI.Comm, leader: int, files: object, timeout_s: float) -> None:
+    """On a server: tell rank `leader` that this server's files (picklable) are on the disk.
 
     Raises:
         WaitTimeoutError: it did not take the message in time.
     """
-    wait_for_all([comm.isend(file, leader, _TAG_WRITTEN)], "trainer 0 to hear of a file of the checkpoint", timeout_s)
+    wait_for_all([comm.isend(files, leader, _TAG_WRITTEN)], "trainer 0 to hear of a file of the checkpoint", timeout_s)
 
 
 def await_written(comm: MPI.Comm, servers: Sequence[int], timeout_s: float) -> list[Any]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK
 from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
-from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import BatchPlan, GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan
 
 _TAG_TRAINER_PLAN = 1
 _TAG_CREDIT = 2
@@ -49,9 +49,9 @@ class PlanSender:
         self._wait_for_credits(self._sent - self._plans_ahead + 1)
         while self._under_way and MPI.Request.Testall(self._under_way[0][0]):
             self._under_way.popleft()
-        shared = plan.shared.encode()
-        parts = [part.encode() for part in plan.trainers]
-        sizes = np.asarray([shared.size, *(part.size for part in parts)], dtype=np.int64)
+        encoded = [[group.shared.encode(), *(part.encode() for part in group.trainers)] for group in plan.groups]
+        sizes = np.asarray([[part.size for part in group] for group in encoded], dtype=np.int64)
+        shared, *parts = (_joined(pieces) for pieces in zip(*encoded, strict=True))
         requests = [self._comm.Ibcast(sizes, ORACLE_RANK), self._comm.Ibcast(shared, ORACLE_RANK)]
         requests += [
             self._comm.Isend(part, dest=1 + trainer, tag=_TAG_TRAINER_PLAN) for trainer, part in enumerate(parts)
@@ -105,34 +105,37 @@ class PlanReceiver:
 
     Args:
         comm: the planning communicator.
+        groups: number of groups of tables.
     """
 
-    def __init__(self, comm: MPI.Comm) -> None:
+    def __init__(self, comm: MPI.Comm, groups: int = 1) -> None:
         self._comm = comm
-        self._sizes = np.empty(comm.Get_size(), dtype=np.int64)
+        self._sizes = np.empty((groups, comm.Get_size()), dtype=np.int64)
         self._requests: list[MPI.Request] = []
         self._buffers: list[NDArray[np.uint8]] = []
         self._finished = 0
         self._credits: deque[tuple[MPI.Request, NDArray[np.int64]]] = deque()
 
-    def poll(self) -> tuple[SharedPlan, TrainerPlan] | None:
+    def poll(self) -> ReceivedPlan | None:
         """The next plan if it has arrived whole, else None; never waits. Keep calling until the last plan is there."""
         if not self._requests:
             self._requests = [self._comm.Ibcast(self._sizes, ORACLE_RANK)]
         if not MPI.Request.Testall(self._requests):
             return None
         if not self._buffers:
-            rank = self._comm.Get_rank()
-            self._buffers = [np.empty(int(self._sizes[part]), dtype=np.uint8) for part in (0, rank)]
+            sizes = self._sizes[:, [0, self._comm.Get_rank()]]
+            self._buffers = [np.empty(int(size), dtype=np.uint8) for size in sizes.sum(0)]
             self._requests = [
                 self._comm.Ibcast(self._buffers[0], ORACLE_RANK),
                 self._comm.Irecv(self._buffers[1], source=ORACLE_RANK, tag=_TAG_TRAINER_PLAN),
             ]
             if not MPI.Request.Testall(self._requests):
                 return None
-        shared, own = self._buffers
+        ends = np.cumsum(self._sizes[:, [0, self._comm.Get_rank()]], axis=0)
+        shared, own = (np.split(whole, at) for whole, at in zip(self._buffers, ends[:-1].T, strict=True))
         self._requests, self._buffers = [], []
-        return SharedPlan.decode(shared), TrainerPlan.decode(own)
+        groups = zip(map(SharedPlan.decode, shared), map(TrainerPlan.decode, own), strict=True)
+        return ReceivedPlan(tuple(GroupPlan(*group) for group in groups))
 
     def give_credit(self) -> None:
         """Tell the oracle that one more plan is finished."""
@@ -153,3 +156,8 @@ class PlanReceiver:
         """Wait until the last credits are sent."""
         wait_for_all([request for request, _ in self._credits], "the last credits to be sent", timeout_s, watch)
         self._credits.clear()
+
+
+def _joined(pieces: tuple[NDArray[np.uint8], ...]) -> NDArray[np.uint8]:
+    """What goes to one receiver: the parts of all groups, one behind the other."""
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)

@@ -122,6 +122,17 @@ class Bags:
         places: Int64s = np.repeat(self.starts(samples), sizes) + within
         return places
 
+    def of_features(self, features: Sequence[int]) -> "Bags":
+        """Those of some features, whose numbers ascend, `[F']`; the same object where they are all."""
+        if len(features) == self.features:
+            return self
+        columns = list(features)
+        if (grid := self.grid) is not None:
+            return Bags.one_hot(grid[:, columns])
+        is_wanted = np.zeros(self.features, dtype=np.bool_)
+        is_wanted[columns] = True
+        return Bags.ragged(self.values[is_wanted[self.columns]], self.lengths[:, columns])
+
     def plus(self, firsts: Int64s) -> "Bags":
         """The same with a number added to all values of a feature, int64 `[F]`: ids become global rows."""
         if (grid := self.grid) is not None:

@@ -1,7 +1,8 @@
 """What the oracle tells the trainers about one batch, and its one encoding on the wire. Pure data.
 
 A plan has a part that is the same for all trainers (`SharedPlan`, broadcast) and a part for each trainer
-(`TrainerPlan`: its own samples of the batch, its private rows, its share of the write-backs).
+(`TrainerPlan`: its own samples of the batch, its private rows, its share of the write-backs). Where tables have
+different widths there is a plan for each group of tables of one width, which knows nothing of the others.
 
 Legend: `n` samples of a trainer's slice, `V` look-ups of it, `S` now + later slots, `P` private slots of the trainer.
 """
@@ -243,14 +244,80 @@ class TrainerPlan(PlanRecord):
 
 @dataclass(frozen=True)
 class BatchPlan:
-    """A whole plan as the oracle makes it: the shared part, and one part for each trainer."""
+    """A whole plan as the oracle makes it: the shared part, and one part for each trainer.
+
+    Attributes:
+        shared: of the tables, or of the first group of them.
+        trainers: as `shared`.
+        others: the plans of the other groups, where tables have different widths. All groups have the same batch,
+            samples, and group to retire.
+    """
 
     shared: SharedPlan
     trainers: tuple[TrainerPlan, ...]
+    others: tuple["BatchPlan", ...] = ()
+
+    @property
+    def groups(self) -> tuple["BatchPlan", ...]:
+        """The plan of each group of tables; the first one's stands for itself."""
+        return (self, *self.others)
 
     def with_samples(self, slices: BatchSlices) -> "BatchPlan":
-        """The same plan for trainers whose samples are those of `slices`."""
+        """The same plan for trainers whose samples are those of `slices`; that of the first group says so."""
         if slices.samples is None:
             return self
         parts = [replace(part, samples=slices.of_trainer(number)) for number, part in enumerate(self.trainers)]
-        return BatchPlan(self.shared, tuple(parts))
+        return replace(self, trainers=tuple(parts))
+
+
+class GroupPlan(NamedTuple):
+    """What one trainer gets of the plan of one group of tables."""
+
+    shared: SharedPlan
+    own: TrainerPlan
+
+
+@dataclass(frozen=True)
+class ReceivedPlan:
+    """What one trainer gets of a whole plan.
+
+    Attributes:
+        groups: of each group of tables.
+    """
+
+    groups: tuple[GroupPlan, ...]
+
+    @property
+    def batch(self) -> int:
+        """Position of the batch in its segment, from 0."""
+        return self.groups[0].shared.batch
+
+    @property
+    def batch_samples(self) -> int:
+        """Samples of the global batch."""
+        return self.groups[0].shared.samples
+
+    @property
+    def samples(self) -> Int32s | None:
+        """The trainer's own samples, as `TrainerPlan.samples`."""
+        return self.groups[0].own.samples
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether this plan ends its segment."""
+        return self.groups[0].shared.is_closing
+
+    @property
+    def retire_group(self) -> int:
+        """Group whose write-backs are in this plan; 0 for none."""
+        return self.groups[0].shared.retire_group
+
+    @property
+    def prefetch_after(self) -> int:
+        """Group that must be retired before rows of this batch are fetched; 0 waits for nothing."""
+        return max(group.shared.prefetch_after for group in self.groups)
+
+    @property
+    def rows_written(self) -> int:
+        """Rows that the trainer writes back or adds."""
+        return sum(group.own.rows_written for group in self.groups)

@@ -8,9 +8,10 @@ from sys import maxsize
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.slices import Slicing
+from bagpipe_hpc.planning.groups import slots_by_group
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import measure_segment
-from bagpipe_hpc.planning.slots import MOST_SLOTS
+from bagpipe_hpc.planning.slots import MOST_SLOTS, CacheSlots
 from bagpipe_hpc.planning.window import Window
 
 log = logging.getLogger(__name__)
@@ -29,19 +30,28 @@ class CacheNeed:
 
     Attributes:
         window: the window.
-        shared_rows: largest number of rows that are resident on all trainers at once.
-        private_rows: largest number of private slots in use at once, over all trainers.
+        groups: the slots for each group of tables: the largest number of rows that are resident on all trainers at
+            once, and of private slots in use at once, over all trainers.
         planner_bytes: memory that the planner took to find that out, and takes again in the run.
     """
 
     window: Window
-    shared_rows: int
-    private_rows: int
+    groups: tuple[CacheSlots, ...]
     planner_bytes: int = field(default=0, compare=False)
 
     @property
+    def shared_rows(self) -> int:
+        """Shared slots of all groups."""
+        return sum(group.shared for group in self.groups)
+
+    @property
+    def private_rows(self) -> int:
+        """Private slots of all groups."""
+        return sum(group.private for group in self.groups)
+
+    @property
     def total_rows(self) -> int:
-        """Slots of a trainer's cache."""
+        """Slots of a trainer's caches."""
         return self.shared_rows + self.private_rows
 
 
@@ -62,13 +72,13 @@ def measure_need(
         measure_segment(
             planner, within_memory(planner, batches, memory_bytes), start_slicing() if start_slicing else None
         )
-    size = planner.size()
-    if size.shared_slots + size.private_slots > MOST_SLOTS:
+    size, groups = planner.size(), slots_by_group(planner)
+    if (most := max(group.total for group in groups)) > MOST_SLOTS:
         raise CapacityError(
-            f"lookahead.batches = {window.lookahead}: needs a cache of {size.shared_slots + size.private_slots} rows, "
-            f"and slots are numbered up to {MOST_SLOTS}; set a smaller lookahead.batches or train.batch_size"
+            f"lookahead.batches = {window.lookahead}: needs a cache of {most} rows, and slots are numbered up to "
+            f"{MOST_SLOTS}; set a smaller lookahead.batches or train.batch_size"
         )
-    need = CacheNeed(window, size.shared_slots, size.private_slots, size.state_bytes + size.window_bytes)
+    need = CacheNeed(window, groups, size.state_bytes + size.window_bytes)
     log.info("a window of %d batches needs a cache of %d rows", window.lookahead, need.total_rows)
     return need
 
@@ -112,7 +122,7 @@ def fit_window(
         build: makes the run's planner for a window.
         wanted: the configured window.
         segments: the batches of the whole run.
-        cache_rows: slots of a trainer's cache; 0 for as many as `wanted` needs.
+        cache_rows: slots of a trainer's caches; 0 for as many as `wanted` needs.
         memory_bytes: that the planner may take.
         start_slicing: gives samples to trainers, anew in each segment; contiguous slices if it is not given.
 

@@ -1,5 +1,7 @@
 """Slots of the row caches: which are free, and how many were ever in use at once."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,23 @@ MOST_SLOTS = int(np.iinfo(np.int32).max)
 """Of a cache, shared and private: plans number them with 32 bits."""
 UNLIMITED = 1 << 30
 """Capacity of a pool that only measures how many slots are needed: half of the numbers, the other half are private."""
+
+
+class CacheSlots(NamedTuple):
+    """Slots of a trainer's cache for the rows of one group of tables.
+
+    Attributes:
+        shared: slots that mean the same row on every trainer.
+        private: further slots, of each trainer alone.
+    """
+
+    shared: int
+    private: int
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.shared + self.private
 
 
 def first_private_slot(shared_capacity: int) -> int:

@@ -1,6 +1,7 @@
 """What can be known of a rank that computes, a trainer or the one-rank run, before it does anything."""
 
 import os
+from collections.abc import Sequence
 
 import torch
 
@@ -16,6 +17,7 @@ from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.optimizer_trial import state_numbers
 from bagpipe_hpc.models.size import measure_model, weights_bytes
 from bagpipe_hpc.models.trial import try_model
+from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute_setup import (
     check_gpu_memory,
@@ -42,7 +44,8 @@ def check_compute_settings(config: Config, gpu_number: int = 0) -> torch.device:
     require_cores(threads, os.cpu_count() or 1)
     device = choose_device(config.train.device, gpu_number)
     check_model_settings(config, device)
-    check_formula(config.optimizer, config.model.embedding_dim, device, config.rows_rate)
+    for width in {config.model.embedding_dim, *config.model.embedding_dim_of.values()}:
+        check_formula(config.optimizer, width, device, config.rows_rate)
     return device
 
 
@@ -59,27 +62,28 @@ def check_reference_settings(config: Config) -> torch.device:
     return check_compute_settings(config)
 
 
-def trainer_need(run: Run, trainers: int, gpu_number: int, cache_rows: int = 0) -> Need:
+def trainer_need(run: Run, trainers: int, gpu_number: int, caches: Sequence[CacheSlots] = ()) -> Need:
     """Main memory that a trainer takes; what it takes of a GPU is looked for there.
 
     Args:
         run: its tables, record and model decide what is held.
         trainers: number of trainers.
         gpu_number: as for `choose_device`.
-        cache_rows: slots of its row cache; 0 while the cache is not measured.
+        caches: slots of its row caches, of each group of tables; empty while they are not measured.
 
     Raises:
         CapacityError: its GPU has no room for it, or plans cannot number the slots.
     """
-    require_slots(cache_rows)
+    for slots in caches:
+        require_slots(slots.total)
     device = choose_device(run.config.train.device, gpu_number)
     noted = run.total_rows // 8 if run.config.train.full_checkpoint_every > 1 else 0
-    slot_bytes = run.record.bytes + ROW_NUMBER_BYTES
+    groups = zip(run.groups, caches, strict=True) if caches else ()
+    cache_bytes = sum(slots.total * (group.record.bytes + ROW_NUMBER_BYTES) for group, slots in groups)
     dense, evaluation = _dense_bytes(run, trainers, slices=trainers), run.evaluation_bytes(trainers)
     if device.type == "cpu":
-        caches = cache_rows * slot_bytes + noted
-        return Need(caches_bytes=caches, dense_bytes=dense, evaluation_bytes=evaluation)
-    check_gpu_memory(device, cache_rows, slot_bytes, dense)
+        return Need(caches_bytes=cache_bytes + noted, dense_bytes=dense, evaluation_bytes=evaluation)
+    check_gpu_memory(device, sum(slots.total for slots in caches), cache_bytes, dense)
     return Need(caches_bytes=noted, evaluation_bytes=evaluation)
 
 
@@ -102,13 +106,14 @@ def require_reference_memory(run: Run, device: torch.device) -> None:
     Raises:
         CapacityError: it cannot.
     """
-    require_slots(run.total_rows)
-    tables = run.total_rows * run.record.bytes
+    for group in run.groups:
+        require_slots(group.tables.total_rows)
+    tables = sum(group.tables.total_rows * group.record.bytes for group in run.groups)
     dense = _dense_bytes(run, trainers=1, slices=run.config.train.reference_slices)
     evaluation = run.evaluation_bytes(trainers=1)
     needed = 2 * tables + dense + evaluation
     if device.type != "cpu":
-        check_gpu_memory(device, run.total_rows, run.record.bytes, dense)
+        check_gpu_memory(device, run.total_rows, tables, dense)
         needed = tables + evaluation
     free = free_bytes()
     if needed > free:

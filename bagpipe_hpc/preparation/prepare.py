@@ -15,6 +15,7 @@ from bagpipe_hpc.planning.capacity import CacheNeed, fit_window
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
+from bagpipe_hpc.run.row_group import describe_widths
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import load_manifest
@@ -53,6 +54,8 @@ def prepare_run(config: Config) -> Run:
     for remark in without_effect(config.train, train_rows, test_rows):
         log.warning(remark)
     run = Run(config, manifest, tuple(schedule), start)
+    if len(run.groups) > 1:
+        log.info("%s", describe_widths(run.groups))
     for segment in run.schedule[:1]:
         run.auc_feature(segment)  # whether there is such a feature
     for rates in (config.rows_rate, config.dense_rate):

@@ -87,27 +87,29 @@ def check_run(run: Run, comms: Communicators) -> Need:
     Raises:
         BagpipeError: it could not run.
     """
-    partition = run.partition(comms.layout.servers)
-    check_partition(partition, run.config.tables, run.tables, comms.layout.servers)
-    require_addressable(row_routes(run, comms), partition)
+    for group, partition in zip(run.groups, run.partitions(comms.layout.servers), strict=True):
+        check_partition(partition, run.config.tables, group.tables.tables, comms.layout.servers)
+        require_addressable(row_routes(run, comms), partition)
     if comms.role is Role.ORACLE:
         policy = run.policy(comms.layout.trainers)
         return Need(planner_bytes=policy.least_bytes(policy.window(run.window), run.longest_segment))
     return memory_need(run, None, comms)
 
 
-def placement_mark(run: Run, comms: Communicators) -> int:
-    """By what the ranks see whether all of them place the rows in the same way."""
-    return partition_mark(run.partition(comms.layout.servers), run.tables)
+def placement_marks(run: Run, comms: Communicators) -> list[int]:
+    """By what the ranks see whether all of them place the rows in the same way: of each group of tables."""
+    groups = zip(run.groups, run.partitions(comms.layout.servers), strict=True)
+    return [partition_mark(partition, group.tables.tables) for group, partition in groups]
 
 
-def check_placement(run: Run, mark: int, comms: Communicators) -> None:
-    """See that this rank places the rows as the oracle does, which has found `mark`.
+def check_placement(run: Run, marks: list[int], comms: Communicators) -> None:
+    """See that this rank places the rows as the oracle does, which has found `marks`.
 
     Raises:
         ConfigError: it does not.
     """
-    require_same_partition(run.partition(comms.layout.servers), run.config.tables, run.tables, mark)
+    for group, partition, mark in zip(run.groups, run.partitions(comms.layout.servers), marks, strict=True):
+        require_same_partition(partition, run.config.tables, group.tables.tables, mark)
 
 
 def check_start(run: Run, comms: Communicators) -> None:
@@ -142,13 +144,13 @@ def memory_need(run: Run, need: CacheNeed | None, comms: Communicators) -> Need:
         CapacityError: a trainer's GPU has no room for its part, or plans cannot number its slots.
     """
     if comms.role is Role.SERVER:
-        tables_bytes = run.partition(comms.layout.servers).rows_on(comms.role_rank) * run.record.bytes
+        tables_bytes = run.server_bytes(comms.layout.servers)[comms.role_rank]
         return Need(tables_bytes=tables_bytes, fullest_server_bytes=tables_bytes)
     if comms.role is Role.ORACLE:
         return Need(planner_bytes=need.planner_bytes if need else 0)
     from bagpipe_hpc.preparation.compute_check import trainer_need  # noqa: PLC0415 - torch, on trainers only
 
-    return trainer_need(run, comms.layout.trainers, comms.gpu_number, need.total_rows if need else 0)
+    return trainer_need(run, comms.layout.trainers, comms.gpu_number, need.groups if need else ())
 
 
 def row_routes(run: Run, comms: Communicators) -> RowRoutes:

@@ -11,11 +11,10 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import WaitTimeoutError
@@ -23,11 +22,11 @@ from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
 from bagpipe_hpc.mpi.rows.transfer import LONGEST_SLEEP_S, PendingRows, advance_any
-from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.plan.batch_plan import NO_GROUP, Additions, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import NO_GROUP, Additions, GroupPlan, ReceivedPlan
 from bagpipe_hpc.plan.schedule import Segment
-from bagpipe_hpc.rows.updated import UpdatedRows
-from bagpipe_hpc.step.ready_batch import NO_INPUTS, BatchInputs, ReadyBatch
+from bagpipe_hpc.roles.row_traffic import FetchedRows, RowTraffic
+from bagpipe_hpc.step.ready_batch import NO_INPUTS, BatchInputs, LookUps, ReadyBatch
+from bagpipe_hpc.step.slice_bags import SliceBags
 from bagpipe_hpc.step.slice_reader import SliceReader
 from bagpipe_hpc.telemetry.trace import Trace
 
@@ -38,42 +37,39 @@ _WATCH_EVERY_S = 0.1
 
 @dataclass(frozen=True)
 class Fetch:
-    """Rows of some batches on their way to the cache.
+    """Rows of some batches on their way to the caches.
 
     Attributes:
         plans: of the batches.
-        slots: where the rows go, int32 `[N]`.
-        numbers: global rows, int64 `[N]`.
-        records: where they arrive, float32 `[N, W]`.
-        rows: the get.
+        groups: the rows of each group of tables.
         since_s: when it started.
     """
 
-    plans: list[tuple[SharedPlan, TrainerPlan]]
-    slots: NDArray[np.int32]
-    numbers: NDArray[np.int64]
-    records: NDArray[np.float32]
-    rows: PendingRows
+    plans: list[ReceivedPlan]
+    groups: list[FetchedRows]
     since_s: float
+
+    @property
+    def pending(self) -> list[PendingRows]:
+        """What has to be complete."""
+        return [group.pending for group in self.groups]
 
 
 @dataclass(frozen=True)
 class WriteBack:
-    """Rows of a group on their way to the servers.
+    """Rows of a group of batches on their way to the servers.
 
     Attributes:
         plan: of the group.
-        rows: the put, and then the add.
+        pending: the put, and then the add, of each group of tables.
         since_s: when the put started.
-        count: number of rows.
-        left: what is added once the put is complete; None if there is nothing, or nothing more.
+        left: what is added once the puts are complete, by the number of the group of tables.
     """
 
-    plan: SharedPlan
-    rows: PendingRows
+    plan: ReceivedPlan
+    pending: list[PendingRows]
     since_s: float
-    count: int
-    left: Additions | None
+    left: dict[int, Additions]
 
 
 @dataclass(frozen=True)
@@ -82,13 +78,11 @@ class MoverSettings:
 
     Attributes:
         schedule: the run's segments, in order.
-        record_width: float32 numbers W of a row's record.
         group_batches: most batches whose rows are fetched in one call.
         timeout_s: longest wait for a plan, for rows, or for the other movers.
     """
 
     schedule: tuple[Segment, ...]
-    record_width: int
     group_batches: int
     timeout_s: float
 
@@ -99,12 +93,10 @@ class Mover:
     Args:
         settings: what it knows of the run.
         receiver: where the plans come from.
-        window: the rows at the servers; no other thread of this rank uses it.
-        cache: the rows at this trainer.
+        traffic: between the servers and this trainer, of each group of tables.
         barrier: the movers' barrier.
         reader: dense features and labels of this trainer's slices.
         trace: this rank's timeline.
-        updated: where rows are noted that were written back; None where nobody asks.
         advance_sums: moves on sums of row gradients while the compute thread computes; whether any is under way.
     """
 
@@ -112,23 +104,19 @@ class Mover:
         self,
         settings: MoverSettings,
         receiver: PlanReceiver,
-        window: RowWindow,
-        cache: RowCache,
+        traffic: Sequence[RowTraffic],
         barrier: GroupBarrier,
         reader: SliceReader,
         trace: Trace,
-        updated: UpdatedRows | None = None,
         advance_sums: Callable[[], bool] = lambda: False,
     ) -> None:
         self._settings = settings
         self._receiver = receiver
-        self._window = window
-        self._cache = cache
-        self._device = cache.device
+        self._traffic = traffic
+        self._device = traffic[0].cache.device
         self._barrier = barrier
         self._reader = reader
         self._trace = trace
-        self._updated = updated
         self._advance_sums = advance_sums
         self._barrier_since_s = 0.0
         self._planned = iter(settings.schedule)
@@ -137,12 +125,12 @@ class Mover:
         self._planned_segments = 0
         self._finished_segments = 0
         self._last_segment = len(settings.schedule)
-        self._incoming: deque[tuple[SharedPlan, TrainerPlan]] = deque()
+        self._incoming: deque[ReceivedPlan] = deque()
         self._ready: queue.SimpleQueue[ReadyBatch] = queue.SimpleQueue()
         self._to_retire: queue.SimpleQueue[tuple[ReadyBatch, Mark]] = queue.SimpleQueue()
         self._fetch: Fetch | None = None
         self._write_back: WriteBack | None = None
-        self._retiring: SharedPlan | None = None
+        self._retiring: ReceivedPlan | None = None
         self._retired = NO_GROUP
         self._is_closing = False
         self._drained = threading.Event()
@@ -235,7 +223,7 @@ class Mover:
             if sum(step() for step in steps):
                 pause_s = _SHORTEST_PAUSE_S
                 continue
-            under_way = [call.rows for call in (self._fetch, self._write_back) if call]
+            under_way = [rows for call in (self._fetch, self._write_back) if call for rows in call.pending]
             if under_way and advance_any(*under_way):
                 continue
             time.sleep(pause_s)
@@ -247,9 +235,9 @@ class Mover:
         if plan is None:
             return False
         self._incoming.append(plan)
-        if plan[0].is_closing:
+        if plan.is_closing:
             self._planned_segments += 1
-            if plan[0].batch < next(self._planned).batches:
+            if plan.batch < next(self._planned).batches:
                 self._last_segment = self._planned_segments
         return True
 
@@ -259,41 +247,28 @@ class Mover:
             return False
         batch, updated = self._to_retire.get()
         self._device.follow(updated)  # also where nothing is written back: the slots get other rows
-        own = batch.own
-        if self._updated:
-            self._updated.add(own.write_back_rows)
-            if own.additions:
-                self._updated.add(own.additions.rows)
         since_s = time.perf_counter()
-        self._write_back = WriteBack(batch.shared, self.put(own), since_s, own.rows_written, own.additions)
+        pending, left = [], {}
+        for group, (traffic, plan) in enumerate(zip(self._traffic, batch.plan.groups, strict=True)):
+            traffic.note(plan.own)
+            pending.append(traffic.put(plan.own))
+            if plan.own.additions:
+                left[group] = plan.own.additions
+        self._write_back = WriteBack(batch.plan, pending, since_s, left)
         return True
-
-    def put(self, plan: TrainerPlan) -> PendingRows:
-        """Start to put the records that a plan tells this trainer to write back."""
-        return self._window.start_put(plan.write_back_rows, self._gather(plan.write_back_slots))
-
-    def add(self, additions: Additions) -> PendingRows:
-        """Start to add this trainer's changes of rows: their records less those that were fetched, in float32."""
-        records = self._gather(np.concatenate((additions.slots, additions.bases)))
-        count = additions.rows.size
-        return self._window.start_add(additions.rows, records[:count] - records[count:])
-
-    def _gather(self, slots: NDArray[np.int32]) -> NDArray[np.float32]:
-        if not slots.size:
-            return np.empty((0, self._settings.record_width), dtype=np.float32)
-        return self._cache.gather_records(self._device.to_device(slots))
 
     def _finish_write_back(self) -> bool:
         """Once this trainer's share is at the servers, put and added, come to the barrier."""
-        if self._write_back is None or not self._write_back.rows.advance():
+        if self._write_back is None or not _advance_all(self._write_back.pending):
             return False
-        if self._write_back.left:
-            self._write_back = replace(self._write_back, rows=self.add(self._write_back.left), left=None)
+        if additions := self._write_back.left:
+            adds = [self._traffic[group].add(changes) for group, changes in additions.items()]
+            self._write_back = replace(self._write_back, pending=adds, left={})
             return True
         done, self._write_back = self._write_back, None
         self._barrier_since_s = time.perf_counter()
-        if done.count:
-            self._trace.add("write back", done.since_s, self._barrier_since_s, "mover, writing back", rows=done.count)
+        if count := done.plan.rows_written:
+            self._trace.add("write back", done.since_s, self._barrier_since_s, "mover, writing back", rows=count)
         self._retiring = done.plan
         self._barrier.enter(f"group {done.plan.retire_group} after batch {done.plan.batch}")
         return True
@@ -320,43 +295,55 @@ class Mover:
         """Start to fetch the next admissible batch, or several where the compute thread has as many left to do."""
         if self._fetch or self._is_closing or not self._incoming:
             return False
-        if self._incoming[0][0].is_closing:
+        if self._incoming[0].is_closing:
             self._is_closing = True
-            self._ready.put(ReadyBatch(*self._incoming.popleft(), NO_INPUTS, None))
+            self._ready.put(ReadyBatch(self._incoming.popleft(), NO_INPUTS, None))
             return True
         # No more in a call than are ready: while they come, the compute thread does not run out of batches.
         most = min(max(1, self._ready.qsize()), self._settings.group_batches)
-        plans: list[tuple[SharedPlan, TrainerPlan]] = []
-        while self._incoming and len(plans) < most and self.is_admissible(self._incoming[0][0]):
+        plans: list[ReceivedPlan] = []
+        while self._incoming and len(plans) < most and self.is_admissible(self._incoming[0]):
             plans.append(self._incoming.popleft())
         if not plans:
             return False
         since_s = time.perf_counter()
-        rows = np.concatenate([part.fetch_rows for plan in plans for part in plan])
-        slots = np.concatenate([part.fetch_slots for plan in plans for part in plan])
-        records = self._device.new_array((rows.size, self._settings.record_width))
-        self._fetch = Fetch(plans, slots, rows, records, self._window.start_get(rows, records), since_s)
+        parts = zip(*(plan.groups for plan in plans), strict=True)
+        groups = [traffic.start_fetch(part) for traffic, part in zip(self._traffic, parts, strict=True)]
+        self._fetch = Fetch(plans, groups, since_s)
         return True
 
     def _finish_fetch(self) -> bool:
         """Once the rows are here, hand their batches to the compute thread."""
-        if self._fetch is None or not self._fetch.rows.advance():
+        if self._fetch is None or not _advance_all(self._fetch.pending):
             return False
         done, self._fetch = self._fetch, None
-        if done.slots.size:
-            self._cache.scatter(self._device.to_device(done.slots), done.records, done.numbers)
+        for traffic, fetched in zip(self._traffic, done.groups, strict=True):
+            traffic.keep(fetched)
+        if count := sum(fetched.slots.size for fetched in done.groups):
             ends = time.perf_counter(), "mover, fetching"
-            self._trace.add("fetch", done.since_s, *ends, rows=done.slots.size, batches=len(done.plans))
-        for shared, own in done.plans:
-            inputs = self._bring_inputs(shared, own)
-            self._ready.put(ReadyBatch(shared, own, inputs, self._device.mark()))
+            self._trace.add("fetch", done.since_s, *ends, rows=count, batches=len(done.plans))
+        for plan in done.plans:
+            inputs = self._bring_inputs(plan)
+            self._ready.put(ReadyBatch(plan, inputs, self._device.mark()))
         return True
 
-    def is_admissible(self, plan: SharedPlan) -> bool:
+    def is_admissible(self, plan: ReceivedPlan) -> bool:
         """Whether every earlier update of a batch's rows is at the servers."""
         return not plan.is_closing and plan.prefetch_after <= self._retired
 
-    def _bring_inputs(self, shared: SharedPlan, own: TrainerPlan) -> BatchInputs:
-        samples = self._reader.read(shared.batch, own.samples)
+    def _bring_inputs(self, plan: ReceivedPlan) -> BatchInputs:
+        samples = self._reader.read(plan.batch, plan.samples)
+        groups = zip(self._traffic, plan.groups, samples.bags, strict=True)
+        look_ups = (self._bring_look_ups(traffic.cache, part, bags) for traffic, part, bags in groups)
+        return BatchInputs.of(samples, self._device, look_ups)
+
+    def _bring_look_ups(self, cache: RowCache, plan: GroupPlan, bags: SliceBags | None) -> LookUps:
+        shared, own = plan
         slots = np.concatenate((shared.now_slots, shared.later_slots, own.private_slots))
-        return BatchInputs.of(samples, slots, own.positions, self._cache, is_training=self._segment.is_training)
+        return LookUps.of(slots, own.positions, bags, cache, is_training=self._segment.is_training)
+
+
+def _advance_all(pending: Iterable[PendingRows]) -> bool:
+    """Move all calls on; whether all are complete."""
+    are_complete = [rows.advance() for rows in pending]
+    return all(are_complete)

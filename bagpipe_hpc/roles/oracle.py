@@ -35,7 +35,7 @@ def run_oracle(
     """
     window = need.window
     policy = run.policy(comms.layout.trainers)
-    planner = policy.planner(window, need.shared_rows, need.private_rows)
+    planner = policy.planner(window, need.groups)
     log.info("planner state: %.1f MB for %d rows", planner.size().state_bytes / 1e6, run.total_rows)
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)

@@ -7,15 +7,17 @@ proven: no plan, no cache, no window, no reduction.
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.evaluation.peers import Alone
@@ -29,13 +31,14 @@ from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.resumed_settings import changes_since
+from bagpipe_hpc.run.row_group import RowGroup
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.compute_setup import start_threads, usable_linear
 from bagpipe_hpc.step.dense_step import predict
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear, must_time
 from bagpipe_hpc.step.linear_timing import time_linear_layers
-from bagpipe_hpc.step.ready_batch import BatchInputs
+from bagpipe_hpc.step.ready_batch import BatchInputs, LookUps
 from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader, SliceSamples
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
 from bagpipe_hpc.storage.checkpoints.best import write_best
@@ -45,6 +48,19 @@ from bagpipe_hpc.telemetry.run_record import RunRecord
 from bagpipe_hpc.telemetry.step_stats import StepStats
 
 log = logging.getLogger(__name__)
+
+
+class _GroupBatch(NamedTuple):
+    """A batch's rows in one group of tables: the distinct ones `[U]`, and for each slice its look-ups among them."""
+
+    unique: np.ndarray
+    positions: list[np.ndarray]
+
+    @classmethod
+    def of(cls, rows: Bags, slices: BatchSlices) -> "_GroupBatch":
+        """The rows of a batch, by their numbers in the group."""
+        unique, inverse = np.unique(rows.values, return_inverse=True)
+        return cls(unique, [part.values for part in slices.parts(replace(rows, values=inverse))])
 
 
 class Reference:
@@ -66,16 +82,15 @@ class Reference:
         own = 0, frozenset(os.sched_getaffinity(0))
         start_threads(config.train.threads, [own] * self._slices)  # as that many trainers here
         self._run = run = self._settle_linear(run, device)
-        self._parts = parts = ComputeParts.of(run, device, run.total_rows, self._slices, holds_all_rows=True)
-        self._width = config.model.embedding_dim
+        slots = [group.tables.total_rows for group in run.groups]
+        self._parts = parts = ComputeParts.of(run, device, slots, self._slices, holds_all_rows=True)
         short = short_floats(config.train.row_sums, config.train.batch_size)
         self._short = short if self._slices > 1 else None
-        self._tables = parts.cache
         self._divergence = parts.divergence
-        self._partition = RoundRobinPartition(run.total_rows, servers=1)  # every row in its own place
-        first_records = np.empty((run.total_rows, run.record.width), dtype=np.float32)
-        fill_partition(first_records, run, self._partition, server=0)
-        self._tables.scatter(self._all_slots(), first_records)
+        for group, tables, partition in self._tables():
+            first_records = np.empty((group.tables.total_rows, group.record.width), dtype=np.float32)
+            fill_partition(first_records, run, group, partition, server=0)
+            tables.scatter(self._all_slots(group), first_records)
         self._stats = StepStats()
         self._loss_sums = [0.0] * self._slices
         self._judge = start_judge(run)
@@ -154,47 +169,64 @@ class Reference:
 
     def _step(self, number: int, rows: Bags, slices: BatchSlices, step: int) -> Iterator[SliceStep]:
         """One batch, slice by slice: its number in the segment, global rows, slices, number of the step in the run."""
-        unique, inverse = np.unique(rows.values, return_inverse=True)
-        slots = self._on_device(unique)
-        positions = slices.parts(replace(rows, values=inverse))
-        total = torch.zeros(unique.size, self._width, device=self._device)
+        groups = [_GroupBatch.of(group.look_ups.of(rows), slices) for group in self._run.groups]
+        totals = [
+            torch.zeros(batch.unique.size, group.width, device=self._device)
+            for batch, group in zip(groups, self._run.groups, strict=True)
+        ]
         self._parts.dense_optimizer.zero_grad()
         for part, reader in enumerate(self._readers):
             named = slices.of_trainer(part)
-            own = self._inputs(reader.read(number, named), unique, positions[part].values)
+            own = self._inputs(reader.read(number, named), [(batch.unique, batch.positions[part]) for batch in groups])
             self._parts.begin_pass(step, slice_samples(named, rows.samples, self._slices, part))
-            embeddings = own.embeddings(self._tables, self._features)
+            embeddings = own.embeddings(self._parts.caches, self._features)
             slice_step = SliceStep(self._parts.model, own, embeddings, rows.samples, step)
             yield slice_step
             loss, gradients = slice_step.result()
-            self._divergence.see_loss(step, loss, gradients, own.slots, own.positions, own.pool)
-            sums = own.sum_gradients(self._tables, gradients)
-            total += sums if self._short is None else self._short.rounded(sums)
+            self._divergence.see_loss(step, loss, gradients, own.look_ups)
+            for group, sums in enumerate(own.sum_gradients(self._parts.caches, gradients)):
+                totals[group] += sums if self._short is None else self._short.rounded(sums)
             self._loss_sums[part] += float(loss)
         if self._short is not None and self._slices > 2:  # as from three trainers on, whose sums travel too
-            total = self._short.rounded(total)
-        self._parts.update_rows(slots, total, step)
+            totals = [self._short.rounded(total) for total in totals]
+        for group, (batch, total) in enumerate(zip(groups, totals, strict=True)):
+            self._parts.update_rows(group, self._on_device(batch.unique), total, step)
         self._parts.update_dense(step)
         self._stats.steps += 1
         self._stats.samples += rows.samples
-        self._stats.unique_rows += unique.size
+        self._stats.unique_rows += sum(batch.unique.size for batch in groups)
 
-    def _inputs(self, samples: SliceSamples, rows: np.ndarray, positions: np.ndarray) -> BatchInputs:
-        """A slice where it is computed: `positions` of its look-ups among the rows, whose slots are their numbers."""
-        slots, places = rows.astype(np.int32), positions.astype(np.int32)
-        return BatchInputs.of(samples, slots, places, self._tables, is_training=True)
+    def _tables(self) -> Iterator[tuple[RowGroup, RowCache, RoundRobinPartition]]:
+        """Each group of tables, its rows, and that every row is in its own place."""
+        for group, cache in zip(self._run.groups, self._parts.caches, strict=True):
+            yield group, cache, RoundRobinPartition(group.tables.total_rows, servers=1)
+
+    def _inputs(self, samples: SliceSamples, look_ups: Iterable[tuple[np.ndarray, np.ndarray]]) -> BatchInputs:
+        """A slice where it is computed.
+
+        Args:
+            samples: of the slice.
+            look_ups: of each group of tables the rows, whose slots are their numbers, and positions of the look-ups
+                among them.
+        """
+        groups = zip(look_ups, samples.bags, self._parts.caches, strict=True)
+        on_device = (
+            LookUps.of(rows.astype(np.int32), positions.astype(np.int32), bags, cache, is_training=True)
+            for (rows, positions), bags, cache in groups
+        )
+        return BatchInputs.of(samples, self._parts.device, on_device)
 
     def _on_device(self, rows: np.ndarray) -> Tensor:
         """Rows as slots, int32."""
-        return self._tables.device.to_device(rows.astype(np.int32))
+        return self._parts.device.to_device(rows.astype(np.int32))
 
-    def _all_slots(self) -> Tensor:
-        return torch.arange(self._run.total_rows, dtype=torch.int32, device=self._device)
+    def _all_slots(self, group: RowGroup) -> Tensor:
+        return torch.arange(group.tables.total_rows, dtype=torch.int32, device=self._device)
 
     def _evaluate(self, segment: Segment, record: RunRecord) -> None:
         start = time.perf_counter()
         whole = self._run.start_evaluation(segment)
-        to_host = self._tables.device.to_host
+        to_host = self._parts.device.to_host
         slicing = self._policy.start_slicing()
         with ExitStack() as stack:
             readers = [GroupReader(self._run, number, self._slices, segment) for number in range(self._slices)]
@@ -204,8 +236,9 @@ class Reference:
                 for part, (reader, own_rows) in enumerate(zip(self._readers, slices.parts(rows), strict=True)):
                     chosen = slices.of_trainer(part)
                     samples = reader.read(number, chosen)
-                    own = self._inputs(samples, *np.unique(own_rows.values, return_inverse=True))
-                    embeddings = own.embeddings(self._tables, self._features)
+                    look_ups = (group.look_ups.of(own_rows).values for group in self._run.groups)
+                    own = self._inputs(samples, [np.unique(values, return_inverse=True) for values in look_ups])
+                    embeddings = own.embeddings(self._parts.caches, self._features)
                     logits = to_host(predict(self._parts.model, own.dense, embeddings))
                     self._divergence.require_finite_predictions(segment.last_step, logits)
                     whole.add(samples.labels, logits, groups[part].read(number, chosen), samples.weights)
@@ -222,11 +255,10 @@ class Reference:
         start = time.perf_counter()
         self._divergence.require_finite_state(segment.last_step)
         writer = CheckpointWriter(Path(self._run.config.train.output), segment.last_step)
-        records = self._tables.gather_records(self._all_slots())
-        infos = [
-            writer.write_rows(0, self._partition, records, self._width),
-            writer.write_dense(self._parts.model.state_dict(), self._parts.dense_optimizer.state_dict()),
-        ]
+        infos = [writer.write_dense(self._parts.model.state_dict(), self._parts.dense_optimizer.state_dict())]
+        for group, tables, partition in self._tables():
+            records, names_width = tables.gather_records(self._all_slots(group)), len(self._run.groups) > 1
+            infos.append(writer.write_rows(0, partition, records, group.width, names_width=names_width))
         step = segment.last_step
         standing = self._judge.before(step)
         manifest = checkpoint_manifest(self._run, self._parts.arithmetic, 1, step, segment, infos, standing=standing)

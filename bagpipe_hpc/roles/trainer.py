@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -27,6 +27,7 @@ from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
+from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
@@ -85,7 +86,7 @@ def run_trainer(
     run: Run,
     need: CacheNeed,
     comms: Communicators,
-    window: RowWindow,
+    windows: Sequence[RowWindow],
     fill_timeout_s: float,
     trace: Trace,
     loop: Loop,
@@ -98,7 +99,7 @@ def run_trainer(
     wait_for_barrier(comms.trainers, "the other trainers to be ready to start", timeout_s)
     with TimeLimit("the other trainers to start Horovod", timeout_s):
         start_horovod(comms.horovod)
-    Trainer(run, need, comms, window, fill_timeout_s, trace).run(loop)
+    Trainer(run, need, comms, windows, fill_timeout_s, trace).run(loop)
     with TimeLimit("the other trainers to stop Horovod", timeout_s):
         stop_horovod()
 
@@ -110,7 +111,7 @@ class Trainer:
         run: settings, data and schedule, as all ranks know them.
         need: the window and the cache's capacities.
         comms: this rank's communicators; Horovod must have been started on them.
-        window: the rows at the servers.
+        windows: the rows at the servers, of each group of tables.
         fill_timeout_s: longest wait for servers to fill or save their partitions.
         trace: this rank's timeline.
     """
@@ -120,7 +121,7 @@ class Trainer:
         run: Run,
         need: CacheNeed,
         comms: Communicators,
-        window: RowWindow,
+        windows: Sequence[RowWindow],
         fill_timeout_s: float,
         trace: Trace,
     ) -> None:
@@ -130,48 +131,51 @@ class Trainer:
         self._fill_timeout_s = fill_timeout_s
         self._trace = trace
         device = trainer_device(run, comms)
-        self._parts = parts = ComputeParts.of(run, device, need.total_rows, comms.layout.trainers)
-        cache = parts.cache
+        slots = [group.total for group in need.groups]
+        self._parts = parts = ComputeParts.of(run, device, slots, comms.layout.trainers)
+        self._cache_bytes = sum(cache.bytes for cache in parts.caches)
         log.info(
             "cache of %d rows (%d shared, %d private), %.1f MB on %s",
             need.total_rows,
             need.shared_rows,
             need.private_rows,
-            cache.bytes / 1e6,
+            self._cache_bytes / 1e6,
             device,
         )
-        self._device = cache.device
+        self._device = parts.device
         self._need = need
         timeout_s = config.train.timeout_s
-        self._receiver = PlanReceiver(comms.planning)
+        self._receiver = PlanReceiver(comms.planning, len(run.groups))
         self._reader = SliceReader(run, comms.role_rank, comms.layout.trainers)
         has_increments = config.train.full_checkpoint_every > 1
-        updated = UpdatedRows(run.partition(comms.layout.servers)) if has_increments else None
+        updated = [UpdatedRows(part) if has_increments else None for part in run.partitions(comms.layout.servers)]
+        traffic = [
+            RowTraffic(window, cache, group.record.width, own)
+            for window, cache, group, own in zip(windows, parts.caches, run.groups, updated, strict=True)
+        ]
         short = short_floats(config.train.row_sums, config.train.batch_size)
         reducer = RowReducer(
-            comms.trainers, comms.gathering, timeout_s, self._check_mover, cache.device.new_array, short
+            comms.trainers, comms.gathering, timeout_s, self._check_mover, self._device.new_array, short
         )
         self._mover = Mover(
-            MoverSettings(run.schedule, run.record.width, need.window.group, timeout_s),
+            MoverSettings(run.schedule, need.window.group, timeout_s),
             self._receiver,
-            window,
-            cache,
+            traffic,
             GroupBarrier(comms.movers, timeout_s),
             self._reader,
             trace,
-            updated,
             reducer.advance,
         )
         self._divergence = parts.divergence
         self._step = TrainStep(
             parts,
-            RowSums(reducer, cache.device, short),
+            RowSums(reducer, self._device, short),
             DenseReducer(
                 gradient_groups(parts.model),
                 deterministic=config.train.deterministic,
                 timeout_s=timeout_s,
                 watch=self._check_mover,
-                staged_from=None if reduces_on(device) else cache.device,
+                staged_from=None if reduces_on(device) else self._device,
             ),
             run.model_facts.features,
             (comms.role_rank, comms.layout.trainers),
@@ -183,7 +187,7 @@ class Trainer:
             SavingSettings.of(config, fill_timeout_s),
             partial(checkpoint_manifest, run, parts.arithmetic, comms.layout.servers),
             comms,
-            updated,
+            [rows for rows in updated if rows],
             self._record,
             self._check_mover,
         )
@@ -257,15 +261,15 @@ class Trainer:
             with stats.timed("total_s"):
                 with stats.timed("wait_rows_s"), self._trace.span("wait for rows", batch=done):
                     batch = self._mover.next_batch()
-                if batch.shared.is_closing:
+                if batch.plan.is_closing:
                     break
                 done += 1
                 step = segment.first_step + done
                 slice_step = self._step.start(batch, step)
-                with self._trace.span("forward, backward", batch=batch.shared.batch):
+                with self._trace.span("forward, backward", batch=batch.plan.batch):
                     yield slice_step
                 self._step.finish(batch, slice_step)
-                if batch.shared.retire_group:
+                if batch.plan.retire_group:
                     self._mover.retire(batch)
                 self._receiver.give_credit()
                 self._checkpoints.check()
@@ -279,7 +283,7 @@ class Trainer:
         """The closing batch of a segment: afterwards every row of every trainer is at its server."""
         self._step.finish_delayed()
         self._mover.retire(batch)
-        stats.rows_written_back += batch.own.rows_written
+        stats.rows_written_back += batch.plan.rows_written
         with stats.timed("wait_rows_s"):
             self._mover.wait_drained()
         self._divergence.require_finite()
@@ -291,7 +295,7 @@ class Trainer:
         own = self._run.start_evaluation(segment)
         done = 0
         with GroupReader(self._run, self._comms.role_rank, self._comms.layout.trainers, segment) as groups:
-            while not (batch := self._mover.next_batch()).shared.is_closing:
+            while not (batch := self._mover.next_batch()).plan.is_closing:
                 done += 1
                 logits = self._step.predict(batch)
                 self._divergence.require_finite_predictions(segment.last_step, logits)
@@ -299,10 +303,10 @@ class Trainer:
                 own.add(
                     self._device.to_host(labels),
                     logits,
-                    groups.read(batch.shared.batch, batch.own.samples),
+                    groups.read(batch.plan.batch, batch.plan.samples),
                     None if weights is None else self._device.to_host(weights),
                 )
-                if batch.shared.retire_group:
+                if batch.plan.retire_group:
                     self._mover.retire(batch)
                 self._receiver.give_credit()
         self._close(batch, StepStats())
@@ -370,7 +374,7 @@ class Trainer:
                 "lookahead_batches": self._need.window.lookahead,
                 "group_batches": self._need.window.group,
                 "cache_rows": self._need.total_rows,
-                "cache_bytes": self._parts.cache.bytes,
+                "cache_bytes": self._cache_bytes,
                 "planner_bytes": self._need.planner_bytes,
                 "dense_weights": count_weights(self._parts.model),
                 **outcome(self._run, self._judge, self._ended_early_at),

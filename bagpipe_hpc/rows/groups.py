@@ -47,6 +47,6 @@ def table_groups(tables: Tables, widths: Sequence[int]) -> tuple[TableGroup, ...
     groups = []
     for width in dict.fromkeys(widths):
         numbers = tuple(number for number, own in enumerate(widths) if own == width)
-        rows, names = (tuple(of_all[number] for number in numbers) for of_all in (tables.rows, tables.names))
-        groups.append(TableGroup(width, numbers, Tables(rows, names)))
+        rows = tuple(tables.rows[number] for number in numbers)
+        groups.append(TableGroup(width, numbers, Tables(rows, tuple(tables.names[number] for number in numbers))))
     return tuple(groups)

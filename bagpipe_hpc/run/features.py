@@ -1,9 +1,9 @@
-"""What a run makes of the data's features: the settings of `[features]` beside what the shards hold."""
+"""What a run makes of the data's features and tables: the settings of `[features]` beside what the shards hold."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bagpipe_hpc.config.schema import SEQUENCE, FeaturesConfig
+from bagpipe_hpc.config.schema import SEQUENCE, FeaturesConfig, ModelConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.storage.shards.entries import FeatureInfo
@@ -12,20 +12,34 @@ MOST_ROWS = 1 << 16
 """Of a sequence: a model is tried on the longest before anything is read, so no wrong number may decide that size."""
 
 
+def table_widths(config: ModelConfig, tables: Sequence[str]) -> tuple[int, ...]:
+    """Width of the rows of each table.
+
+    Args:
+        config: the settings.
+        tables: their names.
+
+    Raises:
+        ConfigError: a setting names a table that the data does not have.
+    """
+    _require_known("model.embedding_dim_of", config.embedding_dim_of, tables, "table")
+    return tuple(config.embedding_dim_of.get(name, config.embedding_dim) for name in tables)
+
+
 def feature_facts(
-    config: FeaturesConfig, features: Sequence[FeatureInfo], embedding_dim: int
+    config: FeaturesConfig, features: Sequence[FeatureInfo], widths: Mapping[str, int]
 ) -> tuple[FeatureFacts, ...]:
     """What a model is told of each feature.
 
     Args:
         config: the settings.
         features: of the data.
-        embedding_dim: width of all rows.
+        widths: of the rows of each table, by its name.
 
     Raises:
         ConfigError: a setting names a feature that the data does not have, or does not have as it says.
     """
-    _require_known("pooling_of", config.pooling_of, [feature.name for feature in features])
+    _require_known("features.pooling_of", config.pooling_of, [feature.name for feature in features])
     facts = []
     for feature, limit in zip(features, read_limits(config, features), strict=True):
         pooling = config.pooling_of.get(feature.name, config.pooling if feature.ragged else "sum")
@@ -40,7 +54,7 @@ def feature_facts(
                 f"data.path: a sample has up to {longest} ids of {feature.name}, and a sequence has {MOST_ROWS} at "
                 f"most; set features.longest_of = {{ {feature.name} = {MOST_ROWS} }} or less, or another pooling"
             )
-        facts.append(FeatureFacts(feature.name, embedding_dim, pooling, max(1, longest)))
+        facts.append(FeatureFacts(feature.name, widths[feature.table], pooling, max(1, longest)))
     return tuple(facts)
 
 
@@ -51,12 +65,12 @@ def read_limits(config: FeaturesConfig, features: Sequence[FeatureInfo]) -> tupl
         ConfigError: as for `feature_facts`.
     """
     ragged = [feature.name for feature in features if feature.ragged]
-    _require_known("longest_of", config.longest_of, ragged, "feature with several ids a sample")
+    _require_known("features.longest_of", config.longest_of, ragged, "feature with several ids a sample")
     return tuple(config.longest_of.get(feature.name, config.longest) if feature.ragged else 0 for feature in features)
 
 
-def _require_known(key: str, values: dict[str, Any], known: list[str], what: str = "feature") -> None:
+def _require_known(key: str, values: dict[str, Any], known: Sequence[str], what: str = "feature") -> None:
     for name in values:
         if name not in known:
             there = f"the data has {', '.join(known)}" if known else "the data has none"
-            raise ConfigError(f"features.{key} = {values!r}: {name!r} is no {what}; {there}")
+            raise ConfigError(f"{key} = {values!r}: {name!r} is no {what}; {there}")

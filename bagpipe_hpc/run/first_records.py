@@ -5,13 +5,16 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.rows.initial_values import initial_weights
 from bagpipe_hpc.rows.partition import RowPartition
+from bagpipe_hpc.run.row_group import RowGroup
 from bagpipe_hpc.run.run import Run
 
 _FILL_WEIGHTS = 1 << 18
 """Weights that are initialised at a time: their temporaries stay in the processor's cache, whatever the width."""
 
 
-def fill_partition(records: NDArray[np.float32], run: Run, partition: RowPartition, server: int) -> None:
+def fill_partition(
+    records: NDArray[np.float32], run: Run, group: RowGroup, partition: RowPartition, server: int
+) -> None:
     """Write the first values of a partition: the checkpoint's where the run goes on from one, else new ones.
 
     New weights depend on (seed, table, id); new optimizer state is what the optimizer says, and every version is 0.
@@ -19,26 +22,32 @@ def fill_partition(records: NDArray[np.float32], run: Run, partition: RowPartiti
     Args:
         records: float32 `[rows on the server, W]`, written in place.
         run: the checkpoint or the seed that the first records come from.
+        group: whose rows they are.
         partition: where each row lies.
         server: whose rows these are.
 
     Raises:
         CheckpointError: a file of the checkpoint is damaged.
     """
-    saved = run.record.saved_width
+    saved = group.record.saved_width
     if run.start is not None:
-        with run.start.open_rows() as files:
+        with run.start.open_rows(run.groups.index(group)) as files:
             files.read_server(partition, server, records[:, :saved])
         records[:, saved:] = 0.0
         return
-    embedding_dim = run.record.embedding_dim
-    new_state = np.asarray(run.record.first_state, dtype=np.float32)
+    embedding_dim, tables = group.width, group.tables
+    new_state = np.asarray(group.record.first_state, dtype=np.float32)
     fill_rows = max(1, _FILL_WEIGHTS // embedding_dim)
     for first in range(0, len(records), fill_rows):
         last = min(first + fill_rows, len(records))
         rows = partition.rows_of(server, first, last)
         records[first:last, :embedding_dim] = initial_weights(
-            rows, run.table_offsets, embedding_dim, run.config.train.seed, run.config.tables.initial_bound
+            rows,
+            tables.tables.offsets,
+            embedding_dim,
+            run.config.train.seed,
+            run.config.tables.initial_bound,
+            tables.numbers,
         )
         records[first:last, embedding_dim:saved] = new_state
         records[first:last, saved:] = 0.0

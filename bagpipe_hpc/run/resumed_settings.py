@@ -161,7 +161,7 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
         then, now = _both(manifest, run.config, key)
         if then != now:
             yield f"{key}: {_short(then)} -> {_short(now)}{_doubt(key, then, now, run.config.optimizer.dense)}"
-    for old, new in zip(manifest.row_state or (), run.record.state, strict=True):
+    for old, new in zip(manifest.row_state or (), RowRecord.of(run.config).state, strict=True):
         if old.first != new.first:
             yield (
                 f"optimizer.rows, first value of {new.name}: {old.first} -> {new.first} (rows take theirs at the start "

@@ -15,14 +15,18 @@ from bagpipe_hpc.evaluation.label_evaluations import LabelEvaluations
 from bagpipe_hpc.evaluation.pairs import MOST_GROUPS
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.group_look_ups import group_look_ups
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.planning.groups import RunPolicy
 from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy, policy_class
 from bagpipe_hpc.planning.window import Window
-from bagpipe_hpc.rows.partition import RowPartition, Tables, most_rows, table_offsets
+from bagpipe_hpc.rows.groups import table_groups
+from bagpipe_hpc.rows.partition import RowPartition, Tables, table_offsets
 from bagpipe_hpc.rows.placement import place_rows
 from bagpipe_hpc.rows.record import RowRecord
-from bagpipe_hpc.run.features import feature_facts, read_limits
+from bagpipe_hpc.run.features import feature_facts, read_limits, table_widths
+from bagpipe_hpc.run.row_group import RowGroup
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
@@ -44,7 +48,7 @@ class Run:
 
     @cached_property
     def table_offsets(self) -> NDArray[np.int64]:
-        """First global row of each table, and the number of rows of all tables, int64 `[tables + 1]`."""
+        """First row of each table among the rows of all tables, and their number, int64 `[tables + 1]`."""
         return table_offsets(self.manifest.table_rows)
 
     @property
@@ -52,27 +56,46 @@ class Run:
         """Rows of all tables."""
         return int(self.table_offsets[-1])
 
-    @property
-    def record(self) -> RowRecord:
-        """What travels with each row."""
-        return RowRecord.of(self.config)
+    @cached_property
+    def table_widths(self) -> tuple[int, ...]:
+        """Width of the rows of each table.
+
+        Raises:
+            ConfigError: `model.embedding_dim_of` names no table.
+        """
+        return table_widths(self.config.model, self.tables.names)
+
+    @cached_property
+    def groups(self) -> tuple[RowGroup, ...]:
+        """The tables by the widths of their rows; rows are numbered in each group apart.
+
+        Raises:
+            ConfigError: as `table_widths`, or no feature looks up in the tables of a width.
+        """
+        groups = []
+        for tables in table_groups(self.tables, self.table_widths):
+            first_rows, of_all = tables.tables.offsets.tolist(), self.table_offsets.tolist()
+            look_ups = group_look_ups(self.manifest.feature_tables, tables.numbers, first_rows[:-1], of_all)
+            if not look_ups.features and self.manifest.features:
+                raise ConfigError(
+                    f"model.embedding_dim_of = {self.config.model.embedding_dim_of!r}: no feature looks up in "
+                    f"{', '.join(tables.tables.names)}; leave it out there"
+                )
+            groups.append(RowGroup(tables, RowRecord.of(self.config, tables.width), look_ups))
+        return tuple(groups)
 
     @property
     def model_facts(self) -> ModelFacts:
         """What the model's sizes depend on besides its own settings."""
         config, manifest = self.config, self.manifest
-        features = feature_facts(config.features, manifest.features, config.model.embedding_dim)
+        widths = dict(zip(self.tables.names, self.table_widths, strict=True))
+        features = feature_facts(config.features, manifest.features, widths)
         return ModelFacts(manifest.dense_features, features, config.train.seed, len(manifest.labels))
 
     def newest_checkpoint(self) -> Path | None:
         """Where the newest complete checkpoint is that the run wrote or goes on from; None if there is none."""
         found = find_checkpoints(Path(self.config.train.output))
         return found[-1] if found else self.start.directory if self.start else None
-
-    def row_name(self, row: int) -> str:
-        """A global row as users know it, such as `table C3, row 17`."""
-        table = int(np.searchsorted(self.table_offsets, row, side="right")) - 1
-        return f"table {self.manifest.tables[table].name}, row {row - self.table_offsets[table]}"
 
     @property
     def total_steps(self) -> int:
@@ -105,37 +128,65 @@ class Run:
             return Window(lookahead.batches, lookahead.group_batches)
         return Window(longest + 1, min(lookahead.group_batches, longest))
 
-    def policy(self, trainers: int) -> Policy:
+    def policy(self, trainers: int) -> RunPolicy:
         """The policy that plans the run for so many trainers."""
-        config, manifest = self.config, self.manifest
+        manifest = self.manifest
+        of_tables = manifest.mean_look_ups if manifest.ragged_features else ()
+        whole = self._policy(trainers, self.table_offsets, manifest.feature_tables, of_tables)
+        look_ups = [group.look_ups for group in self.groups]
+        if len(self.groups) == 1:
+            return RunPolicy(whole, [whole], look_ups)
+        parts = []
+        for group in self.groups:
+            tables = group.tables
+            place = {number: place for place, number in enumerate(tables.numbers)}
+            feature_tables = tuple(place[manifest.feature_tables[feature]] for feature in group.look_ups.features)
+            of_group = tuple(of_tables[number] for number in tables.numbers) if of_tables else ()
+            parts.append(self._policy(trainers, tables.tables.offsets, feature_tables, of_group))
+        return RunPolicy(whole, parts, look_ups)
+
+    def _policy(
+        self,
+        trainers: int,
+        offsets: NDArray[np.int64],
+        feature_tables: tuple[int, ...],
+        mean_look_ups: tuple[float, ...],
+    ) -> Policy:
+        """The policy of some tables."""
+        config = self.config
         facts = RunFacts(
-            self.table_offsets,
+            offsets,
             trainers,
-            batch_size=min(config.train.batch_size, manifest.rows("train")),
+            batch_size=min(config.train.batch_size, self.manifest.rows("train")),
             seed=config.train.seed,
             kernels=config.kernels,
             verify=config.debug.verify_rows,
-            feature_tables=manifest.feature_tables,
-            mean_look_ups=manifest.mean_look_ups if manifest.ragged_features else (),
+            feature_tables=feature_tables,
+            mean_look_ups=mean_look_ups,
         )
         return build_policy(config.policy, facts)
 
-    @property
+    @cached_property
     def tables(self) -> Tables:
-        """The embedding tables, as a placement sees them."""
+        """All embedding tables."""
         return Tables(self.manifest.table_rows, tuple(table.name for table in self.manifest.tables))
 
-    def partition(self, servers: int) -> RowPartition:
-        """Where each row lies.
+    def partitions(self, servers: int) -> tuple[RowPartition, ...]:
+        """Where each row of each group lies.
 
         Raises:
             ConfigError: `tables.placement` cannot place these tables.
         """
-        return place_rows(self.config.tables, self.tables, servers)
+        return tuple(place_rows(self.config.tables, group.tables.tables, servers) for group in self.groups)
+
+    def server_bytes(self, servers: int) -> list[int]:
+        """Size of all tables' parts on each server."""
+        parts = list(zip(self.groups, self.partitions(servers), strict=True))
+        return [sum(part.rows_on(number) * group.record.bytes for group, part in parts) for number in range(servers)]
 
     def fill_timeout_s(self, servers: int) -> float:
         """Longest wait for servers to fill or save their tables: `train.timeout_s`, and more the larger they are."""
-        server_bytes = most_rows(self.partition(servers)) * self.record.bytes
+        server_bytes = max(self.server_bytes(servers))
         return self.config.train.timeout_s + server_bytes / _SLOWEST_FILL_BYTES_PER_S
 
     def is_exact(self, segment: Segment) -> bool:
@@ -198,7 +249,7 @@ class Run:
         return order
 
     def batches(self, segment: Segment) -> Iterator[Bags]:
-        """Global rows of each batch of a segment."""
+        """Rows of each batch of a segment, numbered through all tables."""
         first_rows = self.table_offsets[list(self.manifest.feature_tables)]
         with self.shards(segment) as shards:
             stream = SampleStream(shards.read_look_ups, self.order(segment))

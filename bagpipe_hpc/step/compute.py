@@ -1,5 +1,6 @@
 """What a trainer and the reference both compute with, made in one place: what they share is the same in both."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch.optim import Optimizer
 
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_decay import RowDecay
+from bagpipe_hpc.kernels.device import Device
 from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.build import build_model
@@ -33,7 +35,7 @@ class ComputeParts:
     """Rows, model and optimizers of a rank that computes.
 
     Attributes:
-        cache: rows on the device; empty.
+        caches: rows on the device, of each group of tables; empty.
         row_optimizer: updates them.
         model: dense half, with its first weights or those of the checkpoint that the run goes on from.
         dropout: draws the masks of its `Dropout` modules.
@@ -46,7 +48,7 @@ class ComputeParts:
         dense_clip_norm: `optimizer.dense_clip_norm`.
     """
 
-    cache: RowCache
+    caches: tuple[RowCache, ...]
     row_optimizer: RowOptimizer
     model: nn.Module
     dropout: DropoutMasks
@@ -60,16 +62,16 @@ class ComputeParts:
 
     @classmethod
     def of(
-        cls, run: Run, device: torch.device, slots: int, slices: int, *, holds_all_rows: bool = False
+        cls, run: Run, device: torch.device, slots: Sequence[int], slices: int, *, holds_all_rows: bool = False
     ) -> "ComputeParts":
         """Make the parts, after `start_threads` and with `kernels.linear` settled.
 
         Args:
             run: the settings and sizes of model and optimizer.
             device: where the rank computes.
-            slots: rows that the cache holds.
+            slots: rows that the cache of each group of tables holds.
             slices: of a batch: the number of trainers, or what the reference sums over.
-            holds_all_rows: every row of the run has the slot of its number.
+            holds_all_rows: every row has the slot of its number.
         """
         config = run.config
         is_cpu = device.type == "cpu"
@@ -77,16 +79,19 @@ class ComputeParts:
             use_deterministic_algorithms()
         threads = row_threads(config)
         operations = row_operations(config.kernels.backend, device, threads)
-        cache = RowCache(slots, run.record, operations, device, holds_all=holds_all_rows)
+        caches = tuple(
+            RowCache(held, group.record, operations, device, holds_all=holds_all_rows)
+            for held, group in zip(slots, run.groups, strict=True)
+        )
         model = build_model(config.model, run.model_facts, model_kernels(config, device)).to(device)
         optimizer = dense_optimizer(config.optimizer, model.parameters())
         load_dense(run, model, optimizer)
         divergence = DivergenceWatch(
-            cache,
+            caches,
             model,
             optimizer,
             finite_kernel(config.kernels.backend, device, threads),
-            row_name=run.row_name,
+            row_names=[group.tables.row_name for group in run.groups],
             newest_checkpoint=run.newest_checkpoint,
             defers=not is_cpu,
             cure=CURE + (_OVERFLOW_CURE if config.train.row_sums == "float16" else ""),
@@ -95,7 +100,7 @@ class ComputeParts:
         dense_rate = DenseRate(optimizer, config.optimizer.dense_lr, config.dense_rate)
         arithmetic = arithmetic_of(config, device, slices)
         return cls(
-            cache,
+            caches,
             row_optimizer,
             model,
             DropoutMasks(model, config.train.seed),
@@ -112,12 +117,24 @@ class ComputeParts:
         """Put the model into training mode; draw masks for samples with these numbers in the global batch, `[n]`."""
         self.model.train()
         if self.dropout:
-            self.dropout.begin(step, self.cache.device.to_device(samples))
+            self.dropout.begin(step, self.device.to_device(samples))
 
-    def update_rows(self, slots: Tensor, gradients: Tensor, step: int) -> None:
-        """Update distinct rows by the sums of their gradients over the batch; arguments as for `update_rows`."""
-        self.cache.update(self.row_optimizer, slots, gradients, step, self.rows_clip_norm, self.row_decay)
-        self.divergence.see_rows(step, slots)
+    @property
+    def device(self) -> Device:
+        """Where all is."""
+        return self.caches[0].device
+
+    def update_rows(self, group: int, slots: Tensor, gradients: Tensor, step: int) -> None:
+        """Update distinct rows of a group by the sums of their gradients over the batch.
+
+        Args:
+            group: of tables, from 0.
+            slots: as for `update_rows` of `cache/row_updates.py`, as are the others.
+            gradients: as there.
+            step: as there.
+        """
+        self.caches[group].update(self.row_optimizer, slots, gradients, step, self.rows_clip_norm, self.row_decay)
+        self.divergence.see_rows(step, slots, group)
 
     def update_dense(self, step: int) -> None:
         """Update the dense weights in a step, whose gradients hold their sums over the batch."""

@@ -53,22 +53,22 @@ def choose_device(name: str, number: int = 0) -> torch.device:
     )
 
 
-def check_gpu_memory(device: torch.device, cache_rows: int, row_bytes: int, dense_bytes: int) -> None:
+def check_gpu_memory(device: torch.device, cache_rows: int, cache_bytes: int, dense_bytes: int) -> None:
     """See that a GPU has room for a row cache and the dense half.
 
     Args:
         device: the GPU.
         cache_rows: slots of the cache.
-        row_bytes: of a slot.
+        cache_bytes: of all of them.
         dense_bytes: weights, gradients, optimizer and what a step computes.
 
     Raises:
         CapacityError: it has not.
     """
     free_bytes, _ = torch.cuda.mem_get_info(device)
-    if cache_rows * row_bytes + dense_bytes > free_bytes:
+    if cache_bytes + dense_bytes > free_bytes:
         raise CapacityError(
-            f"a cache of {cache_rows} rows takes {cache_rows * row_bytes / 1e6:.0f} MB and the dense model with a step "
+            f"a cache of {cache_rows} rows takes {cache_bytes / 1e6:.0f} MB and the dense model with a step "
             f"{dense_bytes / 1e6:.0f} MB, but {device} has {free_bytes / 1e6:.0f} MB free: set a smaller cache.rows, "
             "lookahead.batches or train.batch_size, or a smaller model ([model])"
         )

@@ -1,6 +1,6 @@
 """Forward and backward of one slice: the same code in the trainers and in the reference, so that the bits agree.
 
-Legend: `n` samples of the slice, `N` dense features, `K` labels, `O` embeddings, `D` embedding width.
+Legend: `n` samples of the slice, `N` dense features, `K` labels, `O` embeddings of a width, `D` that width.
 """
 
 import torch
@@ -17,7 +17,7 @@ def forward_backward(
     embeddings: Embeddings,
     batch_samples: int,
     sample_weights: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, dict[int, Tensor]]:
     """Train a slice by the cross-entropy of clicks: add its gradients to the model's, return those of its embeddings.
 
     Args:
@@ -29,15 +29,14 @@ def forward_backward(
         sample_weights: of the losses of the samples, float32 `[n]`; None for 1.
 
     Returns:
-        The slice's share of the loss, a scalar on the device, and the gradients of the embeddings, one tensor behind
-        the other, float32 `[O, D]`.
+        The slice's share of the loss, a scalar on the device, and the gradients of the embeddings as of `backward`.
     """
     logits = model(dense, embeddings.requiring_gradients())
     loss = click_loss(logits, labels, batch_samples, sample_weights)
     return loss.detach(), backward(model, embeddings, loss)
 
 
-def backward(model: nn.Module, embeddings: Embeddings, loss: Tensor) -> Tensor:
+def backward(model: nn.Module, embeddings: Embeddings, loss: Tensor) -> dict[int, Tensor]:
     """Add the gradients of a loss to the model's and return those of the embeddings.
 
     A weight or an embedding on which the loss does not depend gets a gradient of zeros: what waits for the gradients of
@@ -49,13 +48,17 @@ def backward(model: nn.Module, embeddings: Embeddings, loss: Tensor) -> Tensor:
         loss: the slice's share, a scalar.
 
     Returns:
-        The gradients of the embeddings, one tensor behind the other, float32 `[O, D]`.
+        The gradients of the embeddings of each width D, one tensor behind the other, float32 `[O, D]`.
     """
     torch.autograd.backward(loss)
     untouched = [weight for weight in model.parameters() if weight.requires_grad and weight.grad is None]
     if untouched:
         torch.autograd.backward(untouched, [torch.zeros_like(weight) for weight in untouched])
-    leaves = embeddings.tensors()
+    return {width: _gradients(leaves) for width, leaves in embeddings.by_width().items()}
+
+
+def _gradients(leaves: list[Tensor]) -> Tensor:
+    """Those of tensors of one width, one behind the other, `[O, D]`."""
     gradients = [(torch.zeros_like(leaf) if leaf.grad is None else leaf.grad).flatten(0, -2) for leaf in leaves]
     return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
 

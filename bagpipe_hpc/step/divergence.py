@@ -9,7 +9,7 @@ read, and before a checkpoint.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,21 +21,21 @@ from torch.optim import Optimizer
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import DivergenceError
 from bagpipe_hpc.kernels.finite import FiniteKernel
-from bagpipe_hpc.kernels.pooling import PoolLayout
+from bagpipe_hpc.step.ready_batch import LookUps
 
 CURE = "smaller optimizer.rows_lr and optimizer.dense_lr"
-_LOSS, _ROW, _DENSE = range(3)
+_LOSS, _FIRST_GROUP = range(2)
 
 
 class DivergenceWatch:
     """Looks at what one trainer, or the reference, computes.
 
     Args:
-        cache: the rows.
+        caches: the rows of each group of tables.
         model: dense half.
         optimizer: of the dense weights.
         kernel: looks for what is not finite, on the rows' device.
-        row_name: a global row as users know it.
+        row_names: say for each group how users know one of its rows.
         newest_checkpoint: where the newest complete one is, if there is any; all of them hold finite numbers.
         defers: take notes and raise in `require_finite` alone; else raise at once, which waits for the device.
         cure: what to start anew with.
@@ -43,46 +43,37 @@ class DivergenceWatch:
 
     def __init__(
         self,
-        cache: RowCache,
+        caches: Sequence[RowCache],
         model: nn.Module,
         optimizer: Optimizer,
         kernel: FiniteKernel,
         *,
-        row_name: Callable[[int], str],
+        row_names: Sequence[Callable[[int], str]],
         newest_checkpoint: Callable[[], Path | None],
         defers: bool,
         cure: str = CURE,
     ) -> None:
-        self._row_name = row_name
+        self._row_names = row_names
         self._newest_checkpoint = newest_checkpoint
-        self._cache = cache
+        self._caches = caches
         self._optimizer = optimizer
         self._kernel = kernel
         self._defers = defers
         self._cure = cure
         self._names, self._weights = zip(*model.named_parameters(), strict=True)
-        device = cache.device.torch_device
-        self._notes = torch.zeros(3, 2, dtype=torch.int64, device=device)
-        """Of the first loss, row and dense tensor that was not finite: the step, from 1, and which it was."""
+        device = caches[0].device.torch_device
+        self._of_dense = _FIRST_GROUP + len(caches)
+        self._notes = torch.zeros(self._of_dense + 1, 2, dtype=torch.int64, device=device)
+        """Of the first loss, row of each group, and dense tensor that was not finite: the step, from 1, and which."""
 
-    def see_loss(
-        self,
-        step: int,
-        loss: Tensor,
-        gradients: Tensor,
-        slots: Tensor,
-        positions: Tensor,
-        pool: PoolLayout | None = None,
-    ) -> None:
+    def see_loss(self, step: int, loss: Tensor, gradients: Mapping[int, Tensor], look_ups: Sequence[LookUps]) -> None:
         """Look at a slice's loss, after the backward pass.
 
         Args:
             step: number of the step, from 1.
             loss: float32 `[]`.
-            gradients: of its embeddings, float32 `[O, D]`.
-            slots: of the batch's rows, int32 `[U]`.
-            positions: of the look-ups among them, int32 `[V]`.
-            pool: which look-ups make which embedding; None for one each.
+            gradients: of its embeddings of each width D, float32 `[O, D]`.
+            look_ups: of each group of tables.
 
         Raises:
             DivergenceError: it is not finite; unless that is deferred.
@@ -90,30 +81,38 @@ class DivergenceWatch:
         if self._defers:
             self._note(_LOSS, step, ~torch.isfinite(loss), torch.zeros_like(self._notes[0, 0]))
         elif not math.isfinite(value := float(loss)):
-            found = []
-            wrong = torch.isfinite(gradients).all(1).logical_not()
-            if len(of_look_ups := (wrong if pool is None else wrong[pool.outputs.long()]).nonzero()):
-                found.append(self._row_name(int(self._cache.rows_in(slots[positions[of_look_ups[0]]]))))
+            rows = (self._wrong_row(group, own, gradients) for group, own in enumerate(look_ups))
+            found = [row for row in rows if row][:1]
             dense = [weight.grad for weight in self._weights if weight.grad is not None]
             if (first := int(self._kernel.first_tensor(dense))) < len(dense):
                 found.append(f"layer {self._names[first]}")
             first_gradients = f", and the first such gradients are of {' and '.join(found)}" if found else ""
             raise self._error(step, f"the loss is {value}{first_gradients}")
 
-    def see_rows(self, step: int, slots: Tensor) -> None:
-        """Look at rows after their update in a step: int32 `[N]`.
+    def _wrong_row(self, group: int, look_ups: LookUps, gradients: Mapping[int, Tensor]) -> str:
+        """The first row of a group that has a gradient which is not finite; empty if there is none."""
+        cache, pool = self._caches[group], look_ups.pool
+        wrong = torch.isfinite(gradients[cache.width]).all(1).logical_not()
+        of_look_ups = (wrong if pool is None else wrong[pool.outputs.long()]).nonzero()
+        if not len(of_look_ups):
+            return ""
+        return self._row_names[group](int(cache.rows_in(look_ups.slots[look_ups.positions[of_look_ups[0]]])))
+
+    def see_rows(self, step: int, slots: Tensor, group: int = 0) -> None:
+        """Look at rows of a group of tables after their update in a step: int32 `[N]`.
 
         Raises:
             DivergenceError: one is not finite; unless that is deferred.
         """
         if not (count := slots.numel()):
             return
-        place = self._kernel.first_row(self._cache.trained_columns, slots)
+        cache, kind = self._caches[group], _FIRST_GROUP + group
+        place = self._kernel.first_row(cache.trained_columns, slots)
         if self._defers:
             slot = slots.index_select(0, place.clamp(max=count - 1).view(1))
-            self._note(_ROW, step, place < count, self._cache.rows_in(slot))
+            self._note(kind, step, place < count, cache.rows_in(slot))
         elif (first := int(place)) < count:
-            raise self._error(step, self._describe(_ROW, int(self._cache.rows_in(slots[first : first + 1]))))
+            raise self._error(step, self._describe(kind, int(cache.rows_in(slots[first : first + 1]))))
 
     def see_dense(self, step: int) -> None:
         """Look at the dense gradients and at the weights after their update.
@@ -124,9 +123,9 @@ class DivergenceWatch:
         gradients = [weight.grad if weight.grad is not None else weight for weight in self._weights]
         place = self._kernel.first_tensor([*gradients, *self._weights])
         if self._defers:
-            self._note(_DENSE, step, place < 2 * len(self._weights), place)
+            self._note(self._of_dense, step, place < 2 * len(self._weights), place)
         elif place < 2 * len(self._weights):
-            raise self._error(step, self._describe(_DENSE, int(place)))
+            raise self._error(step, self._describe(self._of_dense, int(place)))
 
     def require_finite(self) -> None:
         """Raise what was noted so far; waits for the device.
@@ -172,8 +171,8 @@ class DivergenceWatch:
     def _describe(self, kind: int, which: int) -> str:
         if kind == _LOSS:
             return "the loss is not finite"
-        if kind == _ROW:
-            return f"{self._row_name(which)} is not finite after its update"
+        if kind < self._of_dense:
+            return f"{self._row_names[kind - _FIRST_GROUP](which)} is not finite after its update"
         if which < len(self._names):
             return f"the gradient of layer {self._names[which]} is not finite"
         return f"layer {self._names[which - len(self._names)]} is not finite after its update"

@@ -1,10 +1,10 @@
 """How the look-ups of a slice become what a model gets: a vector of each pooled feature, the rows of each sequence.
 
-A step computes one array of outputs from the look-ups: first the vectors of the pooled features, sample after sample,
-then the rows of the first sequence, sample after sample, and so on. Each output is the sum of some look-ups; that of a
-sequence is one look-up.
+A step computes one array of outputs from the look-ups of each width: first the vectors of the pooled features, sample
+after sample, then the rows of the first sequence, sample after sample, and so on. Each output is the sum of some
+look-ups; that of a sequence is one look-up.
 
-Legend: `n` samples of the slice, `F` features, `P` pooled ones, `V` look-ups, `O` outputs, `D` embedding width.
+Legend: `n` samples of the slice, `D` a width; `F` features of that width, `P` pooled ones, `V` look-ups, `O` outputs.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from bagpipe_hpc.models.facts import FeatureFacts
 
 
 class SliceBags(NamedTuple):
-    """The look-ups of a slice, on the host.
+    """The look-ups of a slice in tables of one width, on the host.
 
     Attributes:
         order: where the look-ups of the outputs stand in the plan's positions, int64 `[V]`; None for the same order.
@@ -46,7 +46,7 @@ class SliceBags(NamedTuple):
         """Lay the look-ups of a slice out.
 
         Args:
-            features: all of them, in the order of the data.
+            features: those of the width, in the order of the data.
             lengths: ids of each sample and feature, integers `[n, F]`.
             id_weights: of the look-ups, sample after sample and feature after feature, float32 `[V]`; None for 1.
         """
@@ -75,7 +75,7 @@ class SliceBags(NamedTuple):
 
 
 class DeviceBags(NamedTuple):
-    """The look-ups of a slice, on its device.
+    """The look-ups of a slice in tables of one width, on its device.
 
     Attributes:
         pool: which look-ups make which output.
@@ -105,20 +105,35 @@ def _scales(
     return scales if id_weights is None else scales * id_weights
 
 
-def embeddings_of(
-    features: Sequence[FeatureFacts], samples: int, outputs: Tensor, bags: DeviceBags | None
-) -> Embeddings:
+class Outputs(NamedTuple):
+    """What the look-ups in tables of one width make.
+
+    Attributes:
+        rows: float32 `[O, D]`.
+        bags: what they were made of; None where each is the only row of a sample and feature.
+    """
+
+    rows: Tensor
+    bags: DeviceBags | None
+
+
+def embeddings_of(features: Sequence[FeatureFacts], samples: int, outputs: Sequence[Outputs]) -> Embeddings:
     """What a model gets of a step's outputs.
 
     Args:
         features: all of them, in the order of the data.
         samples: of the slice, n.
-        outputs: float32 `[O, D]`.
-        bags: what they were made of; None where each is the only row of a sample and feature.
+        outputs: of each width.
     """
-    names = [feature.name for feature in features if feature.is_sequence]
-    pooled, width = len(features) - len(names), outputs.shape[1]
-    sequence_rows, lengths = (bags.sequence_rows, bags.sequence_lengths) if bags else ([], [])
-    parts = torch.split(outputs, [samples * pooled, *sequence_rows])
-    rows = dict(zip(names, map(SequenceRows, parts[1:], lengths), strict=True))
-    return Embeddings(features, parts[0].view(samples, pooled, width), rows)
+    pooled: dict[int, Tensor] = {}
+    sequences: dict[str, SequenceRows] = {}
+    for rows, bags in outputs:
+        width = rows.shape[1]
+        own = [feature for feature in features if feature.width == width]
+        names = [feature.name for feature in own if feature.is_sequence]
+        sequence_rows, lengths = (bags.sequence_rows, bags.sequence_lengths) if bags else ([], [])
+        count = len(own) - len(names)
+        parts = torch.split(rows, [samples * count, *sequence_rows])
+        pooled[width] = parts[0].view(samples, count, width)
+        sequences |= dict(zip(names, map(SequenceRows, parts[1:], lengths), strict=True))
+    return Embeddings(features, pooled, sequences)

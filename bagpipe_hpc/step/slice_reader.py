@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import slice_bounds
@@ -26,13 +27,14 @@ class SliceSamples(NamedTuple):
         dense: dense features, float32 `[n, N]`.
         labels: float32 `[n]`, with several labels `[n, K]`.
         weights: of the samples' losses, float32 `[n]`; None for 1.
-        bags: what their look-ups make; None where every feature has one id a sample.
+        bags: what their look-ups make, in each group of tables of one width; None where every feature has one id a
+            sample.
     """
 
     dense: NDArray[np.float32]
     labels: NDArray[np.float32]
     weights: NDArray[np.float32] | None
-    bags: SliceBags | None
+    bags: tuple[SliceBags | None, ...]
 
 
 class SliceReader:
@@ -47,6 +49,7 @@ class SliceReader:
     def __init__(self, run: Run, slice_number: int, slices: int) -> None:
         self._run = run
         self._features = run.model_facts.features
+        self._groups = [list(group.look_ups.features) for group in run.groups]
         self._number = slice_number, slices
         self._stack = ExitStack()
 
@@ -73,14 +76,22 @@ class SliceReader:
             samples: numbers within the batch, int32 `[n]`, in the order wanted; the contiguous slice if not given.
         """
         where = self._segment.sample_range(batch), self._number, samples
-        bags = None
+        bags: tuple[SliceBags | None, ...] = (None,) * len(self._groups)
         if self._id_weights is not None:
             id_weights = _read(self._id_weights, *where)
-            bags = SliceBags.of(self._features, id_weights.lengths, id_weights.values)
+            bags = tuple(self._weighted_bags(id_weights, group) for group in self._groups)
         elif self._lengths is not None:
-            bags = SliceBags.of(self._features, _read(self._lengths, *where))
+            lengths = _read(self._lengths, *where)
+            bags = tuple(SliceBags.of(self._of(group), lengths[:, group]) for group in self._groups)
         weights = None if self._weights is None else _read(self._weights, *where)
         return SliceSamples(_read(self._dense, *where), _read(self._labels, *where), weights, bags)
+
+    def _of(self, group: list[int]) -> list[FeatureFacts]:
+        return [self._features[number] for number in group]
+
+    def _weighted_bags(self, id_weights: Bags, group: list[int]) -> SliceBags:
+        own = id_weights.of_features(group)
+        return SliceBags.of(self._of(group), own.lengths, own.values)
 
     def __enter__(self) -> "SliceReader":
         return self

@@ -1,6 +1,6 @@
 """A slice of a batch that waits for its loss: what a training loop is given, and what it gives back.
 
-Legend: `n` samples of the slice, `N` dense features, `K` labels, `O` embeddings, `D` embedding width.
+Legend: `n` samples of the slice, `N` dense features, `K` labels, `O` embeddings of a width, `D` that width.
 """
 
 from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ class SliceStep:
         self.batch_samples = batch_samples
         self.step = step
         self._model = model
-        self._result: tuple[Tensor, Tensor] | None = None
+        self._result: tuple[Tensor, dict[int, Tensor]] | None = None
 
     def backward(self, loss: Tensor) -> None:
         """Compute the gradients of a loss; called once a slice. The engine does the rest: sums and updates.
@@ -63,8 +63,8 @@ class SliceStep:
             raise ConfigError(f"step {self.step}: backward got a loss {kind}; give it a scalar with a gradient")
         self._result = loss.detach(), backward(self._model, self.embeddings, loss)
 
-    def result(self) -> tuple[Tensor, Tensor]:
-        """The loss, float32 `[]`, and the gradients of the embeddings, float32 `[O, D]`.
+    def result(self) -> tuple[Tensor, dict[int, Tensor]]:
+        """The loss, float32 `[]`, and the gradients of the embeddings of each width D, float32 `[O, D]`.
 
         Raises:
             ConfigError: the loop has not called `backward`.

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 
-from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 
 
 @dataclass
@@ -39,17 +39,18 @@ class StepStats:
         """Share of the batches' unique rows that were resident already."""
         return 1.0 - self.fetched_rows / self.unique_rows if self.unique_rows else 0.0
 
-    def count_plan(self, shared: SharedPlan, own: TrainerPlan) -> None:
+    def count_plan(self, plan: ReceivedPlan) -> None:
         """Add what a plan asks for."""
         self.steps += 1
-        self.samples += shared.samples
-        self.unique_rows += shared.unique_rows
-        self.fetched_rows += shared.fetched_rows
-        self.reduced_now += shared.now_slots.size
-        self.reduced_later += shared.later_slots.size
-        self.private += own.private_slots.size
-        self.rows_fetched += shared.fetch_rows.size + own.fetch_rows.size
-        self.rows_written_back += own.rows_written
+        self.samples += plan.batch_samples
+        for shared, own in plan.groups:
+            self.unique_rows += shared.unique_rows
+            self.fetched_rows += shared.fetched_rows
+            self.reduced_now += shared.now_slots.size
+            self.reduced_later += shared.later_slots.size
+            self.private += own.private_slots.size
+            self.rows_fetched += shared.fetch_rows.size + own.fetch_rows.size
+        self.rows_written_back += plan.rows_written
 
     @contextmanager
     def timed(self, field: str) -> Iterator[None]:

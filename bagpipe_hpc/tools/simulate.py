@@ -98,7 +98,16 @@ class Planned:
 
 
 def dense_weights(config: Config, trace: Trace) -> int:
-    """Number of weights of the model that a configuration names, fed with the samples of a trace."""
+    """Number of weights of the model that a configuration names, fed with the samples of a trace.
+
+    Raises:
+        ConfigError: its tables have several widths.
+    """
+    if config.model.embedding_dim_of:
+        raise ConfigError(
+            f"model.embedding_dim_of = {config.model.embedding_dim_of!r}: a simulation has rows of one width; leave it "
+            "out, and set model.embedding_dim to the width of most rows"
+        )
     facts = ModelFacts.one_hot(trace.dense_features, trace.tables, config.model.embedding_dim, config.train.seed)
     return measure_model(config.model, facts, samples=1).weights
 

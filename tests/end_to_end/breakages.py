@@ -4,13 +4,14 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from mpi4py import MPI
 
 from bagpipe_hpc.cache.row_decay import RowDecay
-from bagpipe_hpc.checkpointing.server import ServerCheckpoints
+from bagpipe_hpc.checkpointing.server import ServerCheckpoints, in_place
 from bagpipe_hpc.config.rates import RateConfig
 from bagpipe_hpc.mpi.rows.reduction import PendingSum, RowReducer
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
@@ -23,6 +24,7 @@ from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.roles import embedding_server, oracle
 from bagpipe_hpc.roles.mover import Mover
+from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.step.row_sums import OwnRows
 from bagpipe_hpc.step.train_step import DelayedUpdate, TrainStep
@@ -56,8 +58,8 @@ def use_planner(mutant: type[LookaheadPlanner]) -> Breakage:
 def drop_the_delayed_reduction(patch: Patch) -> None:
     """later(x) is applied with this trainer's own gradients only."""
 
-    def start_delayed(_: TrainStep, slots: torch.Tensor, sums: torch.Tensor, step: int) -> DelayedUpdate:
-        return DelayedUpdate(slots, OwnRows(sums), step)
+    def start_delayed(_: TrainStep, group: int, slots: torch.Tensor, sums: torch.Tensor, step: int) -> DelayedUpdate:
+        return DelayedUpdate(group, slots, OwnRows(sums), step)
 
     patch(TrainStep, "start_delayed", start_delayed)
 
@@ -80,24 +82,24 @@ def forget_optimizer_state(patch: Patch) -> None:
 
 def lose_a_write_back(patch: Patch) -> None:
     """The first trainer never writes back one row of each group: the next reader gets a stale one."""
-    put = Mover.put
+    put = RowTraffic.put
 
-    def put_less(self: Mover, plan: TrainerPlan) -> PendingRows:
+    def put_less(self: RowTraffic, plan: TrainerPlan) -> PendingRows:
         plan.write_back_rows[:1] = plan.write_back_rows[1:2]
         plan.write_back_slots[:1] = plan.write_back_slots[1:2]
         return put(self, plan)
 
     if MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
-        patch(Mover, "put", put_less)
+        patch(RowTraffic, "put", put_less)
 
 
 def put_what_is_to_be_added(patch: Patch) -> None:
     """Each trainer puts the rows that it changed, so that one overwrites the change of the other."""
 
-    def put(self: Mover, additions: Additions) -> PendingRows:
+    def put(self: RowTraffic, additions: Additions) -> PendingRows:
         return self._window.start_put(additions.rows, self._gather(additions.slots))
 
-    patch(Mover, "add", put)
+    patch(RowTraffic, "add", put)
 
 
 def update_delayed_rows_at_the_next_steps_rate(patch: Patch) -> None:
@@ -105,8 +107,8 @@ def update_delayed_rows_at_the_next_steps_rate(patch: Patch) -> None:
     finish = TrainStep.finish_delayed
 
     def finish_late(self: TrainStep) -> None:
-        if self._delayed is not None:
-            self._delayed.step += 1
+        for delayed in self._delayed:
+            delayed.step += 1
         finish(self)
 
     patch(TrainStep, "finish_delayed", finish_late)
@@ -187,9 +189,10 @@ def write_slowly(patch: Patch) -> None:
     """A file of rows is begun when training has changed some of them, or after two seconds."""
     write = ServerCheckpoints._write
 
-    def slow(self: ServerCheckpoints, *arguments: object) -> FileInfo:
-        before, deadline = self._window.local.copy(), time.monotonic() + 2
-        while np.array_equal(before, self._window.local) and time.monotonic() < deadline:
+    def slow(self: ServerCheckpoints, *arguments: object) -> list[FileInfo]:
+        rows = self._groups[0].window.local
+        before, deadline = rows.copy(), time.monotonic() + 2
+        while np.array_equal(before, rows) and time.monotonic() < deadline:
             time.sleep(0.01)
         return write(self, *arguments)  # type: ignore[arg-type]
 
@@ -200,8 +203,9 @@ def write_rows_that_change(patch: Patch) -> None:
     """What the servers write is not a copy."""
     write_slowly(patch)
 
-    def live(self: ServerCheckpoints, _: int, positions: np.ndarray | None) -> np.ndarray | SelectedRows:
-        return self._in_place(positions)
+    def live(_: ServerCheckpoints, *copied: Any) -> np.ndarray | SelectedRows:
+        _, group, _, positions = copied
+        return in_place(group, positions)
 
     patch(ServerCheckpoints, "_copy", live)
 

@@ -29,6 +29,8 @@ timeout_s = 60.0
 """
 DLRM = ["model.bottom_mlp=[16]", "model.top_mlp=[16]", f"kernels.linear={LINEAR}"]
 SEQUENCES = ["model.name=tests.end_to_end.sequence_model:GatedSequences", "kernels.linear=torch"]
+DIN = ["model.name=din", 'model.attention={ history = "item" }', f"kernels.linear={LINEAR}"]
+WIDE_DEEP = ["model.name=wide_deep", "model.deep_mlp=[16]", f"kernels.linear={LINEAR}"]
 FEW_ROWS = (TableInfo("user", 1), TableInfo("item", 2), TableInfo("genre", 1))
 BAGS_ALONE = (
     FeatureInfo("history", "item", ragged=True, longest=6),
@@ -52,6 +54,19 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "the same ids everywhere, an unused feature, no dense ones": (
         {"tables": FEW_ROWS, "unused": ("genres",), "dense_features": 0},
         [*DLRM, "optimizer.rows=adam"],
+    ),
+    "several widths, one of a sequence": (
+        {"labels": ("click", "sale")},
+        [
+            *DIN,
+            "optimizer.rows=adam",
+            'features.pooling_of={ history = "sequence" }',
+            "model.embedding_dim_of={ user = 3, genre = 16 }",
+        ],
+    ),
+    "several widths, one number among them": (
+        {"features": BAGS_ALONE, "weighted_samples": True},
+        [*WIDE_DEEP, "optimizer.rows=rowwise_adam", "model.embedding_dim_of={ item = 2, user = 5 }"],
     ),
 }
 """Of each kind the shards, as arguments of `write_ragged`, and the settings."""

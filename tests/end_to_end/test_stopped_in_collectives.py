@@ -34,7 +34,7 @@ PLACES = {
     "launch:check_run": (SERVER, missing("server 0 (world rank 1)", "having checked its part")),
     "launch:log_to_file": (SERVER, missing("server 0 (world rank 1)", "having timed its linear layers")),
     "launch:_run_prepared": (SERVER, missing("server 0 (world rank 1)", "being about to start its role")),
-    "launch:_open_window": (SERVER, missing("server 0 (world rank 1)", "being ready to share the tables")),
+    "launch:_open_windows": (SERVER, missing("server 0 (world rank 1)", "being ready to share the tables")),
     "mpi.rows.host_tables:HostTables.__init__": (
         SERVER,
         limit("the ranks of this host to share the memory of the tables"),

@@ -1,6 +1,6 @@
 """Plans reach every trainer whole, in order, with its own part, and never run ahead of the slowest one's credits."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ from mpi4py import MPI
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver, PlanSender
 from bagpipe_hpc.mpi.waiting import wait_until
-from bagpipe_hpc.plan.batch_plan import BatchPlan, PlanRecord, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import BatchPlan, PlanRecord, ReceivedPlan, SharedPlan, TrainerPlan
 
 TRAINERS = 2
 TIMEOUT_S = 30.0
@@ -37,9 +37,9 @@ def assert_same(found: PlanRecord, expected: PlanRecord) -> None:
     np.testing.assert_array_equal(found.encode(), expected.encode())
 
 
-def next_plan(receiver: PlanReceiver) -> tuple[SharedPlan, TrainerPlan]:
+def next_plan(receiver: PlanReceiver) -> ReceivedPlan:
     """The next plan, however long it takes."""
-    arrived: list[tuple[SharedPlan, TrainerPlan]] = []
+    arrived: list[ReceivedPlan] = []
 
     def poll() -> bool:
         polled = receiver.poll()
@@ -68,10 +68,29 @@ def test_every_trainer_gets_its_part_of_every_plan_in_order(comm, plans_ahead):
         return
     receiver = PlanReceiver(comm)
     for number in range(count):
-        shared, own = next_plan(receiver)
+        ((shared, own),) = next_plan(receiver).groups
         expected = plan(number, longest[number])
         assert_same(shared, expected.shared)
         assert_same(own, expected.trainers[comm.Get_rank() - 1])
+        receiver.give_credit()
+    receiver.finish(TIMEOUT_S, nothing_to_watch)
+
+
+@pytest.mark.mpi(min_size=3)
+def test_plans_of_several_groups_of_tables_travel_together(comm):
+    plans = [replace(plan(number, 30), others=(plan(number + 1), plan(number + 2, 0))) for number in range(12)]
+    if comm.Get_rank() == 0:
+        sender = PlanSender(comm, 2, TIMEOUT_S)
+        for whole in plans:
+            sender.send(whole)
+        sender.finish()
+        return
+    receiver = PlanReceiver(comm, groups=3)
+    for whole in plans:
+        received = next_plan(receiver)
+        for (shared, own), expected in zip(received.groups, whole.groups, strict=True):
+            assert_same(shared, expected.shared)
+            assert_same(own, expected.trainers[comm.Get_rank() - 1])
         receiver.give_credit()
     receiver.finish(TIMEOUT_S, nothing_to_watch)
 

@@ -33,7 +33,7 @@ class DeepFM(nn.Module):
         refuse_sequences("deepfm", facts)
         require_factors("deepfm", facts)
         generator = torch.Generator().manual_seed(facts.seed)
-        factors = facts.embedding_dim - facts.labels
+        factors = facts.embedding_dim - facts.labels  # the same for all pairs
         inputs = facts.dense_features + len(facts.pooled) * factors
         self.first_order = FirstOrder(facts)
         if facts.dense_features:
@@ -55,7 +55,7 @@ class DeepFM(nn.Module):
         Returns:
             float32 `[B]`; of several labels `[B, K]`.
         """
-        first_order, factors = self.first_order(dense, embeddings.stacked())
+        first_order, (factors,) = self.first_order(dense, embeddings.stacked())
         deep = self.deep(torch.cat((dense, factors.flatten(1)), dim=1))
         return as_logits(first_order + self._pairs(dense, factors).unsqueeze(1) + deep)
 

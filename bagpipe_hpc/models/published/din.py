@@ -31,11 +31,11 @@ class DIN(nn.Module):
         _check_attention(settings.attention, facts)
         self._targets = {name: settings.attention[name] for name in (feature.name for feature in facts.sequences)}
         generator = torch.Generator().manual_seed(facts.seed)
-        width = facts.embedding_dim
+        widths = [feature.width for feature in facts.sequences]
         self.units = nn.ModuleList(
-            AttentionUnit(_prelu_mlp([4 * width, *settings.attention_mlp, 1], generator)) for _ in self._targets
+            AttentionUnit(_prelu_mlp([4 * width, *settings.attention_mlp, 1], generator)) for width in widths
         )
-        inputs = side_by_side_width(facts) + len(self._targets) * width
+        inputs = side_by_side_width(facts) + sum(widths)
         self.deep = _prelu_mlp([inputs, *settings.deep_mlp, facts.labels], generator)
 
     def use_kernels(self, kernels: ModelKernels) -> None:
@@ -115,6 +115,13 @@ def _check_attention(attention: Mapping[str, str], facts: ModelFacts) -> None:
             if not pooled:
                 known = f'all features are sequences: pool one, as features.pooling_of = {{ {target} = "sum" }}'
             raise ConfigError(f"{said}: {target!r} is no pooled feature; {known}")
+    widths = {feature.name: feature.width for feature in facts.features}
+    for history, target in attention.items():
+        if widths[history] != widths[target]:
+            raise ConfigError(
+                f"{said}: rows of {history} have {widths[history]} numbers and those of {target} {widths[target]}; "
+                "give their tables one width in model.embedding_dim_of"
+            )
     for name in sequences:
         if name not in attention:
             target = pooled[0] if pooled else "item"

@@ -3,7 +3,7 @@
 The weight of a look-up is the first number of its row, so it is fetched, kept and updated with the others. With several
 labels it is the first K numbers, one for each.
 
-Legend: `B` samples, `N` dense features, `P` pooled features, `D` embedding width, `K` labels.
+Legend: `B` samples, `N` dense features, `P` pooled features of a width, `D` that width, `K` labels.
 """
 
 import torch
@@ -25,18 +25,20 @@ class FirstOrder(nn.Module):
         if facts.dense_features:
             self.weight = nn.Parameter(torch.zeros(facts.labels, facts.dense_features))
 
-    def forward(self, dense: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, dense: Tensor, *rows: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Take the first-order weights off the rows.
 
         Args:
             dense: float32 `[B, N]`.
-            rows: float32 `[B, P, D]`.
+            rows: of each width, float32 `[B, P, D]`.
 
         Returns:
-            The sums, float32 `[B, K]`, and what is left of the rows, `[B, P, D - K]`.
+            The sums, float32 `[B, K]`, and what is left of the rows of each width, `[B, P, D - K]`.
         """
         labels = len(self.bias)
-        sums = self.bias + rows[:, :, :labels].sum(1)
+        sums: Tensor = self.bias
+        for of_width in rows:
+            sums = sums + of_width[:, :, :labels].sum(1)
         if dense.shape[1]:
             sums = sums + nn.functional.linear(dense, self.weight)
-        return sums, rows[:, :, labels:]
+        return sums, [of_width[:, :, labels:] for of_width in rows]

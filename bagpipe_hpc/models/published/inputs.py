@@ -30,7 +30,7 @@ def refuse_sequences(name: str, facts: ModelFacts) -> None:
 
 
 def require_factors(name: str, facts: ModelFacts) -> None:
-    """See that a row has more numbers than there are labels: first-order weights, then factors.
+    """See that each row has more numbers than there are labels: first-order weights, then factors.
 
     Args:
         name: `model.name`.
@@ -39,21 +39,21 @@ def require_factors(name: str, facts: ModelFacts) -> None:
     Raises:
         ConfigError: it has not.
     """
-    if facts.embedding_dim <= facts.labels:
+    if (narrowest := min(facts.widths)) <= facts.labels:
         raise ConfigError(
-            f"model.embedding_dim = {facts.embedding_dim}: model.name = {name!r} takes the first number of a row, one "
+            f"model.embedding_dim = {narrowest}: model.name = {name!r} takes the first number of a row, one "
             f"for each label, as its first-order weight and the others as its vector; use {facts.labels + 1} or more"
         )
 
 
 def side_by_side(dense: Tensor, embeddings: Embeddings) -> Tensor:
-    """All numbers of a sample: `[B, N]` and pooled vectors to float32 `[B, N + P * D]`."""
+    """All numbers of a sample: `[B, N]` and pooled vectors to float32 `[B, N + sum of their widths]`."""
     return torch.cat((dense, embeddings.concatenated()), dim=1)
 
 
 def side_by_side_width(facts: ModelFacts) -> int:
     """Width of what `side_by_side` gives."""
-    return facts.dense_features + len(facts.pooled) * facts.embedding_dim
+    return facts.dense_features + sum(feature.width for feature in facts.pooled)
 
 
 def as_logits(outputs: Tensor) -> Tensor:

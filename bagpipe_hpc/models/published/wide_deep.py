@@ -2,7 +2,7 @@
 
 Products of features, the paper's cross-product transformations, are features of their own in the data.
 
-Legend: `B` samples, `N` dense features, `P` pooled features, `D` embedding width, `K` labels.
+Legend: `B` samples, `N` dense features, `P` pooled features of a width, `D` that width, `K` labels.
 """
 
 import torch
@@ -13,7 +13,7 @@ from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.published.first_order import FirstOrder
-from bagpipe_hpc.models.published.inputs import as_logits, refuse_sequences, require_factors
+from bagpipe_hpc.models.published.inputs import as_logits, refuse_sequences, require_factors, side_by_side_width
 from bagpipe_hpc.models.published.mlp import glorot_normal, make_mlp, use_linear
 
 
@@ -27,7 +27,7 @@ class WideDeep(nn.Module):
         refuse_sequences("wide_deep", facts)
         require_factors("wide_deep", facts)
         generator = torch.Generator().manual_seed(facts.seed)
-        inputs = facts.dense_features + len(facts.pooled) * (facts.embedding_dim - facts.labels)
+        inputs = side_by_side_width(facts) - len(facts.pooled) * facts.labels
         self.wide = FirstOrder(facts)
         self.deep = make_mlp([inputs, *settings.deep_mlp, facts.labels], glorot_normal, generator, last_is_linear=True)
 
@@ -40,10 +40,11 @@ class WideDeep(nn.Module):
 
         Args:
             dense: float32 `[B, N]`.
-            embeddings: of which the pooled ones are used, float32 `[B, P, D]`.
+            embeddings: of which the pooled ones are used, of each width float32 `[B, P, D]`.
 
         Returns:
             float32 `[B]`; of several labels `[B, K]`.
         """
-        wide, vectors = self.wide(dense, embeddings.stacked())
-        return as_logits(wide + self.deep(torch.cat((dense, vectors.flatten(1)), dim=1)))
+        wide, vectors = self.wide(dense, *embeddings.stacked_by_width().values())
+        flat = [of_width.flatten(1) for of_width in vectors]
+        return as_logits(wide + self.deep(torch.cat((dense, *flat), dim=1)))

@@ -47,7 +47,7 @@ class WithTables(nn.Module):
     def forward(self, dense: Tensor, ids: Tensor) -> Tensor:
         """Logits float32 `[n]` from float32 `[n, N]` and int64 `[n, F]`."""
         vectors = [table(ids[:, number : number + 1]) for number, table in enumerate(self.tables)]
-        logits: Tensor = self.model(dense, Embeddings(self._features, torch.stack(vectors, dim=1)))
+        logits: Tensor = self.model(dense, Embeddings.of_stacked(self._features, torch.stack(vectors, dim=1)))
         return logits
 
 

@@ -87,6 +87,7 @@ def _require_shared_settings(parser: argparse.ArgumentParser, config: Config) ->
     default, optimizer = Config(), config.optimizer
     set_ones = {
         "features": config.features != default.features,
+        "model.embedding_dim_of": bool(config.model.embedding_dim_of),
         "rows_rate": config.rows_rate != default.rows_rate,
         "dense_rate": config.dense_rate != default.dense_rate,
         "optimizer.rows_weight_decay": bool(optimizer.rows_weight_decay),

@@ -25,7 +25,9 @@ def of_lengths(*lengths: int) -> SequenceRows:
 
 def whole() -> Embeddings:
     pooled = torch.arange(12.0).reshape(3, 2, 2).requires_grad_()
-    return Embeddings(FEATURES, pooled, {"history": of_lengths(2, 0, 1), "views": of_lengths(0, 0, 4)})
+    return Embeddings(
+        FEATURES, {pooled.shape[2]: pooled}, {"history": of_lengths(2, 0, 1), "views": of_lengths(0, 0, 4)}
+    )
 
 
 def test_rows_are_padded_to_the_longest_of_the_slice() -> None:
@@ -67,7 +69,7 @@ def test_unknown_names_are_refused_with_those_that_there_are() -> None:
     with pytest.raises(ConfigError, match="no sequence 'user': the data has history, views"):
         whole().sequence("user")
     with pytest.raises(ConfigError, match="no sequence 'user': the data has none"):
-        Embeddings(FEATURES[:1], torch.zeros(1, 1, 2)).sequence("user")
+        Embeddings.of_stacked(FEATURES[:1], torch.zeros(1, 1, 2)).sequence("user")
 
 
 def test_the_first_samples_are_a_copy_of_their_own() -> None:

@@ -13,6 +13,7 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning import capacity
 from bagpipe_hpc.planning.capacity import CacheNeed, Segments, fit_window, measure_need, shorter_window
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
+from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.planning.window import Window
 
 ROWS = 400
@@ -40,8 +41,8 @@ def test_need_of_rows_that_are_used_once(window: Window) -> None:
         sum(window.group_that_retires(b) > window.group_before_prefetch(x) for b in range(x + 1)) for x in range(25)
     )
     # Both trainers use both rows of a batch, so they are shared; or each trainer uses two rows of its own.
-    assert measure_need(BUILD, window, one_segment(both)) == CacheNeed(window, 2 * batches_held, 0)
-    assert measure_need(BUILD, window, one_segment(alone)) == CacheNeed(window, 0, 2 * batches_held)
+    assert measure_need(BUILD, window, one_segment(both)) == CacheNeed(window, (CacheSlots(2 * batches_held, 0),))
+    assert measure_need(BUILD, window, one_segment(alone)) == CacheNeed(window, (CacheSlots(0, 2 * batches_held),))
 
 
 def test_need_is_that_of_the_greediest_segment() -> None:

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
-from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
+from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
 
@@ -104,6 +105,10 @@ class Rows:
         return PendingRows([], lambda: self._device.note("is added"), "nothing", 0.0)
 
 
+def _received(shared: SharedPlan, own: TrainerPlan) -> ReceivedPlan:
+    return ReceivedPlan((GroupPlan(shared, own),))
+
+
 class Plans:
     """One batch, which is written back, added or dropped with the closing plan.
 
@@ -124,11 +129,11 @@ class Plans:
                 "base_slots": np.asarray([*added.values()], np.int32),
             }
         self._plans = [
-            (
+            _received(
                 SharedPlan(0, 2, 0, 0, 2, 2, NO_SLOTS, slots, rows, slots, NO_ROWS, NO_SLOTS),
                 TrainerPlan(np.asarray([1, 0], np.int32), *nothing, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS),
             ),
-            (
+            _received(
                 SharedPlan(1, 0, 0, 1, 0, 0, NO_SLOTS, NO_SLOTS, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS),
                 TrainerPlan(NO_SLOTS, *nothing, back.astype(np.int64), back, NO_ROWS, NO_SLOTS, **additions),
             ),
@@ -156,15 +161,14 @@ def test_each_thread_follows_the_other(written_back: list[int], added: dict[int,
     """And a trainer comes to the barrier when all that it puts and adds, less the bases, is at the servers."""
     device = RecordingDevice()
     segment = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False)
-    settings = MoverSettings((segment,), record_width=WIDTH, group_batches=1, timeout_s=10.0)
+    settings = MoverSettings((segment,), group_batches=1, timeout_s=10.0)
     window = Rows(device)
-    samples = SliceSamples(np.zeros((2, 1), np.float32), np.zeros(2, np.float32), None, None)
+    samples = SliceSamples(np.zeros((2, 1), np.float32), np.zeros(2, np.float32), None, (None,))
     reader = SimpleNamespace(start_segment=lambda _: None, read=lambda *_: samples)
     parts: list[Any] = [
         settings,
         Plans(written_back, added),
-        window,
-        RecordingCache(device),
+        [RowTraffic(window, RecordingCache(device), WIDTH)],  # type: ignore[arg-type]
         OpenBarrier(device),
         reader,
     ]
@@ -175,8 +179,9 @@ def test_each_thread_follows_the_other(written_back: list[int], added: dict[int,
     mover.start()
     assert advanced.wait(10.0), "sums go on in the mover's thread"
     batch = mover.next_batch()
-    assert torch.equal(batch.inputs.slots, torch.tensor([4, 1], dtype=torch.int32))
-    assert torch.equal(batch.inputs.positions, torch.tensor([1, 0], dtype=torch.int32))
+    (look_ups,) = batch.inputs.look_ups
+    assert torch.equal(look_ups.slots, torch.tensor([4, 1], dtype=torch.int32))
+    assert torch.equal(look_ups.positions, torch.tensor([1, 0], dtype=torch.int32))
     device.note("step")
     mover.retire(mover.next_batch())
     mover.wait_drained()
@@ -184,7 +189,7 @@ def test_each_thread_follows_the_other(written_back: list[int], added: dict[int,
 
     main = threading.current_thread().name
     assert device.work == {
-        "compute": ["cache made", ("follow", ("mover", 3), 4), "step", ("follow", None, 4)],
+        "compute": ["cache made", ("follow", ("mover", 3), 4), "step", ("follow", None, 2)],
         "mover": [
             "own stream",
             ("follow", (main, 1), 0),

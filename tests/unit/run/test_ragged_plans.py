@@ -25,7 +25,7 @@ def run(tmp_path: Path) -> Run:
 
 def test_planners_are_told_how_many_look_ups_each_table_has(run: Run) -> None:
     """Of all samples; a history's and an item's are to the same table."""
-    facts = run.policy(2).facts
+    facts = run.policy(2).parts[0].facts
     assert facts.feature_tables == (0, 1, 1, 2)
     looked_up = joined([rows for segment in run.schedule for rows in run.batches(segment)])
     tables = np.searchsorted(run.table_offsets, looked_up.values, side="right") - 1
@@ -42,4 +42,4 @@ def test_plans_of_ragged_shards_train_as_plain_training_does(run: Run, trainers:
     run = replace(run, config=replace(run.config, kernels=KernelsConfig(backend=backend)))
     batches = list(run.batches(run.schedule[0]))
     assert len(batches) == 7
-    assert check_policy(run.policy(trainers), batches).total_rows > 0
+    assert check_policy(run.policy(trainers).parts[0], batches).total_rows > 0

@@ -71,7 +71,7 @@ def test_a_reader_gives_the_samples_of_a_plan(samples: list[int] | None, monkeyp
     np.testing.assert_array_equal(found.dense[:, 0], expected)
     np.testing.assert_array_equal(found.labels, -expected)
     assert found.weights is None
-    assert found.bags is None
+    assert found.bags == (None,)
 
 
 @pytest.mark.parametrize("samples", [None, [3, 0, 9]])

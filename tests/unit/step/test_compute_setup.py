@@ -48,9 +48,9 @@ def test_a_trainer_without_a_gpu_is_refused_where_one_is_asked_for() -> None:
 def test_a_cache_that_does_not_fit_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (1_000_000, 9_000_000))
     gpu = torch.device("cuda", 1)
-    check_gpu_memory(gpu, cache_rows=9_000, row_bytes=100, dense_bytes=100_000)
+    check_gpu_memory(gpu, cache_rows=9_000, cache_bytes=900_000, dense_bytes=100_000)
     with pytest.raises(CapacityError, match=r"9000 rows takes 1 MB and the .* 0 MB, but cuda:1 has 1 MB free: set a"):
-        check_gpu_memory(gpu, cache_rows=9_000, row_bytes=100, dense_bytes=100_001)
+        check_gpu_memory(gpu, cache_rows=9_000, cache_bytes=900_000, dense_bytes=100_001)
 
 
 class OwnLayers(nn.Module):

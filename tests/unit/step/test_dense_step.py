@@ -28,12 +28,13 @@ class Picky(nn.Module):
 
 
 def inputs(samples: int) -> tuple[Tensor, Tensor, Embeddings]:
-    return torch.rand(samples, 3), torch.ones(samples), Embeddings(FEATURES, torch.rand(samples, 2, 4))
+    return torch.rand(samples, 3), torch.ones(samples), Embeddings.of_stacked(FEATURES, torch.rand(samples, 2, 4))
 
 
 def test_look_ups_that_are_not_read_get_zeros() -> None:
     dense, labels, embeddings = inputs(5)
-    loss, gradients = forward_backward(Picky(), dense, labels, embeddings, 10)
+    loss, by_width = forward_backward(Picky(), dense, labels, embeddings, 10)
+    gradients = by_width[4]
     assert not loss.requires_grad
     assert gradients.shape == (10, 4)
     assert gradients[::2].all()
@@ -43,7 +44,8 @@ def test_look_ups_that_are_not_read_get_zeros() -> None:
 def test_a_model_that_reads_no_row_gives_them_zeros() -> None:
     for samples in (5, 0):
         dense, labels, embeddings = inputs(samples)
-        _, gradients = forward_backward(Picky(uses_rows=False), dense, labels, embeddings, 10)
+        _, by_width = forward_backward(Picky(uses_rows=False), dense, labels, embeddings, 10)
+        gradients = by_width[4]
         assert gradients.shape == (2 * samples, 4)
         assert not gradients.any()
 
@@ -67,7 +69,9 @@ def test_gradients_of_slices_add_up() -> None:
     dense, labels, embeddings = inputs(6)
     forward_backward(whole, dense, labels, embeddings.detached(), 6)
     for part in (slice(0, 2), slice(2, 2), slice(2, 6)):
-        forward_backward(parts, dense[part], labels[part], Embeddings(FEATURES, embeddings.stacked().detach()[part]), 6)
+        forward_backward(
+            parts, dense[part], labels[part], Embeddings.of_stacked(FEATURES, embeddings.stacked().detach()[part]), 6
+        )
     for name, weight in whole.named_parameters():
         torch.testing.assert_close(parts.get_parameter(name).grad, weight.grad)
 
@@ -99,10 +103,10 @@ def test_a_sample_has_the_same_mask_in_any_slice() -> None:
     dense, labels, embeddings = inputs(6)
     everything = torch.arange(6)
     DropoutMasks(whole, 1).begin(3, everything)
-    forward_backward(whole, dense, labels, Embeddings(FEATURES, embeddings.stacked().clone()), 6)
+    forward_backward(whole, dense, labels, Embeddings.of_stacked(FEATURES, embeddings.stacked().clone()), 6)
     for part in (slice(4, 6), slice(0, 4)):
         DropoutMasks(parts, 1).begin(3, everything[part])
-        rows = Embeddings(FEATURES, embeddings.stacked()[part].clone())
+        rows = Embeddings.of_stacked(FEATURES, embeddings.stacked()[part].clone())
         forward_backward(parts, dense[part], labels[part], rows, 6)
     gradients = [dict(model.named_parameters()) for model in (whole, parts)]
     for name in ("layer.weight", "layer.bias"):

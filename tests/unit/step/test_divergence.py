@@ -12,10 +12,13 @@ from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import DivergenceError
 from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.row_operations import row_operations
+from bagpipe_hpc.rows.groups import table_groups
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
+from bagpipe_hpc.rows.partition import Tables
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.divergence import DivergenceWatch
+from bagpipe_hpc.step.ready_batch import LookUps
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 CPU = torch.device("cpu")
@@ -32,6 +35,8 @@ class Watched:
         config: Any = SimpleNamespace(train=SimpleNamespace(output=str(output)))
         manifest: Any = SimpleNamespace(tables=tables, table_rows=TABLES)
         run = Run(config, manifest, ())
+        tables = Tables(TABLES, tuple(table.name for table in manifest.tables))
+        (group,) = table_groups(tables, [WIDTH] * len(TABLES))
         record = RowRecord(WIDTH, (StateColumns("sum", per_weight=False),), False)
         self.cache = RowCache(10, record, row_operations("auto", CPU), CPU)
         rows = np.arange(12, 2, -1)
@@ -42,11 +47,11 @@ class Watched:
         self.defers = defers
         kernel = finite_kernel("auto", CPU)
         self.watch = DivergenceWatch(
-            self.cache,
+            [self.cache],
             self.model,
             self.optimizer,
             kernel,
-            row_name=run.row_name,
+            row_names=[group.row_name],
             newest_checkpoint=run.newest_checkpoint,
             defers=defers,
         )
@@ -58,7 +63,8 @@ class Watched:
         positions = torch.arange(20, dtype=torch.int32) % 10
         for weight in self.model.parameters():
             weight.grad = torch.full_like(weight, dense)
-        self.watch.see_loss(step, torch.tensor(loss), gradients, self.slots, positions)
+        look_ups = LookUps(self.slots, positions, None, None)
+        self.watch.see_loss(step, torch.tensor(loss), {WIDTH: gradients}, [look_ups])
         self.watch.see_rows(step, self.slots[:5])
         self.watch.see_rows(step, self.slots[5:])
         self.watch.see_rows(step, self.slots[:0])

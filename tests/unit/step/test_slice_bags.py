@@ -15,7 +15,7 @@ from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.step import slice_bags
-from bagpipe_hpc.step.slice_bags import SliceBags, embeddings_of
+from bagpipe_hpc.step.slice_bags import Outputs, SliceBags, embeddings_of
 
 WIDTH, ROWS = 3, 9
 POOLINGS = ("sum", "mean", "sequence")
@@ -72,7 +72,7 @@ class Slice(NamedTuple):
         bags = host.on_device(Cpu())
         every_row = torch.arange(ROWS, dtype=torch.int32)
         outputs = ReferenceRowOperations().pool(self.rows, every_row, torch.from_numpy(positions), bags.pool)
-        found = embeddings_of(self.features, len(self.lengths), outputs, bags)
+        found = embeddings_of(self.features, len(self.lengths), [Outputs(outputs, bags)])
         pooled, sequences = self.expected()
         assert found.stacked().shape == (len(self.lengths), len(self.features) - len(sequences), WIDTH)
         np.testing.assert_array_equal(found.stacked().numpy().reshape(pooled.shape), pooled)
@@ -100,8 +100,27 @@ def test_one_id_a_sample_needs_no_bags() -> None:
     """Each output is the vector of a sample and feature."""
     features = [FeatureFacts(name, WIDTH) for name in ("a", "b")]
     outputs = torch.arange(12.0).reshape(4, WIDTH)
-    found = embeddings_of(features, 2, outputs, None)
+    found = embeddings_of(features, 2, [Outputs(outputs, None)])
     assert torch.equal(found.stacked(), outputs.view(2, 2, WIDTH))
+
+
+def test_each_width_has_its_own_outputs() -> None:
+    """Pooled vectors of each width stand by width, sequences by name, in whichever order widths come."""
+    features = [
+        FeatureFacts("a", 2),
+        FeatureFacts("history", 3, "sequence", 5),
+        FeatureFacts("b", 3),
+        FeatureFacts("c", 2),
+    ]
+    wide = SliceBags.of(features[1:3], np.array([[2, 1], [0, 1]])).on_device(Cpu())
+    outputs_of_wide = torch.arange(12.0).reshape(4, 3)
+    narrow = torch.arange(100.0, 108.0).reshape(4, 2)
+    found = embeddings_of(features, 2, [Outputs(outputs_of_wide, wide), Outputs(narrow, None)])
+    assert torch.equal(found["a"], narrow[[0, 2]])
+    assert torch.equal(found["c"], narrow[[1, 3]])
+    assert torch.equal(found["b"], outputs_of_wide[:2])
+    assert torch.equal(found.sequence("history").rows, outputs_of_wide[2:])
+    assert torch.equal(found.concatenated(), torch.cat((narrow.view(2, 4), outputs_of_wide[:2]), dim=1))
 
 
 def wrong_starts(of: Callable[..., SliceBags]) -> Callable[..., SliceBags]:

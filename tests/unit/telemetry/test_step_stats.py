@@ -6,25 +6,25 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.telemetry import step_stats
 from bagpipe_hpc.telemetry.step_stats import StepStats
 
 
-def plan(samples: int, unique: int, fetched: int, now: int, later: int, private: int) -> tuple[SharedPlan, TrainerPlan]:
+def plan(samples: int, unique: int, fetched: int, now: int, later: int, private: int) -> ReceivedPlan:
     """A plan with lists of the given lengths; this trainer fetches 3 shared and 2 own rows, and writes 4 back."""
     lists: dict[str, Any] = {name: np.empty(0, dtype) for name, dtype in SharedPlan.ARRAYS.items()}
     lists |= {"now_slots": np.arange(now), "later_slots": np.arange(later), "fetch_rows": np.arange(3)}
     shared = SharedPlan(0, samples, 0, 0, unique, fetched, **lists)
     own: dict[str, Any] = {name: np.empty(0, dtype) for name, dtype in TrainerPlan.ARRAYS.items()}
     own |= {"private_slots": np.arange(private), "fetch_rows": np.arange(2), "write_back_rows": np.arange(4)}
-    return shared, TrainerPlan(**own)
+    return ReceivedPlan((GroupPlan(shared, TrainerPlan(**own)),))
 
 
 def test_plans_are_added_up() -> None:
     stats = StepStats()
-    stats.count_plan(*plan(samples=8, unique=20, fetched=20, now=5, later=9, private=6))
-    stats.count_plan(*plan(samples=4, unique=20, fetched=10, now=1, later=16, private=3))
+    stats.count_plan(plan(samples=8, unique=20, fetched=20, now=5, later=9, private=6))
+    stats.count_plan(plan(samples=4, unique=20, fetched=10, now=1, later=16, private=3))
     assert stats == StepStats(
         steps=2,
         samples=12,
@@ -40,9 +40,9 @@ def test_plans_are_added_up() -> None:
 
 
 def test_added_rows_are_written_back() -> None:
-    shared, own = plan(samples=8, unique=20, fetched=20, now=5, later=9, private=6)
+    ((shared, own),) = plan(samples=8, unique=20, fetched=20, now=5, later=9, private=6).groups
     stats = StepStats()
-    stats.count_plan(shared, replace(own, add_rows=np.arange(3)))
+    stats.count_plan(ReceivedPlan((GroupPlan(shared, replace(own, add_rows=np.arange(3))),)))
     assert stats.rows_written_back == 4 + 3
 
 

@@ -91,6 +91,12 @@ def test_rows_that_no_tables_can_have_are_refused(rows: str, config: str, capsys
     assert result["total_rows"] == 1742
 
 
+def test_rows_of_several_widths_are_refused(config: str, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--compute-us-per-sample", "100", "--rows", "1742", "model.embedding_dim_of={ C3 = 2 }"]
+    assert cli.main(["simulate", config, *SMALL, *options]) == 2
+    assert "model.embedding_dim_of = {'C3': 2}: a simulation has rows of one width" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

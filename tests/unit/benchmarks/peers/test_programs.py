@@ -80,7 +80,7 @@ def test_torchrecs_order_of_the_interactions_gives_the_same_logits() -> None:
     vectors = torch.cat((bottom.unsqueeze(1), embeddings), dim=1)
     first, second = torch.triu_indices(features + 1, features + 1, offset=1)
     inputs = torch.cat((bottom, torch.bmm(vectors, vectors.transpose(1, 2))[:, first, second]), dim=1)
-    expected = model(dense, Embeddings(facts.features, embeddings))
+    expected = model(dense, Embeddings.of_stacked(facts.features, embeddings))
     weight = model.top[0].weight
     with torch.no_grad():
         weight.copy_(imported("first_weights").in_torchrec_order(weight, width, features + 1))

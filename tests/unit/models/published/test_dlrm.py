@@ -28,7 +28,7 @@ def model(seed: int = 3, widths: DLRMSettings = WIDTHS) -> DLRM:
 def inputs(samples: int) -> tuple[torch.Tensor, Embeddings]:
     generator = torch.Generator().manual_seed(1)
     dense = torch.randn(samples, DENSE, generator=generator)
-    return dense, Embeddings(FACTS.features, torch.randn(samples, SPARSE, WIDTH, generator=generator))
+    return dense, Embeddings.of_stacked(FACTS.features, torch.randn(samples, SPARSE, WIDTH, generator=generator))
 
 
 def plain_mlp(layers: nn.Sequential, values: np.ndarray, *, last_is_linear: bool) -> np.ndarray:

@@ -1,0 +1,136 @@
+"""Planning where tables have different widths: a planner for each group of tables of one width.
+
+All see the same batches with the same slices, each its own group's look-ups. So a group's rows and slots are numbered
+apart from those of the others, and a plan of the whole is theirs side by side.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.group_look_ups import GroupLookUps
+from bagpipe_hpc.plan.slices import Slicing
+from bagpipe_hpc.planning.planner import Planner, PlannerSize
+from bagpipe_hpc.planning.policy import Policy
+from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
+from bagpipe_hpc.planning.window import Window
+
+
+class GroupedPlanner:
+    """Planners of several groups, as one `Planner` of rows numbered through all tables.
+
+    Args:
+        parts: the planner of each group; of one window.
+        look_ups: those of each group.
+    """
+
+    def __init__(self, parts: Sequence[Planner], look_ups: Sequence[GroupLookUps]) -> None:
+        self.parts = tuple(parts)
+        self._look_ups = tuple(look_ups)
+
+    @property
+    def window(self) -> Window:
+        """Look-ahead and group of batches."""
+        return self.parts[0].window
+
+    def start_segment(self, *, training: bool, first_step: int) -> None:
+        """As `Planner.start_segment`, in each group."""
+        for part in self.parts:
+            part.start_segment(training=training, first_step=first_step)
+
+    def load(self, rows: Bags, bounds: Sequence[int] | None = None) -> None:
+        """As `Planner.load`; each group takes its own look-ups."""
+        for part, own in zip(self.parts, self._look_ups, strict=True):
+            part.load(own.of(rows), bounds)
+
+    def decide(self, number: int) -> None:
+        """As `Planner.decide`, in each group."""
+        for part in self.parts:
+            part.decide(number)
+
+    def plan(self, number: int) -> BatchPlan:
+        """The plans of all groups.
+
+        Raises:
+            PlanError: they do not retire the same group of batches.
+        """
+        return _side_by_side([part.plan(number) for part in self.parts])
+
+    def closing_plan(self) -> BatchPlan:
+        """As `plan`, for `Planner.closing_plan`."""
+        return _side_by_side([part.closing_plan() for part in self.parts])
+
+    def size(self) -> PlannerSize:
+        """What all groups took together."""
+        sizes = [part.size() for part in self.parts]
+        return PlannerSize(
+            sum(size.state_bytes for size in sizes),
+            sum(size.window_bytes for size in sizes),
+            sum(size.shared_slots for size in sizes),
+            sum(size.private_slots for size in sizes),
+        )
+
+
+def slots_by_group(planner: Planner) -> tuple[CacheSlots, ...]:
+    """The largest numbers of slots that were in use at once, in the cache of each group of tables."""
+    parts = planner.parts if isinstance(planner, GroupedPlanner) else (planner,)
+    sizes = [part.size() for part in parts]
+    return tuple(CacheSlots(size.shared_slots, size.private_slots) for size in sizes)
+
+
+def _side_by_side(plans: Sequence[BatchPlan]) -> BatchPlan:
+    first, *others = plans
+    for other in others:
+        if other.shared.retire_group != first.shared.retire_group:
+            raise PlanError(
+                f"batch {first.shared.batch}: the policy retires group {first.shared.retire_group} of some tables and "
+                f"{other.shared.retire_group} of others: which group a batch retires may depend on its number alone"
+            )
+    return replace(first, others=tuple(others))
+
+
+class RunPolicy:
+    """The policy of a run, over all groups of its tables.
+
+    Args:
+        whole: decides on the samples; it sees the look-ups of all tables.
+        parts: make the planner of each group; `whole` itself where there is one group.
+        look_ups: those of each group.
+    """
+
+    def __init__(self, whole: Policy, parts: Sequence[Policy], look_ups: Sequence[GroupLookUps]) -> None:
+        self._whole = whole
+        self.parts = tuple(parts)
+        self._look_ups = tuple(look_ups)
+        self.adds_rows = whole.adds_rows
+        """As `Policy.adds_rows`."""
+
+    def window(self, wanted: Window) -> Window:
+        """As `Policy.window`."""
+        return self._whole.window(wanted)
+
+    def least_bytes(self, window: Window, most_batches: int) -> int:
+        """Memory that the planners of all groups take for sure; arguments as for `Policy.least_bytes`."""
+        return sum(part.least_bytes(window, most_batches) for part in self.parts)
+
+    def start_slicing(self) -> Slicing:
+        """As `Policy.start_slicing`."""
+        return self._whole.start_slicing()
+
+    def planner(self, window: Window, slots: Sequence[CacheSlots] | None = None) -> Planner:
+        """A new planner.
+
+        Args:
+            window: as for `Policy.planner`.
+            slots: of each group's cache; without a limit if not given.
+        """
+        limits = slots or [CacheSlots(UNLIMITED, UNLIMITED)] * len(self.parts)
+        planners = [part.planner(window, *own) for part, own in zip(self.parts, limits, strict=True)]
+        return planners[0] if len(planners) == 1 else GroupedPlanner(planners, self._look_ups)
+
+    def require_sound_additions(self, plan: BatchPlan) -> None:
+        """As `Policy.require_sound_additions`, of each group's plan."""
+        for part, own in zip(self.parts, plan.groups, strict=True):
+            part.require_sound_additions(own)

@@ -1,0 +1,121 @@
+"""Where tables have different widths, each group of them is planned as if it were alone."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.config.schema import Config, DataConfig, KernelsConfig, ModelConfig, TrainConfig
+from bagpipe_hpc.errors import ConfigError, PlanError
+from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.planning.groups import GroupedPlanner
+from bagpipe_hpc.planning.plan_check import check_policy
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
+from bagpipe_hpc.run.run import Run
+from tests.ragged_shards import write_ragged
+
+WINDOW = Window(4, 2)
+
+
+def made(folder: Path, **widths: int) -> Run:
+    """100 samples with a user, a history, an item, which share a table, and genres; batches of 16."""
+    write_ragged(folder)
+    train = TrainConfig(batch_size=16, output=str(folder / "run"))
+    model = ModelConfig(embedding_dim=8, embedding_dim_of=widths)
+    return prepare_run(Config(data=DataConfig(path=str(folder), block_rows=16), train=train, model=model))
+
+
+def encoded(plan: BatchPlan) -> list[bytes]:
+    return [record.encode().tobytes() for record in (plan.shared, *plan.trainers)]
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_a_plan_is_those_of_its_groups_side_by_side(tmp_path: Path, backend: str) -> None:
+    if backend == "native" and not shared_library.is_built("planner"):
+        pytest.skip("_planner.so is not built")
+    run = made(tmp_path, user=3, genre=3)
+    run = replace(run, config=replace(run.config, kernels=KernelsConfig(backend=backend)))
+    batches = list(run.batches(run.schedule[0]))
+    policy = run.policy(3)
+    plans = list(plan_segment(policy.planner(WINDOW), batches, policy.start_slicing()))
+    assert [group.tables.tables.names for group in run.groups] == [("user", "genre"), ("item",)]
+    for number, (group, part) in enumerate(zip(run.groups, policy.parts, strict=True)):
+        own = [group.look_ups.of(rows) for rows in batches]
+        alone = list(plan_segment(part.planner(WINDOW), own, policy.start_slicing()))
+        assert [encoded(plan.groups[number]) for plan in plans] == [encoded(plan) for plan in alone]
+        check_policy(part, own, WINDOW)
+
+
+def test_caches_are_measured_for_each_group(tmp_path: Path) -> None:
+    """And `cache.rows` counts the slots of all of them."""
+    need = choose_window(made(tmp_path / "several", user=3, genre=3), trainers=2)
+    alone = choose_window(made(tmp_path / "one"), trainers=2)
+    assert len(need.groups) == 2
+    assert need.total_rows == sum(group.total for group in need.groups)
+    assert alone.total_rows <= need.total_rows  # peaks of the groups need not be at the same batch
+    several = made(tmp_path / "small", user=3, genre=3)
+    small = replace(
+        several, config=replace(several.config, cache=replace(several.config.cache, rows=need.total_rows - 1))
+    )
+    fitting = choose_window(small, trainers=2)
+    assert fitting.total_rows < need.total_rows
+    assert fitting.window.lookahead < need.window.lookahead
+
+
+class Retiring:
+    """A planner that retires a group of batches in its first plan."""
+
+    window = WINDOW
+
+    def __init__(self, plan: BatchPlan, group: int) -> None:
+        self._plan = replace(plan, shared=replace(plan.shared, retire_group=group))
+
+    def plan(self, _: int) -> BatchPlan:
+        return self._plan
+
+
+def test_groups_that_retire_different_batches_are_refused(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    policy = run.policy(1)
+    plan = next(plan_segment(policy.planner(WINDOW), run.batches(run.schedule[0]), policy.start_slicing()))
+    parts: list[Any] = [Retiring(plan, 4), Retiring(plan, 4), Retiring(plan, 2)]
+    assert len(GroupedPlanner(parts[:2], ()).plan(0).groups) == 2
+    with pytest.raises(PlanError, match="batch 0: the policy retires group 4 of some tables and 2 of others"):
+        GroupedPlanner(parts, ()).plan(0)
+
+
+def test_samples_are_told_once(tmp_path: Path) -> None:
+    """In the first group's part, where a trainer looks for them."""
+    run = made(tmp_path, user=3)
+    own = [np.asarray([3, 1]), np.arange(16)[[0, 2, *range(4, 16)]]]
+    policy = run.policy(2)
+    policy.parts[0].assignment = lambda: lambda rows: own if rows.samples == 16 else None  # type: ignore[method-assign]
+    slicing = policy.parts[0].start_slicing()
+    first = next(plan_segment(policy.planner(WINDOW), run.batches(run.schedule[0]), slicing))
+    assert [part.samples.tolist() for part in first.trainers if part.samples is not None] == [
+        part.tolist() for part in own
+    ]
+    (other,) = first.others
+    assert all(part.samples is None for part in other.trainers)
+    assert [part.positions.size for part in first.trainers] == [2, 14]  # a user each
+
+
+def test_a_width_of_no_table_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model\.embedding_dim_of = .*: 'usr' is no table; the data has user, item"):
+        made(tmp_path, usr=3)
+
+
+def test_a_run_says_what_widths_cost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Records have a number of state beside the weights: rows of 4 and of 9 numbers, or all of 9."""
+    caplog.set_level("INFO")
+    run = made(tmp_path, item=3)
+    rows = dict(zip(run.tables.names, run.tables.rows, strict=True))
+    narrow, wide = rows["item"], rows["user"] + rows["genre"]
+    said = f"rows of 2 widths ({wide} of 8, {narrow} of 3 numbers): "
+    assert said in caplog.text
+    assert f"({(narrow + wide) * 9 / (narrow * 4 + wide * 9):.2f} times)" in caplog.text
