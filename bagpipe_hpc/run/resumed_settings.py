@@ -89,7 +89,6 @@ _FIRST_STATE = {"Rprop": "lr", "Adagrad": "initial_accumulator_value"}
 _UNKNOWN = "not recorded"
 _BEFORE_CHOICES = {
     "model.name": "dlrm",
-    "model.embedding_dim_of": {},
     "policy.name": "bagpipe",
     "train.row_sums": "float32",
     "tables.initial_bound": 0.0,
@@ -116,6 +115,10 @@ def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardM
         "train.batch_size": (manifest.batch_size, config.train.batch_size),
         "train.seed": (manifest.seed, config.train.seed),
         "model.embedding_dim": (manifest.embedding_dim, config.model.embedding_dim),
+        "model.embedding_dim_of": (
+            _other_widths(dict(zip(manifest.table_names, manifest.widths, strict=True)), manifest.embedding_dim),
+            _other_widths(config.model.embedding_dim_of, config.model.embedding_dim),
+        ),
         "optimizer.rows": (manifest.row_optimizer, config.optimizer.rows),
         "optimizer.rows, its state": (manifest.row_state_layout, [part.layout for part in record.state]),
     }
@@ -130,6 +133,11 @@ def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardM
             f"{checkpoint.directory}: is of another training: {'; '.join(differences)}. Resume with the same data and "
             "settings, or start anew in another train.output without train.resume"
         )
+
+
+def _other_widths(widths: dict[str, int], usual: int) -> dict[str, int]:
+    """Widths of the tables that have another than the usual one, by name."""
+    return {name: width for name, width in sorted(widths.items()) if width != usual}
 
 
 def _order_of_policies(manifest: CheckpointManifest, config: Config) -> list[str]:

@@ -33,7 +33,14 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
-from tests.unit.checkpoint_samples import sample_records, sample_tables, trained_dense, write_checkpoint, write_tables
+from tests.unit.checkpoint_samples import (
+    sample_records,
+    sample_state,
+    sample_tables,
+    trained_dense,
+    write_checkpoint,
+    write_tables,
+)
 
 TABLES = (5, 3)
 SHARDS = ShardManifest(
@@ -275,7 +282,7 @@ OTHER: dict[str, object] = {
     "model.name": "builtins:object",
     "model.embedding_dim": 8,
     "features.pooling": "mean",
-    "model.embedding_dim_of": {"C1": 4},
+    "model.embedding_dim_of": {"C1": 8},
     "features.pooling_of": {"C1": "mean"},
     "features.longest": 3,
     "features.longest_of": {"C1": 3},
@@ -374,6 +381,36 @@ def with_state(output: Path, state: StateColumns) -> Config:
         row_state=(state,),
     )
     return config
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ({}, "{}"),
+        ({"C1": 2, "C2": 2}, "{'C1': 2, 'C2': 2}"),
+        ({"C1": 2}, "{'C1': 2}"),
+        ({"C2": 2}, ""),
+        ({"C2": 2, "C1": 4}, ""),
+    ],
+)
+def test_widths_of_tables_are_those_of_the_files(output: Path, now: dict[str, int], said: str) -> None:
+    """Whatever the recorded settings say; that a table has the usual width need not be said."""
+    write_tables(
+        output / "other",
+        sample_tables(TABLES, (4, 2)),
+        training_data=SHARDS.digest("train"),
+        config=to_document(settings(output)),
+        row_optimizer="rowwise_adagrad",
+        row_state_columns=1,
+        row_state=sample_state(1),
+    )
+    config = config_at(changed(settings(output), "model.embedding_dim_of", now), output / "other")
+    if not said:
+        assert find_start(config, SHARDS) is not None
+        return
+    with pytest.raises(CheckpointError) as raised:
+        find_start(config, SHARDS)
+    assert f"of another training: model.embedding_dim_of: {{'C2': 2}} then, {said} now. Resume" in str(raised.value)
 
 
 def test_another_state_of_the_rows_is_refused_by_name(output: Path) -> None:

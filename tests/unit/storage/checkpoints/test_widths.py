@@ -226,6 +226,24 @@ def test_a_row_that_is_in_no_file_is_named(tmp_path: Path) -> None:
         saved.check_rows(0, 1)
 
 
+def test_rows_of_other_widths_are_none_of_a_file(tmp_path: Path) -> None:
+    """Of 7 rows of that width, among 21."""
+    tables = sample_tables(ROWS, WIDTHS)
+    full = write_tables(tmp_path, tables, step=10)
+    path = write_tables(tmp_path, tables, step=20, base=full, updated=[[], [0], [], [], [3]])
+    with h5py.File(path / "rows-width-2-00000-of-00002.h5", "r+") as file:
+        file["rows"][-1] = 7
+    with (
+        load_checkpoint(path).open_rows(1) as saved,
+        pytest.raises(CheckpointError, match="rows are not ascending numbers from 0 to 6"),
+    ):
+        saved.check_rows(0, 1)
+    with h5py.File(full / "rows-width-2-00001-of-00002.h5", "r+") as file:
+        file["runs"][:] = [[3, 2, 3]]
+    with pytest.raises(CheckpointError, match=r"runs holds \(3, 2, 3\): .* among 0 to 6"):
+        load_checkpoint(full).read_rows(0, 1, 1)
+
+
 def test_version_5_is_read_still(tmp_path: Path) -> None:
     """It had one width, and said no others."""
     before, after = sample_records((5, 3), 5), sample_records((5, 3), 5, seed=1)
