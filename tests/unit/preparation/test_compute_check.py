@@ -14,6 +14,7 @@ from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import DebugConfig, KernelsConfig, ModelConfig, OptimizerConfig, TrainConfig
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.launch import train_reference
+from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.preparation import compute_check
 from bagpipe_hpc.preparation.compute_check import (
     check_compute_settings,
@@ -71,7 +72,7 @@ def test_one_rank_has_no_plan_and_no_roles(run: Run) -> None:
 
 
 def test_a_trainer_needs_memory_for_its_cache_and_its_model(run: Run) -> None:
-    small = trainer_need(run, 2, 0, cache_rows=7)
+    small = trainer_need(run, 2, 0, [CacheSlots(4, 3)])
     assert small.caches_bytes == 7 * (5 * 4 + 8)  # a record, and which row it is
     assert 4 * 10**5 < small.dense_bytes < 10**8
     huge = trainer_need(replace(run, config=replace(run.config, model=HUGE)), 2, 0)
@@ -80,9 +81,22 @@ def test_a_trainer_needs_memory_for_its_cache_and_its_model(run: Run) -> None:
     assert trainer_need(replace(run, config=noted), 2, 0).caches_bytes == 39 // 8
 
 
+def test_rows_of_several_widths_add_up(run: Run) -> None:
+    """Caches on a trainer, tables on a server."""
+    tables = [table.name for table in run.manifest.tables]
+    model = ModelConfig(name="dcn", embedding_dim=4, embedding_dim_of={tables[0]: 2})
+    several = replace(run, config=replace(run.config, model=model))
+    narrow, wide = several.groups
+    caches = trainer_need(several, 2, 0, [CacheSlots(4, 3), CacheSlots(0, 2)]).caches_bytes
+    assert caches == 7 * (3 * 4 + 8) + 2 * (5 * 4 + 8)
+    rows = [group.tables.total_rows for group in (narrow, wide)]
+    assert sum(several.server_bytes(3)) == 4 * (rows[0] * 3 + rows[1] * 5)
+    assert several.server_bytes(1) == [4 * (rows[0] * 3 + rows[1] * 5)]
+
+
 def test_slots_that_plans_cannot_number(run: Run) -> None:
     with pytest.raises(CapacityError, match="2147483648 rows in one cache are more than the 2147483647"):
-        trainer_need(run, 2, 0, cache_rows=2**31)
+        trainer_need(run, 2, 0, [CacheSlots(2**31 - 1, 1)])
 
 
 def test_a_run_on_one_rank_must_fit_its_host(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

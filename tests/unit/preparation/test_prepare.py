@@ -62,7 +62,7 @@ def test_a_job_knows_the_whole_run(tmp_path: Path) -> None:
     assert job.total_rows == 39
     assert job.table_offsets.tolist() == [0, 9, 39]
     first_rows = np.asarray([0, 9])
-    assert job.record.width == 4 + 1  # the row optimizer's accumulator
+    assert [group.record.width for group in job.groups] == [4 + 1]  # the row optimizer's accumulator
     assert job.total_steps == 5
     training, evaluation = job.schedule
     with job.shards(training) as train, job.shards(evaluation) as test:
