@@ -1,11 +1,12 @@
 """The settings of the models that come with the package. Standard library only.
 
-Hidden widths of an MLP are a list; what follows them, the layer of the outputs, is added by the model.
+Hidden widths of an MLP are a list; what follows them, the layer of the outputs, is added by the model. Where the logit
+has weights of rows as terms, `initial_bound` is the bound of their first values (`Config.initial_bound`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from bagpipe_hpc.config.doors import SettingError
 
@@ -52,6 +53,8 @@ class DLRMSettings:
 class WideDeepSettings:
     """Wide & Deep (Cheng et al. 2016): a logistic regression beside an MLP."""
 
+    initial_bound: ClassVar[float] = 0.001
+
     deep_mlp: tuple[int, ...] = (1024, 512, 256)
     """Hidden widths of the MLP."""
 
@@ -62,6 +65,8 @@ class WideDeepSettings:
 @dataclass(frozen=True)
 class DeepFMSettings:
     """DeepFM (Guo et al. 2017): a factorization machine beside an MLP that reads the same factors."""
+
+    initial_bound: ClassVar[float] = 0.001
 
     deep_mlp: tuple[int, ...] = (400, 400, 400)
     """Hidden widths of the MLP."""

@@ -237,14 +237,13 @@ class TablesConfig:
     settings: Any = field(default=None, metadata={DOOR: PLACEMENTS})
     """The placement's own settings."""
     initial_bound: float = 0.0
-    """First weights of rows are uniform between minus this and this; 0 takes 1/sqrt(n) for a table of n rows, as the
-    published DLRM does. Models that read weights as terms of the logit, `wide_deep` and `deepfm`, learn more from small
-    ones, such as 0.001."""
+    """First weights of rows are uniform between minus this and this; 0 takes what the model says (`wide_deep` and
+    `deepfm`: 0.001), or else 1/sqrt(n) for a table of n rows, as the published DLRM does."""
 
     def __post_init__(self) -> None:
         fill_settings(self)
         if self.initial_bound:
-            require_positive("tables.initial_bound", self.initial_bound, "0 for 1/sqrt(rows of the table), or ")
+            require_positive("tables.initial_bound", self.initial_bound, "0 for that of the model, or ")
 
 
 @dataclass(frozen=True)
@@ -474,3 +473,9 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     kernels: KernelsConfig = field(default_factory=KernelsConfig)
     debug: DebugConfig = field(default_factory=DebugConfig)
+
+    @property
+    def initial_bound(self) -> float:
+        """Bound of the first weights of rows: `tables.initial_bound`, or the model's own; 0: one for each table."""
+        bound: float = self.tables.initial_bound or getattr(self.model.settings, "initial_bound", 0.0)
+        return bound

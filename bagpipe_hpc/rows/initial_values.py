@@ -23,7 +23,7 @@ def initial_weights(
         table_offsets: first row of each of these tables, and the end, int64 `[tables + 1]`.
         embedding_dim: width D.
         seed: the run's seed.
-        bound: of all tables (`tables.initial_bound`); 0 gives each table its own, 1/sqrt(n), n its rows, as in the
+        bound: of all tables (`Config.initial_bound`); 0 gives each table its own, 1/sqrt(n), n its rows, as in the
             published DLRM.
         numbers: of these tables among all tables of the run, `[tables]`; they are all of them if not given.
 

@@ -46,7 +46,7 @@ def fill_partition(
             tables.tables.offsets,
             embedding_dim,
             run.config.train.seed,
-            run.config.tables.initial_bound,
+            run.config.initial_bound,
             tables.numbers,
         )
         records[first:last, embedding_dim:saved] = new_state

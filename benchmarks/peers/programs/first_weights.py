@@ -39,7 +39,7 @@ def in_torchrec_order(weight: Tensor, width: int, vectors: int) -> Tensor:
 def fill_table(weights: Tensor, job: Run, table: int) -> None:
     """Write the first weights of a table: float32 `[rows of the table, D]`, in place."""
     begin, seed, width = int(job.table_offsets[table]), job.config.train.seed, job.config.model.embedding_dim
-    bound = job.config.tables.initial_bound
+    bound = job.config.initial_bound
     for first in range(0, len(weights), _FILL_ROWS):
         last = min(first + _FILL_ROWS, len(weights))
         rows = np.arange(begin + first, begin + last)

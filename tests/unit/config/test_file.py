@@ -157,7 +157,7 @@ def test_a_table_is_overridden_as_a_whole(tmp_path: Path) -> None:
             ["optimizer.rows_weight_decay = 200.0", "times rows_lr = 0.005 must lie between 3e-8"],
         ),
         ("[optimizer]\nrows_clip_norm = 1e-40", ["optimizer.rows_clip_norm = 1e-40", "use 0 for none, or a"]),
-        ("[tables]\ninitial_bound = -0.01", ["tables.initial_bound = -0.01", "use 0 for 1/sqrt(rows of the table)"]),
+        ("[tables]\ninitial_bound = -0.01", ["tables.initial_bound = -0.01", "use 0 for that of the model, or a"]),
         ("[optimizer]\ndense_lr = 1e-40", ["optimizer.dense_lr = 1e-40", "that float32 can hold"]),
         ("[optimizer]\nrows_eps = 1e-50", ["optimizer.rows_eps = 1e-50", "that float32 can hold"]),
         ("[model]\nembedding_dim = 2147483648", ["model.embedding_dim = 2147483648", "a width of 1 to 2147483647"]),

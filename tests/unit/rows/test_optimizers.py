@@ -71,13 +71,24 @@ def test_new_rows_begin_with_the_first_values(verify: bool) -> None:
         np.testing.assert_array_equal(records[:, 3:], [expected] * len(records))
 
 
-def test_new_rows_keep_within_their_bound() -> None:
+@pytest.mark.parametrize(
+    ("config", "bound"),
+    [
+        (Config(), 1 / np.sqrt(50)),
+        (Config(tables=TablesConfig(initial_bound=0.01)), 0.01),
+        (Config(model=ModelConfig(name="deepfm")), 0.001),
+        (Config(model=ModelConfig(name="wide_deep")), 0.001),
+        (Config(model=ModelConfig(name="deepfm"), tables=TablesConfig(initial_bound=0.5)), 0.5),
+    ],
+)
+def test_new_rows_keep_within_their_bound(config: Config, bound: float) -> None:
+    """That of the setting, else of the model, else of the table."""
     shard = ShardInfo("train-00000.h5", 9, 1, 1, "0" * 64)
     manifest = ShardManifest(1, "criteo", 1, (TableInfo("C1", 50),), (shard,), ())
-    run, partition = Run(Config(tables=TablesConfig(initial_bound=0.001)), manifest, ()), RoundRobinPartition(50, 1)
+    run, partition = Run(config, manifest, ()), RoundRobinPartition(50, 1)
     records = np.empty((50, run.record.width), dtype=np.float32)
     fill_partition(records, run, partition, 0)
-    assert 0.0009 < np.abs(records[:, :16]).max() <= np.float32(0.001)
+    assert 0.95 * bound < np.abs(records[:, :16]).max() <= np.float32(bound)
 
 
 @pytest.mark.parametrize(
