@@ -63,9 +63,10 @@ def test_new_rows_begin_with_the_first_values(verify: bool) -> None:
     shard = ShardInfo("train-00000.h5", 9, 1, 1, "0" * 64)
     manifest = ShardManifest(1, "criteo", 1, (TableInfo("C1", 5), TableInfo("C2", 4)), (shard,), ())
     run, partition = Run(config, manifest, ()), RoundRobinPartition(9, 2)
+    (group,) = run.groups
     for server in range(2):
-        records = np.full((partition.rows_on(server), run.record.width), np.nan, dtype=np.float32)
-        fill_partition(records, run, partition, server)
+        records = np.full((partition.rows_on(server), group.record.width), np.nan, dtype=np.float32)
+        fill_partition(records, run, group, partition, server)
         assert (records[:, :3] != 0).all()
         expected = [1.5, 1.5, 1.5, -2.0, *([0.0] if verify else [])]
         np.testing.assert_array_equal(records[:, 3:], [expected] * len(records))
@@ -86,8 +87,9 @@ def test_new_rows_keep_within_their_bound(config: Config, bound: float) -> None:
     shard = ShardInfo("train-00000.h5", 9, 1, 1, "0" * 64)
     manifest = ShardManifest(1, "criteo", 1, (TableInfo("C1", 50),), (shard,), ())
     run, partition = Run(config, manifest, ()), RoundRobinPartition(50, 1)
-    records = np.empty((50, run.record.width), dtype=np.float32)
-    fill_partition(records, run, partition, 0)
+    (group,) = run.groups
+    records = np.empty((50, group.record.width), dtype=np.float32)
+    fill_partition(records, run, group, partition, 0)
     assert 0.95 * bound < np.abs(records[:, :16]).max() <= np.float32(bound)
 
 
