@@ -63,6 +63,41 @@ def test_features_are_found_by_name() -> None:
     assert str(found) == "embeddings [3, 2, 2], history [3, 2], views [4, 2]"
 
 
+SEVERAL = (
+    FeatureFacts("user", 3),
+    FeatureFacts("history", 2, "sequence", 4),
+    FeatureFacts("item", 2),
+    FeatureFacts("genres", 3),
+)
+
+
+def test_vectors_of_several_widths_stand_width_after_width() -> None:
+    """In the order of the data within a width; widths in the order of the features that have them first."""
+    narrow, wide = torch.arange(6.0).view(3, 1, 2), torch.arange(10.0, 28.0).view(3, 2, 3)
+    found = Embeddings(SEVERAL, {2: narrow, 3: wide}, {"history": of_lengths(2, 0, 1)})
+    assert torch.equal(found["user"], wide[:, 0])
+    assert torch.equal(found["genres"], wide[:, 1])
+    assert torch.equal(found["item"], narrow[:, 0])
+    assert list(found.stacked_by_width()) == [3, 2]
+    assert torch.equal(found.concatenated(), torch.cat((wide.flatten(1), narrow.flatten(1)), dim=1))
+    assert [[list(tensor.shape) for tensor in of] for of in found.by_width().values()] == [
+        [[3, 2, 3]],
+        [[3, 1, 2], [3, 2]],
+    ]
+    assert str(found) == "embeddings [3, 2, 3], [3, 1, 2], history [3, 2]"
+    with pytest.raises(ConfigError, match=r"vectors of widths \[3, 2\] cannot be stacked; use stacked_by_width"):
+        found.stacked()
+    with pytest.raises(ConfigError, match=r"its features have \(3, 2\); leave it out"):
+        _ = ModelFacts(3, SEVERAL, seed=1).embedding_dim
+
+
+def test_a_width_of_sequences_alone_has_no_pooled_vectors() -> None:
+    facts = ModelFacts(3, SEVERAL[:2], seed=1)
+    for found in (random_embeddings(facts, 4, torch.Generator(), CPU), longest_embeddings(facts, 4, CPU)):
+        assert {width: of.shape[:2] for width, of in found.stacked_by_width().items()} == {3: (4, 1), 2: (4, 0)}
+        assert found.concatenated().shape == (4, 3)
+
+
 def test_unknown_names_are_refused_with_those_that_there_are() -> None:
     with pytest.raises(ConfigError, match=r"no pooled feature 'history': the data has user, item \(features.pooling"):
         whole()["history"]

@@ -41,6 +41,31 @@ def test_sequences_are_refused_with_the_cure(name: str) -> None:
         try_model(config(name), facts, CPU)
 
 
+WIDTHS = (FeatureFacts("user", 4), FeatureFacts("item", 7), FeatureFacts("genres", 4, "mean", 4))
+
+
+@pytest.mark.parametrize("name", ["wide_deep", "dcn", "dcn_v2"])
+@pytest.mark.parametrize(("dense", "labels"), [(3, 1), (0, 3)])
+def test_vectors_of_any_widths_stand_side_by_side(name: str, dense: int, labels: int) -> None:
+    facts = ModelFacts(dense, WIDTHS, seed=2, labels=labels)
+    try_model(config(name), facts, CPU)
+    assert measure_model(config(name), facts, 10).step_bytes > 0
+
+
+@pytest.mark.parametrize("name", ["dlrm", "dlrm_dcnv2", "deepfm"])
+def test_vectors_of_several_widths_are_refused_where_they_are_multiplied(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"model\.embedding_dim_of: .*its features have \(4, 7\); leave it out"):
+        try_model(config(name), ModelFacts(3, WIDTHS, seed=1), CPU)
+
+
+def test_a_history_is_as_wide_as_its_target() -> None:
+    """Whatever the other rows' widths are."""
+    history = FeatureFacts("history", 7, "sequence", 6)
+    try_model(din({"history": "item"}), ModelFacts(3, (*WIDTHS, history), seed=1), CPU)
+    with pytest.raises(ConfigError, match="rows of history have 7 numbers and those of user 4; give their tables one"):
+        try_model(din({"history": "user"}), ModelFacts(3, (*WIDTHS, history), seed=1), CPU)
+
+
 @pytest.mark.parametrize("name", ["wide_deep", "deepfm"])
 def test_a_row_without_room_for_factors_is_refused(name: str) -> None:
     facts = ModelFacts(3, (FeatureFacts("user", 2),), seed=1, labels=2)
