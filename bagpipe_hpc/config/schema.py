@@ -85,6 +85,10 @@ class ModelConfig:
         widths = self.embedding_dim_of
         is_width = all(type(width) is int and 1 <= width <= MOST_WIDTH for width in widths.values())
         _require(is_width, "model.embedding_dim_of", widths, f"use {WIDTHS} for each table")
+        bound = getattr(self.settings, "initial_bound", 0.0)
+        _require(type(bound) in (int, float), "model.initial_bound", bound, "its Settings must say a number")
+        if bound:
+            require_positive("model.initial_bound", bound, "0 for 1/sqrt(rows of the table), or ")
         _require(self.precision in PRECISIONS, "model.precision", self.precision, f"use one of {', '.join(PRECISIONS)}")
 
 

@@ -14,6 +14,7 @@ from bagpipe_hpc.errors import ConfigError
 
 ADDED = '''
 from dataclasses import dataclass, field, make_dataclass
+from typing import ClassVar
 from bagpipe_hpc.config.doors import SettingError
 
 @dataclass(frozen=True)
@@ -94,6 +95,21 @@ class Undeclared:
     class Settings:
         wide: "Width" = 8
 
+class TextStart:
+    @dataclass(frozen=True)
+    class Settings:
+        initial_bound: ClassVar[str] = "0.01"
+
+class WrongStart:
+    @dataclass(frozen=True)
+    class Settings:
+        initial_bound: ClassVar[float] = -1.0
+
+class SmallStart:
+    @dataclass(frozen=True)
+    class Settings:
+        initial_bound: ClassVar[float] = 0.5
+
 class Nowhere:
     Settings = make_dataclass("Widths", [("wide", int, 8)], frozen=True, namespace={"__module__": "elsewhere"})
 
@@ -155,6 +171,12 @@ def test_an_override_chooses_whatever_the_file_says(tmp_path: Path) -> None:
     assert "model.top_mlp" not in setting_types({"model.name": "somebodys:Plain"})
 
 
+def test_a_model_may_say_how_rows_begin(tmp_path: Path) -> None:
+    assert load(tmp_path, "", "model.name=somebodys:SmallStart").initial_bound == 0.5
+    assert load(tmp_path, "[tables]\ninitial_bound = 0.1", "model.name=somebodys:SmallStart").initial_bound == 0.1
+    assert load(tmp_path, "", "model.name=somebodys:Plain").initial_bound == 0.0
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -176,6 +198,8 @@ def test_an_override_chooses_whatever_the_file_says(tmp_path: Path) -> None:
         ('name = "somebodys:Strict"\nwide = 3', ["refuse wide = 3: ValueError: an odd width (somebodys.py, line"]),
         ('name = "somebodys:Undeclared"', ["the types in its Settings cannot be read: NameError", "'Width'"]),
         ('name = "somebodys:Nowhere"', ["call themselves elsewhere.Widths, and are not found there"]),
+        ('name = "somebodys:TextStart"', ["model.initial_bound = '0.01': its Settings must say a number"]),
+        ('name = "somebodys:WrongStart"', ["model.initial_bound = -1.0: use 0 for 1/sqrt(rows of the table), or"]),
         ('name = "somebodys:Wide"\nwide = 0', ["model.wide = 0: use 1 or more"]),
         ('name = "somebodys:Wide"\nwide = 0.5', ["model.wide = 0.5: use a whole number"]),
         ('name = "somebodys:Wide"\ntop_mlp = [8]', ["no such setting", "has model.wide, model.names, model.rates"]),
