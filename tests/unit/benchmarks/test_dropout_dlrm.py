@@ -17,9 +17,9 @@ def test_hidden_numbers_of_the_top_mlp_are_dropped_in_training_alone() -> None:
     assert [type(layer) for layer in list(model.top)[:3]] == [nn.Linear, nn.ReLU, Dropout]
     assert [layer.p for layer in model.modules() if isinstance(layer, Dropout)] == [0.5, 0.5]
     dense, rows = torch.randn(7, 2), torch.randn(7, 3, 4)
-    expected = plain(dense, Embeddings(facts.features, rows))
-    assert torch.equal(model.eval()(dense, Embeddings(facts.features, rows)), expected)
+    expected = plain(dense, Embeddings.of_stacked(facts.features, rows))
+    assert torch.equal(model.eval()(dense, Embeddings.of_stacked(facts.features, rows)), expected)
     model.train()
     for number, layer in enumerate(layer for layer in model.modules() if isinstance(layer, Dropout)):
         layer.begin(number, torch.arange(7))
-    assert not torch.equal(model(dense, Embeddings(facts.features, rows)), expected)
+    assert not torch.equal(model(dense, Embeddings.of_stacked(facts.features, rows)), expected)
