@@ -115,6 +115,52 @@ def test_an_updated_row_is_named(tmp_path: Path, defers: bool, slot: int, name: 
     assert f"in step 3: table {name} is not finite after its update" in run.end()
 
 
+class TwoWidths:
+    """Tables C1 and C3 with rows of one width, and C2, whose slot k holds row 2 - k, with those of another, watched."""
+
+    def __init__(self, *, defers: bool) -> None:
+        groups = table_groups(Tables(TABLES, ("C1", "C2", "C3")), [WIDTH, 2, WIDTH])
+        self.caches = []
+        for group in groups:
+            cache = RowCache(group.total_rows, RowRecord(group.width, (), False), row_operations("auto", CPU), CPU)
+            slots = torch.arange(group.total_rows, dtype=torch.int32)
+            rows = np.arange(group.total_rows)[::-1].copy()
+            cache.scatter(slots, np.ones((group.total_rows, group.width), np.float32), rows)
+            self.caches.append(cache)
+        model = torch.nn.Linear(3, 1)
+        self.watch = DivergenceWatch(
+            self.caches,
+            model,
+            torch.optim.SGD(model.parameters(), lr=0.1),
+            finite_kernel("auto", CPU),
+            row_names=[group.row_name for group in groups],
+            newest_checkpoint=lambda: None,
+            defers=defers,
+        )
+        self.slots = torch.arange(3, dtype=torch.int32)
+
+
+def test_a_gradient_of_another_width_is_named() -> None:
+    both = TwoWidths(defers=False)
+    look_ups = [LookUps(both.slots, torch.tensor([0, 2, 1], dtype=torch.int32), None, None)] * 2
+    gradients = {WIDTH: torch.ones(3, WIDTH), 2: torch.ones(3, 2)}
+    both.watch.see_loss(1, torch.tensor(0.5), gradients, look_ups)
+    gradients[2][1] = torch.inf  # of look-up 1, which reads slot 2
+    with pytest.raises(DivergenceError, match="loss is nan, and the first such gradients are of table C2, row 0"):
+        both.watch.see_loss(2, torch.tensor(torch.nan), gradients, look_ups)
+
+
+@deferring
+def test_an_updated_row_of_another_width_is_named(defers: bool) -> None:
+    both = TwoWidths(defers=defers)
+    both.caches[1].weights[2] = torch.nan
+    both.watch.see_rows(1, both.slots[:2], group=1)
+    both.watch.see_rows(2, both.slots, group=0)
+    with pytest.raises(DivergenceError, match="step 2: table C2, row 0 is not finite after"):  # noqa: PT012 - either
+        both.watch.see_rows(2, both.slots, group=1)
+        both.watch.require_finite()
+
+
 @deferring
 def test_a_dense_gradient_and_a_dense_weight_are_named(tmp_path: Path, defers: bool) -> None:
     run = Watched(tmp_path, defers=defers)
