@@ -278,6 +278,8 @@ def _open_windows(run: Run, comms: Communicators, timeout_s: float) -> Iterator[
         for group, partition in zip(run.groups, run.partitions(comms.layout.servers), strict=True):
             window = RowWindow(comms.world, routes, partition, group.record.width, timeout_s, transfers, copies)
             windows.append(opened.enter_context(window))
+        if comms.role is Role.TRAINER:
+            log.info(windows[0].ways)
         yield windows
 
 

@@ -3,7 +3,6 @@
 Legend: `N` rows of one call, `W` float32 numbers of a row's record (weights, optimizer state, version where verified).
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -27,8 +26,6 @@ from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.rows.additions import add_rows
 from bagpipe_hpc.rows.copies import NumpyRowCopies, RowCopies
 from bagpipe_hpc.rows.partition import RowPartition, most_rows, total_rows
-
-log = logging.getLogger(__name__)
 
 _MOST_ROWS = int(np.iinfo(np.int32).max)
 """Offsets travel, and displacements of a datatype are, C ints."""
@@ -134,8 +131,8 @@ class RowWindow:
                 self._transfers = RowClient(messages, ranks)
                 if layout.role(rank) is Role.SERVER:
                     self._server = RowServer(messages, self._tables, self._copies, self._own_add(routes))
-        if layout.role(rank) is Role.TRAINER:
-            log.info("rows of %d servers in shared memory, of %d by %s", len(self._near), len(far), transfers)
+        self.ways = f"rows of {len(self._near)} servers in shared memory, of {len(far)} by {transfers}"
+        """How this rank's rows travel, for the log."""
 
     @property
     def local(self) -> NDArray[np.float32]:
