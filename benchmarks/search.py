@@ -60,9 +60,9 @@ def run(arguments: argparse.Namespace) -> Report:
     """Search; arguments: `clicks`, `rows`, `tries`, `only`, `seeds`, `quick`.
 
     Raises:
-        ConfigError: the file of tries says what it should not, or a run fails.
+        ConfigError: the file of tries says what it should not, or lacks one that is asked for, or a run fails.
     """
-    tries = [one for one in read_tries(arguments.tries) if not arguments.only or one.name in arguments.only]
+    tries = _chosen(read_tries(arguments.tries), arguments.only)
     seeds = range(1, (1 if arguments.quick else arguments.seeds) + 1)
     report = Report("search", {"tries": str(arguments.tries), "seeds": len(seeds), "results": []})
     table = []
@@ -100,6 +100,14 @@ def read_tries(path: Path) -> list[Try]:
     if document or twice:
         raise ConfigError(f"--tries {path}: {', '.join([*document, *twice])}: unknown, or there twice")
     return tries
+
+
+def _chosen(tries: list[Try], only: list[str] | None) -> list[Try]:
+    """Those that are asked for, in their own order; None asks for all."""
+    names = [one.name for one in tries]
+    if unknown := [name for name in only or () if name not in names]:
+        raise ConfigError(f"--only {unknown[0]!r}: is no try; use some of {', '.join(map(repr, names))}")
+    return [one for one in tries if only is None or one.name in only]
 
 
 def _try_of(entry: Mapping[str, Any], shared: tuple[str, ...]) -> Try:
