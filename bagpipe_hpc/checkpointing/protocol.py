@@ -139,7 +139,7 @@ def checkpoint_manifest(
         evaluation_data=run.manifest.digest("test"),
         table_names=tuple(table.name for table in run.manifest.tables),
         table_rows=run.manifest.table_rows,
-        table_widths=run.table_widths if len(run.groups) > 1 else None,
+        table_widths=run.table_widths if {*run.table_widths} != {record.embedding_dim} else None,
         embedding_dim=record.embedding_dim,
         row_optimizer=run.config.optimizer.rows,
         row_state_columns=record.state_columns,
