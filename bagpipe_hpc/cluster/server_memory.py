@@ -6,6 +6,9 @@ from dataclasses import dataclass
 _MOST_SERVERS_A_HOST = 16
 """More do not fill hosts of different sizes much better."""
 
+_MOST_HOSTS_TO_ADD = 1000
+"""A run that needs more has a slip in its settings, and a look at each number of millions would take minutes."""
+
 _UNEVEN = 1.05
 """So much above its share a server is called too full."""
 
@@ -165,15 +168,16 @@ def hosts_to_add(tables_bytes: int, rooms: Sequence[int], further_bytes: int) ->
     """How many hosts with so much room would do besides those at hand.
 
     Returns:
-        Their number and that of the servers of all, or zeros where no number would do.
+        Their number and that of the servers of all, or zeros where no number up to `_MOST_HOSTS_TO_ADD` would do.
     """
     if further_bytes <= 0:
         return 0, 0
     hosts = max(1, -(-(tables_bytes - sum(rooms)) // further_bytes))
-    while True:
+    while hosts <= _MOST_HOSTS_TO_ADD:
         if servers := servers_that_fit(tables_bytes, [*rooms, *[further_bytes] * hosts]):
             return hosts, servers
         hosts += 1
+    return 0, 0
 
 
 def _gb(size_bytes: float) -> str:

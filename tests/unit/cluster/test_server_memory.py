@@ -41,6 +41,11 @@ def test_hosts_without_memory_do_not_help() -> None:
     assert hosts_to_add(100, [10], 0) == (0, 0)
 
 
+def test_a_slip_of_the_pen_asks_for_no_million_of_hosts() -> None:
+    """Nor is one looked for, host by host."""
+    assert hosts_to_add(10**18, [GB], 10 * GB) == (0, 0)
+
+
 def test_what_fits_is_no_problem() -> None:
     assert memory_problem([HOST, replace(HOST, name="node2", servers=0, need=Need(0, 6 * GB, 4 * GB))]) is None
 
