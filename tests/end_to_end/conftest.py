@@ -9,6 +9,7 @@ from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from tests.end_to_end.killed_runs import RANKS, command
 from tests.end_to_end.test_equality import LINEAR
+from tests.fork_server import forked
 from tests.ranks import run_ranks
 
 CONFIG = (
@@ -59,6 +60,6 @@ def config_path(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def whole_run(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of the run of `killed_runs.command` when nothing befalls it."""
     output = tmp_path_factory.mktemp("whole") / "run"
-    finished = run_ranks(RANKS, *command(config_path, output))
+    finished = run_ranks(RANKS, *forked(command(config_path, output)))
     assert finished.returncode == 0, finished.stderr
     return output

@@ -12,6 +12,7 @@ from bagpipe_hpc.tools.inspection import describe
 from tests.end_to_end.conftest import CONFIG
 from tests.end_to_end.test_equality import DRIVER, LINEAR, PLAIN, story
 from tests.extending import Example
+from tests.fork_server import forked_rank
 
 TRAINERS = 3
 
@@ -35,7 +36,7 @@ def test_an_added_model_trains_resumes_and_compares(
     def train(ranks: int, *runs: list[str]) -> None:
         path = tmp_path / f"runs-{ranks}.json"
         path.write_text(json.dumps([[*added.overrides, *settings] for settings in runs]))
-        finished = run_ranks(ranks, *DRIVER, config, path, env=added.environment)
+        finished = run_ranks(ranks, *forked_rank(DRIVER), config, path, env=added.environment)
         assert finished.returncode == 0, finished.stdout + finished.stderr
 
     roles = ["roles.servers=1", "train.deterministic=true"]

@@ -13,6 +13,7 @@ import torch
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from tests.end_to_end.test_equality import DRIVER
+from tests.fork_server import forked, forked_rank
 
 RunRanks = Callable[..., CompletedProcess[str]]
 
@@ -33,7 +34,7 @@ def test_a_model_that_diverges_ends_the_run_by_name(
     """Whatever computes the linear layers, in trainers and in the reference."""
     output = tmp_path / "out"
     settings = [*TOO_FAST, f"kernels.linear={linear}", "train.checkpoint_every_steps=2", f"train.output={output}"]
-    finished = run_ranks(ranks, "python", "-m", "bagpipe_hpc", "train", config_path, *settings, timeout_s=90)
+    finished = run_ranks(ranks, *forked(["bagpipe", "train", config_path, *settings]), timeout_s=90)
     assert finished.returncode == 1, finished.stderr
     said = re.search(
         r"the model has diverged in step (\d+): .*table C\d+, row \d+.*The last good checkpoint is (\S+);",
@@ -55,7 +56,7 @@ def test_a_trainer_whose_dense_weights_drift_is_named(config_path: Path, run_ran
     """Three trainers, one of which changes a bit: no checkpoint of it is written."""
     runs = tmp_path / "runs.json"
     runs.write_text(json.dumps([[f"train.output={tmp_path / 'out'}", "train.max_steps=6", "roles.servers=1"]]))
-    finished = run_ranks(5, *DRIVER, config_path, runs, "--break", "dense weights drift", timeout_s=90)
+    finished = run_ranks(5, *forked_rank(DRIVER), config_path, runs, "--break", "dense weights drift", timeout_s=90)
     assert finished.returncode not in (0, 124, 137), finished.stderr
     assert re.search(
         r"trainer 0 .* failed: the trainers' dense weights differ after step 6: trainer 1 \(world rank 3\) on \S+ "

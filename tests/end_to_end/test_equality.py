@@ -11,8 +11,9 @@ import pytest
 
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.tools.compare import Comparison, compare
+from tests.fork_server import forked_rank
 
-DRIVER = ("python", "-m", "tests.end_to_end.train_many")
+DRIVER = "tests.end_to_end.train_many"
 WINDOWS = {"no look-ahead": (1, 0), "shortest": (2, 1), "short": (5, 2), "long": (12, 11)}
 WINDOWS |= {"usual": (40, 10), "beyond the data": (200, 7)}
 CASES = [(optimizer, window) for optimizer in ("sgd", "rowwise_adagrad") for window in WINDOWS]
@@ -111,7 +112,7 @@ def train(run_ranks: RunRanks, ranks: int, config: Path, runs: list[list[str]], 
     """Train one configuration after the other on `ranks` ranks."""
     path = folder / f"runs-{ranks}.json"
     path.write_text(json.dumps(runs))
-    finished = run_ranks(ranks, *DRIVER, config, path, *more, timeout_s=240)
+    finished = run_ranks(ranks, *forked_rank(DRIVER), config, path, *more, timeout_s=240)
     assert finished.returncode == 0, finished.stdout + finished.stderr
 
 

@@ -14,6 +14,7 @@ from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from tests.end_to_end.test_equality import DRIVER
 from tests.end_to_end.train_many import END_OF_RUN
+from tests.fork_server import forked_rank
 
 RunRanks = Callable[..., CompletedProcess[str]]
 
@@ -32,7 +33,7 @@ def test_a_failing_rank_ends_the_job(
 ) -> None:
     runs = tmp_path / "runs.json"
     runs.write_text(json.dumps([[f"train.output={tmp_path / 'out'}"]]))
-    finished = run_ranks(5, *DRIVER, config_path, runs, "--break", fault, timeout_s=90)
+    finished = run_ranks(5, *forked_rank(DRIVER), config_path, runs, "--break", fault, timeout_s=90)
     assert finished.returncode not in (0, 124, 137), finished.stderr
     assert "waited" not in finished.stderr  # it is over before anybody has waited for long
     assert f"{role} on " in finished.stderr
@@ -44,7 +45,9 @@ def test_a_silent_trainer_is_noticed(config_path: Path, run_ranks: RunRanks, tmp
     runs = tmp_path / "runs.json"
     runs.write_text(json.dumps([[f"train.output={tmp_path / 'out'}", "train.timeout_s=8.0"]]))
     silence = {"TEST_SILENCE_S": "120"}
-    finished = run_ranks(5, *DRIVER, config_path, runs, "--break", "trainer falls silent", timeout_s=100, env=silence)
+    finished = run_ranks(
+        5, *forked_rank(DRIVER), config_path, runs, "--break", "trainer falls silent", timeout_s=100, env=silence
+    )
     assert finished.returncode not in (0, 124, 137), finished.stderr
     waits = "trainer 1 to finish plan [1-9]|the rows that|the delayed rows|the dense gradients"
     assert re.search(f"failed: waited 8 s for ({waits})", finished.stderr), finished.stderr
@@ -109,7 +112,7 @@ def refused(shards: Path, config_path: Path, tmp_path_factory: pytest.TempPathFa
     allowed = {name: f"train.overwrite={str(name != 'an earlier run').lower()}" for name in settings}
     runs = [[*own, allowed[name], f"train.output={outputs[name]}"] for name, own in settings.items()]
     (folder / "runs.json").write_text(json.dumps(runs))
-    finished = run_ranks(5, *DRIVER, config_path, folder / "runs.json", "--refused", timeout_s=150)
+    finished = run_ranks(5, *forked_rank(DRIVER), config_path, folder / "runs.json", "--refused", timeout_s=150)
     assert finished.returncode == 0, finished.stderr
     *told, _ = finished.stderr.split(END_OF_RUN)
     return {name: Refused(said, outputs[name]) for name, said in zip(settings, told, strict=True)}

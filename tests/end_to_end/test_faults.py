@@ -27,6 +27,7 @@ from tests.end_to_end.killed_runs import (
     soak,
 )
 from tests.end_to_end.test_equality import RunRanks
+from tests.fork_server import forked
 
 END_S = 10.0
 INCREMENTS = "train.full_checkpoint_every=3"
@@ -44,7 +45,7 @@ def check_ended(killed: Killed | CompletedProcess[str], output: Path, log_name: 
 
 
 def check_goes_on(config_path: Path, output: Path, whole_run: Path, run_ranks: RunRanks) -> None:
-    finished = run_ranks(RANKS, *command(config_path, output))
+    finished = run_ranks(RANKS, *forked(command(config_path, output)))
     assert finished.returncode == 0, finished.stderr
     assert compare(whole_run, output).largest() == 0.0
 
@@ -136,7 +137,8 @@ def test_a_vanished_shard_is_named(config_path: Path, shards: Path, run_ranks: R
         (copy / path.name).write_bytes(path.read_bytes())
     (copy / "train-00001.h5").unlink()
     start = time.monotonic()
-    finished = run_ranks(RANKS, "bagpipe", "train", config_path, f"data.path={copy}", f"train.output={tmp_path / 'o'}")
+    train = ["bagpipe", "train", config_path, f"data.path={copy}", f"train.output={tmp_path / 'o'}"]
+    finished = run_ranks(RANKS, *forked(train))
     assert finished.returncode == 2
     assert finished.stderr.count("train-00001.h5") == 1
     assert time.monotonic() - start < 60

@@ -10,6 +10,7 @@ import pytest
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.breakages import MUTANTS, NOTHING
 from tests.end_to_end.test_equality import DRIVER, train
+from tests.fork_server import forked_rank
 
 RUN = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=15.0"]
 RUN += ["rows_rate.warmup_steps=40", "optimizer.rows_weight_decay=1e-4"]
@@ -45,7 +46,7 @@ def ended_runs(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> d
         runs = folder / "runs.json"
         runs.write_text(json.dumps([[*RUN, *settings[name], f"train.output={outputs[name]}"] for name in left]))
         breakages = [name if name in MUTANTS else NOTHING for name in left]
-        finished = run_ranks(4, *DRIVER, config_path, runs, "--break", *breakages, timeout_s=200)
+        finished = run_ranks(4, *forked_rank(DRIVER), config_path, runs, "--break", *breakages, timeout_s=200)
         for name in left:
             if not (outputs[name] / "summary.json").exists():
                 assert finished.returncode, "all runs are over"
@@ -81,7 +82,7 @@ def test_verification_catches_a_stale_row(mutant: str, config_path: Path, run_ra
     """`debug.verify_rows` names the row, the batch and both versions at the first stale read."""
     runs = tmp_path / "runs.json"
     runs.write_text(json.dumps([[*RUN, "debug.verify_rows=true", f"train.output={tmp_path / 'out'}"]]))
-    finished = run_ranks(4, *DRIVER, config_path, runs, "--break", mutant, timeout_s=90)
+    finished = run_ranks(4, *forked_rank(DRIVER), config_path, runs, "--break", mutant, timeout_s=90)
     assert finished.returncode != 0
     assert "has version" in finished.stderr, finished.stderr
     assert "in batch" in finished.stderr

@@ -11,6 +11,7 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.test_equality import DRIVER, RunRanks, overrides
 from tests.extending import Example
+from tests.fork_server import forked_rank
 
 
 @pytest.mark.slow
@@ -24,7 +25,7 @@ def test_the_example_of_the_page_places_rows(
         path = tmp_path / f"runs-{ranks}.json"
         path.write_text(json.dumps(runs))
         environment = scattered.environment
-        finished = run_ranks(ranks, *DRIVER, config_path, path, timeout_s=240, env=environment)
+        finished = run_ranks(ranks, *forked_rank(DRIVER), config_path, path, timeout_s=240, env=environment)
         assert finished.returncode == 0, finished.stdout + finished.stderr
 
     def run(output: str, *more: str) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import SOCKET_VARIABLE, server_socket
 from tests.ranks import ROOT, rank_environment
 
 
@@ -28,7 +29,7 @@ def run_planted(folder: Path, source: str, *options: str) -> tuple[subprocess.Co
         "ranks",
         *options,
     ]
-    environment = rank_environment({"PYTHONPATH": str(ROOT)})
+    environment = rank_environment({"PYTHONPATH": str(ROOT), SOCKET_VARIABLE: str(server_socket())})
     start = time.monotonic()
     ended = subprocess.run(
         command,

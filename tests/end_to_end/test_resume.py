@@ -19,6 +19,7 @@ from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.breakages import NOTHING
 from tests.end_to_end.killed_runs import RANKS, command
 from tests.end_to_end.test_equality import RunRanks, overrides, story, train
+from tests.fork_server import forked
 from tests.ranks import run_ranks as start_ranks
 
 EVERY, STEPS, PER_EPOCH = 11, 54, 27
@@ -129,7 +130,7 @@ def test_a_finished_run_has_nothing_left(
     shutil.copytree(whole_runs("adam"), output)
     before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
     settings = settings_of("adam", output, "train.resume=auto")
-    finished = run_ranks(5, "bagpipe", "train", config_path, *settings)
+    finished = run_ranks(5, *forked(["bagpipe", "train", config_path, *settings]))
     assert finished.returncode == 0, finished.stderr
     assert "is the end of this run, 54 steps: nothing is left to do" in finished.stderr
     assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
@@ -144,7 +145,8 @@ def test_damage_is_found_before_training_starts(
     damaged[-100] ^= 1
     path.write_bytes(damaged)
     metrics = (output / "metrics.jsonl").read_bytes()
-    finished = run_ranks(5, "bagpipe", "train", config_path, *settings_of("adam", output, "train.resume=auto"))
+    settings = settings_of("adam", output, "train.resume=auto")
+    finished = run_ranks(5, *forked(["bagpipe", "train", config_path, *settings]))
     assert finished.returncode == 2, finished.stderr
     assert "rows-00001-of-00002.h5: its SHA-256 is" in finished.stderr
     assert "train.resume=" in finished.stderr
@@ -159,7 +161,7 @@ def test_a_run_that_is_asked_to_stop_goes_on_later(
     """It ends early with a checkpoint, and the run that goes on from there with the bits of one that was left alone."""
     output = tmp_path / "run"
     with ThreadPoolExecutor() as background:
-        running = background.submit(run_ranks, RANKS, *command(config_path, output))
+        running = background.submit(run_ranks, RANKS, *forked(command(config_path, output)))
         wait_for_metrics(output, running)
         assert main(["stop", str(output)]) == 0
         finished = running.result()
@@ -171,7 +173,7 @@ def test_a_run_that_is_asked_to_stop_goes_on_later(
     assert any(event[:2] == ("checkpoint", step) for event in story(output))
     assert story(output)[-1][1] == step
 
-    finished = run_ranks(RANKS, *command(config_path, output))
+    finished = run_ranks(RANKS, *forked(command(config_path, output)))
     assert finished.returncode == 0, finished.stderr
     assert compare(whole_run, output).largest() == 0.0
     told = [event for event in story(output) if event[0] == "evaluation"]
@@ -198,9 +200,9 @@ def test_a_second_run_in_the_same_folder_is_refused(config_path: Path, run_ranks
     output = tmp_path / "shared"
     settings = overrides("sgd", output, "train.epochs=200", "train.resume=auto")
     with ThreadPoolExecutor() as background:
-        running = background.submit(run_ranks, 3, "bagpipe", "train", config_path, *settings)
+        running = background.submit(run_ranks, 3, *forked(["bagpipe", "train", config_path, *settings]))
         wait_for_metrics(output, running)
-        second = run_ranks(3, "bagpipe", "train", config_path, *settings)
+        second = run_ranks(3, *forked(["bagpipe", "train", config_path, *settings]))
         oracle = json.loads((output / LOCK_NAME).read_text(encoding="utf-8"))["process"]
         for _ in range(2):  # a second one does not break it
             os.kill(oracle, signal.SIGUSR1)

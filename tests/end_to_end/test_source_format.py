@@ -13,6 +13,7 @@ from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from tests.end_to_end.test_equality import LINEAR
 from tests.extending import Example
+from tests.fork_server import forked
 
 CONFIG = """
 [model]
@@ -40,7 +41,7 @@ def test_the_example_of_the_page_is_trained_on(
     prepare_clicks([str(tmp_path / "clicks.csv")], tmp_path / "shards", settings, lambda _: None)
     (tmp_path / "run.toml").write_text(CONFIG + f'[kernels]\nlinear = "{LINEAR}"\n')
     overrides = (f"data.path={tmp_path / 'shards'}", f"train.output={tmp_path / 'run'}")
-    finished = run_ranks(3, "python", "-m", "bagpipe_hpc", "train", tmp_path / "run.toml", *overrides)
+    finished = run_ranks(3, *forked(["bagpipe", "train", tmp_path / "run.toml", *overrides]))
     assert finished.returncode == 0, finished.stdout + finished.stderr
     events = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     (evaluation,) = (event for event in events if event["event"] == "evaluation")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.fork_server import forked_rank
 from tests.ranks import run_ranks
 
 pytestmark = pytest.mark.slow
@@ -63,7 +64,7 @@ PLACES = {
 def test_the_others_say_what_they_waited_for(place: str, config_path: Path, tmp_path: Path) -> None:
     rank, said = PLACES[place]
     settings = [f"train.output={tmp_path / 'run'}", f"train.timeout_s={LIMIT_S}", "train.epochs=1"]
-    program = ["python", "-m", "tests.end_to_end.stop_before", str(rank), f"bagpipe_hpc.{place}"]
+    program = [*forked_rank("tests.end_to_end.stop_before"), str(rank), f"bagpipe_hpc.{place}"]
     ended = run_ranks(RANKS, *program, "train", config_path, *settings)
     assert ended.returncode not in (0, 124, 137), ended.stderr
     assert re.search(said, ended.stderr), ended.stderr

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fork_server import forked_rank
 from tests.ranks import GRACE_S, rank_environment, require_launcher, run_ranks
 
 if TYPE_CHECKING:
@@ -86,7 +87,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for count, group in sorted(groups.items()):
         folder = group[0].getparent(pytest.Dir)
         launched.append(LaunchedTests.from_parent(folder, name=f"on {count} ranks", count=count, tests=group))
-    items[:] = others + launched
+    place = items.index(here[0]) if here else 0
+    items[:] = others[:place] + launched + others[place:]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -114,7 +116,7 @@ class LaunchedTests(pytest.Item):
             arguments += [f"--rootdir={self.config.rootpath}", *(test.nodeid for test in self.tests)]
             ended = run_ranks(
                 self.count,
-                *(sys.executable, "-m", "tests.launched_pytest", logs, *arguments),
+                *(*forked_rank("tests.launched_pytest"), logs, *arguments),
                 timeout_s=GROUP_TIMEOUT_S,
                 env=rank_environment(),
                 cwd=self.config.rootpath,

@@ -1,0 +1,165 @@
+"""Forks ranks that need not import torch, which takes longer than a tiny run.
+
+Where a command is `forked_rank("tests.end_to_end.train_many")`, a launcher starts `tests/forked_rank.py`, a small
+program that hands its environment, working folder and open files, and with them the way to its launcher, over to this
+server. A fork of it takes them and goes on as `python -m tests.end_to_end.train_many` would. As it ends, the small
+program ends; where that one is ended, so is the fork. Each process that runs tests has a server of its own.
+
+A fork finds modules imported, and all forks of a server order sets of strings alike, which ranks do not. So some runs
+start as a user starts them: those of the examples and of the preflight checks, and those of which a rank is killed.
+"""
+
+import contextlib
+import fcntl
+import gc
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOCKET_VARIABLE = "BAGPIPE_TEST_FORKS"
+"""Names the socket of a server that is there already: for tests that are run by a test."""
+_IMPORTED = ("numpy", "h5py", "torch", "pytest", "bagpipe_hpc.preparation.prepare", "bagpipe_hpc.step.slice_step")
+"""What a fork finds; nothing of it may start threads or MPI."""
+_MOST_FILES = 250
+_ABOVE_ALL_FILES = 500
+"""Numbers of open files that no rank has yet."""
+
+
+def forked_rank(module: str) -> tuple[str, ...]:
+    """The command of a rank that runs a module: a fork, but for the arguments that follow."""
+    return (sys.executable, "-ISE", str(ROOT / "tests" / "forked_rank.py"), str(server_socket()), module)
+
+
+def forked(command: Sequence[str | Path]) -> tuple[str | Path, ...]:
+    """`bagpipe ...` as a fork."""
+    program, *arguments = command
+    assert program == "bagpipe"
+    return (*forked_rank("bagpipe_hpc"), *arguments)
+
+
+@cache
+def server_socket() -> Path:
+    """Of the server of this process, which ends with it; started by the first call."""
+    from tests.ranks import rank_environment
+
+    if there := os.environ.get(SOCKET_VARIABLE):
+        return Path(there)
+    path = Path(tempfile.mkdtemp(prefix="bagpipe-forks-")) / "socket"
+    start = 'source scripts/rank_environment.sh && exec "$@"'
+    server = subprocess.Popen(
+        ["bash", "-c", start, "bash", sys.executable, "-m", "tests.fork_server", str(path)],
+        cwd=ROOT,
+        env=rank_environment(),
+        stdin=subprocess.PIPE,  # closed when this process ends
+        stdout=subprocess.PIPE,
+    )
+    _servers.append(server)
+    assert server.stdout is not None
+    if not server.stdout.readline():
+        raise RuntimeError(f"the fork server ended with status {server.wait()} before it was ready")
+    return path
+
+
+_servers: list[subprocess.Popen[bytes]] = []
+"""Kept: a `Popen` that is forgotten closes its pipes."""
+
+
+class Request:
+    """What a small program has sent: a module with its arguments, and all that a process gets from its parent."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        head, self._files, _, _ = socket.recv_fds(connection, 8, _MOST_FILES)
+        size = int.from_bytes(head, "big")
+        content = b""
+        while len(content) < size:
+            part = connection.recv(size - len(content))
+            if not part:
+                raise EOFError("a rank ended before it had said what to run")
+            content += part
+        self._told = json.loads(content)
+
+    def close(self) -> None:
+        """Leave the files to the fork."""
+        for file in self._files:
+            os.close(file)
+
+    def take(self) -> str:
+        """Become this process; the module to run."""
+        moved = [fcntl.fcntl(file, fcntl.F_DUPFD, _ABOVE_ALL_FILES) for file in self._files]
+        os.closerange(0, _ABOVE_ALL_FILES)
+        for file, number in zip(moved, self._told["files"], strict=True):
+            os.dup2(file, number)
+            os.close(file)
+        os.environ.clear()
+        os.environ.update(self._told["environment"])
+        os.chdir(self._told["folder"])
+        sys.path[1:1] = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+        module, *arguments = self._told["command"]
+        sys.argv[1:] = arguments
+        return str(module)
+
+
+def serve(path: Path) -> str:
+    """Fork until stdin ends.
+
+    Returns:
+        In each fork the module to run; in the server nothing: the process ends.
+    """
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(str(path))
+    listening.listen(64)
+    print("ready", flush=True)
+    awaited = selectors.DefaultSelector()
+    awaited.register(listening, selectors.EVENT_READ)
+    awaited.register(sys.stdin, selectors.EVENT_READ)
+    ranks: dict[int, tuple[int, socket.socket]] = {}
+    while True:
+        for key, _ in awaited.select():
+            if key.fileobj is sys.stdin:
+                os._exit(0)
+            if key.fileobj is listening:
+                connection, _ = listening.accept()
+                request = Request(connection)
+                process = os.fork()
+                if process == 0:
+                    for ours in (awaited, listening, connection, *(other for _, other in ranks.values())):
+                        ours.close()  # now: later the number is that of a file of the rank
+                    return request.take()
+                request.close()
+                end = os.pidfd_open(process)
+                ranks[end] = ranks[connection.fileno()] = process, connection
+                awaited.register(end, selectors.EVENT_READ, "the fork has ended")
+                awaited.register(connection, selectors.EVENT_READ, "the small program has ended")
+            elif key.fd in ranks:
+                process, connection = ranks[key.fd]
+                if key.data == "the small program has ended":
+                    os.kill(process, signal.SIGKILL)
+                    awaited.unregister(connection)
+                    continue
+                _, status = os.waitpid(process, 0)
+                with contextlib.suppress(BrokenPipeError):
+                    connection.sendall(os.waitstatus_to_exitcode(status).to_bytes(4, "big", signed=True))
+                awaited.unregister(key.fd)
+                if connection.fileno() in awaited.get_map():
+                    awaited.unregister(connection)
+                del ranks[key.fd], ranks[connection.fileno()]
+                os.close(key.fd)
+                connection.close()
+    raise AssertionError
+
+
+if __name__ == "__main__":
+    for name in _IMPORTED:
+        __import__(name)
+    gc.freeze()  # a fork need not look at all this again when it ends
+    runpy.run_module(serve(Path(sys.argv[1])), run_name="__main__", alter_sys=True)
