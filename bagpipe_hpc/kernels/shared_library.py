@@ -6,6 +6,7 @@ Calls through `ctypes.CDLL` release the GIL, so a kernel never holds up the rank
 import ctypes
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from bagpipe_hpc.errors import ConfigError
 
@@ -17,9 +18,23 @@ def is_built(name: str) -> bool:
     return _path(name).exists()
 
 
+_BUILD_AGAIN = "build it again: pip install --no-build-isolation --no-deps -e ."
+
+
+class _Library(ctypes.CDLL):
+    """A library that was built before `csrc/` changed says so, where one of its functions is asked for."""
+
+    def __getitem__(self, name: Any) -> Any:
+        try:
+            return super().__getitem__(name)
+        except AttributeError as error:
+            told = f"{self._name} is older than the program: it has no function {name!r}; {_BUILD_AGAIN}"
+            raise ConfigError(told) from error
+
+
 @cache
 def load(name: str) -> ctypes.CDLL:
-    """The library `name`, loaded once a process.
+    """The library `name`, loaded once a process. Asking it for a function that it lacks raises `ConfigError`.
 
     Raises:
         ConfigError: it was not built, or does not load on this machine.
@@ -31,9 +46,9 @@ def load(name: str) -> ctypes.CDLL:
             "is on PATH, or use kernels.backend=reference"
         )
     try:
-        return ctypes.CDLL(str(path))
+        return _Library(str(path))
     except OSError as error:
-        raise ConfigError(f"kernels.backend = 'native': {path} does not load: {error}; build it again here") from error
+        raise ConfigError(f"kernels.backend = 'native': {path} does not load: {error}; {_BUILD_AGAIN}") from error
 
 
 def _path(name: str) -> Path:
