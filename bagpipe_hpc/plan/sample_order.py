@@ -1,9 +1,17 @@
 """In which order samples are used: a pure function of (seed, epoch)."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import PlanError
+
+_AT_ONCE = 1 << 20
+_NAMED_UP_TO = 1 << 27
+"""Samples of an order in which the first mistake is looked for: that takes a byte a sample."""
 
 
 @dataclass(frozen=True)
@@ -52,3 +60,50 @@ class SampleOrder:
         if not self.shuffle:
             return np.arange(last - first, dtype=np.int64)
         return np.random.default_rng([self.seed, self.epoch, block + 1]).permutation(last - first).astype(np.int64)
+
+
+@lru_cache(maxsize=4)
+def require_each_once(order: SampleOrder) -> None:
+    """See that an order uses every sample once, in the memory of a block; an order is looked at once.
+
+    Compares the number, and the sum of the hashes, of the samples that it uses with those of all samples.
+
+    Raises:
+        PlanError: it uses other samples (but for one wrong order in 2^64, of which the sums are equal by chance).
+    """
+    whole = (np.arange(first, min(first + _AT_ONCE, order.rows)) for first in range(0, order.rows, _AT_ONCE))
+    if _fingerprint(_used(order)) != _fingerprint(whole):
+        raise PlanError(f"the order of {order.rows} samples uses {_first_mistake(order)}; use each sample once")
+
+
+def _used(order: SampleOrder) -> Iterator[NDArray[np.int64]]:
+    """The samples in their order, block by block."""
+    for block in order.blocks().tolist():
+        yield order.block_range(block)[0] + order.inside_block(block)
+
+
+def _fingerprint(parts: Iterator[NDArray[np.int64]]) -> tuple[int, int]:
+    """Of samples in any order: their number, and the sum of their hashes (SplitMix64's finalizer) modulo 2^64."""
+    count, total = 0, np.uint64(0)
+    with np.errstate(over="ignore"):
+        for part in parts:
+            mixed = (part.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            count += part.size
+            total += (mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64)
+    return count, int(total)
+
+
+def _first_mistake(order: SampleOrder) -> str:
+    """What an order does that it must not."""
+    if order.rows > _NAMED_UP_TO:
+        return "some samples twice, or leaves some out"
+    uses = np.zeros(order.rows, dtype=np.int8)
+    for part in _used(order):
+        beyond = part[(part < 0) | (part >= order.rows)]
+        if beyond.size:
+            return f"sample {beyond[0]}, which there is not"
+        np.add.at(uses, part, (uses[part] < 2).astype(np.int8))
+    wrong = int(np.flatnonzero(uses != 1)[0])
+    return f"sample {wrong} {'several times' if uses[wrong] else 'not at all'}"

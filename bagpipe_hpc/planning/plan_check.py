@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CapacityError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan
+from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.capacity import CacheNeed, measure_need
 from bagpipe_hpc.planning.policy import Policy
@@ -24,6 +25,8 @@ from bagpipe_hpc.planning.window import Window
 
 _PRIME = 2_147_483_629
 _POISON = -(10**12)
+_BLOCK_ROWS = 16
+"""Of the order that a policy may change; small, so that few samples have several blocks."""
 GROWTH = 3
 """Factor of a row's value in an update, so that one without gradients shows; 1 where updates are sums of changes."""
 
@@ -33,8 +36,8 @@ Int64s = NDArray[np.int64]
 def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Window(4, 2)) -> CacheNeed:  # noqa: B008 - frozen
     """Let a policy plan a segment, and see that its plans train as they should; call it in the tests of a policy.
 
-    They are carried out with exactly the slots that they were measured to need. An evaluation must write nothing back,
-    and the same batches must give the same plans again.
+    Its order must use every sample once, in each of two epochs. Plans are carried out with exactly the slots that they
+    were measured to need. An evaluation must write nothing back, and the same batches must give the same plans again.
 
     Args:
         policy: what is checked.
@@ -45,8 +48,12 @@ def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Windo
         The slots that it needs for these batches.
 
     Raises:
-        PlanError: a plan cannot be carried out, or ends in other tables; the message names batch, trainer and row.
+        PlanError: a plan cannot be carried out, or ends in other tables; the message names batch, trainer and row. Or
+            the order repeats a sample or leaves one out.
     """
+    samples = sum(rows.samples for rows in batches)
+    for epoch in range(2):
+        require_each_once(policy.order(policy.settings, SampleOrder(samples, _BLOCK_ROWS, policy.facts.seed, epoch)))
     total_rows, trainers = policy.facts.total_rows, policy.facts.trainers
     window = policy.window(wanted)
     need = measure_need(policy.planner, window, lambda: iter([batches]), start_slicing=policy.start_slicing)

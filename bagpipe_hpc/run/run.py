@@ -16,7 +16,7 @@ from bagpipe_hpc.evaluation.pairs import MOST_GROUPS
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.group_look_ups import group_look_ups
-from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.groups import RunPolicy
 from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy, policy_class
@@ -236,7 +236,7 @@ class Run:
         """The order of a segment's samples, as the policy wants it; those of an evaluation are not shuffled.
 
         Raises:
-            PlanError: the policy's order is of another number of samples.
+            PlanError: the policy's order does not use every sample once.
         """
         data, policy = self.config.data, self.config.policy
         shuffle = data.shuffle and segment.is_training
@@ -246,6 +246,11 @@ class Run:
             raise PlanError(
                 f"policy.name = {policy.name!r}: its order has {order.rows} of {segment.samples} samples; use all"
             )
+        if type(order) is not SampleOrder:
+            try:
+                require_each_once(order)
+            except PlanError as error:
+                raise PlanError(f"policy.name = {policy.name!r}: {error}") from error
         return order
 
     def batches(self, segment: Segment) -> Iterator[Bags]:

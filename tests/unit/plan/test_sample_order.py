@@ -1,10 +1,13 @@
 """An order is a permutation in blocks, and nothing but (seed, epoch) decides it."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan import sample_order
+from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 
 orders = st.builds(
     SampleOrder,
@@ -61,3 +64,45 @@ def test_seeds_epochs_and_blocks_are_shuffled_apart() -> None:
 def test_every_block_comes_first_in_some_epoch() -> None:
     firsts = {int(SampleOrder(80, 10, seed=3, epoch=epoch).blocks()[0]) for epoch in range(200)}
     assert firsts == set(range(8))
+
+
+class Exchanging(SampleOrder):
+    """Uses another sample in the place of the last one of its second block."""
+
+    other = 0
+
+    def inside_block(self, block: int) -> np.ndarray:
+        inside = super().inside_block(block)
+        if block == 1:
+            inside[inside == inside.size - 1] = self.other - self.block_range(block)[0]
+        return inside
+
+
+@given(orders)
+def test_a_whole_order_is_accepted(order: SampleOrder) -> None:
+    require_each_once(order)
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (3, "100 samples uses sample 3 several times; use each sample once"),
+        (98, "uses sample 39 not at all"),
+        (-1, "uses sample -1, which there is not"),
+        (100, "uses sample 100, which there is not"),
+    ],
+)
+def test_a_sample_in_the_place_of_another_is_named(other: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of samples, and of those of each block, is right."""
+    monkeypatch.setattr(Exchanging, "other", other)
+    sample_order.require_each_once.cache_clear()
+    with pytest.raises(PlanError, match=told):
+        require_each_once(Exchanging(100, 20, seed=1, epoch=0))
+
+
+def test_a_huge_order_is_refused_without_a_byte_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Exchanging, "other", 3)
+    monkeypatch.setattr(sample_order, "_NAMED_UP_TO", 99)
+    sample_order.require_each_once.cache_clear()
+    with pytest.raises(PlanError, match="uses some samples twice, or leaves some out; use each sample once"):
+        require_each_once(Exchanging(100, 20, seed=1, epoch=0))

@@ -16,6 +16,7 @@ from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan, TrainerPlan
+from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.planning.batch_rows import LoadedBatch, RowChoice
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.plan_check import PlanExecutor, check_policy, train_plainly
@@ -196,6 +197,20 @@ def test_a_lost_sample_is_noticed() -> None:
 
     with pytest.raises(PlanError, match="the policy gives no sample 8 of a batch of 9"):
         check_policy(Forgetful(NoSettings(), facts(2)), batches(5))
+
+
+def test_an_order_that_repeats_samples_is_noticed() -> None:
+    class Backwards(SampleOrder):
+        def inside_block(self, block: int) -> NDArray[np.int64]:
+            return super().inside_block(block)[::-1] // 2 * 2
+
+    class Even(LookaheadPolicy):
+        @classmethod
+        def order(cls, settings: Any, default: SampleOrder) -> SampleOrder:  # noqa: ARG003
+            return Backwards(default.rows, default.block_rows, default.seed, default.epoch)
+
+    with pytest.raises(PlanError, match="samples uses sample 0 several times; use each sample once"):
+        check_policy(Even(NoSettings(), facts(2)), batches(5))
 
 
 def test_what_is_no_policy_is_refused() -> None:

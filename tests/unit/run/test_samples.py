@@ -32,6 +32,22 @@ class Half(LookaheadPolicy):
         return SampleOrder(default.rows // 2, default.block_rows, default.seed, default.epoch)
 
 
+class FirstBlockAgain(SampleOrder):
+    """Comes to the first block in the place of the second one, which is as long."""
+
+    def blocks(self) -> np.ndarray:
+        blocks = super().blocks()
+        return np.where(blocks == 1, 0, blocks)
+
+
+class Repeating(LookaheadPolicy):
+    """Uses some samples twice and others not at all."""
+
+    @classmethod
+    def order(cls, settings: Any, default: SampleOrder) -> SampleOrder:  # noqa: ARG003
+        return FirstBlockAgain(default.rows, default.block_rows, default.seed, default.epoch)
+
+
 def segment(kind: SegmentKind = SegmentKind.TRAIN) -> Segment:
     return Segment(kind, epoch=2, first_batch=1, batches=3, first_step=0, samples=40, batch_size=10, checkpoint=False)
 
@@ -49,6 +65,13 @@ def test_the_policy_orders_the_samples() -> None:
 def test_an_order_of_fewer_samples_is_refused() -> None:
     with pytest.raises(PlanError, match=r"policy\.name = '.*:Half': its order has 20 of 40 samples; use all"):
         run_of(f"{__name__}:Half").order(segment())
+
+
+def test_an_order_that_repeats_samples_is_refused() -> None:
+    """It has as many as there are."""
+    told = r"policy\.name = '.*:Repeating': the order of 40 samples uses sample 0 several times; use each sample once"
+    with pytest.raises(PlanError, match=told):
+        run_of(f"{__name__}:Repeating").order(segment())
 
 
 @pytest.mark.parametrize("samples", [None, [3, 0, 9], []])
