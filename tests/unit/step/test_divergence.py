@@ -11,6 +11,7 @@ import torch
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import DivergenceError
 from bagpipe_hpc.kernels.finite import finite_kernel
+from bagpipe_hpc.kernels.pooling import PoolLayout
 from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.rows.groups import table_groups
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
@@ -19,6 +20,7 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.divergence import DivergenceWatch
 from bagpipe_hpc.step.ready_batch import LookUps
+from bagpipe_hpc.step.slice_bags import DeviceBags
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 CPU = torch.device("cpu")
@@ -113,6 +115,28 @@ def test_an_updated_row_is_named(tmp_path: Path, defers: bool, slot: int, name: 
     run.sound()
     (run.cache.weights if part == "weights" else run.cache.state[0])[slot, -1] = -torch.inf
     assert f"in step 3: table {name} is not finite after its update" in run.end()
+
+
+@pytest.mark.parametrize(
+    ("bag", "name"),
+    [(0, "table C3, row 4"), (2, "table C2, row 1"), (3, "table C3, row 1"), (1, "")],
+    ids=["first", "after an empty one", "last", "empty"],
+)
+def test_a_bag_of_a_wrong_gradient_is_named_by_its_first_row(tmp_path: Path, bag: int, name: str) -> None:
+    """Bags of 2, 0, 3 and 1 look-ups; nothing is looked up for the gradient of an empty one."""
+    run = Watched(tmp_path)
+    positions = torch.tensor([0, 7, 6, 0, 9, 3], dtype=torch.int32)
+    starts = torch.tensor([0, 2, 2, 5, 6], dtype=torch.int32)
+    outputs = torch.tensor([0, 0, 2, 2, 2, 3], dtype=torch.int32)
+    bags = DeviceBags(PoolLayout(starts, outputs, None), (), ())
+    gradients = torch.ones(4, WIDTH)
+    gradients[bag, 1] = torch.nan
+    for weight in run.model.parameters():
+        weight.grad = torch.ones_like(weight)
+    with pytest.raises(DivergenceError) as error:
+        run.watch.see_loss(3, torch.tensor(torch.nan), {WIDTH: gradients}, [LookUps(run.slots, positions, bags, None)])
+    told = f"the loss is nan, and the first such gradients are of {name}." if name else "the loss is nan. There"
+    assert told in str(error.value)
 
 
 class TwoWidths:
