@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import FeatureInfo, TableInfo
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.test_equality import LINEAR, PLAIN, story, train
@@ -37,13 +38,15 @@ BAGS_ALONE = (
     FeatureInfo("genres", "genre", ragged=True, weighted=True, longest=4),
     FeatureInfo("users", "user", ragged=True, weighted=True, longest=9),
 )
+STOPPED = "sequences, two labels, weights of samples"
+SEVERAL_WIDTHS = "several widths, one of a sequence"
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "sums, of weighted ids too": ({}, [*DLRM, "optimizer.rows=sgd", "optimizer.dense=SGD"]),
     "means, of the last ids": (
         {"features": BAGS_ALONE},
         [*DLRM, "optimizer.rows=adagrad", 'features.pooling="mean"', "features.longest_of={ history = 3 }"],
     ),
-    "sequences, two labels, weights of samples": (
+    STOPPED: (
         {"labels": ("click", "sale"), "weighted_samples": True},
         [*SEQUENCES, "optimizer.rows=rowwise_adagrad", 'features.pooling_of={ history = "sequence" }'],
     ),
@@ -55,7 +58,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"tables": FEW_ROWS, "unused": ("genres",), "dense_features": 0},
         [*DLRM, "optimizer.rows=adam"],
     ),
-    "several widths, one of a sequence": (
+    SEVERAL_WIDTHS: (
         {"labels": ("click", "sale")},
         [
             *DIN,
@@ -70,7 +73,6 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
 }
 """Of each kind the shards, as arguments of `write_ragged`, and the settings."""
-STOPPED = "sequences, two labels, weights of samples"
 
 
 class Runs:
@@ -145,16 +147,19 @@ def test_every_kind_of_feature_equals_the_reference(
 
 
 @pytest.mark.slow
-def test_bags_go_on_with_other_servers_and_trainers(runs: Runs, tmp_path: Path) -> None:
-    """With as many trainers to the same bits; with another number of them close by."""
+@pytest.mark.parametrize("case", [STOPPED, SEVERAL_WIDTHS])
+def test_bags_go_on_with_other_servers_and_trainers(case: str, runs: Runs, tmp_path: Path) -> None:
+    """From an increment; with as many trainers to the same bits, with another number of them close by."""
     stopped, others = tmp_path / "stopped", tmp_path / "others"
-    runs.train(5, [runs.settings(STOPPED, stopped, "roles.servers=2", "train.max_steps=4")])
+    increments = ["train.checkpoint_every_steps=2", "train.full_checkpoint_every=2"]
+    runs.train(5, [runs.settings(case, stopped, "roles.servers=2", "train.max_steps=4", *increments)])
+    assert load_checkpoint(stopped).manifest.base is not None
     shutil.copytree(stopped, others)
-    resumed = ["roles.servers=1", "train.resume=auto"]
-    runs.train(4, [runs.settings(STOPPED, stopped, *resumed)])
-    assert compare(runs.reference(STOPPED, 2), stopped).largest() == 0.0
-    runs.train(5, [runs.settings(STOPPED, others, *resumed, "train.deterministic=true")])
-    assert 0.0 < compare(runs.reference(STOPPED, 2), others).largest() < 1e-3
+    resumed = ["roles.servers=1", "tables.placement=by_table", "train.resume=auto"]
+    runs.train(4, [runs.settings(case, stopped, *resumed)])
+    assert compare(runs.reference(case, 2), stopped).largest() == 0.0
+    runs.train(5, [runs.settings(case, others, *resumed, "train.deterministic=true")])
+    assert 0.0 < compare(runs.reference(case, 2), others).largest() < 1e-3
 
 
 def test_several_labels_are_evaluated_by_name(runs: Runs) -> None:
