@@ -11,15 +11,18 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Tables:
-    """The embedding tables of a run, as a placement sees them.
+    """The embedding tables of a run, as a placement sees them; where tables have several widths, those of one.
 
     Attributes:
         rows: rows of each table; global row numbers run through the tables in this order.
         names: name of each table.
+        held: how much each server holds already of tables of other widths, as a number of rows of these tables, `[S]`;
+            empty where it is nothing.
     """
 
     rows: tuple[int, ...]
     names: tuple[str, ...]
+    held: tuple[int, ...] = ()
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:

@@ -1,6 +1,7 @@
 """Makes the partition that `tables.placement` names, and sees that it keeps its laws before anything is allocated."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import NoReturn
 from zlib import crc32
 
@@ -39,6 +40,28 @@ def place_rows(config: TablesConfig, tables: Tables, servers: int) -> RowPartiti
     with PLACEMENTS.blaming(config.placement, f"its place() fails for {servers} servers"):
         partition: RowPartition = kind.place(tables, servers, config.settings)
     return partition
+
+
+def place_groups(config: TablesConfig, groups: Iterable[tuple[Tables, int]], servers: int) -> tuple[RowPartition, ...]:
+    """The partitions of tables of several widths; each is told what those before it put on the servers.
+
+    Args:
+        config: what places the rows.
+        groups: the tables of each width, and the bytes of one of their rows.
+        servers: number of servers.
+
+    Raises:
+        ConfigError: it cannot place these tables.
+    """
+    (first, row_bytes), *others = groups
+    partitions, held_bytes = [place_rows(config, first, servers)], [0] * servers
+    for tables, next_bytes in others:
+        with PLACEMENTS.blaming(config.placement, f"its rows_on() fails for {servers} servers"):
+            held_bytes = [held + partitions[-1].rows_on(server) * row_bytes for server, held in enumerate(held_bytes)]
+        held = tuple(held // next_bytes for held in held_bytes)
+        partitions.append(place_rows(config, replace(tables, held=held), servers))
+        row_bytes = next_bytes
+    return tuple(partitions)
 
 
 def check_partition(partition: RowPartition, config: TablesConfig, tables: Tables, servers: int) -> None:

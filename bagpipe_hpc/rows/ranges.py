@@ -76,14 +76,15 @@ class ContiguousPartition(RangePartition):
 class TablePartition(RangePartition):
     """Each table lies on one server as a whole.
 
-    Tables are given away by falling size, each to the server with the fewest rows (Graham: Bounds on multiprocessing
-    timing anomalies, 1969, LPT): no server has more than the fullest of the best placement by a third.
+    Tables are given away by falling size, each to the server that holds least (Graham: Bounds on multiprocessing timing
+    anomalies, 1969, LPT): where all have one width, no server has more than the fullest of the best placement by a
+    third. Of several widths one is given away after the other, with what the servers hold by then.
     """
 
     @classmethod
     def place(cls, tables: Tables, servers: int, settings: Any) -> Self:  # noqa: ARG003 - it has none
         """Give whole tables to servers."""
-        loads = [0] * servers
+        loads = list(tables.held) or [0] * servers
         holders = [0] * len(tables.rows)
         for table in sorted(range(len(tables.rows)), key=lambda table: (-tables.rows[table], table)):
             holders[table] = loads.index(min(loads))

@@ -23,7 +23,7 @@ from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy, policy_c
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.groups import table_groups
 from bagpipe_hpc.rows.partition import RowPartition, Tables, table_offsets
-from bagpipe_hpc.rows.placement import place_rows
+from bagpipe_hpc.rows.placement import place_groups
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.features import feature_facts, read_limits, table_widths
 from bagpipe_hpc.run.row_group import RowGroup
@@ -177,7 +177,8 @@ class Run:
         Raises:
             ConfigError: `tables.placement` cannot place these tables.
         """
-        return tuple(place_rows(self.config.tables, group.tables.tables, servers) for group in self.groups)
+        groups = ((group.tables.tables, group.record.bytes) for group in self.groups)
+        return place_groups(self.config.tables, groups, servers)
 
     def server_bytes(self, servers: int) -> list[int]:
         """Size of all tables' parts on each server."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bagpipe_hpc.config.schema import Config, DataConfig, KernelsConfig, ModelConfig, TrainConfig
+from bagpipe_hpc.config.schema import Config, DataConfig, KernelsConfig, ModelConfig, TablesConfig, TrainConfig
 from bagpipe_hpc.errors import ConfigError, PlanError
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.batch_plan import BatchPlan
@@ -103,6 +103,17 @@ def test_samples_are_told_once(tmp_path: Path) -> None:
     (other,) = first.others
     assert all(part.samples is None for part in other.trainers)
     assert [part.positions.size for part in first.trainers] == [2, 14]  # a user each
+
+
+def test_whole_tables_of_every_width_are_shared_out(tmp_path: Path) -> None:
+    """A server that holds the only table of a width gets none of the next one."""
+    run = made(tmp_path, user=2, genre=3)
+    run = replace(run, config=replace(run.config, tables=TablesConfig(placement="by_table")))
+    assert [[part.rows_on(server) for server in range(3)] for part in run.partitions(3)] == [
+        [23, 0, 0],
+        [0, 40, 0],
+        [0, 0, 7],
+    ]
 
 
 def test_a_width_of_no_table_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.config.schema import TablesConfig
 from bagpipe_hpc.rows import placement
 from bagpipe_hpc.rows.partition import RoundRobinPartition, RowPartition, Tables, most_rows, table_offsets, total_rows
-from bagpipe_hpc.rows.placement import check_partition, partition_mark, place_rows, require_same_partition
+from bagpipe_hpc.rows.placement import check_partition, partition_mark, place_groups, place_rows, require_same_partition
 from bagpipe_hpc.rows.ranges import ContiguousPartition, TablePartition
 from tests.unit.rows.partitions import PLACEMENTS, ShuffledPartition, partitions, tables_of
 
@@ -53,6 +53,32 @@ def test_servers_get_equal_shares(kind: type[RowPartition], rows: list[int], ser
     partition = kind.place(tables_of(tuple(rows)), servers, None)
     counts = [partition.rows_on(server) for server in range(servers)]
     assert max(counts) - min(counts) <= 1
+
+
+def test_whole_tables_of_many_widths_fill_servers_evenly() -> None:
+    """Those of one width go to the servers that hold least of the widths before, in bytes."""
+    groups = [(Tables((100,), (f"C{width}",)), width) for width in range(8, 0, -1)]
+    placed = place_groups(TablesConfig(placement="by_table"), groups, 3)
+    held = [
+        sum(part.rows_on(server) * width for part, (_, width) in zip(placed, groups, strict=True))
+        for server in range(3)
+    ]
+    assert held == [1300, 1200, 1100]
+
+
+def test_tables_of_one_width_see_nothing_on_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the next ones see what these have brought, as a number of their own rows."""
+    seen: list[tuple[int, ...]] = []
+
+    def note(tables: Tables, servers: int, settings: Any) -> RowPartition:  # noqa: ARG001
+        seen.append(tables.held)
+        return RoundRobinPartition(tables.total_rows, servers)
+
+    monkeypatch.setattr(RoundRobinPartition, "place", note)
+    groups = [(tables_of((9,)), 40), (tables_of((3, 2)), 8), (tables_of((1,)), 16)]
+    place_groups(CONFIG, groups[:1], 2)
+    place_groups(CONFIG, groups, 2)
+    assert seen == [(), (), (25, 20), (14, 11)]
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=9), st.integers(1, 6))
