@@ -135,7 +135,7 @@ def _search_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="what is tried (default: %(default)s)",
     )
-    parser.add_argument("--only", nargs="+", metavar="NAME", help="these tries alone")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="these tries alone (default: all, quick: two)")
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="runs of each (default: 3, quick: 1)")
 
 
