@@ -39,10 +39,12 @@ def require_factors(name: str, facts: ModelFacts) -> None:
     Raises:
         ConfigError: it has not.
     """
-    if (narrowest := min(facts.widths)) <= facts.labels:
+    narrowest = min(facts.features, key=lambda feature: feature.width)
+    if narrowest.width <= facts.labels:
         raise ConfigError(
-            f"model.embedding_dim = {narrowest}: model.name = {name!r} takes the first number of a row, one "
-            f"for each label, as its first-order weight and the others as its vector; use {facts.labels + 1} or more"
+            f"model.embedding_dim, embedding_dim_of: rows of {narrowest.name} are {narrowest.width} wide, and "
+            f"model.name = {name!r} takes the first number of a row, one for each label, as its first-order weight and "
+            f"the others as its vector; use {facts.labels + 1} or more"
         )
 
 

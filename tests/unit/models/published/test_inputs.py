@@ -68,11 +68,15 @@ def test_a_history_is_as_wide_as_its_target() -> None:
 
 @pytest.mark.parametrize("name", ["wide_deep", "deepfm"])
 def test_a_row_without_room_for_factors_is_refused(name: str) -> None:
-    facts = ModelFacts(3, (FeatureFacts("user", 2),), seed=1, labels=2)
-    with pytest.raises(
-        ConfigError, match=rf"^model\.embedding_dim = 2: model\.name = '{name}' takes .*; use 3 or more$"
-    ):
-        try_model(config(name, width=2), facts, CPU)
+    said = rf"^model\.embedding_dim, embedding_dim_of: rows of user are 2 wide, and .*'{name}' takes .*; use 3 or more$"
+    with pytest.raises(ConfigError, match=said):
+        try_model(config(name), ModelFacts(3, (FeatureFacts("user", 2),), seed=1, labels=2), CPU)
+
+
+def test_the_table_whose_rows_have_no_room_for_factors_is_named() -> None:
+    features = (FeatureFacts("item", 4), FeatureFacts("user", 1), FeatureFacts("genres", 1, "mean", 4))
+    with pytest.raises(ConfigError, match=r"rows of user are 1 wide, .*; use 2 or more$"):
+        try_model(config("wide_deep"), ModelFacts(3, features, seed=1), CPU)
 
 
 def din(attention: dict[str, Any]) -> ModelConfig:
