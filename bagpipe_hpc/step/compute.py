@@ -1,6 +1,6 @@
 """What a trainer and the reference both compute with, made in one place: what they share is the same in both."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +36,8 @@ class ComputeParts:
 
     Attributes:
         caches: rows on the device, of each group of tables; empty.
-        row_optimizer: updates them.
+        row_names: say for each group how users know one of its rows.
+        row_optimizer: updates the rows.
         model: dense half, with its first weights or those of the checkpoint that the run goes on from.
         dropout: draws the masks of its `Dropout` modules.
         dense_optimizer: updates its weights; its state is the checkpoint's too.
@@ -49,6 +50,7 @@ class ComputeParts:
     """
 
     caches: tuple[RowCache, ...]
+    row_names: tuple[Callable[[int], str], ...]
     row_optimizer: RowOptimizer
     model: nn.Module
     dropout: DropoutMasks
@@ -86,12 +88,13 @@ class ComputeParts:
         model = build_model(config.model, run.model_facts, model_kernels(config, device)).to(device)
         optimizer = dense_optimizer(config.optimizer, model.parameters())
         load_dense(run, model, optimizer)
+        row_names = tuple(group.tables.row_name for group in run.groups)
         divergence = DivergenceWatch(
             caches,
             model,
             optimizer,
             finite_kernel(config.kernels.backend, device, threads),
-            row_names=[group.tables.row_name for group in run.groups],
+            row_names=row_names,
             newest_checkpoint=run.newest_checkpoint,
             defers=not is_cpu,
             cure=CURE + (_OVERFLOW_CURE if config.train.row_sums == "float16" else ""),
@@ -101,6 +104,7 @@ class ComputeParts:
         arithmetic = arithmetic_of(config, device, slices)
         return cls(
             caches,
+            row_names,
             row_optimizer,
             model,
             DropoutMasks(model, config.train.seed),

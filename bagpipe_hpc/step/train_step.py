@@ -171,7 +171,9 @@ class TrainStep:
         """
         if not self._verify:
             return
-        for cache, own, part in zip(self._caches, batch.inputs.look_ups, batch.plan.groups, strict=True):
+        parts = self._parts
+        groups = zip(parts.caches, parts.row_names, batch.inputs.look_ups, batch.plan.groups, strict=True)
+        for cache, name_of, own, part in groups:
             found = self._device.to_host(cache.versions(own.slots))
             expected = np.concatenate((part.shared.versions, part.own.versions))
             wrong = np.flatnonzero(found != expected)
@@ -179,7 +181,7 @@ class TrainStep:
                 rows = np.concatenate((part.shared.rows, part.own.rows))
                 first = int(wrong[0])
                 raise ConsistencyError(
-                    f"row {rows[first]} has version {found[first]} instead of {expected[first]} in batch "
+                    f"{name_of(int(rows[first]))} has version {found[first]} instead of {expected[first]} in batch "
                     f"{batch.plan.batch} ({wrong.size} of {found.size} rows are wrong): it was read before its last "
                     "update was written back, or an update was lost"
                 )

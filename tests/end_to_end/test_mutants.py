@@ -1,6 +1,7 @@
 """Every rule matters: a run with one rule broken does not end in the reference's checkpoint."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -84,5 +85,5 @@ def test_verification_catches_a_stale_row(mutant: str, config_path: Path, run_ra
     runs.write_text(json.dumps([[*RUN, "debug.verify_rows=true", f"train.output={tmp_path / 'out'}"]]))
     finished = run_ranks(4, *forked_rank(DRIVER), config_path, runs, "--break", mutant, timeout_s=90)
     assert finished.returncode != 0
-    assert "has version" in finished.stderr, finished.stderr
+    assert re.search(r"table C\d+, row \d+ has version", finished.stderr), finished.stderr
     assert "in batch" in finished.stderr
