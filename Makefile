@@ -21,6 +21,9 @@ TESTS ?= tests/end_to_end tests/mpi tests/unit tests/gpu
 VENV := .venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 
+# Where it is set, each rank and each process that runs tests compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # A folder for each set of rows: real ones are told apart by the paths, sizes, times of change and order of their files.
 ifeq ($(CRITEO),)
 RUN := build/quickstart$(if $(filter-out 200000,$(ROWS)),-$(ROWS))

@@ -28,8 +28,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SOCKET_VARIABLE = "BAGPIPE_TEST_FORKS"
 """Names the socket of a server that is there already: for tests that are run by a test."""
-_IMPORTED = ("numpy", "h5py", "torch", "pytest", "bagpipe_hpc.preparation.prepare", "bagpipe_hpc.step.slice_step")
-"""What a fork finds; nothing of it may start threads or MPI."""
+_IMPORTED = (
+    "numpy",
+    "h5py",
+    "pytest",
+    "torch._dynamo",
+    "bagpipe_hpc.preparation.prepare",
+    "bagpipe_hpc.step.slice_step",
+)
+"""What a fork finds; nothing of it may start threads or MPI. Optimizers import `torch._dynamo` when they are made."""
 _MOST_FILES = 250
 _ABOVE_ALL_FILES = 500
 """Numbers of open files that no rank has yet."""
