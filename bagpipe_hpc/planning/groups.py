@@ -7,7 +7,7 @@ apart from those of the others, and a plan of the whole is theirs side by side.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.errors import DataError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.group_look_ups import GroupLookUps
@@ -41,9 +41,17 @@ class GroupedPlanner:
             part.start_segment(training=training, first_step=first_step)
 
     def load(self, rows: Bags, bounds: Sequence[int] | None = None) -> None:
-        """As `Planner.load`; each group takes its own look-ups."""
+        """As `Planner.load`; each group takes its own look-ups.
+
+        Raises:
+            DataError: as there; features and rows are numbered within the group that is named.
+        """
         for part, own in zip(self.parts, self._look_ups, strict=True):
-            part.load(own.of(rows), bounds)
+            try:
+                part.load(own.of(rows), bounds)
+            except DataError as error:
+                features = ", ".join(map(str, own.features))
+                raise DataError(f"of features {features} alone, which have rows of one width: {error}") from error
 
     def decide(self, number: int) -> None:
         """As `Planner.decide`, in each group."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bagpipe_hpc.config.schema import Config, DataConfig, KernelsConfig, ModelConfig, TablesConfig, TrainConfig
-from bagpipe_hpc.errors import ConfigError, PlanError
+from bagpipe_hpc.errors import ConfigError, DataError, PlanError
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.groups import GroupedPlanner
@@ -87,6 +87,17 @@ def test_groups_that_retire_different_batches_are_refused(tmp_path: Path) -> Non
     assert len(GroupedPlanner(parts[:2], ()).plan(0).groups) == 2
     with pytest.raises(PlanError, match="batch 0: the policy retires group 4 of some tables and 2 of others"):
         GroupedPlanner(parts, ()).plan(0)
+
+
+def test_a_wrong_row_is_named_in_its_group(tmp_path: Path) -> None:
+    run = made(tmp_path, item=3)
+    (batch, *_) = run.batches(run.schedule[0])
+    items = np.flatnonzero(batch.columns == 2)
+    batch.values[items[4]] = run.table_offsets[2] + 1  # that of a genre
+    with pytest.raises(
+        DataError, match="of features 1, 2 alone, .* sample 4, feature 1.*: the feature's table has rows 0"
+    ):
+        run.policy(2).planner(WINDOW).load(batch)
 
 
 def test_samples_are_told_once(tmp_path: Path) -> None:
