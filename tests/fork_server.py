@@ -16,6 +16,7 @@ import json
 import os
 import runpy
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
@@ -133,6 +134,7 @@ def serve(path: Path) -> str:
     while True:
         for key, _ in awaited.select():
             if key.fileobj is sys.stdin:
+                shutil.rmtree(path.parent, ignore_errors=True)
                 os._exit(0)
             if key.fileobj is listening:
                 connection, _ = listening.accept()
