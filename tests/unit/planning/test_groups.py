@@ -95,7 +95,7 @@ def test_a_wrong_row_is_named_in_its_group(tmp_path: Path) -> None:
     items = np.flatnonzero(batch.columns == 2)
     batch.values[items[4]] = run.table_offsets[2] + 1  # that of a genre
     with pytest.raises(
-        DataError, match="of features 1, 2 alone, .* sample 4, feature 1.*: the feature's table has rows 0"
+        DataError, match=r"of features 1, 2 alone, .* sample 4, feature 1.*: the feature's table has rows 0"
     ):
         run.policy(2).planner(WINDOW).load(batch)
 
