@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 from bagpipe_hpc.config.doors import Door, SettingError, door_of
 from bagpipe_hpc.config.schema import Config
@@ -248,6 +248,11 @@ def _split_override(text: str, types: dict[str, object]) -> tuple[str, object]:
 def _require_known(key: str, value: object, types: dict[str, object], source: str) -> None:
     if key in types:
         return
+    table, _, entry = key.rpartition(".")
+    if get_origin(types.get(table)) is dict:
+        raise ConfigError(
+            f"{source}: {key} = {value!r}: {table} is one setting; give it whole, as {table} = {{ {entry} = {value} }}"
+        )
     same_name = [known for known in types if known.partition(".")[2] == key.rpartition(".")[2]]
     nearest = difflib.get_close_matches(key, same_name, n=1, cutoff=0.0) or difflib.get_close_matches(key, types, n=1)
     cure = f"did you mean {nearest[0]}?" if nearest else "`bagpipe keys` lists every setting"

@@ -194,6 +194,11 @@ def test_a_mistake_in_the_file_names_file_key_value_and_cure(tmp_path: Path, tex
     ("override", "parts"),
     [
         ("train.seed", ["has no value", "write section.field=value"]),
+        (
+            "model.embedding_dim_of.C3=4",
+            ["model.embedding_dim_of is one setting; give it whole, as model.embedding_dim_of = { C3 = 4 }"],
+        ),
+        ("train.seed.first=4", ["no such setting", "did you mean train.seed?"]),
         ("train.sed=1", ["train.sed = '1': no such setting", "did you mean train.seed?"]),
         ("seed=1", ["seed = '1': no such setting", "did you mean train.seed?"]),
         ("train.seed=two", ["train.seed = 'two'", "whole number"]),
