@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,9 +61,8 @@ class SampleOrder:
         return np.random.default_rng([self.seed, self.epoch, block + 1]).permutation(last - first).astype(np.int64)
 
 
-@lru_cache(maxsize=4)
 def require_each_once(order: SampleOrder) -> None:
-    """See that an order uses every sample once, in the memory of a block; an order is looked at once.
+    """See that an order uses every sample once, in the memory of a block.
 
     Compares the number, and the sum of the hashes, of the samples that it uses with those of all samples.
 

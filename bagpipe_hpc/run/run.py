@@ -247,12 +247,18 @@ class Run:
             raise PlanError(
                 f"policy.name = {policy.name!r}: its order has {order.rows} of {segment.samples} samples; use all"
             )
-        if type(order) is not SampleOrder:
+        if type(order) is not SampleOrder and default not in self._sound_orders:
             try:
                 require_each_once(order)
             except PlanError as error:
                 raise PlanError(f"policy.name = {policy.name!r}: {error}") from error
+            self._sound_orders.add(default)
         return order
+
+    @cached_property
+    def _sound_orders(self) -> set[SampleOrder]:
+        """The default orders in whose place the policy's own was found to use every sample once."""
+        return set()
 
     def batches(self, segment: Segment) -> Iterator[Bags]:
         """Rows of each batch of a segment, numbered through all tables."""

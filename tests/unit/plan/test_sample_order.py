@@ -95,7 +95,6 @@ def test_a_whole_order_is_accepted(order: SampleOrder) -> None:
 def test_a_sample_in_the_place_of_another_is_named(other: int, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of samples, and of those of each block, is right."""
     monkeypatch.setattr(Exchanging, "other", other)
-    sample_order.require_each_once.cache_clear()
     with pytest.raises(PlanError, match=told):
         require_each_once(Exchanging(100, 20, seed=1, epoch=0))
 
@@ -103,6 +102,5 @@ def test_a_sample_in_the_place_of_another_is_named(other: int, told: str, monkey
 def test_a_huge_order_is_refused_without_a_byte_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Exchanging, "other", 3)
     monkeypatch.setattr(sample_order, "_NAMED_UP_TO", 99)
-    sample_order.require_each_once.cache_clear()
     with pytest.raises(PlanError, match="uses some samples twice, or leaves some out; use each sample once"):
         require_each_once(Exchanging(100, 20, seed=1, epoch=0))

@@ -1,20 +1,22 @@
 """A run asks its policy for the order of samples, in one place; readers give what plans name."""
 
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from bagpipe_hpc.config.schema import Config, DataConfig, PolicyConfig, TrainConfig
 from bagpipe_hpc.errors import PlanError
-from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
+from bagpipe_hpc.run import run as run_module
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader
 from bagpipe_hpc.storage.shards.entries import TableInfo
@@ -72,6 +74,34 @@ def test_an_order_that_repeats_samples_is_refused() -> None:
     told = r"policy\.name = '.*:Repeating': the order of 40 samples uses sample 0 several times; use each sample once"
     with pytest.raises(PlanError, match=told):
         run_of(f"{__name__}:Repeating").order(segment())
+
+
+@dataclass(frozen=True)
+class Listed(SampleOrder):
+    """Keeps its blocks in an array, so that it has no hash."""
+
+    listed: NDArray[np.int64] = field(default_factory=lambda: np.arange(5)[::-1])
+
+    def blocks(self) -> NDArray[np.int64]:
+        return self.listed
+
+
+class Listing(LookaheadPolicy):
+    """Orders blocks by a list."""
+
+    @classmethod
+    def order(cls, settings: Any, default: SampleOrder) -> SampleOrder:  # noqa: ARG003
+        return Listed(default.rows, default.block_rows, default.seed, default.epoch)
+
+
+def test_an_order_of_its_own_is_looked_at_once_for_each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever it consists of, and however often a rank asks for it."""
+    seen = []
+    monkeypatch.setattr(run_module, "require_each_once", lambda order: (seen.append(order), require_each_once(order)))
+    run = run_of(f"{__name__}:Listing")
+    for epoch in (2, 3, 2, 3):
+        assert run.order(replace(segment(), epoch=epoch)).blocks().tolist() == [4, 3, 2, 1, 0]
+    assert [order.epoch for order in seen] == [2, 3]
 
 
 @pytest.mark.parametrize("samples", [None, [3, 0, 9], []])
