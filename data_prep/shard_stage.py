@@ -1,38 +1,33 @@
-"""The second half of a preparation: from parsed rows to vocabularies, and through them to shards.
+"""The last stage of a preparation: from parsed rows, through vocabularies, to shards.
 
-Threads count columns, then encode pieces of rows; the calling thread writes. Pieces of the next shard are encoded while
-a finished one is checksummed and forced to the disk.
-
-Shapes: `n` rows of a piece, `N` dense features, `F` features with one id a row, `K` labels, `V` ids of a ragged one.
+Threads encode pieces of rows; the calling thread writes. Pieces of the next shard are encoded while a finished one is
+checksummed and forced to the disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.encoded import EncodedSamples, encode_samples, write_encoded_shard
 from bagpipe_hpc.storage.shards.entries import SPARSE_INT32_ROWS, FeatureInfo, ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest
-from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, RaggedColumn, Samples
-from bagpipe_hpc.storage.shards.vocabulary import TableValues, load_vocabularies, write_vocabularies
+from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
-from data_prep.backend import Backend, IdMaps
+from data_prep.backend import Backend
 from data_prep.formats.layout import Sparse, SparseList, TextLayout, table_of
-from data_prep.formats.value_lists import list_values
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
 from data_prep.preparation_state import PreparationState
 from data_prep.prepare_settings import PrepareSettings
-from data_prep.vocabulary import Ids
+from data_prep.sample_encoder import SampleEncoder
+from data_prep.vocabulary_stage import make_vocabularies
 
 Block = TypeVar("Block", Samples, EncodedSamples)
 
@@ -94,11 +89,12 @@ def write_shards(
         raise DataError(f"{named}: {rows.rows} good rows leave none to train on; check the inputs and --test-fraction")
     if train_rows == rows.rows and settings.test_fraction > 0:
         progress(f"note: no row is left for tests: {settings.test_fraction} of {rows.rows} rows is less than one")
-    state, vocabularies = _make_vocabularies(pool, rows, train_rows, output, state, layout, settings, backend, progress)
+    state, vocabularies = make_vocabularies(pool, rows, train_rows, output, state, layout, settings, backend, progress)
     hashed_rows = settings.max_rows_per_table or 2  # without a limit none is hashed
     id_maps = backend.id_maps(layout.tables, vocabularies, hashed_rows)
     table_rows = [hashed_rows if values is None else len(values) + 1 for values in vocabularies]
-    reader = _PieceReader(rows, layout, id_maps, np.int32 if max(table_rows) <= SPARSE_INT32_ROWS else np.int64)
+    encoder = SampleEncoder(layout, id_maps, np.int32 if max(table_rows) <= SPARSE_INT32_ROWS else np.int64)
+    reader = _PieceReader(rows, layout, encoder)
     train = list(_plan_shards("train", 0, train_rows, settings.rows_per_shard))
     plan = train + list(_plan_shards("test", train_rows, rows.rows, settings.rows_per_shard))
     for shard in _write_planned(pool, plan[len(state.shards) :], output, reader, settings, backend):
@@ -133,46 +129,13 @@ def _feature_info(column: Sparse | SparseList, rows: ParsedRows) -> FeatureInfo:
     return FeatureInfo(column.name, table, ragged=True, weighted=weighted, longest=rows.longest(column.name))
 
 
-def _make_vocabularies(
-    pool: ThreadPoolExecutor,
-    rows: ParsedRows,
-    train_rows: int,
-    output: Path,
-    state: PreparationState,
-    layout: TextLayout,
-    settings: PrepareSettings,
-    backend: Backend,
-    progress: Callable[[str], None],
-) -> tuple[PreparationState, list[TableValues | None]]:
-    """The values of each table in the order of their ids: those that are saved, or those of the training rows."""
-    names = [table.name for table in layout.tables]
-    if state.vocabularies is not None:
-        saved = load_vocabularies(output / state.vocabularies.file, names)
-        return state, [saved.get(name) for name in names]
-    limit = settings.max_rows_per_table
-    min_count, most_values = (settings.min_count, None) if limit is None else (1, limit - 1)
-    vocabularies = backend.build_vocabularies(pool, rows, layout.tables, train_rows, min_count, most_values)
-    found = {name: values for name, values in zip(names, vocabularies, strict=True) if values is not None}
-    state = replace(state, vocabularies=write_vocabularies(output, found))
-    state.save(output)
-    ids = sum(len(values) + 1 for values in found.values())
-    hashed = [name for name in names if name not in found]
-    others = f"; {', '.join(hashed)} hashed to {limit} ids each" if hashed else ""
-    progress(f"built vocabularies of {ids} ids from {train_rows} rows{others}")
-    return state, vocabularies
-
-
 class _PieceReader:
     """Reads parsed rows as samples, from any thread."""
 
-    def __init__(self, rows: ParsedRows, layout: TextLayout, id_maps: IdMaps, sparse_dtype: type) -> None:
+    def __init__(self, rows: ParsedRows, layout: TextLayout, encoder: SampleEncoder) -> None:
         self._rows = rows
         self._layout = layout
-        self._id_maps = id_maps
-        self._sparse_dtype = sparse_dtype
-        numbers = {column: number for number, table in enumerate(layout.tables) for column in table.columns}
-        self._tables = [numbers[column.name] for column in layout.sparse]
-        self._list_tables = [numbers[column.name] for column in layout.lists]
+        self._encoder = encoder
 
     @property
     def piece_rows(self) -> int:
@@ -182,49 +145,7 @@ class _PieceReader:
 
     def read(self, piece: Piece) -> Samples:
         """The samples of a piece."""
-        layout, batches = self._layout, self._rows.read(piece.first, piece.last)
-        rows, labels = piece.last - piece.first, len(layout.labels)
-        dense = np.empty((rows, len(layout.dense)), dtype=np.float32)
-        sparse: Ids = np.empty((rows, len(layout.sparse)), dtype=self._sparse_dtype)
-        label = np.empty(rows if labels == 1 else (rows, labels), dtype=np.uint8)
-        weight = np.empty(rows, dtype=np.float32) if layout.weight else None
-        at = 0
-        for batch in batches:
-            part = slice(at, at + len(batch))
-            label[part] = _matrix(batch.column("label")) if labels > 1 else batch.column("label").to_numpy()
-            if layout.dense:
-                dense[part] = _matrix(batch.column("dense"))
-            if weight is not None:
-                weight[part] = batch.column("weight").to_numpy()
-            if layout.sparse:
-                columns = [batch.column(column.name) for column in layout.sparse]
-                self._id_maps.write_ids(columns, self._tables, sparse[part])
-            at = part.stop
-        ragged = {
-            column.name: self._ragged([batch.column(column.name) for batch in batches], table)
-            for column, table in zip(layout.lists, self._list_tables, strict=True)
-        }
-        return Samples(dense, sparse, label, ragged, weight)
-
-    def _ragged(self, chunks: Sequence[pa.ListArray], table: int) -> RaggedColumn:
-        """The ids of a column of lists."""
-        lengths = np.concatenate([np.diff(chunk.offsets.to_numpy()) for chunk in chunks]).astype(np.int64)
-        ids: Ids = np.empty((int(lengths.sum()), 1), dtype=self._sparse_dtype)
-        weights: list[NDArray[np.float32]] = []
-        at = 0
-        for chunk in chunks:
-            flat, values = chunk.flatten(), list_values(chunk)
-            self._id_maps.write_ids([values], [table], ids[at : at + len(values)])
-            at += len(values)
-            if pa.types.is_struct(flat.type):
-                weights.append(flat.field("weight").to_numpy())
-        return RaggedColumn(lengths, ids.reshape(-1), np.concatenate(weights) if weights else None)
-
-
-def _matrix(column: pa.FixedSizeListArray) -> NDArray[Any]:
-    """The lists of a column as rows."""
-    matrix: NDArray[Any] = column.flatten().to_numpy().reshape(len(column), -1)
-    return matrix
+        return self._encoder.encode(self._rows.read(piece.first, piece.last))
 
 
 def _plan_shards(split: str, first: int, last: int, rows_per_shard: int) -> Iterator[PlannedShard]:
