@@ -21,7 +21,7 @@ from bagpipe_hpc.storage.shards.vocabulary import TableValues
 from bagpipe_hpc.storage.shards.writer import GZIP_LEVEL
 from data_prep import native_ids, vocabulary
 from data_prep.formats.layout import Table
-from data_prep.formats.source_format import BlockParser, SourceFormat
+from data_prep.formats.source_format import SourceFormat
 from data_prep.parsed_rows import ParsedRows
 from data_prep.vocabulary import Ids
 
@@ -53,8 +53,8 @@ class Backend:
     encoders: dict[str, Encoder | None] | None
 
 
-def choose_backend(name: str, source_format: SourceFormat) -> tuple[Backend, BlockParser]:
-    """The backend `auto`, `native` or `reference`, and what reads blocks of text with it.
+def choose_backend(name: str, source_format: SourceFormat) -> tuple[Backend, bool]:
+    """The backend `auto`, `native` or `reference`, and whether it is native code, which may read the input, too.
 
     Raises:
         ConfigError: native code is asked for and was not built or does not load.
@@ -67,8 +67,8 @@ def choose_backend(name: str, source_format: SourceFormat) -> tuple[Backend, Blo
         )
     chosen = [use_native(name, library) for library in libraries]
     if not all(chosen):
-        return _REFERENCE, source_format.parse_block
-    return _NATIVE, source_format.native_parser() or source_format.parse_block
+        return _REFERENCE, False
+    return _NATIVE, True
 
 
 def _encode_lzf(chunk: NDArray[Any], shuffle: bool) -> NDArray[np.uint8] | None:

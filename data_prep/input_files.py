@@ -22,7 +22,6 @@ _ARCHIVES = {
     b"7z\xbc\xaf\x27\x1c": ("a 7z archive", "unpack it first"),
     b"\x04\x22\x4d\x18": ("compressed with lz4", "unpack it first, or compress it with zstd"),
     b"\x1f\x9d": ("compressed with compress", "unpack it first, as with uncompress {0}"),
-    b"PAR1": ("a Parquet file", "write its rows as tab-separated text"),
     b"\x89HDF": ("an HDF5 file", "name the raw clicks; shards that are prepared already are for bagpipe train"),
     b"\xff\xfe": ("text in UTF-16", "convert it first, as with iconv -f UTF-16 -t UTF-8"),
     b"\xfe\xff": ("text in UTF-16", "convert it first, as with iconv -f UTF-16 -t UTF-8"),
@@ -99,21 +98,22 @@ def _require_text(source: Path) -> None:
             raise DataError(f"{source}: is {what}, which is not read; {cure.format(source)}")
 
 
-def check_headers(sources: Sequence[Path], layout: TextLayout) -> None:
+def check_header(source: Path, layout: TextLayout) -> None:
     """Refuse a file whose first line is not the header that its format has, before hours are spent on the others.
 
     Raises:
-        DataError: the header of a file names other columns, or names them in another order.
+        DataError: the header of the file names other columns, or names them in another order.
     """
-    for source in sources if layout.header else ():
-        found = split_first_line(first_bytes(source, BLOCK_BYTES).removeprefix(BYTE_ORDER_MARK))[0]
-        line = found.decode(errors="replace")
-        if not layout.is_header(line):
-            wanted = layout.separator.join(layout.names)
-            raise DataError(
-                f"{source}:1: the header is {_shown(line)} instead of {_shown(wanted)}; each file begins with the "
-                "names of its columns in this order: name files of the format, or correct its description"
-            )
+    if not layout.header:
+        return
+    found = split_first_line(first_bytes(source, BLOCK_BYTES).removeprefix(BYTE_ORDER_MARK))[0]
+    line = found.decode(errors="replace")
+    if not layout.is_header(line):
+        wanted = layout.separator.join(layout.names)
+        raise DataError(
+            f"{source}:1: the header is {_shown(line)} instead of {_shown(wanted)}; each file begins with the "
+            "names of its columns in this order: name files of the format, or correct its description"
+        )
 
 
 def _shown(line: str) -> str:

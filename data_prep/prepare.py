@@ -21,8 +21,9 @@ from bagpipe_hpc.storage.shards.entries import InputInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from data_prep.backend import choose_backend
 from data_prep.formats.delimited import BadLine
-from data_prep.formats.source_format import BlockParser, SourceFormat, load_format
-from data_prep.input_files import check_headers, find_sources, order_note
+from data_prep.formats.source_format import ColumnInput, TextInput, load_format
+from data_prep.input_blocks import InputBlock, parse_input_block, read_input_blocks
+from data_prep.input_files import find_sources, order_note
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows, Part
 from data_prep.preparation_state import (
@@ -36,7 +37,7 @@ from data_prep.preparation_state import (
 )
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.shard_stage import write_shards
-from data_prep.text_blocks import TextBlock, TextPosition, read_blocks, split_first_line
+from data_prep.text_blocks import TextPosition
 
 PART_ROWS = 1 << 20
 """Rows after which a part is closed: at most this many are parsed again after a kill."""
@@ -68,9 +69,9 @@ def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSetting
     """
     source_format, own = load_format(settings.source_format, settings.format_options)
     layout = source_format.layout
-    backend, parse_block = choose_backend(settings.backend, source_format)
+    backend, native = choose_backend(settings.backend, source_format)
     sources = find_sources(inputs)
-    check_headers(sources, layout)
+    opened = [source_format.open_input(source, native) for source in sources]
     wanted = PreparationState(describe_inputs(sources), settings.choices(layout, own), layout.words())
     keep_freed_arrays()
     with _naming_output(output):
@@ -88,7 +89,7 @@ def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSetting
         if state.parts:
             progress(f"going on after {sum(part.rows for part in state.parts)} parsed rows, {len(state.shards)} shards")
         with ThreadPoolExecutor(worker_threads()) as pool:
-            state = _parse(pool, sources, output, state, settings, source_format, parse_block, progress)
+            state = _parse(pool, sources, opened, output, state, settings, source_format.schema, progress)
             rows = ParsedRows(output / PARTS_FOLDER, state.parts)
             manifest = write_shards(pool, rows, output, state, layout, settings, backend, progress)
         save_manifest(output, manifest)
@@ -112,34 +113,31 @@ def _naming_output(output: Path) -> Iterator[None]:
 def _parse(
     pool: ThreadPoolExecutor,
     sources: Sequence[Path],
+    opened: Sequence[TextInput | ColumnInput],
     output: Path,
     state: PreparationState,
     settings: PrepareSettings,
-    source_format: SourceFormat,
-    parse_block: BlockParser,
+    schema: pa.Schema,
     progress: Progress,
 ) -> PreparationState:
     """Parse what is not yet parsed; saves the state after each part."""
 
-    def parse(block: TextBlock) -> tuple[int, TextPosition, pa.RecordBatch, list[BadLine]]:
-        text, line = block.text, block.start.line
-        if source_format.layout.header and block.start.offset == 0:
-            text, line = split_first_line(text)[1], line + 1
-        return line, block.end, *parse_block(text)
+    def parse(block: InputBlock) -> tuple[TextPosition, int, pa.RecordBatch, list[BadLine]]:
+        return block.end, *parse_input_block(block, opened)
 
     _check_skipped(state.skipped_rows, settings.skip_bad_rows)
     if state.parsed:
         return state
-    blocks = ordered_map(pool, parse, read_blocks(sources, state.position), ahead=2 * worker_threads())
+    blocks = ordered_map(pool, parse, read_input_blocks(sources, opened, state.position), ahead=2 * worker_threads())
     while True:
         name = f"rows-{len(state.parts):05d}.arrow"
         rows, end, skipped = 0, state.position, list[str]()
         with (
             atomic_write(output / PARTS_FOLDER / name) as partial,
             pa.OSFile(str(partial), "wb") as sink,
-            pa.ipc.new_file(sink, source_format.schema) as file,
+            pa.ipc.new_file(sink, schema) as file,
         ):
-            for first_line, block_end, batch, bad in blocks:
+            for block_end, first_line, batch, bad in blocks:
                 source = sources[block_end.source]
                 skipped += [f"{source}:{first_line + line.index + 1}: {line.reason}" for line in bad]
                 _check_skipped(state.skipped_rows + tuple(skipped), settings.skip_bad_rows)

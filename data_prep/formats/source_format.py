@@ -5,16 +5,19 @@ Shapes: `n` rows of a block, `N` dense features, `K` labels.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.config.file import settings_of_options
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import ConfigError, DataError
 from data_prep.formats.delimited import BadLine, DelimitedParser
 from data_prep.formats.layout import Sparse, SparseList, TextLayout, Values
+from data_prep.input_files import check_header
+from data_prep.parquet_blocks import is_parquet
 
 _VALUE_TYPES = {
     Values.HEX: pa.uint32(),
@@ -26,14 +29,43 @@ _VALUE_TYPES = {
 
 BlockParser = Callable[[bytes], tuple[pa.RecordBatch, list[BadLine]]]
 """Reads the rows of a block, as `SourceFormat.parse_block`."""
+ColumnParser = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, list[BadLine]]]
+"""Reads the rows of a block of columns, as they stand in a Parquet file, to what `BlockParser` gives."""
+
+
+@dataclass(frozen=True)
+class TextInput:
+    """How an input file of text is read, from several threads at once.
+
+    Attributes:
+        header: whether its first line is no row but names the columns.
+        parse: reads a block of its other lines.
+    """
+
+    header: bool
+    parse: BlockParser
+
+
+@dataclass(frozen=True)
+class ColumnInput:
+    """How a Parquet file is read, from several threads at once.
+
+    Attributes:
+        columns: names of the file's columns that are read.
+        parse: reads a block of these columns. The index of a `BadLine` is the row's number in the block.
+    """
+
+    columns: tuple[str, ...]
+    parse: ColumnParser
 
 
 class SourceFormat(ABC):
     """What raw rows look like, and how they become columns.
 
     A preparation makes one object of the class and asks it, in this order: `describe` before any file is opened; then
-    `native_parser`, if native code is to be used; then `parse_block`, or what `native_parser` gave, for each block of
-    about 2 MiB, from several threads at once. Nothing behind the parsed rows asks it anything.
+    `open_input` for each file, before rows of any are read. What that gives, `parse_block` unless a format says
+    otherwise, is called for each block of about 2 MiB, from several threads at once. Nothing behind the parsed rows
+    asks it anything.
 
     Attributes:
         layout: what `describe` said.
@@ -73,6 +105,24 @@ class SourceFormat(ABC):
             The n good rows, of `schema`, in order, and the bad lines in order. Empty lines are neither.
         """
         return self._parser.parse_block(text)
+
+    def open_input(self, source: Path, native: bool) -> TextInput | ColumnInput:
+        """Look at the beginning of a file, and say how its rows are read.
+
+        Args:
+            source: a file that is neither empty nor an archive.
+            native: whether native code is to be used where there is any.
+
+        Raises:
+            DataError: the file is not of the format; a text's header names other columns.
+        """
+        if is_parquet(source):
+            raise DataError(
+                f"{source}: is a Parquet file, which this format does not read; describe its columns in a schema "
+                "(bagpipe prepare --schema), or write its rows as text"
+            )
+        check_header(source, self.layout)
+        return TextInput(self.layout.header, (self.native_parser() if native else None) or self.parse_block)
 
     def native_parser(self) -> BlockParser | None:
         """A faster reader that gives what `parse_block` gives for any text; None where there is none."""

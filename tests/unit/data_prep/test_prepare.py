@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import bagpipe_hpc.storage.shards.manifest
+import data_prep.input_blocks
 import data_prep.prepare
 import data_prep.shard_stage
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
@@ -238,8 +239,10 @@ def test_the_vocabulary_comes_from_training_rows_only(tmp_path: Path) -> None:
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch, part_rows: int) -> None:
     """Blocks of a few rows and parts of a few blocks, so that small files have many."""
-    read = data_prep.prepare.read_blocks
-    monkeypatch.setattr(data_prep.prepare, "read_blocks", lambda sources, start: read(sources, start, block_bytes=2000))
+    read = data_prep.input_blocks.read_blocks
+    monkeypatch.setattr(
+        data_prep.input_blocks, "read_blocks", lambda sources, start: read(sources, start, block_bytes=2000)
+    )
     monkeypatch.setattr(data_prep.prepare, "PART_ROWS", part_rows)
 
 

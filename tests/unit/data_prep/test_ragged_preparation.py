@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import data_prep.input_blocks
 import data_prep.prepare
 import data_prep.shard_stage
 from bagpipe_hpc.errors import DataError
@@ -194,8 +195,10 @@ def test_a_killed_preparation_goes_on_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
     monkeypatch.setattr(data_prep.prepare, "PART_ROWS", 40)
-    read = data_prep.prepare.read_blocks
-    monkeypatch.setattr(data_prep.prepare, "read_blocks", lambda sources, start: read(sources, start, block_bytes=900))
+    read = data_prep.input_blocks.read_blocks
+    monkeypatch.setattr(
+        data_prep.input_blocks, "read_blocks", lambda sources, start: read(sources, start, block_bytes=900)
+    )
     source = write(tmp_path / "clicks", random_rows(150))
     settings = PrepareSettings(SHOP, rows_per_shard=40, compression="gzip")
 

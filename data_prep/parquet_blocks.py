@@ -1,0 +1,111 @@
+"""Blocks of rows out of Parquet files, each with its place, so that any row can be named."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
+
+from bagpipe_hpc.errors import DataError
+from data_prep.text_blocks import TextPosition
+
+MAGIC = b"PAR1"
+"""What a Parquet file begins with."""
+BLOCK_ROWS = 1 << 15
+"""Rows of a block: about as many bytes as a block of text has."""
+
+
+@dataclass(frozen=True)
+class ColumnBlock:
+    """Rows of one Parquet file.
+
+    Attributes:
+        columns: those that were asked for, in that order, of the types that the file has.
+        start: where they start; both `offset` and `line` are the number of rows before it.
+        end: where the next block starts.
+    """
+
+    columns: pa.RecordBatch
+    start: TextPosition
+    end: TextPosition
+
+
+def is_parquet(source: Path) -> bool:
+    """Whether a file begins as Parquet files do."""
+    with source.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def column_types(source: Path) -> dict[str, pa.DataType]:
+    """The columns of a file and their types, in order.
+
+    Raises:
+        DataError: the file is damaged, or two of its columns have one name.
+    """
+    with _opened(source) as file:
+        schema = file.schema_arrow
+    for name in schema.names:
+        if schema.names.count(name) > 1:
+            raise DataError(f"{source}: has two columns named {name!r}; write the file with a name for each")
+    return dict(zip(schema.names, schema.types, strict=True))
+
+
+def row_group_bounds(source: Path) -> list[int]:
+    """The row at which each row group of a file begins, and the number of rows: `[groups + 1]`, ascending.
+
+    Raises:
+        DataError: the file is damaged.
+    """
+    with _opened(source) as file:
+        bounds = [0]
+        for group in range(file.num_row_groups):
+            bounds.append(bounds[-1] + file.metadata.row_group(group).num_rows)
+    return bounds
+
+
+def read_rows(
+    source: Path, number: int, columns: Sequence[str], first: int = 0, last: int | None = None
+) -> Iterator[ColumnBlock]:
+    """Read rows `first` up to `last` of a file in blocks; memory is that of a row group's columns and a block.
+
+    A block never reaches over the end of a row group, so the blocks of a range that begins at one do not depend on
+    what was read before.
+
+    Args:
+        source: a Parquet file.
+        number: of the file among the inputs, for the places of the blocks.
+        columns: to read.
+        first: row to begin with, at best the first of a row group; what lies before it in its group is decoded again.
+        last: row to end before; None reads to the end.
+
+    Raises:
+        DataError: the file is damaged or cut off.
+    """
+    bounds = row_group_bounds(source)
+    last = bounds[-1] if last is None else last
+    with _opened(source) as file:
+        for group, (begin, end) in enumerate(pairwise(bounds)):
+            if end <= first or begin >= last:
+                continue
+            at = begin
+            for batch in file.iter_batches(BLOCK_ROWS, row_groups=[group], columns=list(columns), use_threads=False):
+                start, stop = max(at, first), min(at + len(batch), last)
+                if start < stop:
+                    part = batch.slice(start - at, stop - start).select(list(columns))
+                    yield ColumnBlock(part, TextPosition(number, start, start), TextPosition(number, stop, stop))
+                at += len(batch)
+
+
+@contextmanager
+def _opened(source: Path) -> Iterator[pa_parquet.ParquetFile]:
+    """The file, and what is wrong with it as an error that names it."""
+    try:
+        with pa_parquet.ParquetFile(source) as file:
+            yield file
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(
+            f"{source}: cannot be read as Parquet ({error}); it may be damaged or cut off: fetch or write it again"
+        ) from error
