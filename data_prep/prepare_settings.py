@@ -8,7 +8,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.storage.shards.writer import COMPRESSIONS
 from data_prep.backend import BACKENDS
 from data_prep.formats import buckets
-from data_prep.formats.layout import TextLayout, Values
+from data_prep.formats.layout import RowLayout, Values
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class PrepareSettings:
         _require(self.skip_bad_rows >= 0, "skip-bad-rows", self.skip_bad_rows, "use 0 or more")
         _require(self.backend in BACKENDS, "backend", self.backend, f"use one of {', '.join(BACKENDS)}")
 
-    def choices(self, layout: TextLayout, own: Mapping[str, Any]) -> dict[str, Any]:
+    def choices(self, layout: RowLayout, own: Mapping[str, Any]) -> dict[str, Any]:
         """Everything that decides what the shards hold, in words where a number does not say it.
 
         `skip_bad_rows` is not among them: which rows are malformed does not depend on it, so a preparation that stopped

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.storage.shards.samples import RaggedColumn, Samples
 from data_prep.backend import IdMaps
-from data_prep.formats.layout import TextLayout
+from data_prep.formats.layout import RowLayout
 from data_prep.formats.value_lists import list_values
 from data_prep.vocabulary import Ids
 
@@ -26,7 +26,7 @@ class SampleEncoder:
         sparse_dtype: type of the ids, int32 or int64.
     """
 
-    def __init__(self, layout: TextLayout, id_maps: IdMaps, sparse_dtype: type) -> None:
+    def __init__(self, layout: RowLayout, id_maps: IdMaps, sparse_dtype: type) -> None:
         self._layout = layout
         self._id_maps = id_maps
         self._sparse_dtype = sparse_dtype

@@ -21,7 +21,7 @@ from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest
 from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
 from data_prep.backend import Backend
-from data_prep.formats.layout import Sparse, SparseList, TextLayout, table_of
+from data_prep.formats.layout import RowLayout, Sparse, SparseList, table_of
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
 from data_prep.preparation_state import PreparationState
@@ -70,7 +70,7 @@ def write_shards(
     rows: ParsedRows,
     output: Path,
     state: PreparationState,
-    layout: TextLayout,
+    layout: RowLayout,
     settings: PrepareSettings,
     backend: Backend,
     progress: Callable[[str], None],
@@ -132,7 +132,7 @@ def _feature_info(column: Sparse | SparseList, rows: ParsedRows) -> FeatureInfo:
 class _PieceReader:
     """Reads parsed rows as samples, from any thread."""
 
-    def __init__(self, rows: ParsedRows, layout: TextLayout, encoder: SampleEncoder) -> None:
+    def __init__(self, rows: ParsedRows, layout: RowLayout, encoder: SampleEncoder) -> None:
         self._rows = rows
         self._layout = layout
         self._encoder = encoder

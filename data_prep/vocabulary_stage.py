@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bagpipe_hpc.storage.shards.vocabulary import TableValues, load_vocabularies, write_vocabularies
 from data_prep.backend import Backend
-from data_prep.formats.layout import TextLayout
+from data_prep.formats.layout import RowLayout
 from data_prep.parsed_rows import ParsedRows
 from data_prep.preparation_state import PreparationState
 from data_prep.prepare_settings import PrepareSettings
@@ -22,7 +22,7 @@ def make_vocabularies(
     train_rows: int,
     output: Path,
     state: PreparationState,
-    layout: TextLayout,
+    layout: RowLayout,
     settings: PrepareSettings,
     backend: Backend,
     progress: Callable[[str], None],

@@ -1,4 +1,4 @@
-"""What the raw text of a source format looks like, as one frozen description. Standard library only."""
+"""What raw text and the rows in it look like, as frozen descriptions. Standard library only."""
 
 import csv
 import string
@@ -19,20 +19,30 @@ class Values(StrEnum):
     BUCKET = "bucket"
     """As `INTEGER`, but integers of about the same size are one value: that of their bucket (`formats.buckets`), which
     has 32 bits, too."""
+    NUMBER = "number"
+    """Integers of 0 or more, below 2 ** 32, that a format computes: the interval that a number lies in, an hour."""
     TEXT = "text"
     """Any UTF-8 text without a zero byte, as it stands in the field."""
 
     @property
     def is_32_bit(self) -> bool:
         """Whether values are unsigned integers of 32 bits, which native code counts; other values are wider."""
-        return self in (Values.HEX, Values.BUCKET)
+        return self in (Values.HEX, Values.BUCKET, Values.NUMBER)
 
 
 @dataclass(frozen=True)
 class Label:
-    """A column of labels: `0` or `1`, one digit. A layout has one or more."""
+    """A column of labels. A layout has one or more.
+
+    Attributes:
+        name: of the column.
+        positive: the texts that are label 1, any other but an empty one being 0; if not given, a label is `0` or `1`.
+        at_least: labels are decimal numbers, and those of this size or more are 1, others 0; None where they are not.
+    """
 
     name: str
+    positive: tuple[str, ...] = ()
+    at_least: float | None = None
 
 
 @dataclass(frozen=True)
@@ -94,13 +104,26 @@ class SparseList:
 
 
 @dataclass(frozen=True)
+class Time:
+    """A column of times, seconds since 1970 (UTC) as int64; a missing one is null.
+
+    Attributes:
+        name: of the column.
+        written: how: `seconds` or `milliseconds` since 1970 as a decimal integer, or a pattern of `strptime`.
+    """
+
+    name: str
+    written: str = "seconds"
+
+
+@dataclass(frozen=True)
 class Unused:
     """A column that is passed over, whatever it holds."""
 
     name: str
 
 
-Column = Label | Weight | Dense | Sparse | SparseList | Unused
+Column = Label | Weight | Dense | Sparse | SparseList | Time | Unused
 
 
 @dataclass(frozen=True)
@@ -124,7 +147,7 @@ _SEPARATOR_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "blank"}
 
 
 @dataclass(frozen=True)
-class TextLayout:
+class TextFields:
     """A text of one sample a line.
 
     Lines end with LF, CRLF or CR; empty lines are no rows and no errors. An empty field is a missing value.
@@ -135,6 +158,7 @@ class TextLayout:
         header: whether the first line of each file names the columns, in this order.
         quoted: whether a field may stand in double quotes, and may then hold separators and, doubled, quotes. Ends of
             line belong to no field.
+        missing: further texts of a field that mean that the value is missing, such as `NA`.
 
     Raises:
         ConfigError: columns or separator are none that text could be read with.
@@ -144,9 +168,59 @@ class TextLayout:
     separator: str = "\t"
     header: bool = False
     quoted: bool = False
+    missing: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        names = self.names
+        """Each separator must be told from the others, and from what numbers hold."""
+        cure = "use one character that no number holds, such as a tab or a comma"
+        _require(self.separator in _SEPARATORS, f"the separator is {self.separator!r}; {cure}")
+        for column in self.columns:
+            if not isinstance(column, SparseList):
+                continue
+            for what, found in (("separator", column.separator), ("weights", column.weights)):
+                _require(
+                    found is None or (found in _SEPARATORS and found != self.separator),
+                    f"{column.name}: {what} = {found!r}; {cure}, and that does not stand between fields",
+                )
+            same = column.weights == column.separator
+            _require(not same, f"{column.name}: weights = {column.weights!r}, which stands between values already")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all columns, in the order of the text."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def separator_name(self) -> str:
+        """What the separator is called in messages: `tab`, `comma` or the character itself."""
+        return _SEPARATOR_NAMES.get(self.separator, self.separator)
+
+    def is_header(self, line: str) -> bool:
+        """Whether a line, without its end, names the columns in their order."""
+        return self.split(line) == list(self.names)
+
+    def split(self, line: str) -> list[str]:
+        """The fields of a line without its end, out of their quotes."""
+        if self.quoted:
+            return next(csv.reader([line], delimiter=self.separator), [])
+        return line.split(self.separator)
+
+
+@dataclass(frozen=True)
+class RowLayout:
+    """What rows hold once they are parsed: labels, weights, dense features and values of tables.
+
+    Attributes:
+        columns: the columns, in order.
+
+    Raises:
+        ConfigError: there is nothing to train, or a name cannot be stored.
+    """
+
+    columns: tuple[Column, ...]
+
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
         weights = [column.name for column in self.columns if isinstance(column, Weight)]
         _require(bool(self.labels), "no column is a label; give at least one")
         _require(len(weights) <= 1, f"{' and '.join(weights)} are weights of samples; give one at most")
@@ -167,15 +241,9 @@ class TextLayout:
             _require(
                 usable, f"a {what} is named {name!r}; use another name than {' and '.join(parsed)}, without a slash"
             )
-        self._check_separators()
         for table in self.tables:
             kinds = {column.values for column in self.features if column.name in table.columns}
             _require(len(kinds) == 1, f"{' and '.join(table.columns)} share table {table.name}; give them equal values")
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of all columns, in the order of the text."""
-        return tuple(column.name for column in self.columns)
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -234,34 +302,23 @@ class TextLayout:
             return "log(1 + max(x, 0)); 0 missing" if logs else "none"
         return f"log(1 + max(x, 0)) of {', '.join(logs)}; x of others; 0 missing" if logs else "x; 0 missing"
 
-    @property
-    def separator_name(self) -> str:
-        """What the separator is called in messages: `tab`, `comma` or the character itself."""
-        return _SEPARATOR_NAMES.get(self.separator, self.separator)
+    def words(self) -> tuple[str, ...]:
+        """The whole description, a line for each column and more for the rest; equal layouts have equal words."""
+        return tuple(str(column) for column in self.columns)
+
+
+@dataclass(frozen=True)
+class TextLayout(TextFields, RowLayout):
+    """A text whose fields are what its rows hold: all that a format of lines and fields describes."""
+
+    def __post_init__(self) -> None:
+        RowLayout.__post_init__(self)
+        TextFields.__post_init__(self)
 
     def words(self) -> tuple[str, ...]:
         """The whole description, a line for each column and one for the rest; equal layouts have equal words."""
-        rest = f"separator={self.separator!r}, header={self.header}, quoted={self.quoted}"
-        return (*(str(column) for column in self.columns), rest)
-
-    def is_header(self, line: str) -> bool:
-        """Whether a line, without its end, names the columns in their order."""
-        if self.quoted:
-            return next(csv.reader([line], delimiter=self.separator), []) == list(self.names)
-        return line.split(self.separator) == list(self.names)
-
-    def _check_separators(self) -> None:
-        """Each must be told from the others, and from what numbers hold."""
-        cure = "use one character that no number holds, such as a tab or a comma"
-        _require(self.separator in _SEPARATORS, f"the separator is {self.separator!r}; {cure}")
-        for column in self.lists:
-            for what, found in (("separator", column.separator), ("weights", column.weights)):
-                _require(
-                    found is None or (found in _SEPARATORS and found != self.separator),
-                    f"{column.name}: {what} = {found!r}; {cure}, and that does not stand between fields",
-                )
-            same = column.weights == column.separator
-            _require(not same, f"{column.name}: weights = {column.weights!r}, which stands between values already")
+        rest = f"separator={self.separator!r}, header={self.header}, quoted={self.quoted}, missing={self.missing}"
+        return (*super().words(), rest)
 
 
 def table_of(column: Sparse | SparseList) -> str:

@@ -14,18 +14,11 @@ import pyarrow as pa
 from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.config.file import settings_of_options
 from bagpipe_hpc.errors import ConfigError, DataError
-from data_prep.formats.delimited import BadLine, DelimitedParser
-from data_prep.formats.layout import Sparse, SparseList, TextLayout, Values
+from data_prep.formats.delimited import BadLine, DelimitedParser, layout_rows
+from data_prep.formats.fields import value_type
+from data_prep.formats.layout import RowLayout, TextLayout
 from data_prep.input_files import check_header
 from data_prep.parquet_blocks import is_parquet
-
-_VALUE_TYPES = {
-    Values.HEX: pa.uint32(),
-    Values.BUCKET: pa.uint32(),
-    Values.INTEGER: pa.int64(),
-    Values.TEXT: pa.string(),
-}
-
 
 BlockParser = Callable[[bytes], tuple[pa.RecordBatch, list[BadLine]]]
 """Reads the rows of a block, as `SourceFormat.parse_block`."""
@@ -85,18 +78,20 @@ class SourceFormat(ABC):
     def __init__(self, settings: Any) -> None:
         self.layout = self.describe(settings)
         self.schema = row_schema(self.layout)
-        self._parser = DelimitedParser(self.layout, self.schema)
+        self._parser = None
+        if isinstance(self.layout, TextLayout):
+            self._parser = DelimitedParser(self.layout, self.schema, layout_rows(self.layout, self.schema))
 
     @abstractmethod
-    def describe(self, settings: Any) -> TextLayout:
-        """The columns of the text, their types, the separator and whether there is a header.
+    def describe(self, settings: Any) -> RowLayout:
+        """What rows hold; of a text of lines and fields a `TextLayout`, with the separator and the header.
 
         Raises:
             SettingError: a setting has a value that the format cannot have.
         """
 
     def parse_block(self, text: bytes) -> tuple[pa.RecordBatch, list[BadLine]]:
-        """Read the rows of a block of whole lines, by the layout. A format of another kind of text replaces this.
+        """Read the rows of a block of whole lines by a `TextLayout`. A format of another kind of text replaces this.
 
         Args:
             text: lines that end with LF, CRLF or CR, of one file, without its header and byte order mark.
@@ -104,6 +99,8 @@ class SourceFormat(ABC):
         Returns:
             The n good rows, of `schema`, in order, and the bad lines in order. Empty lines are neither.
         """
+        if self._parser is None:
+            raise NotImplementedError(f"{type(self).__name__} describes no TextLayout: it has its own parse_block")
         return self._parser.parse_block(text)
 
     def open_input(self, source: Path, native: bool) -> TextInput | ColumnInput:
@@ -121,29 +118,25 @@ class SourceFormat(ABC):
                 f"{source}: is a Parquet file, which this format does not read; describe its columns in a schema "
                 "(bagpipe prepare --schema), or write its rows as text"
             )
-        check_header(source, self.layout)
-        return TextInput(self.layout.header, (self.native_parser() if native else None) or self.parse_block)
+        header = False
+        if isinstance(self.layout, TextLayout):
+            check_header(source, self.layout)
+            header = self.layout.header
+        return TextInput(header, (self.native_parser() if native else None) or self.parse_block)
 
     def native_parser(self) -> BlockParser | None:
         """A faster reader that gives what `parse_block` gives for any text; None where there is none."""
         return None
 
 
-def row_schema(layout: TextLayout) -> pa.Schema:
+def row_schema(layout: RowLayout) -> pa.Schema:
     """Columns of parsed rows."""
     labels = len(layout.labels)
     label = pa.field("label", pa.uint8() if labels == 1 else pa.list_(pa.uint8(), labels))
     weight = [pa.field("weight", pa.float32())] if layout.weight else []
     dense = [pa.field("dense", pa.list_(pa.float32(), len(layout.dense)))] if layout.dense else []
-    values = [pa.field(column.name, _column_type(column)) for column in layout.features]
+    values = [pa.field(column.name, value_type(column)) for column in layout.features]
     return pa.schema([label, *weight, *dense, *values])
-
-
-def _column_type(column: Sparse | SparseList) -> pa.DataType:
-    value = _VALUE_TYPES[column.values]
-    if isinstance(column, Sparse):
-        return value
-    return pa.list_(value if column.weights is None else pa.struct({"value": value, "weight": pa.float32()}))
 
 
 def load_format(name: str, options: Sequence[str] = ()) -> tuple[SourceFormat, dict[str, Any]]:

@@ -244,7 +244,7 @@ def test_a_format_without_dense_features(tmp_path: Path, backend: str, compressi
         ("shop_clicks:ShopClicks", ("quotes=1",), "quotes = '1': no such setting .*; its settings are separator"),
         ("shop_clicks:ShopClicks", ("separator",), "--format-option 'separator': has no value"),
         ("shop_clicks:ShopClicks", ("separator=;", "separator=,"), "separator = ',': is given twice"),
-        (LIKES, ("users=number",), "Likes': its describe\\(\\) fails: ValueError: 'number' is not a valid Values"),
+        (LIKES, ("users=float",), "Likes': its describe\\(\\) fails: ValueError: 'float' is not a valid Values"),
         ("shop_clicks:ShopClicks", ("separator=12",), "source format: the separator is '12'"),
     ],
 )

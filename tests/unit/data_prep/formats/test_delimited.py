@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import data_prep.formats.delimited
-from data_prep.formats.delimited import BadLine, DelimitedParser
+from data_prep.formats.delimited import BadLine, DelimitedParser, layout_rows
 from data_prep.formats.layout import Dense, Label, Sparse, TextLayout, Unused, Values
 from data_prep.formats.source_format import row_schema
 
@@ -27,7 +27,7 @@ GOOD = {"user": "7", "price": "1.5", "time": "?", "bought": "1", "item": "sock",
 
 def parser(separator: str = ",", quoted: bool = False) -> DelimitedParser:
     layout = TextLayout(COLUMNS, separator, quoted=quoted)
-    return DelimitedParser(layout, row_schema(layout))
+    return DelimitedParser(layout, row_schema(layout), layout_rows(layout, row_schema(layout)))
 
 
 def line(separator: str = ",", **fields: str) -> bytes:
@@ -53,7 +53,9 @@ def test_missing_values() -> None:
 
 def test_a_layout_without_dense_features() -> None:
     layout = TextLayout((Label("l"), Sparse("s")))
-    rows, bad = DelimitedParser(layout, row_schema(layout)).parse_block(b"1\ta b\n2\tc\n0\t\n")
+    rows, bad = DelimitedParser(layout, row_schema(layout), layout_rows(layout, row_schema(layout))).parse_block(
+        b"1\ta b\n2\tc\n0\t\n"
+    )
     assert rows.to_pylist() == [{"label": 1, "s": "a b"}, {"label": 0, "s": None}]
     assert bad == [BadLine(1, "l is '2' instead of 0 or 1")]
 
@@ -145,7 +147,7 @@ def test_the_fast_path_and_the_reasons_agree(rows: list[dict[str, str]], quoted:
 
 
 def test_a_line_that_only_pyarrow_refuses_is_named_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_prep.formats.delimited, "_problem", lambda *_: None)
+    monkeypatch.setattr(data_prep.formats.delimited, "problem", lambda *_: None)
     rows, (bad,) = parser().parse_block(b"\n".join([line(), line(user="seven"), line()]))
     assert len(rows) == 2
     assert bad.index == 1

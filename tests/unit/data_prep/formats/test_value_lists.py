@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.formats.delimited import BadLine, DelimitedParser
+from data_prep.formats.delimited import BadLine, DelimitedParser, layout_rows
 from data_prep.formats.layout import Label, Sparse, SparseList, TextLayout, Values, Weight
 from data_prep.formats.source_format import row_schema
 from data_prep.formats.value_lists import list_values
@@ -35,7 +35,7 @@ GOOD = {
     "words": "so|Nüsse| x",
 }
 LAYOUT = TextLayout(COLUMNS, ",")
-PARSER = DelimitedParser(LAYOUT, row_schema(LAYOUT))
+PARSER = DelimitedParser(LAYOUT, row_schema(LAYOUT), layout_rows(LAYOUT, row_schema(LAYOUT)))
 
 
 def line(**fields: str) -> bytes:

@@ -1,0 +1,235 @@
+"""Fields of text, a column of them at a time: to numbers, values, labels and lists, and what is wrong with one.
+
+Shapes: `n` fields, `V` values of a column of lists.
+"""
+
+import re
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from data_prep.formats.buckets import buckets
+from data_prep.formats.hex_columns import DIGITS, parse_hex
+from data_prep.formats.layout import Column, Dense, Label, Sparse, SparseList, Time, Values, Weight
+from data_prep.formats.value_lists import parse_lists
+
+_INTEGER = re.compile(rb"-?[0-9]+")
+_NUMBER = re.compile(rb"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+_HEX = re.compile(rb"[0-9a-fA-F]{1,%d}" % DIGITS)
+_INT64_DIGITS = 19
+_SHOWN_CHARACTERS = 40
+_FLOAT32_LIMIT = (2 - 2.0**-24) * 2.0**127
+"""From here on a number is rounded to infinity."""
+_VALUE_TYPES = {
+    Values.HEX: pa.uint32(),
+    Values.BUCKET: pa.uint32(),
+    Values.NUMBER: pa.uint32(),
+    Values.INTEGER: pa.int64(),
+    Values.TEXT: pa.string(),
+}
+_PER_SECOND = {"seconds": 1, "milliseconds": 1000}
+
+
+def value_type(column: Sparse | SparseList) -> pa.DataType:
+    """The type of a feature's column in parsed rows."""
+    value = _VALUE_TYPES[column.values]
+    if isinstance(column, Sparse):
+        return value
+    return pa.list_(value if column.weights is None else pa.struct({"value": value, "weight": pa.float32()}))
+
+
+def text_type(column: Column, as_text: bool) -> pa.DataType:
+    """As what pyarrow's parser is to read a column; numbers as text where a block holds suspect characters."""
+    match column:
+        case Sparse(values=Values.TEXT) | SparseList(values=Values.TEXT):
+            return pa.string()
+        case Sparse(values=Values.INTEGER | Values.BUCKET) | Dense(log=True) if not as_text:
+            return pa.int64()
+        case Dense() | Weight() if not as_text:
+            return pa.float64()
+    return pa.binary()
+
+
+def read_fields(column: pa.Array, kind: Column) -> pa.Array:
+    """What the fields of a column say.
+
+    Args:
+        column: `[n]`, of `text_type`, missing fields as nulls.
+        kind: of the column.
+
+    Returns:
+        `[n]`: uint8, 0 or 1, of a label; float32 of a weight; int64 (with `log`) or float64 of a dense feature, and
+        int64 of a time, null where it is missing; values and lists of `value_type`.
+
+    Raises:
+        pyarrow.ArrowInvalid: a field is not what it should be; which one is for the caller to find.
+    """
+    match kind:
+        case Label():
+            return _labels(column, kind)
+        case Weight():
+            return _sample_weights(column)
+        case Dense(log=log):
+            numbers = _numbers(column, log)
+            if not log and _beyond_float32(numbers):
+                raise pa.ArrowInvalid("a dense feature is no finite number")
+            return numbers
+        case Sparse(values=values):
+            return _values(column, values)
+        case SparseList(values=values):
+            return parse_lists(column, kind, value_type(kind), lambda texts: _values(texts, values), _id_weights)
+        case Time(written=written):
+            return _times(column, written)
+    raise TypeError(f"{kind} is not read")
+
+
+def _labels(column: pa.BinaryArray, kind: Label) -> pa.UInt8Array:
+    """Labels `[n]`; those of one digit are read as text, as pyarrow's own numbers would let 01 pass for 1."""
+    if kind.positive or kind.at_least is not None:
+        if column.null_count:
+            raise pa.ArrowInvalid("a label is missing")
+        if kind.positive:
+            return pc.is_in(column, pa.array(kind.positive, pa.string()).cast(pa.binary())).cast(pa.uint8())
+        return pc.greater_equal(_numbers(column, log=False), kind.at_least).cast(pa.uint8())
+    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+    if column.null_count or (np.diff(offsets) != 1).any():
+        raise pa.ArrowInvalid("a label is no single character")
+    label = np.frombuffer(column.buffers()[2], np.uint8, len(column), int(offsets[0])) - ord("0")
+    if label.max(initial=0) > 1:
+        raise pa.ArrowInvalid("a label is neither 0 nor 1")
+    return pa.array(label)
+
+
+def _sample_weights(column: pa.Array) -> pa.FloatArray:
+    """Weights of samples `[n]`, float32, finite and 0 or more."""
+    numbers = _numbers(column, log=False)
+    if column.null_count or _beyond_float32(numbers) or pc.any(pc.less(numbers, 0), min_count=0).as_py():
+        raise pa.ArrowInvalid("a weight is missing, negative or too large")
+    return numbers.cast(pa.float32(), safe=False)
+
+
+def _id_weights(texts: pa.Array) -> pa.FloatArray:
+    """Weights of ids `[V]`, float32 and finite."""
+    numbers = _numbers(texts.cast(pa.binary()), log=False)
+    if _beyond_float32(numbers):
+        raise pa.ArrowInvalid("a weight is too large")
+    return numbers.cast(pa.float32(), safe=False)
+
+
+def _beyond_float32(numbers: pa.DoubleArray) -> bool:
+    """Whether one of some numbers `[n]` is not finite as float32."""
+    present: NDArray[Any] = numbers.fill_null(0).to_numpy()
+    return not bool((np.abs(present) < _FLOAT32_LIMIT).all())
+
+
+def _numbers(column: pa.Array, log: bool) -> pa.Array:
+    """The numbers `[n]` of a dense feature, int64 for a logarithm, else float64; null where they are missing."""
+    if pa.types.is_binary(column.type):
+        return _cast(column, *((_INTEGER, pa.int64()) if log else (_NUMBER, pa.float64())))
+    return column
+
+
+def _times(column: pa.BinaryArray, written: str) -> pa.Int64Array:
+    """Seconds since 1970 `[n]`, int64, null where they are missing."""
+    if written in _PER_SECOND:
+        return pc.floor(pc.divide(_cast(column, _INTEGER, pa.int64()), _PER_SECOND[written])).cast(pa.int64())
+    return pc.strptime(column.cast(pa.string()), written, "s").cast(pa.int64())
+
+
+def _values(column: pa.Array, values: Values) -> pa.Array:
+    """Values `[n]` of their type in `source_format.row_schema`."""
+    if values is Values.HEX:
+        return parse_hex(column)
+    if values in (Values.INTEGER, Values.BUCKET) and pa.types.is_binary(column.type):
+        column = _cast(column, _INTEGER, pa.int64())
+    return bucket_column(column) if values is Values.BUCKET else column
+
+
+def bucket_column(column: pa.Int64Array) -> pa.UInt32Array:
+    """Buckets `[n]` of integers `[n]`, null where these are."""
+    missing = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+    return pa.array(buckets(column.fill_null(0).to_numpy()), mask=missing)
+
+
+def _cast(column: pa.BinaryArray, written: re.Pattern[bytes], kind: pa.DataType) -> pa.Array:
+    """Numbers of a kind, where all of a column are written as they should be."""
+    good = pc.match_substring_regex(column, f"^({written.pattern.decode()})$")
+    if not pc.all(good, min_count=0).as_py():
+        raise pa.ArrowInvalid("a number is written in another way")
+    return pc.cast(column, kind)
+
+
+def problem(column: Column, field: bytes) -> str | None:
+    """What is wrong with a field, to be put behind it; None where it is good."""
+    match column:
+        case Label(positive=(), at_least=None):
+            return None if field in (b"0", b"1") else " instead of 0 or 1"
+        case Label(positive=positive):
+            if not field:
+                return ", so that its label is missing"
+            return None if positive else problem(Dense(column.name), field)
+        case Weight():
+            if not field:
+                return " instead of a number, 0 or more"
+            below = ", which is less than 0" if _NUMBER.fullmatch(field) and float(field) < 0 else None
+            return problem(Dense(column.name), field) or below
+        case SparseList():
+            return _list_problem(column, field) if field else None
+        case Sparse(values=Values.HEX) if field and not _HEX.fullmatch(field):
+            return f" instead of 1 to {DIGITS} hexadecimal digits"
+        case Sparse(values=Values.INTEGER | Values.BUCKET) | Dense(log=True) if field:
+            if not _INTEGER.fullmatch(field):
+                return ", which is no integer"
+            if len(field.lstrip(b"-0")) > _INT64_DIGITS or not -(1 << 63) <= int(field) < 1 << 63:
+                return ", which does not fit 64 bits"
+        case Dense(log=False) if field:
+            if not _NUMBER.fullmatch(field):
+                return ", which is no number"
+            if not abs(float(field)) < _FLOAT32_LIMIT:
+                return ", which is too large for float32"
+        case Time(written=written) if field:
+            return _time_problem(written, field)
+        case Sparse(values=Values.TEXT):
+            try:
+                field.decode()
+            except UnicodeDecodeError:
+                return ", which is no UTF-8 text"
+    return None
+
+
+def _time_problem(written: str, field: bytes) -> str | None:
+    if written in _PER_SECOND:
+        return problem(Sparse("", Values.INTEGER), field)
+    try:
+        datetime.strptime(field.decode(), written)  # whether it can be read is all that is asked
+    except ValueError:
+        return f", which is not written as {written!r} says"
+    return None
+
+
+def _list_problem(column: SparseList, field: bytes) -> str | None:
+    """What is wrong with a field of one value or more, to be put behind it; None where it is good."""
+    of_value, of_weight = Sparse(column.name, column.values), Dense(column.name)
+    for text in field.split(column.separator.encode()):
+        value, weight = text, b"1"
+        if column.weights is not None:
+            value, between, weight = text.rpartition(column.weights.encode())
+            if not between:
+                return f", which holds {shown(text)} without {column.weights!r} and a weight"
+            if not weight:
+                return f", which holds {shown(text)}, whose weight is empty"
+        if not value:
+            return ", which holds an empty value"
+        for part, kind in ((value, of_value), (weight, of_weight)):
+            if found := problem(kind, part):
+                return f", which holds {shown(part)}{found}"
+    return None
+
+
+def shown(field: bytes) -> str:
+    """A field as messages show it, in quotes and not too long."""
+    return repr(field if len(field) <= _SHOWN_CHARACTERS else field[:_SHOWN_CHARACTERS] + b"...").removeprefix("b")
