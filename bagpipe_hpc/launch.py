@@ -129,8 +129,8 @@ def train_reference(config: Config, loop: "Loop | None" = None) -> None:
     check_output(config, run.start)
     require_reference_memory(run, device)
     check_model(run)
-    if run.start:
-        verify_share(run.start, 0, 1)
+    if run.read_first:
+        verify_share(run.read_first, 0, 1)
     with hold_output(config, _lose_output):
         reference = Reference(run, device)
         start_output(reference.config, run.start)

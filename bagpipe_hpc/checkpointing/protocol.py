@@ -127,7 +127,8 @@ def checkpoint_manifest(
         standing: by the evaluations before that step.
     """
     train_samples, record = run.manifest.rows("train"), RowRecord.of(run.config)
-    epoch, epoch_step = divmod(step, -(-train_samples // segment.batch_size))
+    epoch, epoch_step = divmod(step - run.data_step, -(-train_samples // segment.batch_size))
+    vocabularies = run.manifest.vocabularies
     return CheckpointManifest(
         step=step,
         epoch=epoch,
@@ -135,8 +136,10 @@ def checkpoint_manifest(
         seed=run.config.train.seed,
         batch_size=segment.batch_size,
         train_samples=train_samples,
+        data_step=run.data_step,
         training_data=run.manifest.digest("train"),
         evaluation_data=run.manifest.digest("test"),
+        vocabularies=vocabularies.sha256 if vocabularies else None,
         table_names=tuple(table.name for table in run.manifest.tables),
         table_rows=run.manifest.table_rows,
         table_widths=run.table_widths if {*run.table_widths} != {record.embedding_dim} else None,

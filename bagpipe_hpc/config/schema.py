@@ -17,6 +17,7 @@ BACKENDS = ("auto", "native", "reference")
 LINEAR_LAYERS = ("auto", "onednn", "torch")
 PLANNER_STATES = ("auto", "dense", "sparse")
 DECAY_MODES = ("l2", "decoupled")
+WARM_START_PARTS = ("all", "rows", "dense")
 PRECISIONS = ("float32", "bfloat16")
 ROW_SUMS = ("float32", "bfloat16", "float16")
 SEQUENCE = "sequence"
@@ -78,6 +79,9 @@ class ModelConfig:
     embedding_dim_of: dict[str, Any] = field(default_factory=dict)
     """The same as `embedding_dim` for single tables, such as `{ C3 = 4, C20 = 4 }`. Tables of one width share windows,
     caches and plans, so use few widths; docs/features.md says which models take several."""
+    frozen: tuple[str, ...] = ()
+    """Dense weights that training leaves as they are, by their names in the model; `*` stands for any characters, as in
+    `["bottom.*"]`. Meant for a start from trained weights (`train.warm_start`)."""
 
     def __post_init__(self) -> None:
         fill_settings(self)
@@ -243,6 +247,9 @@ class TablesConfig:
     initial_bound: float = 0.0
     """First weights of rows are uniform between minus this and this; 0 takes what the model says (`wide_deep` and
     `deepfm`: 0.001), or else 1/sqrt(n) for a table of n rows, as the published DLRM does."""
+    frozen: tuple[str, ...] = ()
+    """Tables whose rows training leaves as they are, by name; `*` stands for any characters. Neither their weights nor
+    their optimizer state change, whatever the optimizer would do without a gradient."""
 
     def __post_init__(self) -> None:
         fill_settings(self)
@@ -366,6 +373,12 @@ class TrainConfig:
     """File for a timeline of all ranks (Chrome's trace format); empty for none."""
     timeout_s: float = 300.0
     """Longest wait for another rank before the job is ended with a message that names what was waited for."""
+    warm_start: str = ""
+    """Start anew, with the weights of this checkpoint instead of those of the seed: rows by table and value, the dense
+    half by name. It is step 0 of another training, with new optimizer states. Where `resume` finds a checkpoint, that
+    goes first."""
+    warm_start_takes: str = "all"
+    """What `warm_start` takes of the checkpoint: `all`, `rows` alone, or the `dense` half alone."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "log_every_steps", "reference_slices"):
@@ -379,6 +392,10 @@ class TrainConfig:
         counts = ("max_steps", "seed", "checkpoint_every_steps", "keep_checkpoints", "threads", "evaluate_every_steps")
         for name in (*counts, "evaluate_samples", "exact_auc_samples", "stop_after", "stop_min_delta"):
             _require(getattr(self, name) >= 0, f"train.{name}", getattr(self, name), "use 0 or more")
+        parts = self.warm_start_takes
+        _require(
+            parts in WARM_START_PARTS, "train.warm_start_takes", parts, f"use one of {', '.join(WARM_START_PARTS)}"
+        )
         _require(self.best_by in BEST_BY, "train.best_by", self.best_by, f"use one of {', '.join(BEST_BY)}")
         by_group = self.best_by != "group_auc" or bool(self.auc_group)
         _require(by_group, "train.best_by", self.best_by, "set train.auc_group, or use auc or log_loss")

@@ -4,11 +4,13 @@ import json
 import math
 import re
 import tomllib
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from bagpipe_hpc.errors import ConfigError
 
 _LARGEST_INT = 2**63 - 1
+_SHOWN_NAMES = 40
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 """A key that TOML reads without quotes."""
 CURES: dict[object, str] = {
@@ -89,6 +91,25 @@ def written_value(key: str, written: str, kind: object, source: str) -> object:
     if len(document) > 1:
         raise ConfigError(f"{source}: {key} = {written!r}: holds more than one value; write one setting an override")
     return document["value"]
+
+
+def chosen_names(patterns: Sequence[str], names: Sequence[str], key: str) -> list[str]:
+    """The names that some of the patterns mean, in their own order.
+
+    Args:
+        patterns: names, in which `*` stands for any characters.
+        names: all that there are.
+        key: of the setting, for messages.
+
+    Raises:
+        ConfigError: a pattern means none of them.
+    """
+    matching = {pattern: re.compile(".*".join(map(re.escape, pattern.split("*"))), re.DOTALL) for pattern in patterns}
+    for pattern, words in matching.items():
+        if not any(map(words.fullmatch, names)):
+            shown = ", ".join(names[:_SHOWN_NAMES]) + (", ..." if len(names) > _SHOWN_NAMES else "")
+            raise ConfigError(f"{key} = {list(patterns)!r}: {pattern!r} means none of {shown}")
+    return [name for name in names if any(words.fullmatch(name) for words in matching.values())]
 
 
 def toml_value(value: object) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from bagpipe_hpc.config.doors import MODELS
 from bagpipe_hpc.config.schema import ModelConfig
+from bagpipe_hpc.config.values import chosen_names
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.contract import ModelKernels, TakesKernels
 from bagpipe_hpc.models.facts import ModelFacts
@@ -34,6 +35,8 @@ def build_model(config: ModelConfig, facts: ModelFacts, kernels: ModelKernels | 
         model: object = kind(facts, config.settings)
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model.name = {config.name!r}: must be an nn.Module; it is {type(model).__name__}")
+    for name in chosen_names(config.frozen, [name for name, _ in model.named_parameters()], "model.frozen"):
+        model.get_parameter(name).requires_grad_(False)
     if isinstance(model, TakesKernels):
         if kernels is not None:
             model.use_kernels(kernels)

@@ -20,6 +20,8 @@ def clip_dense(weights: Iterable[nn.Parameter], most: float) -> None:
         most: above 0.
     """
     gradients = [weight.grad for weight in weights if weight.grad is not None]
+    if not gradients:
+        return
     whole = torch.cat([gradient.reshape(-1) for gradient in gradients])
     norm = torch.linalg.vector_norm(whole, dtype=torch.float64)
     factor = torch.where(norm.isfinite(), most / (norm + 1e-6), 1.0).clamp(max=1.0).float()

@@ -28,11 +28,11 @@ def gradient_groups(model: nn.Module) -> list[list[nn.Parameter]]:
     """
     if not isinstance(model, OrdersGradients):
         return list(_in_reverse(trainable(model)))
-    groups = [list(group) for group in model.gradient_groups() if group]
+    groups = [part for group in model.gradient_groups() if (part := [own for own in group if own.requires_grad])]
     names = {weight: name for name, weight in model.named_parameters() if weight.requires_grad}
     found = Counter(weight for group in groups for weight in group)
     wrong = [f"{name} {found[weight]} times" for weight, name in names.items() if found[weight] != 1]
-    wrong += ["one that is frozen or not the model's" for weight in found if weight not in names]
+    wrong += ["one that is not the model's" for weight in found if weight not in names]
     if wrong:
         raise ConfigError(
             f"{type(model).__name__}.gradient_groups: must hold each trainable parameter once, and holds {wrong[0]}"

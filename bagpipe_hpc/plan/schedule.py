@@ -5,7 +5,7 @@ training steps up to the next evaluation or checkpoint, or an evaluation.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from bagpipe_hpc.config.schema import TrainConfig
@@ -65,7 +65,9 @@ class Segment:
         return first, min(first + self.batch_size, self.samples)
 
 
-def build_schedule(config: TrainConfig, train_samples: int, test_samples: int, steps_done: int = 0) -> list[Segment]:
+def build_schedule(
+    config: TrainConfig, train_samples: int, test_samples: int, steps_done: int = 0, data_step: int = 0
+) -> list[Segment]:
     """All segments of a run in order, or those that are left of it.
 
     Args:
@@ -74,6 +76,7 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int, s
         test_samples: samples of the test split.
         steps_done: steps of the checkpoint that the run goes on from. An evaluation at that step comes after the
             checkpoint, so it is one of the segments that are left.
+        data_step: how many of them were on earlier rows. The length of the run and where it is cut count from there.
 
     Raises:
         ConfigError: there is nothing to train on, the checkpoint is beyond the run's end, or there are too many
@@ -84,10 +87,10 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int, s
     batches_per_epoch, total_steps = _lengths(config, train_samples)
     _require_countable(config, batches_per_epoch, total_steps)
     _require_comparable(config, test_samples)
-    if steps_done > total_steps:
+    if steps_done - data_step > total_steps:
         raise ConfigError(
-            f"the checkpoint is of step {steps_done}, and the run ends with step {total_steps}: set a larger "
-            "train.epochs or train.max_steps, or resume from an earlier checkpoint"
+            f"the checkpoint is of step {steps_done}, and the run ends with step {data_step + total_steps}: set a "
+            "larger train.epochs or train.max_steps, or resume from an earlier checkpoint"
         )
 
     def evaluations_after(step: int) -> list[Segment]:
@@ -115,9 +118,9 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int, s
             for samples in sizes
         ]
 
-    schedule = evaluations_after(steps_done)
+    schedule = evaluations_after(steps_done - data_step)
     every = [config.checkpoint_every_steps, config.evaluate_every_steps if config.evaluate and test_samples else 0]
-    for first, last in _training_spans(steps_done, total_steps, [batches_per_epoch, *every]):
+    for first, last in _training_spans(steps_done - data_step, total_steps, [batches_per_epoch, *every]):
         epoch, first_batch = divmod(first, batches_per_epoch)
         due = bool(config.checkpoint_every_steps) and last % config.checkpoint_every_steps == 0
         training = Segment(
@@ -131,7 +134,7 @@ def build_schedule(config: TrainConfig, train_samples: int, test_samples: int, s
             checkpoint=due or (config.checkpoint_at_end and last == total_steps),
         )
         schedule += [training, *evaluations_after(last)]
-    return schedule
+    return [replace(segment, first_step=data_step + segment.first_step) for segment in schedule]
 
 
 def without_effect(config: TrainConfig, train_samples: int, test_samples: int) -> list[str]:

@@ -13,7 +13,9 @@ from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment, build_schedule, without_effect
 from bagpipe_hpc.planning.capacity import CacheNeed, fit_window
 from bagpipe_hpc.preparation.resume import find_start
+from bagpipe_hpc.preparation.warm_start import find_warm_start
 from bagpipe_hpc.rows.record import RowRecord
+from bagpipe_hpc.run.data_lineage import data_step
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.row_group import describe_widths
 from bagpipe_hpc.run.run import Run
@@ -44,8 +46,9 @@ def prepare_run(config: Config) -> Run:
     verify_shards(directory, manifest, config.data.verify)
     start = find_start(config, manifest)
     steps_done = start.manifest.step if start else 0
+    before = data_step(start.manifest if start else None, manifest)
     train_rows, test_rows = manifest.rows("train"), manifest.rows("test")
-    schedule = build_schedule(config.train, train_rows, test_rows, steps_done)
+    schedule = build_schedule(config.train, train_rows, test_rows, steps_done, before)
     if config.train.batch_size > train_rows:
         raise ConfigError(
             f"train.batch_size = {config.train.batch_size}: the training data has {train_rows} rows, so no batch would "
@@ -53,7 +56,8 @@ def prepare_run(config: Config) -> Run:
         )
     for remark in without_effect(config.train, train_rows, test_rows):
         log.warning(remark)
-    run = Run(config, manifest, tuple(schedule), start)
+    run = Run(config, manifest, tuple(schedule), start, None if start else find_warm_start(config, manifest))
+    _ = run.frozen_tables  # whether there are such tables
     if len(run.groups) > 1:
         log.info("%s", describe_widths(run.groups))
     for segment in run.schedule[:1]:

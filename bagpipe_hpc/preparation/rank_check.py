@@ -115,15 +115,15 @@ def check_placement(run: Run, marks: list[int], comms: Communicators) -> None:
 def check_start(run: Run, comms: Communicators) -> None:
     """What can be known with the memory that was found.
 
-    Trainers try the model. Of the checkpoint that the run goes on from, servers read a share each, trainers the dense
+    Trainers try the model. Of the checkpoint that the run begins with, servers read a share each, trainers the dense
     half.
 
     Raises:
         CheckpointError: it is damaged, or does not fit.
         ConfigError: the model does not keep to its contract.
     """
-    if comms.role is Role.SERVER and run.start is not None:
-        verify_share(run.start, comms.role_rank, comms.layout.servers)
+    if comms.role is Role.SERVER and run.read_first is not None:
+        verify_share(run.read_first, comms.role_rank, comms.layout.servers)
     if comms.role is Role.TRAINER:
         from bagpipe_hpc.preparation.compute_check import check_model  # noqa: PLC0415 - torch, on trainers only
         from bagpipe_hpc.run.dense_start import check_dense  # noqa: PLC0415 - as above

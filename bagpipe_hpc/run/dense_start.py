@@ -15,10 +15,12 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 
 _MISFITS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 """What torch raises about states that are not those of its module or optimizer."""
+_CURE = "resume with the same model.* and optimizer.* settings, or use another checkpoint"
+_WARM_CURE = "start with the same model.* settings, or set train.warm_start_takes=rows"
 
 
 def check_dense(run: Run) -> None:
-    """See that the dense half of the checkpoint that the run goes on from fits it, and that training can go on.
+    """See that the dense half of the checkpoint that the run begins with fits it, and that training can go on.
 
     What is in the file is compared with a model and an optimizer of this run before it is read; then these load it and
     make a step with gradients of zero. They are thrown away.
@@ -26,10 +28,13 @@ def check_dense(run: Run) -> None:
     Raises:
         CheckpointError: the file is damaged, or of another model, optimizer or options.
     """
-    if run.start is None:
-        return
     config = run.config
     model = build_model(config.model, run.model_facts)
+    if warm := _warm_checkpoint(run):
+        with _blaming(warm, _WARM_CURE):
+            _require_model(warm.outline_dense()[0], model.state_dict())
+    if run.start is None:
+        return
     optimizer = dense_optimizer(config.optimizer, model.parameters())
     _step_of_zeros(optimizer)
     with _blaming(run.start):
@@ -43,7 +48,7 @@ def check_dense(run: Run) -> None:
 
 
 def load_dense(run: Run, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Take the dense half from the checkpoint that the run goes on from, if there is one.
+    """Take the dense half from the checkpoint that the run goes on from, or its weights from that of a warm start.
 
     The optimizer's state is the checkpoint's; its rate and its other hyperparameters stay those of this run, though
     torch would take those of the checkpoint.
@@ -51,6 +56,9 @@ def load_dense(run: Run, model: torch.nn.Module, optimizer: torch.optim.Optimize
     Raises:
         CheckpointError: it is damaged, or of another model or optimizer.
     """
+    if warm := _warm_checkpoint(run):
+        with _blaming(warm, _WARM_CURE):
+            model.load_state_dict(warm.read_dense()[0])
     if run.start is None:
         return
     model_state, optimizer_state = run.start.read_dense()
@@ -63,15 +71,19 @@ def load_dense(run: Run, model: torch.nn.Module, optimizer: torch.optim.Optimize
         optimizer.load_state_dict({**optimizer_state, "param_groups": groups})
 
 
+def _warm_checkpoint(run: Run) -> Checkpoint | None:
+    """The checkpoint that the dense weights of a new training come from, if they come from one."""
+    return run.warm_start.checkpoint if run.warm_start and run.warm_start.takes_dense else None
+
+
 @contextmanager
-def _blaming(start: Checkpoint) -> Iterator[None]:
+def _blaming(start: Checkpoint, cure: str = _CURE) -> Iterator[None]:
     """Say of what torch and the checks below raise that the checkpoint does not fit."""
     try:
         yield
     except _MISFITS as error:
         raise CheckpointError(
-            f"{start.directory}: its dense half does not fit the model or its optimizer ({error}); resume with the "
-            "same model.* and optimizer.* settings, or use another checkpoint"
+            f"{start.directory}: its dense half does not fit the model or its optimizer ({error}); {cure}"
         ) from error
 
 
@@ -79,7 +91,7 @@ def _step_of_zeros(optimizer: torch.optim.Optimizer) -> None:
     """Make a step without gradients, which shows what state the optimizer keeps, and whether it can go on."""
     for group in optimizer.param_groups:
         for weight in group["params"]:
-            weight.grad = torch.zeros_like(weight)
+            weight.grad = torch.zeros_like(weight) if weight.requires_grad else None
     try:
         optimizer.step()
     except KeyError as error:

@@ -1,5 +1,7 @@
 """First records of a partition of the tables, as servers and the reference write them: new ones, or a checkpoint's."""
 
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +17,7 @@ _FILL_WEIGHTS = 1 << 18
 def fill_partition(
     records: NDArray[np.float32], run: Run, group: RowGroup, partition: RowPartition, server: int
 ) -> None:
-    """Write the first values of a partition: the checkpoint's where the run goes on from one, else new ones.
+    """Write the first values of a partition: the checkpoint's where the run begins with one, else new ones.
 
     New weights depend on (seed, table, id); new optimizer state is what the optimizer says, and every version is 0.
 
@@ -28,13 +30,23 @@ def fill_partition(
 
     Raises:
         CheckpointError: a file of the checkpoint is damaged.
+        DataError: a vocabulary is missing or damaged.
     """
     saved = group.record.saved_width
-    if run.start is not None:
+    if run.start is not None and run.origins is None:
         with run.start.open_rows(run.groups.index(group)) as files:
             files.read_server(partition, server, records[:, :saved])
         records[:, saved:] = 0.0
         return
+    _fill_anew(records, run, group, partition, server)
+    if run.origins is not None:
+        shards = Path(run.config.data.path), run.manifest
+        run.origins.lay_over(group.tables, partition, server, records[:, :saved], shards)
+
+
+def _fill_anew(records: NDArray[np.float32], run: Run, group: RowGroup, partition: RowPartition, server: int) -> None:
+    """Write new values; arguments as for `fill_partition`."""
+    saved = group.record.saved_width
     embedding_dim, tables = group.width, group.tables
     new_state = np.asarray(group.record.first_state, dtype=np.float32)
     fill_rows = max(1, _FILL_WEIGHTS // embedding_dim)

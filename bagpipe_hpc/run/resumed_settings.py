@@ -14,6 +14,7 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError, ConfigError
 from bagpipe_hpc.planning.policy import keeps_order
 from bagpipe_hpc.rows.record import RowRecord
+from bagpipe_hpc.run.data_lineage import Lineage, lineage
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, CheckpointManifest
@@ -40,6 +41,7 @@ _RATES: dict[str, Any] = {
     for field in fields(kind)
 }
 CHANGEABLE = (
+    *("model.frozen", "tables.frozen"),
     "optimizer.dense_lr",
     "optimizer.dense_options",
     "optimizer.dense_clip_norm",
@@ -65,6 +67,7 @@ FREE = (
     *("lookahead.batches", "lookahead.group", "cache.rows"),
     *(f"roles.{name}" for name in ("servers", "placement", "server_poll_us", "same_host", "transfers")),
     *(f"train.{name}" for name in ("epochs", "max_steps", "output", "overwrite", "resume", "preflight")),
+    *("train.warm_start", "train.warm_start_takes"),  # what first weights were is in the checkpoint
     *(f"train.{name}" for name in ("checkpoint_every_steps", "full_checkpoint_every", "checkpoint_copy")),
     *(f"train.{name}" for name in ("keep_checkpoints", "checkpoint_at_end", "evaluate", "log_every_steps")),
     *(f"train.{name}" for name in ("evaluate_every_steps", "evaluate_samples", "exact_auc_samples", "auc_group")),
@@ -92,6 +95,8 @@ _BEFORE_CHOICES = {
     "policy.name": "bagpipe",
     "train.row_sums": "float32",
     "tables.initial_bound": 0.0,
+    "model.frozen": [],
+    "tables.frozen": [],
     "optimizer.dense_clip_norm": 0.0,
     "optimizer.rows_clip_norm": 0.0,
     "optimizer.rows_weight_decay": 0.0,
@@ -109,9 +114,7 @@ def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardM
     """
     manifest, record = checkpoint.manifest, RowRecord.of(config)
     compared: dict[str, tuple[Any, Any]] = {
-        "data.path, rows of the tables": (list(manifest.table_rows), list(shards.table_rows)),
-        "data.path, training samples": (manifest.train_samples, shards.rows("train")),
-        "data.path, digest of the training shards": (manifest.training_data, shards.digest("train")),
+        **_data(manifest, shards),
         "train.batch_size": (manifest.batch_size, config.train.batch_size),
         "train.seed": (manifest.seed, config.train.seed),
         "model.embedding_dim": (manifest.embedding_dim, config.model.embedding_dim),
@@ -130,9 +133,26 @@ def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardM
     differences += _order_of_policies(manifest, config)
     if differences:
         raise CheckpointError(
-            f"{checkpoint.directory}: is of another training: {'; '.join(differences)}. Resume with the same data and "
-            "settings, or start anew in another train.output without train.resume"
+            f"{checkpoint.directory}: is of another training: {'; '.join(differences)}. Resume with the same data, or "
+            "with later rows that were prepared with --like or --grow from it, and with the same settings; or start "
+            "anew in another train.output without train.resume"
         )
+
+
+def _data(manifest: CheckpointManifest, shards: ShardManifest) -> dict[str, tuple[Any, Any]]:
+    """What the data must have in common with that of a checkpoint: later rows of the same values may follow."""
+    names = list(manifest.table_names), [table.name for table in shards.tables]
+    rows = list(manifest.table_rows), list(shards.table_rows)
+    match lineage(manifest, shards):
+        case Lineage.LATER:
+            return {"data.path, rows of the tables": rows}
+        case Lineage.GROWN:
+            return {"data.path, tables": names}
+    return {
+        "data.path, rows of the tables": rows,
+        "data.path, training samples": (manifest.train_samples, shards.rows("train")),
+        "data.path, digest of the training shards": (manifest.training_data, shards.digest("train")),
+    }
 
 
 def _other_widths(widths: dict[str, int], usual: int) -> dict[str, int]:
@@ -179,6 +199,12 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
     for name, now in asdict(arithmetic).items():
         if earlier[name] != now:
             yield f"{_ARITHMETIC[name]}: {earlier[name]} -> {now} (results differ in the last bits)"
+    if (data := lineage(manifest, run.manifest)) is not Lineage.SAME:
+        batches = -(-manifest.train_samples // manifest.batch_size)
+        yield (
+            f"training rows (data.path): {_short(manifest.training_data)} -> {_short(run.manifest.digest('train'))}, "
+            f"{data.value}; the checkpoint was at step {manifest.epoch_step} of {batches} of its epoch {manifest.epoch}"
+        )
     then, now = manifest.evaluation_data, run.manifest.digest("test")
     if then != now:
         yield f"set of test rows (data.path): {_short(then)} -> {_short(now)} (evaluations do not compare)"
@@ -197,7 +223,9 @@ def _both(manifest: CheckpointManifest, config: Config, key: str) -> tuple[Any, 
     section, _, name = key.partition(".")
     now = to_document(config)[section][name]
     unknown = _BEFORE_CHOICES.get(key, _UNKNOWN)
-    return manifest.config.get(section, {}).get(name, unknown), list(now) if isinstance(now, tuple) else now
+    then = manifest.config.get(section, {}).get(name, unknown)
+    then, now = (list(value) if isinstance(value, tuple) else value for value in (then, now))
+    return then, now
 
 
 def _doubt(key: str, then: Any, now: Any, optimizer: str) -> str:

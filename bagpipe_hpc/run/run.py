@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.config.values import chosen_names
 from bagpipe_hpc.errors import ConfigError, PlanError
 from bagpipe_hpc.evaluation.click_evaluation import evaluation_bytes
 from bagpipe_hpc.evaluation.label_evaluations import LabelEvaluations
@@ -25,8 +26,10 @@ from bagpipe_hpc.rows.groups import table_groups
 from bagpipe_hpc.rows.partition import RowPartition, Tables, table_offsets
 from bagpipe_hpc.rows.placement import place_groups
 from bagpipe_hpc.rows.record import RowRecord
+from bagpipe_hpc.run.data_lineage import Lineage, data_step, lineage
 from bagpipe_hpc.run.features import feature_facts, read_limits, table_widths
 from bagpipe_hpc.run.row_group import RowGroup
+from bagpipe_hpc.run.table_origins import Origins, TableOrigin, WarmStart
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
@@ -45,6 +48,7 @@ class Run:
     manifest: ShardManifest
     schedule: tuple[Segment, ...]
     start: Checkpoint | None = None
+    warm_start: WarmStart | None = None
 
     @cached_property
     def table_offsets(self) -> NDArray[np.int64]:
@@ -84,6 +88,15 @@ class Run:
             groups.append(RowGroup(tables, RowRecord.of(self.config, tables.width), look_ups))
         return tuple(groups)
 
+    @cached_property
+    def frozen_tables(self) -> frozenset[str]:
+        """Names of the tables whose rows training leaves as they are.
+
+        Raises:
+            ConfigError: `tables.frozen` names none.
+        """
+        return frozenset(chosen_names(self.config.tables.frozen, self.tables.names, "tables.frozen"))
+
     @property
     def model_facts(self) -> ModelFacts:
         """What the model's sizes depend on besides its own settings."""
@@ -106,6 +119,30 @@ class Run:
     def steps_done(self) -> int:
         """Training steps of the checkpoint that the run goes on from."""
         return self.start.manifest.step if self.start else 0
+
+    @property
+    def read_first(self) -> Checkpoint | None:
+        """The checkpoint that first weights come from; None where they come from the seed."""
+        return self.start or (self.warm_start.checkpoint if self.warm_start else None)
+
+    @cached_property
+    def origins(self) -> Origins | None:
+        """What rows begin with where a checkpoint has them under other numbers: its tables have grown since.
+
+        None where rows have the numbers of the checkpoint that the run goes on from, or are all new.
+        """
+        if self.start is None:
+            return self.warm_start.rows if self.warm_start else None
+        then = self.start.manifest
+        if lineage(then, self.manifest) is not Lineage.GROWN:
+            return None
+        tables = (TableOrigin(name, number) for number, name in enumerate(then.table_names))
+        return Origins(self.start, tuple(tables), with_state=True)
+
+    @property
+    def data_step(self) -> int:
+        """Training steps that were on earlier rows than these; epochs of these rows count from there."""
+        return data_step(self.start.manifest if self.start else None, self.manifest)
 
     def with_linear(self, implementation: str) -> "Run":
         """The same run with `kernels.linear` settled."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from bagpipe_hpc.cache.frozen_rows import FrozenRows
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_decay import RowDecay
 from bagpipe_hpc.kernels.device import Device
@@ -37,6 +38,7 @@ class ComputeParts:
     Attributes:
         caches: rows on the device, of each group of tables; empty.
         row_names: say for each group how users know one of its rows.
+        frozen_rows: of each group, the rows that updates pass over; None for none.
         row_optimizer: updates the rows.
         model: dense half, with its first weights or those of the checkpoint that the run goes on from.
         dropout: draws the masks of its `Dropout` modules.
@@ -51,6 +53,7 @@ class ComputeParts:
 
     caches: tuple[RowCache, ...]
     row_names: tuple[Callable[[int], str], ...]
+    frozen_rows: tuple[FrozenRows | None, ...]
     row_optimizer: RowOptimizer
     model: nn.Module
     dropout: DropoutMasks
@@ -105,6 +108,7 @@ class ComputeParts:
         return cls(
             caches,
             row_names,
+            tuple(FrozenRows.of(run.frozen_tables, group.tables.tables, device) for group in run.groups),
             row_optimizer,
             model,
             DropoutMasks(model, config.train.seed),
@@ -137,6 +141,9 @@ class ComputeParts:
             gradients: as there.
             step: as there.
         """
+        if frozen := self.frozen_rows[group]:
+            changes = frozen.change(self.caches[group].rows_in(slots))
+            slots, gradients = slots[changes], gradients[changes]
         self.caches[group].update(self.row_optimizer, slots, gradients, step, self.rows_clip_norm, self.row_decay)
         self.divergence.see_rows(step, slots, group)
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NoReturn, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from bagpipe_hpc.errors import BagpipeError, DataError
 
@@ -136,7 +136,7 @@ def _read(kind: Any, value: Any, place: str) -> Any:
             if not must.holds(read):
                 _refuse(place, value, must.what)
         return read
-    if origin is types.UnionType:
+    if origin in (types.UnionType, Union):  # the latter of `Annotated[...] | None`
         return None if value is None else _read(parts[0], value, place)
     if origin is tuple:
         if type(value) is not list:

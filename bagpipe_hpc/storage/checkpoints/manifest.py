@@ -26,9 +26,11 @@ from bagpipe_hpc.storage.checked_json import (
 MANIFEST_FILE = "manifest.json"
 DENSE_FILE = "dense.h5"
 FORMAT = "bagpipe-checkpoint"
-VERSION = 6
+VERSION = 7
+BEFORE_LINEAGE = 6
+"""A version that is read still: it does not say which vocabulary its ids are of, and knows no earlier training rows."""
 BEFORE_WIDTHS = 5
-"""A version that is read still: all tables had one width."""
+"""Another one: all tables had one width."""
 BEFORE_PLACEMENTS = 4
 """Another one, before that: rows were dealt round-robin, and files did not say which rows they hold. Of the row
 optimizer's state it has the number of columns alone."""
@@ -52,7 +54,7 @@ _Linear = Annotated[str, Must(LINEAR_LAYERS.__contains__, f"one of {', '.join(LI
 _Device = Annotated[str, Must(DEVICES.__contains__, f"one of {', '.join(DEVICES)}")]
 _Sections = Annotated[dict[str, Any], Must(lambda value: all(map(_is_object, value.values())), "an object of sections")]
 _Format = Annotated[str, Must(FORMAT.__eq__, repr(FORMAT))]
-_VERSIONS = (VERSION, BEFORE_WIDTHS, BEFORE_PLACEMENTS)
+_VERSIONS = (VERSION, BEFORE_LINEAGE, BEFORE_WIDTHS, BEFORE_PLACEMENTS)
 _Version = Annotated[int, Must(_VERSIONS.__contains__, f"one of {', '.join(map(str, _VERSIONS))}")]
 
 
@@ -121,10 +123,14 @@ class CheckpointManifest:
     """Samples of a global batch, `train.batch_size` of the configuration."""
     train_samples: Positive
     """Samples of an epoch."""
+    data_step: Count = field(default=0, metadata=OPTIONAL)
+    """Steps that were trained on earlier rows; epochs of these rows, and their steps, count from there."""
     training_data: Sha256
     """Digest of the training shards in their order (`ShardManifest.digest`), 64 hex digits."""
     evaluation_data: Sha256
     """Digest of the test shards, 64 hex digits."""
+    vocabularies: Sha256 | None = field(default=None, metadata=OPTIONAL)
+    """Digest of the file that says which value of the data has which id; None where that is not recorded."""
     table_names: tuple[str, ...]
     """Name of each embedding table, such as `C1`."""
     table_rows: tuple[Positive, ...]
@@ -163,9 +169,13 @@ class CheckpointManifest:
         _require(dealt, "placement", self.placement, f"{_PLACEMENT_BEFORE!r}, as in version {BEFORE_PLACEMENTS}")
         self._check_widths()
         self._check_state()
-        epoch, epoch_step = divmod(self.step, -(-self.train_samples // self.batch_size))
+        _require(self.data_step <= self.step, "data_step", self.data_step, f"at most step, {self.step}")
+        epoch, epoch_step = divmod(self.step - self.data_step, -(-self.train_samples // self.batch_size))
         for name, value, must in (("epoch", self.epoch, epoch), ("epoch_step", self.epoch_step, epoch_step)):
-            _require(value == must, name, value, f"{must}, by step, train_samples and batch_size")
+            _require(value == must, name, value, f"{must}, by step, data_step, train_samples and batch_size")
+        before, absent = self.version != VERSION, f"absent, as in version {self.version}"
+        _require(not (before and self.data_step), "data_step", self.data_step, absent)
+        _require(not (before and self.vocabularies), "vocabularies", self.vocabularies, absent)
         earlier = self.base is None or self.base.step < self.step
         _require(earlier, "base", self.base, f"null or a checkpoint before step {self.step}")
         standing = self.standing is None or 0 <= self.standing.best_step < self.step
@@ -176,7 +186,7 @@ class CheckpointManifest:
         widths = self.table_widths
         each = widths is None or len(widths) == len(self.table_rows)
         _require(each, "table_widths", widths, "null or a width for each of table_rows")
-        known = widths is None or self.version == VERSION
+        known = widths is None or self.version in (VERSION, BEFORE_LINEAGE)
         _require(known, "table_widths", widths, f"null, as in version {self.version}")
 
     def _check_state(self) -> None:

@@ -19,6 +19,7 @@ from bagpipe_hpc.storage.checked_json import (
     FieldError,
     FileInfo,
     Must,
+    Sha256,
     read_json,
 )
 from bagpipe_hpc.storage.shards.entries import (
@@ -64,6 +65,7 @@ class ShardManifest:
         features: the columns of look-ups; if not given, one for each table, of its name, with one id a sample.
         labels: names of the K labels of a sample.
         weighted_samples: whether each sample has a weight.
+        grown_from: digest of the vocabularies that these have grown out of, with `prepare --grow`; None of others.
     """
 
     schema_version: int
@@ -80,6 +82,7 @@ class ShardManifest:
     features: tuple[FeatureInfo, ...] = ()
     labels: tuple[str, ...] = _ONE_LABEL
     weighted_samples: bool = False
+    grown_from: str | None = None
 
     def __post_init__(self) -> None:
         plain = _plain_features(self.tables)
@@ -170,6 +173,8 @@ class ShardManifest:
             fields["vocabularies"] = vars(self.vocabularies)
         if self.hashed_tables:
             fields["hashed_tables"] = list(self.hashed_tables)
+        if self.grown_from is not None:
+            fields["grown_from"] = self.grown_from
         if self.schema_version >= RAGGED_SCHEMA_VERSION:
             fields["features"] = [vars(feature) for feature in self.features]
             fields["labels"] = list(self.labels)
@@ -221,6 +226,7 @@ class _Document:
     features: tuple[FeatureInfo, ...] | None = field(default=None, metadata=OPTIONAL)
     labels: tuple[ShownName, ...] | None = field(default=None, metadata=OPTIONAL)
     weighted_samples: bool | None = field(default=None, metadata=OPTIONAL)
+    grown_from: Sha256 | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def manifest(self) -> ShardManifest:
@@ -240,6 +246,7 @@ class _Document:
             features=self.features or (),
             labels=self.labels or _ONE_LABEL,
             weighted_samples=self.weighted_samples or False,
+            grown_from=self.grown_from,
         )
 
     def __post_init__(self) -> None:

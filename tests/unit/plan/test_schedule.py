@@ -1,6 +1,7 @@
 """Every rank derives the same run: all steps once and in order, cut only where a checkpoint or an evaluation is due."""
 
 import re
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -245,3 +246,19 @@ def test_more_segments_than_can_be_listed_are_refused(settings: dict[str, int]) 
     with pytest.raises(ConfigError, match=r"train\.epochs = 10+, .* use 100000 of them together at most"):
         build_schedule(TrainConfig(batch_size=5, **settings), 10, 5)
     assert len(build_schedule(TrainConfig(batch_size=5, max_steps=3, **settings), 10, 0)) <= 3
+
+
+@given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30), st.integers(0, 40), st.integers(0, 50))
+def test_on_later_rows_a_run_is_cut_as_if_they_were_the_first(
+    config: TrainConfig, train_samples: int, test_samples: int, done: int, before: int
+) -> None:
+    """Only the steps count on, from those on the rows before."""
+    done = min(done, len(plain_steps(config, train_samples)))
+    alone = build_schedule(config, train_samples, test_samples, done)
+    later = build_schedule(config, train_samples, test_samples, before + done, before)
+    assert later == [replace(segment, first_step=before + segment.first_step) for segment in alone]
+
+
+def test_a_checkpoint_beyond_the_end_on_later_rows_is_refused_with_both_steps() -> None:
+    with pytest.raises(ConfigError, match="checkpoint is of step 111, and the run ends with step 110"):
+        build_schedule(TrainConfig(batch_size=10), 100, 0, 111, 100)

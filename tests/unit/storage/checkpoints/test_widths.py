@@ -77,7 +77,7 @@ def test_files_and_rows_are_those_of_one_width(tmp_path: Path) -> None:
         f"rows-width-{width}-0000{server}-of-00002.h5" for width in (1, 2, 4) for server in (0, 1)
     ]
     manifest = load_checkpoint(path).manifest
-    assert (manifest.version, manifest.widths, manifest.total_rows) == (6, WIDTHS, sum(ROWS))
+    assert (manifest.version, manifest.widths, manifest.total_rows) == (7, WIDTHS, sum(ROWS))
     assert [group.numbers for group in manifest.groups] == list(GROUPS)
     assert [manifest.record_columns(width) for width in (4, 2, 1)] == [9, 5, 3]
     for width, total in ((4, 12), (2, 7), (1, 2)):
