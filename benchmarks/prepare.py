@@ -95,7 +95,7 @@ def _clicks(arguments: argparse.Namespace, folder: Path) -> tuple[Path, int]:
         return plain, rows
     rows = 0
     with plain.open("wb") as file:
-        for block in read_blocks([arguments.clicks], TextPosition()):
+        for block in read_blocks(arguments.clicks, TextPosition()):
             file.write(block.text)
             rows = block.end.line
     return plain, rows

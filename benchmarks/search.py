@@ -145,7 +145,7 @@ class Clicks:
             generate_clicks(_GENERATED_ROWS, clicks)
         lines = [
             line
-            for block in read_blocks([clicks], TextPosition())
+            for block in read_blocks(clicks, TextPosition())
             for line in block.text.splitlines(keepends=True)
             if line.strip()
         ]

@@ -1,53 +1,60 @@
-"""Blocks of rows out of input files of either kind, text or columns, and the rows that they hold."""
+"""Blocks of rows out of a range of an input file of either kind, text or columns, and the rows that they hold."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
 from data_prep.formats.delimited import BadLine
 from data_prep.formats.source_format import ColumnInput, TextInput
+from data_prep.input_ranges import InputRange
 from data_prep.parquet_blocks import ColumnBlock, read_rows
-from data_prep.text_blocks import TextBlock, TextPosition, read_blocks, split_first_line
+from data_prep.text_blocks import TextBlock, TextPosition, line_start, read_blocks, split_first_line
 
 InputBlock = TextBlock | ColumnBlock
 
 
-def read_input_blocks(
-    sources: Sequence[Path], inputs: Sequence[TextInput | ColumnInput], start: TextPosition
+def read_range(
+    source: Path, how: TextInput | ColumnInput, piece: InputRange, start: TextPosition | None
 ) -> Iterator[InputBlock]:
-    """Read files one after the other as blocks.
+    """Read a range of a file as blocks; their lines count from its first one, rows of a Parquet file from the file's.
 
     Args:
-        sources: the files.
-        inputs: how each of them is read, as its format says.
-        start: where to start, an earlier block's `end`.
+        source: the file.
+        how: it is read, as its format says.
+        piece: the range.
+        start: where to start, an earlier block's `end`; None for the beginning of the range.
 
     Raises:
-        DataError: a file cannot be read, or is damaged or cut off.
+        DataError: the file cannot be read, or is damaged or cut off.
     """
-    for number in range(start.source, len(sources)):
-        place = start if number == start.source else TextPosition(number)
-        match inputs[number]:
-            case TextInput():
-                yield from read_blocks(sources[: number + 1], place)
-            case ColumnInput(columns=columns):
-                yield from read_rows(sources[number], number, columns, place.offset)
+    number = piece.source
+    match how:
+        case TextInput():
+            place = start or TextPosition(number, line_start(source, piece.begin))
+            yield from read_blocks(source, place, None if piece.end is None else line_start(source, piece.end))
+        case ColumnInput(columns=columns):
+            yield from read_rows(source, number, columns, start.offset if start else piece.begin, piece.end)
 
 
-def parse_input_block(
-    block: InputBlock, inputs: Sequence[TextInput | ColumnInput]
-) -> tuple[int, pa.RecordBatch, list[BadLine]]:
+def bytes_of(block: InputBlock, piece: InputRange) -> int:
+    """Bytes of the file, about, that were read for a block of a range."""
+    if isinstance(block, TextBlock):
+        return block.file_bytes
+    return piece.bytes * len(block.columns) // ((piece.end or 0) - piece.begin)
+
+
+def parse_input_block(block: InputBlock, how: TextInput | ColumnInput) -> tuple[int, pa.RecordBatch, list[BadLine]]:
     """Read the rows of a block.
 
     Args:
-        block: of the file `block.start.source`.
-        inputs: how each file is read.
+        block: of a range of a file.
+        how: the file is read.
 
     Returns:
-        Lines of the file before the first that was read, the good rows, and the bad lines.
+        Lines between where the blocks' lines count from and the first that was read, the good rows, and the bad lines.
     """
-    how, line = inputs[block.start.source], block.start.line
+    line = block.start.line
     match block, how:
         case ColumnBlock(columns=columns), ColumnInput():
             return line, *how.parse(columns)

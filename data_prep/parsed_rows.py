@@ -14,26 +14,55 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.storage.checked_json import Count, FileName
+from bagpipe_hpc.storage.checked_json import Count, Positive
 from data_prep.formats.value_lists import list_values
 from data_prep.text_blocks import TextPosition
 
 
 @dataclass(frozen=True)
-class Part:
-    """One file of parsed rows.
+class BadRow:
+    """A malformed row.
 
     Attributes:
-        file: its name.
-        rows: rows that it holds.
-        end: place in the input after its last row.
-        skipped_rows: malformed rows of its piece of the input, as `FILE:LINE: REASON`.
+        line: its line, from 1, counted from the first one of its range; its row in a Parquet file.
+        reason: what is wrong with it.
     """
 
-    file: FileName
+    line: Positive
+    reason: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """One file of parsed rows: some of a range of the input.
+
+    Attributes:
+        range: number of the range.
+        number: of the part in its range, from 0.
+        rows: rows that it holds; where there are none, there is no file.
+        bytes: of the input, about, that were read for it.
+        end: place in the input after its last row; lines count from the first one of the range.
+        is_last: whether the range ends there.
+        skipped: malformed rows of its piece of the input.
+    """
+
+    range: Count
+    number: Count
     rows: Count
+    bytes: Count
     end: TextPosition
-    skipped_rows: tuple[str, ...]
+    is_last: bool
+    skipped: tuple[BadRow, ...]
+
+    @property
+    def name(self) -> str:
+        """Its name, without the end: parts sort by it in the order of the input."""
+        return f"rows-{self.range:06d}-{self.number:05d}"
+
+    @property
+    def file(self) -> str:
+        """Name of the file."""
+        return f"{self.name}.arrow"
 
 
 class ParsedRows:
@@ -48,8 +77,8 @@ class ParsedRows:
     """
 
     def __init__(self, directory: Path, parts: Sequence[Part]) -> None:
-        self._parts = [(directory / part.file, part.rows) for part in parts]
-        self._bounds = np.cumsum([0] + [part.rows for part in parts])
+        self._parts = [(directory / part.file, part.rows) for part in parts if part.rows]
+        self._bounds = np.cumsum([0] + [rows for _, rows in self._parts])
         self.rows = int(self._bounds[-1])
         self._open_part = lru_cache(maxsize=4)(_map_part)
 

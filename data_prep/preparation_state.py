@@ -1,39 +1,45 @@
-"""How far a preparation has come: `preparation.json` in the output folder, from which a killed one goes on."""
+"""How far a preparation has come, which lies in its folder, whoever wrote it: from there a killed one goes on.
+
+`preparation.json` says what is prepared, and how. In the folder `parsed` lie the finished parts of parsed rows; beside
+each lies a note, a small JSON file, that is written when the part is complete. So it is with the vocabularies and with
+each shard.
+"""
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from itertools import takewhile, zip_longest
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
-from bagpipe_hpc.storage.checked_json import FileInfo, Must, read_json
+from bagpipe_hpc.storage.checked_json import FileInfo, Must, Positive, read_json
+from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
+from bagpipe_hpc.storage.run_lock import LOCK_NAME
 from bagpipe_hpc.storage.shards.entries import InputInfo, ShardInfo
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, UNFINISHED_NAME, ShardManifest, load_manifest
 from data_prep.parsed_rows import Part
-from data_prep.text_blocks import TextPosition
 
-STATE_VERSION = 3
+STATE_VERSION = 4
 PARTS_FOLDER = "parsed"
-_Version = Annotated[int, Must(STATE_VERSION.__eq__, f"{STATE_VERSION}: another version of bagpipe wrote it")]
+_VOCABULARIES = "vocabularies"
+
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True)
 class PreparationState:
-    """What is finished.
+    """What is prepared.
 
     Attributes:
-        version: of `preparation.json`.
+        version: of `preparation.json` and of the notes.
         inputs: the input files, in order.
         settings: the settings that decide what the shards hold.
         layout: the description of the source format, line by line (`TextLayout.words`).
-        parts: files of parsed rows, in the order of the input.
-        parsed: whether the parts hold the whole input.
-        vocabularies: the file of finished vocabularies.
-        shards: finished shards, training ones first, in order.
+        range_bytes: bytes of a range of the input, by which parts have their names.
     """
 
     version: Annotated[int, Must(STATE_VERSION.__eq__, f"{STATE_VERSION}, which this version of bagpipe writes")] = (
@@ -41,34 +47,48 @@ class PreparationState:
     )
     inputs: tuple[InputInfo, ...]
     settings: dict[str, Any]
-    layout: tuple[str, ...] = ()
+    layout: tuple[str, ...]
+    range_bytes: Positive
+
+
+@dataclass(frozen=True)
+class WorkFolder:
+    """The output folder of an unfinished preparation, and what was finished in it when this process began.
+
+    Attributes:
+        output: the folder.
+        state: what is prepared.
+        parts: finished parts of parsed rows, in the order of the input; of each range all up to one.
+        vocabularies: the file of vocabularies, if it is finished.
+        shards: finished shards by their names.
+    """
+
+    output: Path
+    state: PreparationState
     parts: tuple[Part, ...] = ()
-    parsed: bool = False
     vocabularies: FileInfo | None = None
-    shards: tuple[ShardInfo, ...] = ()
+    shards: Mapping[str, ShardInfo] = field(default_factory=dict)
 
     @property
-    def position(self) -> TextPosition:
-        """Place in the input after the last finished part."""
-        return self.parts[-1].end if self.parts else TextPosition()
+    def parts_folder(self) -> Path:
+        """Where parts and notes are."""
+        return self.output / PARTS_FOLDER
 
-    @property
-    def skipped_rows(self) -> tuple[str, ...]:
-        """Malformed rows so far, as `FILE:LINE: REASON`."""
-        return tuple(row for part in self.parts for row in part.skipped_rows)
+    def note_part(self, part: Part) -> None:
+        """Note that a part is finished."""
+        self._note(part.name, asdict(part))
 
-    def with_part(self, part: Part) -> "PreparationState":
-        """The state after one more part."""
-        return replace(self, parts=(*self.parts, part))
+    def note_vocabularies(self, info: FileInfo) -> None:
+        """Note that the vocabularies are finished."""
+        self._note(_VOCABULARIES, asdict(info))
 
-    def with_shard(self, shard: ShardInfo) -> "PreparationState":
-        """The state after one more shard."""
-        return replace(self, shards=(*self.shards, shard))
+    def note_shard(self, shard: ShardInfo) -> None:
+        """Note that a shard is finished."""
+        self._note(Path(shard.file).stem, shard.to_json())
 
-    def save(self, output: Path) -> None:
-        """Write `preparation.json`, whole or not at all."""
-        with atomic_write(output / UNFINISHED_NAME) as partial:
-            partial.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+    def _note(self, name: str, content: dict[str, Any]) -> None:
+        with atomic_write(self.parts_folder / f"{name}.json") as partial:
+            partial.write_text(json.dumps(content) + "\n", encoding="utf-8")
 
 
 def describe_inputs(sources: Sequence[Path]) -> tuple[InputInfo, ...]:
@@ -76,32 +96,59 @@ def describe_inputs(sources: Sequence[Path]) -> tuple[InputInfo, ...]:
     return tuple(InputInfo(source.name, source.stat().st_size, source.stat().st_mtime_ns) for source in sources)
 
 
-def resume_or_start(output: Path, wanted: PreparationState) -> PreparationState:
-    """The state to go on from: that of an unfinished preparation in the folder, or `wanted`, which is new.
+def resume_or_start(output: Path, wanted: PreparationState) -> WorkFolder:
+    """The folder to go on in: of an unfinished preparation, or of `wanted`, which is new.
+
+    Args:
+        output: the folder, which is there and locked.
+        wanted: what is to be prepared; an unfinished preparation keeps the ranges that it began with.
 
     Raises:
         DataError: the folder holds the preparation of other inputs or settings, or other files.
     """
-    path = output / UNFINISHED_NAME
+    path, parts_folder = output / UNFINISHED_NAME, output / PARTS_FOLDER
     if path.is_file():
-        cure = f"remove {output} and run bagpipe prepare again"
-        found = read_json(PreparationState, path.read_text(encoding="utf-8"), path, cure=cure)
+        found = _read(PreparationState, path, output)
         remove_partial_files(output)
-        remove_partial_files(output / PARTS_FOLDER)
-        if found.parts:  # Without one there is nothing to lose, so other settings are no mistake.
+        remove_partial_files(parts_folder)
+        if any(parts_folder.glob("rows-*.json")):  # Without, there is nothing to lose: other settings are no mistake.
             _refuse_other(output, "an unfinished preparation", found.inputs, found.settings, wanted)
             _refuse_other_layout(output, found.layout, wanted.layout)
-            vocabularies = found.vocabularies
-            return replace(
-                found,
-                vocabularies=vocabularies if vocabularies and _is_whole(output, vocabularies) else None,
-                shards=tuple(takewhile(lambda shard: _is_whole(output, shard), found.shards)),
-            )
-    elif output.is_dir() and any(file for file in output.iterdir() if not file.name.endswith(".partial")):
+            return _finished_pieces(output, found)
+    elif any(file for file in output.iterdir() if file.name != LOCK_NAME and not file.name.endswith(".partial")):
         raise DataError(f"{output}: the folder is not empty and holds no preparation; choose another output folder")
-    (output / PARTS_FOLDER).mkdir(parents=True, exist_ok=True)
-    wanted.save(output)
-    return wanted
+    parts_folder.mkdir(exist_ok=True)
+    with atomic_write(path) as partial:
+        partial.write_text(json.dumps(asdict(wanted), indent=1) + "\n", encoding="utf-8")
+    return WorkFolder(output, wanted)
+
+
+def _finished_pieces(output: Path, state: PreparationState) -> WorkFolder:
+    """What the notes in the folder say is finished, and is there."""
+    folder = output / PARTS_FOLDER
+    parts = [_read(Part, path, output) for path in sorted(folder.glob("rows-*.json"))]
+    vocabularies = [_read(FileInfo, path, output) for path in folder.glob(f"{_VOCABULARIES}.json")]
+    shards = [_read(ShardInfo, path, output) for path in folder.glob("t*-*.json")]
+    return WorkFolder(
+        output,
+        state,
+        tuple(part for _, found in groupby(parts, lambda part: part.range) for part in _unbroken(found)),
+        next((info for info in vocabularies if _is_whole(output, info)), None),
+        {shard.file: shard for shard in shards if _is_whole(output, shard)},
+    )
+
+
+def _unbroken(parts: Iterable[Part]) -> Iterator[Part]:
+    """The parts of a range, in order, up to the first that is missing."""
+    for number, part in enumerate(parts):
+        if part.number != number:
+            return
+        yield part
+
+
+def _read(kind: type[_Read], path: Path, output: Path) -> _Read:
+    cure = f"remove {output} and run bagpipe prepare again"
+    return read_json(kind, path.read_text(encoding="utf-8"), path, cure=cure)
 
 
 def load_finished(output: Path, wanted: PreparationState) -> ShardManifest:
@@ -153,3 +200,21 @@ def _refuse_other_layout(output: Path, found: Sequence[str], wanted: Sequence[st
 def is_finished(output: Path) -> bool:
     """Whether the folder holds a finished preparation."""
     return (output / MANIFEST_NAME).is_file()
+
+
+@contextmanager
+def naming_output(output: Path) -> Iterator[None]:
+    """Turn what the system says about the output folder into an error that names it.
+
+    Raises:
+        CapacityError: the disk is full.
+        DataError: the system refuses something else.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_IS_FULL:
+            raise CapacityError(
+                f"{output}: the disk is full; free some space and run bagpipe prepare again to go on where it stopped"
+            ) from error
+        raise DataError(f"{output}: cannot be written ({reason(error)}); check the path and its permissions") from error

@@ -24,7 +24,7 @@ from data_prep.backend import Backend
 from data_prep.formats.layout import RowLayout, Sparse, SparseList, table_of
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
-from data_prep.preparation_state import PreparationState
+from data_prep.preparation_state import WorkFolder
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.sample_encoder import SampleEncoder
 from data_prep.vocabulary_stage import make_vocabularies
@@ -68,14 +68,14 @@ class PlannedShard:
 def write_shards(
     pool: ThreadPoolExecutor,
     rows: ParsedRows,
-    output: Path,
-    state: PreparationState,
+    work: WorkFolder,
+    skipped_rows: Sequence[str],
     layout: RowLayout,
     settings: PrepareSettings,
     backend: Backend,
     progress: Callable[[str], None],
 ) -> ShardManifest:
-    """Write the shards that are not yet written; saves the state after each.
+    """Write the shards that are not yet written, and note each.
 
     Returns:
         The manifest, which is not yet written.
@@ -85,11 +85,11 @@ def write_shards(
     """
     train_rows = rows.rows - round(rows.rows * settings.test_fraction)
     if train_rows == 0:
-        named = ", ".join(source.file for source in state.inputs)
+        named = ", ".join(source.file for source in work.state.inputs)
         raise DataError(f"{named}: {rows.rows} good rows leave none to train on; check the inputs and --test-fraction")
     if train_rows == rows.rows and settings.test_fraction > 0:
         progress(f"note: no row is left for tests: {settings.test_fraction} of {rows.rows} rows is less than one")
-    state, vocabularies = make_vocabularies(pool, rows, train_rows, output, state, layout, settings, backend, progress)
+    saved, vocabularies = make_vocabularies(pool, rows, train_rows, work, layout, settings, backend, progress)
     hashed_rows = settings.max_rows_per_table or 2  # without a limit none is hashed
     id_maps = backend.id_maps(layout.tables, vocabularies, hashed_rows)
     table_rows = [hashed_rows if values is None else len(values) + 1 for values in vocabularies]
@@ -97,21 +97,24 @@ def write_shards(
     reader = _PieceReader(rows, layout, encoder)
     train = list(_plan_shards("train", 0, train_rows, settings.rows_per_shard))
     plan = train + list(_plan_shards("test", train_rows, rows.rows, settings.rows_per_shard))
-    for shard in _write_planned(pool, plan[len(state.shards) :], output, reader, settings, backend):
-        state = state.with_shard(shard)
-        state.save(output)
+    shards = dict(work.shards)
+    left = [shard for shard in plan if shard.name not in shards]
+    for shard in _write_planned(pool, left, work.output, reader, settings, backend):
+        work.note_shard(shard)
+        shards[shard.file] = shard
         progress(f"wrote {shard.file}: {shard.rows} rows")
+    written = tuple(shards[planned.name] for planned in plan)
     return ShardManifest(
         schema_version=SCHEMA_VERSION,
         source_format=settings.source_format,
         dense_features=len(layout.dense),
         tables=tuple(TableInfo(table.name, ids) for table, ids in zip(layout.tables, table_rows, strict=True)),
-        train=state.shards[: len(train)],
-        test=state.shards[len(train) :],
-        inputs=state.inputs,
-        settings=state.settings,
-        skipped_rows=state.skipped_rows,
-        vocabularies=state.vocabularies,
+        train=written[: len(train)],
+        test=written[len(train) :],
+        inputs=work.state.inputs,
+        settings=work.state.settings,
+        skipped_rows=tuple(skipped_rows),
+        vocabularies=saved,
         hashed_tables=tuple(
             table.name for table, values in zip(layout.tables, vocabularies, strict=True) if values is None
         ),

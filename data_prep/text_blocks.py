@@ -2,7 +2,7 @@
 
 import bz2
 import lzma
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +30,7 @@ class TextPosition:
     Attributes:
         source: number of the file, from 0.
         offset: decompressed bytes of the file before this place.
-        line: lines of the file before this place.
+        line: lines between the place where the reading of the file began and this one.
     """
 
     source: Count = 0
@@ -46,31 +46,66 @@ class TextBlock:
         text: the lines, each with its end; only the last of a file may lack it.
         start: where they start.
         end: where the next block starts.
+        file_bytes: bytes of the file, maybe compressed, that were read for them.
     """
 
     text: bytes
     start: TextPosition
     end: TextPosition
+    file_bytes: int
 
 
-def read_blocks(sources: Sequence[Path], start: TextPosition, block_bytes: int = BLOCK_BYTES) -> Iterator[TextBlock]:
-    """Read files one after the other as blocks of whole lines; memory is that of about two blocks.
+def read_blocks(
+    source: Path, start: TextPosition, end: int | None = None, block_bytes: int = BLOCK_BYTES
+) -> Iterator[TextBlock]:
+    """Read a file, or some of its lines, as blocks of whole lines; memory is that of about two blocks.
 
-    Lines end with LF, CRLF or a lone CR (as pyarrow has it), but at least one LF is needed in every `block_bytes`.
+    Lines end with LF, CRLF or a lone CR (as pyarrow has it), at least one in every `block_bytes`.
 
     Args:
-        sources: plain text, gzip, bzip2, xz or zstd files, told apart by their first bytes.
-        start: where to start, an earlier block's `end`; what lies before it in a compressed file is decompressed again.
+        source: a plain text, gzip, bzip2, xz or zstd file, told apart by its first bytes.
+        start: where to start, the beginning of a line; what lies before it in a compressed file is decompressed again.
+        end: where to stop, the beginning of a line, in decompressed bytes; None reads to the end of the file.
         block_bytes: about how many decompressed bytes to give at a time.
 
     Raises:
-        DataError: a file cannot be read, its compressed stream is damaged or cut off, or a line is absurdly long.
+        DataError: the file cannot be read, its compressed stream is damaged or cut off, or a line is absurdly long.
     """
-    for number in range(start.source, len(sources)):
-        place = start if number == start.source else TextPosition(number)
-        with _naming(sources[number]), _open_decompressed(sources[number]) as stream:
-            _skip(stream, place.offset, block_bytes)
-            yield from _blocks_of(stream, sources[number], place, block_bytes)
+    with _naming(source), _open_decompressed(source, start.offset) as stream:
+        if end is not None:
+            stream.stop_after(end - start.offset)
+        yield from _blocks_of(stream, source, start, block_bytes)
+
+
+def is_compressed(source: Path) -> bool:
+    """Whether a file begins as one that is decompressed when it is read.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    with _naming(source), source.open("rb") as raw:
+        return raw.read(len(_XZ)).startswith((_GZIP, _ZSTD, _XZ, _BZIP2))
+
+
+def line_start(source: Path, at: int) -> int:
+    """The place of the first line of a plain file that begins at byte `at` or behind it; the file's end without one.
+
+    Raises:
+        DataError: the file cannot be read, or no line begins within `BLOCK_BYTES`.
+    """
+    if at == 0:
+        return 0
+    with _naming(source), source.open("rb") as file:
+        file.seek(at - 1)
+        text = file.read(BLOCK_BYTES + 2)
+    feed, lone = text.find(b"\n"), text.find(b"\r", 0, BLOCK_BYTES)
+    if lone >= 0 and lone + 1 != feed and (feed < 0 or lone < feed):
+        return at + lone  # A line begins behind a CR that no LF follows.
+    if feed >= 0:
+        return at + feed
+    if len(text) <= BLOCK_BYTES:
+        return at - 1 + len(text)
+    raise _no_line_end(source, at, BLOCK_BYTES)
 
 
 def first_bytes(source: Path, size: int) -> bytes:
@@ -79,7 +114,7 @@ def first_bytes(source: Path, size: int) -> bytes:
     Raises:
         DataError: the file cannot be read, or its compressed stream is damaged or cut off there.
     """
-    with _naming(source), _open_decompressed(source) as stream:
+    with _naming(source), _open_decompressed(source, 0) as stream:
         beginning: bytes = stream.read(size)
     return beginning
 
@@ -102,45 +137,59 @@ def count_lines(text: bytes) -> int:
     return ends + (not text.endswith((b"\n", b"\r")))
 
 
-def _blocks_of(stream: IO[bytes], source: Path, place: TextPosition, block_bytes: int) -> Iterator[TextBlock]:
-    rest = b""
+def _blocks_of(stream: "_FullReads", source: Path, place: TextPosition, block_bytes: int) -> Iterator[TextBlock]:
+    rest, read_before = b"", stream.file_bytes()
     while chunk := stream.read(block_bytes):
-        cut = chunk.rfind(b"\n") + 1
+        cut = _end_of_lines(chunk)
         if cut == 0:
             if len(chunk) == block_bytes:
-                raise DataError(
-                    f"{source}:{place.line + 1}: no end of line in {block_bytes} bytes; is this tab-separated text, "
-                    "plain or compressed with gzip, bzip2, xz or zstd?"
-                )
+                raise _no_line_end(source, place.offset, block_bytes)
             rest += chunk
             continue
         text = b"".join((rest, memoryview(chunk)[:cut]))
-        rest = chunk[cut:]
-        block = _block(text, place)
+        rest, read = chunk[cut:], stream.file_bytes()
+        block = _block(text, place, read - read_before)
         yield block
-        place = block.end
+        place, read_before = block.end, read
     if rest:
-        yield _block(rest, place)
+        yield _block(rest, place, stream.file_bytes() - read_before)
 
 
-def _block(text: bytes, start: TextPosition) -> TextBlock:
+def _no_line_end(source: Path, at: int, block_bytes: int) -> DataError:
+    return DataError(
+        f"{source}: no end of line in {block_bytes} bytes from byte {at}; is this text with a sample a line, plain or "
+        "compressed with gzip, bzip2, xz or zstd?"
+    )
+
+
+def _end_of_lines(chunk: bytes) -> int:
+    """Where the last whole line of a chunk ends; 0 without one. A CR at the end may be the first half of a CRLF."""
+    cut = chunk.rfind(b"\n") + 1
+    return cut or chunk.rfind(b"\r", 0, len(chunk) - 1) + 1
+
+
+def _block(text: bytes, start: TextPosition, file_bytes: int) -> TextBlock:
     end = TextPosition(start.source, start.offset + len(text), start.line + count_lines(text))
-    return TextBlock(text.removeprefix(BYTE_ORDER_MARK) if start.offset == 0 else text, start, end)
+    return TextBlock(text.removeprefix(BYTE_ORDER_MARK) if start.offset == 0 else text, start, end, file_bytes)
 
 
 @contextmanager
-def _open_decompressed(source: Path) -> Iterator[Any]:
-    """Open a file for reading its decompressed bytes; `read(n)` gives fewer than n only at the end."""
+def _open_decompressed(source: Path, offset: int) -> Iterator["_FullReads"]:
+    """Open a file for reading its decompressed bytes from one on."""
     with source.open("rb") as raw:
         magic = raw.read(len(_XZ))
-    for prefix, decompressor in ((_XZ, lzma.LZMADecompressor), (_BZIP2, bz2.BZ2Decompressor)):
-        if magic.startswith(prefix):
-            with source.open("rb") as raw:
-                yield _FullReads(_Members(raw, decompressor))
-            return
-    kind = "gzip" if magic.startswith(_GZIP) else "zstd" if magic.startswith(_ZSTD) else None
-    with pa.input_stream(str(source), compression=kind) as stream:
-        yield _FullReads(stream)
+        raw.seek(0)
+        for prefix, decompressor in ((_XZ, lzma.LZMADecompressor), (_BZIP2, bz2.BZ2Decompressor)):
+            if magic.startswith(prefix):
+                yield _FullReads(_Members(raw, decompressor), raw.tell).behind(offset)
+                return
+    with pa.OSFile(str(source)) as file:
+        if (kind := "gzip" if magic.startswith(_GZIP) else "zstd" if magic.startswith(_ZSTD) else None) is None:
+            file.seek(min(offset, file.size()))
+            yield _FullReads(file, file.tell)
+        else:
+            with pa.CompressedInputStream(file, kind) as stream:
+                yield _FullReads(stream, file.tell).behind(offset)
 
 
 class _Members:
@@ -172,24 +221,39 @@ class _Members:
 
 
 class _FullReads:
-    """Repeats short reads: decompressors may give less than asked for in the middle of a file."""
+    """Repeats short reads: decompressors may give less than asked for in the middle of a file.
 
-    def __init__(self, stream: Any) -> None:
+    Args:
+        stream: gives decompressed bytes.
+        file_bytes: the bytes of the file that were read so far.
+    """
+
+    def __init__(self, stream: Any, file_bytes: Callable[[], int]) -> None:
+        self.file_bytes = file_bytes
         self._stream = stream
+        self._left: int | None = None
+
+    def stop_after(self, size: int) -> None:
+        """Take the next `size` bytes for all that are left."""
+        self._left = size
+
+    def behind(self, size: int) -> "_FullReads":
+        """Pass over bytes."""
+        while size > 0 and (part := self.read(min(size, BLOCK_BYTES))):
+            size -= len(part)
+        return self
 
     def read(self, size: int) -> bytes:
-        """Read `size` bytes, fewer only at the end of the stream."""
+        """Read `size` bytes, fewer only at the end."""
+        missing = size if self._left is None else min(size, self._left)
         parts: list[bytes] = []
-        missing = size
         while missing and (part := self._stream.read(missing)):
             parts.append(part)
             missing -= len(part)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def _skip(stream: IO[bytes], size: int, block_bytes: int) -> None:
-    while size > 0 and (part := stream.read(min(size, block_bytes))):
-        size -= len(part)
+        text = parts[0] if len(parts) == 1 else b"".join(parts)
+        if self._left is not None:
+            self._left -= len(text)
+        return text
 
 
 @contextmanager

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 
 import bagpipe_hpc.storage.shards.manifest
 import data_prep.input_blocks
+import data_prep.parse_stage
 import data_prep.prepare
+import data_prep.ranks.progress
 import data_prep.shard_stage
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.kernels.shared_library import is_built
@@ -237,22 +239,30 @@ def test_the_vocabulary_comes_from_training_rows_only(tmp_path: Path) -> None:
     assert not sparse.any()
 
 
-def small_blocks(monkeypatch: pytest.MonkeyPatch, part_rows: int) -> None:
-    """Blocks of a few rows and parts of a few blocks, so that small files have many."""
+def small_blocks(monkeypatch: pytest.MonkeyPatch, part_rows: int, range_bytes: int = 1 << 20) -> None:
+    """Blocks of a few rows and parts of a few blocks, so that small files have many; a line of progress for each."""
+    monkeypatch.setattr(data_prep.prepare, "RANGE_BYTES", range_bytes)
+    monkeypatch.setattr(data_prep.ranks.progress, "LINE_EVERY_S", 0.0)
     read = data_prep.input_blocks.read_blocks
     monkeypatch.setattr(
-        data_prep.input_blocks, "read_blocks", lambda sources, start: read(sources, start, block_bytes=2000)
+        data_prep.input_blocks, "read_blocks", lambda source, start, end: read(source, start, end, 2000)
     )
-    monkeypatch.setattr(data_prep.prepare, "PART_ROWS", part_rows)
+    monkeypatch.setattr(data_prep.parse_stage, "PART_ROWS", part_rows)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, lzma.compress])
 @pytest.mark.parametrize("line", [1, 57, 100])
+@pytest.mark.parametrize("range_bytes", [3000, 1 << 20])
 def test_a_bad_row_stops_with_file_and_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes], line: int, backend: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    compress: Callable[[bytes], bytes],
+    line: int,
+    range_bytes: int,
+    backend: str,
 ) -> None:
-    small_blocks(monkeypatch, part_rows=30)
+    small_blocks(monkeypatch, 30, range_bytes)
     good = random_rows(100, seed=2)
     bad = [*good]
     bad[line - 1] = "7" + bad[line - 1][1:]
@@ -265,8 +275,11 @@ def test_a_bad_row_stops_with_file_and_line(
         load_manifest(tmp_path / "out")
 
 
-def test_allowed_bad_rows_are_left_out_and_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_blocks(monkeypatch, part_rows=30)
+@pytest.mark.parametrize("range_bytes", [1000, 5000, 1 << 20])
+def test_allowed_bad_rows_are_left_out_and_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, range_bytes: int
+) -> None:
+    small_blocks(monkeypatch, 30, range_bytes)
     lines = random_rows(100, seed=2)
     broken = [*lines]
     for number in (10, 20, 95):
@@ -297,13 +310,15 @@ def kill_after(calls: int) -> Callable[[str], None]:
     return progress
 
 
+@pytest.mark.parametrize("compress", [gzip.compress, bytes])
 @pytest.mark.parametrize("killed_after", range(1, 12))
 def test_a_killed_preparation_goes_on_and_ends_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int, compress: Callable[[bytes], bytes]
 ) -> None:
-    small_blocks(monkeypatch, part_rows=30)
+    """The plain text has ranges, and is killed in the midst of one."""
+    small_blocks(monkeypatch, part_rows=15, range_bytes=9000)
     lines = random_rows(100, seed=4)
-    (tmp_path / "clicks").write_bytes(gzip.compress("\n".join(lines).encode()))
+    (tmp_path / "clicks").write_bytes(compress("\n".join(lines).encode()))
     source, chosen = str(tmp_path / "clicks"), PrepareSettings(rows_per_shard=20, compression="gzip")
     whole = prepare_clicks([source], tmp_path / "whole", chosen, silent)
 
@@ -458,9 +473,9 @@ def test_parsed_rows_that_were_replaced_are_refused(tmp_path: Path, monkeypatch:
     source = write_text(tmp_path / "clicks", random_rows(100, seed=4))
     with pytest.raises(KilledError):
         prepare_clicks([source], tmp_path / "out", PrepareSettings(), kill_after(4))
-    parts = sorted((tmp_path / "out" / "parsed").iterdir())
+    parts = sorted((tmp_path / "out" / "parsed").glob("*.arrow"))
     parts[0].write_bytes(parts[-1].read_bytes())
-    with pytest.raises(DataError, match=r"rows-00000.arrow: the parsed rows .* rows instead of "):
+    with pytest.raises(DataError, match=r"rows-000000-00000.arrow: the parsed rows .* rows instead of "):
         prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
 
 

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import data_prep.input_blocks
-import data_prep.prepare
+import data_prep.parse_stage
+import data_prep.ranks.progress
 import data_prep.shard_stage
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.plan.bags import Bags
@@ -194,11 +195,10 @@ class Stopped(Exception):  # noqa: N818  # nothing in the program catches it
 def test_a_killed_preparation_goes_on_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
-    monkeypatch.setattr(data_prep.prepare, "PART_ROWS", 40)
+    monkeypatch.setattr(data_prep.parse_stage, "PART_ROWS", 40)
+    monkeypatch.setattr(data_prep.ranks.progress, "LINE_EVERY_S", 0.0)
     read = data_prep.input_blocks.read_blocks
-    monkeypatch.setattr(
-        data_prep.input_blocks, "read_blocks", lambda sources, start: read(sources, start, block_bytes=900)
-    )
+    monkeypatch.setattr(data_prep.input_blocks, "read_blocks", lambda source, start, end: read(source, start, end, 900))
     source = write(tmp_path / "clicks", random_rows(150))
     settings = PrepareSettings(SHOP, rows_per_shard=40, compression="gzip")
 

@@ -124,9 +124,7 @@ def test_a_bad_line_is_named_with_its_file_and_its_number(
 ) -> None:
     """The header is line 1; blocks after the first have none."""
     read = data_prep.input_blocks.read_blocks
-    monkeypatch.setattr(
-        data_prep.input_blocks, "read_blocks", lambda sources, start: read(sources, start, block_bytes=300)
-    )
+    monkeypatch.setattr(data_prep.input_blocks, "read_blocks", lambda source, start, end: read(source, start, end, 300))
     rows = random_rows(60)
     rows[line - 2][1] = "cheap"
     inputs = [write(tmp_path / "good", random_rows(30)), write(tmp_path / "bad", rows)]

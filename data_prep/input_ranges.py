@@ -1,0 +1,78 @@
+"""Pieces of input files that ranks parse apart from each other, by a rule that knows the files alone.
+
+So a preparation may go on with another number of ranks, and its result does not depend on it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from data_prep.formats.source_format import ColumnInput, TextInput
+from data_prep.parquet_blocks import row_group_bounds
+from data_prep.text_blocks import is_compressed
+
+RANGE_BYTES = 128 << 20
+"""Bytes of a range of plain text: about half a million rows of Criteo's."""
+
+
+@dataclass(frozen=True)
+class InputRange:
+    """A piece of an input file.
+
+    Attributes:
+        source: number of the file, from 0.
+        begin: byte of a plain text at which it begins, or row of a Parquet file; 0 of a compressed text.
+        end: where the next one begins; None for the end of a text. A range of text has the lines that begin in it.
+        bytes: of the file, about, that it takes to read.
+    """
+
+    source: int
+    begin: int
+    end: int | None
+    bytes: int
+
+
+def plan_ranges(
+    sources: Sequence[Path], inputs: Sequence[TextInput | ColumnInput], range_bytes: int
+) -> list[InputRange]:
+    """Cut input files into ranges, in their order.
+
+    Args:
+        sources: the files.
+        inputs: how each of them is read, as its format says.
+        range_bytes: of a range, about. A compressed text is one range, whatever its size.
+
+    Raises:
+        DataError: a file cannot be read, or is damaged.
+    """
+    return [
+        piece
+        for number, (source, how) in enumerate(zip(sources, inputs, strict=True))
+        for piece in _ranges_of(number, source, how, range_bytes)
+    ]
+
+
+def _ranges_of(number: int, source: Path, how: TextInput | ColumnInput, range_bytes: int) -> Iterator[InputRange]:
+    size = source.stat().st_size
+    if isinstance(how, ColumnInput):
+        yield from _row_groups(number, source, size, range_bytes)
+    elif is_compressed(source):
+        yield InputRange(number, 0, None, size)
+    else:
+        for begin in range(0, size, range_bytes):
+            end = begin + range_bytes
+            yield InputRange(number, begin, end if end < size else None, min(end, size) - begin)
+
+
+def _row_groups(number: int, source: Path, size: int, range_bytes: int) -> Iterator[InputRange]:
+    """Runs of row groups."""
+    bounds = row_group_bounds(source)
+    rows = bounds[-1]
+    begin = 0
+    for end in bounds[1:]:
+        part = size * (end - begin) // max(rows, 1)
+        if end == rows or part >= range_bytes:
+            yield InputRange(number, begin, end, part)
+            begin = end
+    if not rows:
+        yield InputRange(number, 0, 0, size)

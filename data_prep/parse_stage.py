@@ -1,0 +1,270 @@
+"""The first stage of a preparation: ranks read ranges of the input, parse them, and write parts of parsed rows.
+
+Whatever the number of ranks, the first row in the order of the input that ends a preparation is the one that is named:
+ranges before it are parsed to their end, and ranges behind it are left.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.atomic_write import atomic_write
+from data_prep.formats.delimited import BadLine
+from data_prep.formats.source_format import ColumnInput, TextInput
+from data_prep.input_blocks import InputBlock, bytes_of, parse_input_block, read_range
+from data_prep.input_ranges import InputRange
+from data_prep.ordered_map import ordered_map
+from data_prep.parsed_rows import BadRow, Part
+from data_prep.preparation_state import WorkFolder, naming_output
+from data_prep.ranks.board import Stage, Tell
+from data_prep.ranks.team import Team
+from data_prep.text_blocks import TextPosition
+
+PART_ROWS = 1 << 20
+"""Rows after which a part is closed: at most this many are parsed again by each rank after a kill."""
+_TELL_EVERY_S = 0.2
+
+
+@dataclass(frozen=True)
+class ParsedInput:
+    """What the ranks made of the input.
+
+    Attributes:
+        parts: of parsed rows, in the order of the input.
+        skipped_rows: malformed rows in that order, as `FILE:LINE: REASON`.
+    """
+
+    parts: tuple[Part, ...]
+    skipped_rows: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """A range that was not parsed to its end.
+
+    Attributes:
+        range: its number.
+        skipped: malformed rows behind its last finished part.
+        error: why; None where they are too many.
+    """
+
+    range: int
+    skipped: tuple[BadRow, ...]
+    error: DataError | None
+
+
+def parse_input(
+    team: Team,
+    pool: ThreadPoolExecutor,
+    sources: Sequence[Path],
+    inputs: Sequence[TextInput | ColumnInput],
+    ranges: Sequence[InputRange],
+    schema: pa.Schema,
+    work: WorkFolder,
+    most_skipped: int,
+) -> ParsedInput:
+    """Parse what is not yet parsed. Collective over: all ranks of `team`.
+
+    Args:
+        team: shares the ranges.
+        pool: threads of this rank, which parse blocks.
+        sources: the files.
+        inputs: how each of them is read.
+        ranges: all ranges of the files.
+        schema: of the parsed rows.
+        work: takes the parts, and says which are there.
+        most_skipped: malformed rows that are allowed.
+
+    Raises:
+        DataError: a file is damaged, or has more malformed rows than are allowed.
+    """
+    begun: dict[int, list[Part]] = defaultdict(list)
+    for part in work.parts:
+        begun[part.range].append(part)
+    left = [number for number in range(len(ranges)) if number not in begun or not begun[number][-1].is_last]
+    parser = _Parser(team, pool, sources, inputs, ranges, schema, work, most_skipped)
+    team.begin(
+        Stage(
+            "parsed",
+            total=sum(piece.bytes for piece in ranges),
+            done=sum(part.bytes for part in work.parts),
+            rows=sum(part.rows for part in work.parts),
+            unit="the input",
+            allowed=most_skipped,
+            bad={number: sum(len(part.skipped) for part in parts) for number, parts in begun.items()},
+        )
+    )
+
+    def parse_share() -> list[Part | _Ended]:
+        with naming_output(work.output):
+            return list(parser.parse_share(left, begun))
+
+    shares = team.together(parse_share)
+    found = [*work.parts, *(item for share in shares for item in share)]
+    parts = tuple(sorted((item for item in found if isinstance(item, Part)), key=lambda part: part.name))
+    ended = {item.range: item for item in found if isinstance(item, _Ended)}
+    skipped = _name_skipped(sources, inputs, ranges, parts, ended, most_skipped)
+    return ParsedInput(parts, tuple(skipped))
+
+
+def check_skipped(skipped: Sequence[str], allowed: int) -> None:
+    """Refuse more malformed rows than are allowed, by the name of the first that is too many."""
+    if len(skipped) > allowed:
+        limit = f" (more than the {allowed} malformed rows that are allowed)" if allowed else ""
+        raise DataError(f"{skipped[allowed]}{limit}; correct the row, or leave such rows out with --skip-bad-rows N")
+
+
+def _name_skipped(
+    sources: Sequence[Path],
+    inputs: Sequence[TextInput | ColumnInput],
+    ranges: Sequence[InputRange],
+    parts: Sequence[Part],
+    ended: dict[int, _Ended],
+    allowed: int,
+) -> list[str]:
+    """Malformed rows in the order of the input, as `FILE:LINE: REASON`.
+
+    Raises:
+        DataError: they are too many, or a range could not be read; whichever comes first in the input.
+    """
+    of_range: dict[int, list[Part]] = defaultdict(list)
+    for part in parts:
+        of_range[part.range].append(part)
+    skipped: list[str] = []
+    lines_before = 0
+    for number, piece in enumerate(ranges):
+        if piece.begin == 0 or isinstance(inputs[piece.source], ColumnInput):
+            lines_before = 0
+        bad = [row for part in of_range[number] for row in part.skipped]
+        bad += ended[number].skipped if number in ended else ()
+        skipped += [f"{sources[piece.source]}:{lines_before + row.line}: {row.reason}" for row in bad]
+        check_skipped(skipped, allowed)
+        if number in ended and (error := ended[number].error) is not None:
+            raise error
+        if of_range[number]:
+            lines_before += of_range[number][-1].end.line
+    return skipped
+
+
+class _UnwantedError(Exception):
+    """The rest of a range need not be read: a row before it ends the preparation, or one in it."""
+
+
+class _Parser:
+    """One rank's share of the stage; arguments as for `parse_input`."""
+
+    def __init__(
+        self,
+        team: Team,
+        pool: ThreadPoolExecutor,
+        sources: Sequence[Path],
+        inputs: Sequence[TextInput | ColumnInput],
+        ranges: Sequence[InputRange],
+        schema: pa.Schema,
+        work: WorkFolder,
+        most_skipped: int,
+    ) -> None:
+        self._team = team
+        self._pool = pool
+        self._sources, self._inputs, self._ranges = sources, inputs, ranges
+        self._schema = schema
+        self._work = work
+        self._most_skipped = most_skipped
+        self._skipped: list[BadRow] = []
+        self._untold_bytes = self._untold_rows = 0
+        self._told_s = 0.0
+
+    def parse_share(self, left: Sequence[int], begun: dict[int, list[Part]]) -> Iterator[Part | _Ended]:
+        """Parse ranges that no other rank has taken, until none is left or wanted.
+
+        Args:
+            left: numbers of the ranges that are not finished, in order.
+            begun: the finished parts of each range.
+        """
+        while (taken := self._team.take()) < len(left):
+            number = left[taken]
+            if number >= self._team.tell(Tell()):
+                return
+            yield from self._parse_range(number, begun.get(number, []))
+
+    def _parse_range(self, number: int, before: Sequence[Part]) -> Iterator[Part | _Ended]:
+        """Parse a range from behind the parts that are there; the last thing that it gives says how it ended."""
+        self._skipped = []
+        try:
+            yield from self._parse_parts(number, before)
+        except _UnwantedError:
+            yield _Ended(number, tuple(self._skipped), None)
+        except DataError as error:
+            self._team.tell(Tell(piece=number, failed=True))
+            yield _Ended(number, tuple(self._skipped), error)
+
+    def _parse_parts(self, number: int, before: Sequence[Part]) -> Iterator[Part]:
+        piece = self._ranges[number]
+        how = self._inputs[piece.source]
+        end = before[-1].end if before else TextPosition(piece.source, piece.begin)
+        bad_before = sum(len(part.skipped) for part in before)
+
+        def parse(block: InputBlock) -> tuple[InputBlock, int, pa.RecordBatch, list[BadLine]]:
+            return block, *parse_input_block(block, how)
+
+        read = read_range(self._sources[piece.source], how, piece, end if before else None)
+        blocks = ordered_map(self._pool, parse, read, ahead=2 * self._team.threads)
+        upcoming = next(blocks, None)
+        for at in count(len(before)):
+            self._skipped = []
+            rows = read_bytes = 0
+            with self._new_part(Part(number, at, 0, 0, end, False, ())) as file:
+                while upcoming is not None and rows < PART_ROWS:
+                    block, first_line, batch, bad = upcoming
+                    self._skipped += [BadRow(first_line + line.index + 1, line.reason) for line in bad]
+                    self._tell(number, block, piece, len(batch), bad_before + len(self._skipped), found=bool(bad))
+                    file.write_batch(batch)
+                    rows, read_bytes, end = rows + len(batch), read_bytes + bytes_of(block, piece), block.end
+                    upcoming = next(blocks, None)
+            part = Part(number, at, rows, read_bytes, end, upcoming is None, tuple(self._skipped))
+            bad_before += len(self._skipped)
+            if not rows:
+                (self._work.parts_folder / part.file).unlink()
+            self._work.note_part(part)
+            self._tell_rest(finished=True)
+            yield part
+            if part.is_last:
+                return
+
+    @contextmanager
+    def _new_part(self, part: Part) -> Iterator[pa.RecordBatchFileWriter]:
+        """The file of a part, to write batches to."""
+        with (
+            atomic_write(self._work.parts_folder / part.file) as partial,
+            pa.OSFile(str(partial), "wb") as sink,
+            pa.ipc.new_file(sink, self._schema) as file,
+        ):
+            yield file
+
+    def _tell(self, number: int, block: InputBlock, piece: InputRange, rows: int, bad: int, *, found: bool) -> None:
+        """Say now and then what was done, and at once that bad rows were found.
+
+        Raises:
+            _UnwantedError: the rest of the range need not be read.
+        """
+        self._untold_bytes += bytes_of(block, piece)
+        self._untold_rows += rows
+        if not found and time.monotonic() - self._told_s < _TELL_EVERY_S:
+            return
+        told = Tell(self._untold_bytes, self._untold_rows, piece=number, bad=bad)
+        self._untold_bytes = self._untold_rows = 0
+        self._told_s = time.monotonic()
+        if number >= self._team.tell(told) or bad > self._most_skipped:
+            raise _UnwantedError
+
+    def _tell_rest(self, *, finished: bool) -> None:
+        self._team.tell(Tell(self._untold_bytes, self._untold_rows, finished=finished))
+        self._untold_bytes = self._untold_rows = 0

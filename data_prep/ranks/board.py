@@ -1,0 +1,142 @@
+"""What the ranks of a preparation tell each other: the first rank keeps it, and answers the questions of all.
+
+Whoever has nothing to do takes the next piece of a stage's work; whoever has done some says how much; who finds bad
+rows says how many, so that nobody reads what lies behind the first row that ends the preparation.
+"""
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from data_prep.ranks.progress import Progress, StageProgress
+
+NO_LIMIT = 1 << 62
+"""Stands for the number of a piece behind all others."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a preparation that the ranks share.
+
+    Attributes:
+        what: has been done, as a line of progress begins: `parsed`.
+        total: of what there is to do, bytes of input or rows.
+        done: of it by earlier runs.
+        rows: by earlier runs.
+        unit: what `total` counts, as the line says it: `the input`.
+        allowed: bad rows after which the preparation ends.
+        bad: bad rows that earlier runs found, by the number of the piece.
+    """
+
+    what: str
+    total: int
+    done: int = 0
+    rows: int = 0
+    unit: str = "the rows"
+    allowed: int = NO_LIMIT
+    bad: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Meet:
+    """All ranks meet for the `number`-th time, each with a value. Answer: all values once all have come, else None."""
+
+    number: int
+    value: Any
+
+
+@dataclass(frozen=True)
+class Take:
+    """Asks for work. Answer: 0, 1, 2 and so on, each number to one rank only."""
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Says what a rank has done since it last did. Answer: pieces of this number and above are wanted no more.
+
+    Attributes:
+        done: of the stage's `total`.
+        rows: of them.
+        finished: whether it is the end of a piece, which is worth a line of progress.
+        piece: number of the piece that `bad` or `failed` is about.
+        bad: bad rows of the piece so far.
+        failed: whether it cannot be finished; without a piece, whether the whole stage cannot.
+    """
+
+    done: int = 0
+    rows: int = 0
+    finished: bool = False
+    piece: int | None = None
+    bad: int = 0
+    failed: bool = False
+
+
+Question = Meet | Take | Tell
+
+
+class Board:
+    """Kept by the first rank.
+
+    Args:
+        size: number of ranks.
+        progress: is given lines of progress, maybe by other threads, one at a time.
+    """
+
+    def __init__(self, size: int, progress: Progress) -> None:
+        self._size = size
+        self._progress = progress
+        self._lock = threading.RLock()
+        self._met: dict[int, dict[int, Any]] = defaultdict(dict)
+        self._left: dict[int, int] = {}
+        self._taken = 0
+        self._bad: dict[int, int] = {}
+        self._allowed = NO_LIMIT
+        self._failed_at = NO_LIMIT
+        self._line: StageProgress | None = None
+
+    def begin(self, stage: Stage) -> None:
+        """Begin a stage, while all other ranks wait for it."""
+        with self._lock:
+            self._taken, self._bad, self._allowed = 0, dict(stage.bad), stage.allowed
+            self._line = StageProgress(stage.what, stage.total, stage.done, stage.rows, stage.unit, self._progress)
+
+    def answer(self, rank: int, question: Question) -> Any:
+        """The answer to a rank's question, at once."""
+        with self._lock:
+            match question:
+                case Meet(number, value):
+                    return self._meet(rank, number, value)
+                case Take():
+                    self._taken += 1
+                    return self._taken - 1
+                case Tell():
+                    return self._tell(question)
+
+    def _meet(self, rank: int, number: int, value: Any) -> list[Any] | None:
+        met = self._met[number]
+        met.setdefault(rank, value)
+        if len(met) < self._size:
+            return None
+        values = [met[other] for other in range(self._size)]
+        self._left[number] = self._left.get(number, 0) + 1
+        if self._left[number] == self._size:  # All have heard it.
+            del self._met[number], self._left[number]
+        return values
+
+    def _tell(self, told: Tell) -> int:
+        if told.piece is not None and told.bad:
+            self._bad[told.piece] = told.bad
+        if told.failed:
+            self._failed_at = min(self._failed_at, -1 if told.piece is None else told.piece)
+        if self._line is not None:
+            self._line.add(told.done, told.rows, finished=told.finished)
+        return self._wanted()
+
+    def _wanted(self) -> int:
+        """The first piece that is wanted no more: it lies behind the row, or the failure, that ends the preparation."""
+        pieces = sorted(self._bad)
+        found = accumulate(self._bad[piece] for piece in pieces)
+        last = next((piece for piece, bad in zip(pieces, found, strict=True) if bad > self._allowed), NO_LIMIT)
+        return min(last, self._failed_at) + 1

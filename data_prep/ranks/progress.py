@@ -1,0 +1,69 @@
+"""Lines of progress, now and then: how much is done, how fast, and how long the rest will take."""
+
+import time
+from collections.abc import Callable
+
+Progress = Callable[[str], None]
+"""Is given a line of progress now and then."""
+
+LINE_EVERY_S = 5.0
+"""Seconds between lines of a stage, at least; its last one always comes."""
+_UNITS = ((3600, "h"), (60, "min"), (1, "s"))
+
+
+class StageProgress:
+    """Progress of a stage.
+
+    Args:
+        what: has been done: `parsed`.
+        total: of what there is to do.
+        done: of it by earlier runs, which count in the share but not in the rate.
+        rows: by earlier runs.
+        unit: what `total` is: `the input`.
+        progress: takes the lines.
+    """
+
+    def __init__(self, what: str, total: int, done: int, rows: int, unit: str, progress: Progress) -> None:
+        self._what, self._unit, self._total = what, unit, total
+        self._done, self._rows = done, rows
+        self._done_before, self._rows_before = done, rows
+        self._progress = progress
+        self._start_s = time.monotonic()
+        self._said_s = self._start_s
+
+    def add(self, done: int, rows: int, *, finished: bool) -> None:
+        """Take note of what was done, and say so if it is time.
+
+        Args:
+            done: of the total.
+            rows: of them.
+            finished: whether a piece has been finished; lines are said of these only.
+        """
+        self._done += done
+        self._rows += rows
+        now_s = time.monotonic()
+        is_last = self._done >= self._total > 0
+        if finished and (is_last or now_s - self._said_s >= LINE_EVERY_S):
+            self._said_s = now_s
+            self._progress(self.line(now_s - self._start_s))
+
+    def line(self, seconds: float) -> str:
+        """What there is to say after so many seconds."""
+        share = f" ({min(1.0, self._done / self._total):.0%} of {self._unit})" if self._total else ""
+        line = f"{self._what} {self._rows:,} rows{share}"
+        done, rows = self._done - self._done_before, self._rows - self._rows_before
+        if seconds > 0 and done:
+            line += f", {rows / seconds:,.0f} rows/s"
+            if self._done < self._total:
+                line += f", {duration((self._total - self._done) * seconds / done)} left"
+        return line
+
+
+def duration(seconds: float) -> str:
+    """A time in the two largest units that it has: `2 h 5 min`, `40 s`."""
+    left, parts = round(seconds), list[str]()
+    for size, name in _UNITS:
+        if left >= size or (size == 1 and not parts):
+            parts.append(f"{left // size} {name}")
+        left %= size
+    return " ".join(parts[:2])

@@ -1,0 +1,147 @@
+"""The ranks that share a preparation, as each of them sees the others; one process alone is a team of one."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from bagpipe_hpc.errors import BagpipeError
+from data_prep.ranks.board import Board, Meet, Question, Stage, Take, Tell
+from data_prep.ranks.progress import Progress
+
+Value = TypeVar("Value")
+
+
+class OtherRankError(BagpipeError):
+    """Another rank cannot do its share; the first rank knows why, and says so."""
+
+
+class Link(Protocol):
+    """Carries questions to the first rank."""
+
+    rank: int
+    size: int
+
+    def ask(self, question: Question) -> Any:
+        """The first rank's answer. It comes at once, whatever that rank is busy with."""
+
+    def ask_again(self, question: Question) -> Any:
+        """Ask until the answer is not None; waits as long as the other ranks live."""
+
+
+@dataclass(frozen=True)
+class _Done(Generic[Value]):
+    value: Value
+
+
+@dataclass(frozen=True)
+class _Failed:
+    error: BagpipeError
+
+
+class Team:
+    """The ranks of a preparation.
+
+    Collective over all ranks: `begin`, `gather`, `together` and `first_does`, which every rank calls in the same order.
+
+    Args:
+        link: to the first rank.
+        board: kept here on the first rank; None on the others.
+        threads: that this rank may keep busy.
+    """
+
+    def __init__(self, link: Link, board: Board | None, threads: int) -> None:
+        self._link, self._board = link, board
+        self.rank, self.size, self.threads = link.rank, link.size, threads
+        self._meetings = 0
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the rank that speaks for all."""
+        return self.rank == 0
+
+    def gather(self, value: Value) -> list[Value]:
+        """What each rank gives, in the order of ranks; waits as long as the others live."""
+        self._meetings += 1
+        values: list[Value] = self._link.ask_again(Meet(self._meetings, value))
+        return values
+
+    def together(self, work: Callable[[], Value]) -> list[Value]:
+        """Let each rank do its share.
+
+        Returns:
+            What each of them made of it, in the order of ranks.
+
+        Raises:
+            BagpipeError: some rank could not: on the first rank the error of the lowest rank that says more than that
+                another one failed, `OtherRankError` elsewhere.
+        """
+        outcome: _Done[Value] | _Failed
+        try:
+            outcome = _Done(work())
+        except BagpipeError as error:
+            self.tell(Tell(failed=True))
+            outcome = _Failed(error)
+            if self.size == 1:
+                raise
+        outcomes: list[_Done[Value] | _Failed] = self.gather(outcome)
+        failures = [found.error for found in outcomes if isinstance(found, _Failed)]
+        if failures:
+            told = [error for error in failures if not isinstance(error, OtherRankError)]
+            raise (told or failures)[0] if self.is_first else OtherRankError("another rank failed")
+        return [found.value for found in outcomes if isinstance(found, _Done)]
+
+    def first_does(self, work: Callable[[], Value]) -> Value:
+        """What the first rank makes of it, on all ranks; errors as for `together`."""
+        values: list[Any] = self.together(lambda: work() if self.is_first else None)
+        first: Value = values[0]
+        return first
+
+    def begin(self, stage: Stage) -> None:
+        """Begin a stage; `take` and `tell` are about it from now on."""
+        if self._board is not None:
+            self._board.begin(stage)
+        self.gather(None)
+
+    def take(self) -> int:
+        """The number of the next piece of the stage that nobody has taken."""
+        number: int = self._link.ask(Take())
+        return number
+
+    def tell(self, told: Tell) -> int:
+        """Say what was done; the answer is the first piece that is wanted no more."""
+        wanted: int = self._link.ask(told)
+        return wanted
+
+    def go_on(self, told: Tell) -> None:
+        """Say what was done of a stage in which all pieces are needed.
+
+        Raises:
+            OtherRankError: another rank has failed.
+        """
+        if self.tell(told) <= 0:
+            raise OtherRankError("another rank failed")
+
+
+class _Alone:
+    """The link of one process, which asks itself."""
+
+    rank, size = 0, 1
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def ask(self, question: Question) -> Any:
+        return self._board.answer(0, question)
+
+    ask_again = ask
+
+
+def alone(progress: Progress, threads: int) -> Team:
+    """One process without others."""
+    board = Board(1, progress)
+    return Team(_Alone(board), board, threads)
+
+
+def in_order(found: Sequence[Sequence[Value]], key: Callable[[Value], Any]) -> list[Value]:
+    """What all ranks found, in one order."""
+    return sorted((item for items in found for item in items), key=key)
