@@ -17,7 +17,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import lzf, shared_library
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.storage.shards.encoded import Encoder
-from bagpipe_hpc.storage.shards.vocabulary import TableValues
+from bagpipe_hpc.storage.shards.vocabulary import TableValues, TableVocabulary
 from bagpipe_hpc.storage.shards.writer import GZIP_LEVEL
 from data_prep import native_ids, vocabulary
 from data_prep.formats.layout import Table
@@ -49,7 +49,7 @@ class Backend:
     build_vocabularies: Callable[
         [ThreadPoolExecutor, ParsedRows, Sequence[Table], int, int, int | None], list[TableValues | None]
     ]
-    id_maps: Callable[[Sequence[Table], Sequence[TableValues | None], int], IdMaps]
+    id_maps: Callable[[Sequence[Table], Sequence[TableVocabulary | None], int], IdMaps]
     encoders: dict[str, Encoder | None] | None
 
 

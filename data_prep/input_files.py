@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bagpipe_hpc.errors import DataError
-from data_prep.formats.layout import TextLayout
+from data_prep.formats.layout import TextFields
 from data_prep.text_blocks import BLOCK_BYTES, BYTE_ORDER_MARK, first_bytes, split_first_line
 
 _NO_PIPE = (
@@ -98,7 +98,7 @@ def _require_text(source: Path) -> None:
             raise DataError(f"{source}: is {what}, which is not read; {cure.format(source)}")
 
 
-def check_header(source: Path, layout: TextLayout) -> None:
+def check_header(source: Path, layout: TextFields) -> None:
     """Refuse a file whose first line is not the header that its format has, before hours are spent on the others.
 
     Raises:

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from bagpipe_hpc.kernels.value_ids import Column, IdTables, ValueCounter
-from bagpipe_hpc.storage.shards.vocabulary import TableValues
+from bagpipe_hpc.storage.shards.vocabulary import TableValues, TableVocabulary
 from data_prep import vocabulary
 from data_prep.formats.layout import Table
 from data_prep.parsed_rows import ParsedRows, values_of
-from data_prep.vocabulary import Ids, by_count
+from data_prep.vocabulary import Ids, Numbering, by_count
 
 
 def build_vocabularies(
@@ -56,18 +56,23 @@ class IdMaps:
 
     Args:
         tables: the tables.
-        vocabularies: distinct values of each table, `[V]`, in the order of their ids; None where they are hashed.
+        vocabularies: of each table; None where its values are hashed.
         hashed_rows: rows of a table whose values are hashed, 2 or more.
     """
 
-    def __init__(self, tables: Sequence[Table], vocabularies: Sequence[TableValues | None], hashed_rows: int) -> None:
+    def __init__(
+        self, tables: Sequence[Table], vocabularies: Sequence[TableVocabulary | None], hashed_rows: int
+    ) -> None:
         native = [number for number, table in enumerate(tables) if table.values.is_32_bit]
         others = [number for number, table in enumerate(tables) if not table.values.is_32_bit]
         self._native = {table: number for number, table in enumerate(native)}
         self._others = {table: number for number, table in enumerate(others)}
-        of_native: list[Any] = [vocabularies[number] for number in native]
+        of_native = [vocabularies[number] for number in native]
+        values: list[Any] = [vocabulary and vocabulary.values for vocabulary in of_native]
         of_others = [vocabularies[number] for number in others]
-        self._tables = IdTables(of_native, hashed_rows)
+        self._tables = IdTables(values, hashed_rows)
+        numberings = [Numbering(vocabulary) if vocabulary else None for vocabulary in of_native]
+        self._numberings = [None if numbering and numbering.is_plain else numbering for numbering in numberings]
         self._maps = vocabulary.IdMaps([tables[number] for number in others], of_others, hashed_rows)
 
     def write_ids(self, columns: Sequence[pa.Array], tables: Sequence[int], ids: Ids) -> None:
@@ -80,6 +85,9 @@ class IdMaps:
         if native:
             numbers = [self._native[tables[place]] for place in native]
             self._tables.map_rows([_as_column(columns[place]) for place in native], of_native, numbers)
+            for at, (place, number) in enumerate(zip(native, numbers, strict=True)):
+                if numbering := self._numberings[number]:
+                    of_native[:, at] = numbering.ids(columns[place], of_native[:, at])
         if others:
             ids[:, native] = of_native
             of_others = np.empty((len(ids), len(others)), dtype=ids.dtype)

@@ -33,6 +33,7 @@ from data_prep.preparation_state import (
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.ranks.progress import Progress
 from data_prep.ranks.team import alone
+from data_prep.recorded import load_recorded
 from data_prep.shard_stage import write_shards
 
 
@@ -57,13 +58,17 @@ def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSetting
         ConfigError: there is no such source format, its settings are wrong, or native code is asked for and was not
             built.
     """
+    earlier = load_recorded(settings.like) if settings.like is not None else None
+    settings = earlier.for_later_rows(settings) if earlier else settings
     source_format, own = load_format(settings.source_format, settings.format_options)
     layout = source_format.layout
     backend, native = choose_backend(settings.backend, source_format)
     sources = find_sources(inputs)
-    opened = [source_format.open_input(source, native) for source in sources]
+    open_input = source_format.open_input if settings.labelled else source_format.open_unlabelled
+    opened = [open_input(source, native) for source in sources]
     inputs_info = describe_inputs(sources)
-    wanted = PreparationState(inputs_info, settings.choices(layout, own), tuple(layout.words()), RANGE_BYTES)
+    choices = settings.choices(layout, own, earlier.digest if earlier else None)
+    wanted = PreparationState(inputs_info, choices, tuple(layout.words()), RANGE_BYTES)
     keep_freed_arrays()
     with naming_output(output):
         if is_finished(output):
@@ -87,7 +92,7 @@ def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSetting
             )
             _require_unchanged(wanted.inputs, describe_inputs(sources), output)
             rows = ParsedRows(work.parts_folder, parsed.parts)
-            manifest = write_shards(pool, rows, work, parsed.skipped_rows, layout, settings, backend, progress)
+            manifest = write_shards(pool, rows, work, parsed.skipped_rows, layout, settings, backend, progress, earlier)
         save_manifest(output, manifest)
         remove_unfinished(output)
     return manifest

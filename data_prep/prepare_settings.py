@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.errors import ConfigError
@@ -25,8 +26,8 @@ class PrepareSettings:
     """Most rows of a table: hash the values of a column to this many ids if more would be needed for an id each."""
     rows_per_shard: int = 1 << 20
     """Rows of a shard; a multiple of 8192 lets the chunks of all shards line up with the blocks that training reads."""
-    test_fraction: float = 0.1
-    """Share of the rows, the last ones, that become the test split."""
+    test_fraction: float | None = None
+    """Share of the rows, the last ones, that become the test split; None is a tenth, or all with `like`."""
     compression: str = "lzf"
     """Compression of the shards: `lzf` (fast), `gzip` (a little smaller, any HDF5 reader) or `none`."""
     chunk_checksums: bool = False
@@ -35,6 +36,12 @@ class PrepareSettings:
     """Most malformed rows that are left out, counted and listed; one more stops the preparation."""
     backend: str = "auto"
     """Native code (`native`), its definition in Python (`reference`), or native code where it was built (`auto`)."""
+    unseen_buckets: int = 0
+    """Rows of each table that share out, by hash, the values that have no id of their own; with 0 these have id 0."""
+    like: Path | None = None
+    """A shard directory of earlier rows: what rows mean, and which value has which id, is as there."""
+    labelled: bool = True
+    """Whether the labels count. Otherwise, rows to score: their columns may be absent from the text, and all are 0."""
 
     def __post_init__(self) -> None:
         _require(1 <= self.min_count < 1 << 32, "min-count", self.min_count, "use 1 or more, less than 2 ** 32")
@@ -42,12 +49,24 @@ class PrepareSettings:
             hashable = 2 <= self.max_rows_per_table < 1 << 63
             _require(hashable, "max-rows-per-table", self.max_rows_per_table, "use 2 or more, less than 2 ** 63")
         _require(self.rows_per_shard >= 1, "rows-per-shard", self.rows_per_shard, "use 1 or more")
-        _require(0 <= self.test_fraction < 1, "test-fraction", self.test_fraction, "use 0 or more, less than 1")
+        fraction = self.test_fraction
+        _require(fraction is None or 0 <= fraction < 1, "test-fraction", fraction, "use 0 or more, less than 1")
         _require(self.compression in COMPRESSIONS, "compression", self.compression, f"use {', '.join(COMPRESSIONS)}")
         _require(self.skip_bad_rows >= 0, "skip-bad-rows", self.skip_bad_rows, "use 0 or more")
         _require(self.backend in BACKENDS, "backend", self.backend, f"use one of {', '.join(BACKENDS)}")
+        _require(0 <= self.unseen_buckets < 1 << 31, "unseen-buckets", self.unseen_buckets, "use 0 to 2 ** 31 - 1")
+        if self.max_rows_per_table is not None:
+            most = self.max_rows_per_table - 1
+            _require(self.unseen_buckets < most, "unseen-buckets", self.unseen_buckets, f"use less than {most}")
 
-    def choices(self, layout: RowLayout, own: Mapping[str, Any]) -> dict[str, Any]:
+    @property
+    def test_share(self) -> float:
+        """Share of the rows, the last ones, that become the test split, 0 to 1."""
+        if self.test_fraction is not None:
+            return self.test_fraction
+        return 1.0 if self.like is not None else 0.1
+
+    def choices(self, layout: RowLayout, own: Mapping[str, Any], like: str | None = None) -> dict[str, Any]:
         """Everything that decides what the shards hold, in words where a number does not say it.
 
         `skip_bad_rows` is not among them: which rows are malformed does not depend on it, so a preparation that stopped
@@ -56,25 +75,31 @@ class PrepareSettings:
         Args:
             layout: of the source format.
             own: all of the format's own settings.
+            like: SHA-256 of the vocabularies of the earlier rows.
         """
-        choices = asdict(self)
+        choices = asdict(self) | {"test_fraction": self.test_share, "like": like}
         del choices["skip_bad_rows"], choices["backend"], choices["format_options"]
+        for name, default in (("unseen_buckets", 0), ("like", None), ("labelled", True)):
+            if choices[name] == default:  # not said in the manifests of programs that had no such setting
+                del choices[name]
         if own:
             choices["format_options"] = dict(own)
         limited = self.max_rows_per_table is not None
         if limited:
             del choices["min_count"]
         counted = "training rows" if layout.is_plain else "places of the training rows, over all columns of the table"
-        vocabulary = f"{counted}; else from 1 by descending count, then value"
+        bucket = "0 missing; 1 + MurmurHash3 fmix64(value) mod unseen_buckets"
+        missing = bucket if self.unseen_buckets else "0 missing or"
+        vocabulary = f"{counted}; else from {1 + self.unseen_buckets} by descending count, then value"
         has_text = any(column.values is Values.TEXT for column in layout.features)
         of_text = ", the value of a text being its BLAKE2b of 64 bits" if has_text else ""
         if any(column.values is Values.BUCKET for column in layout.features):
             choices["buckets"] = buckets.RULE
         return choices | {
-            "ids": f"0 missing or not in the {vocabulary}. Tables that would have more than max_rows_per_table rows: "
+            "ids": f"{missing} not in the {vocabulary}. Tables that would have more than max_rows_per_table rows: "
             f"0 missing; else 1 + MurmurHash3 fmix64(value) mod (max_rows_per_table - 1){of_text}"
             if limited
-            else f"0 missing or in fewer than min_count {vocabulary}",
+            else f"{missing} in fewer than min_count {vocabulary}",
             "dense": layout.dense_rule,
             "split": "time order: the last round(test_fraction * rows) rows are the test split",
         }

@@ -26,8 +26,9 @@ from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
 from data_prep.preparation_state import WorkFolder
 from data_prep.prepare_settings import PrepareSettings
+from data_prep.recorded import RecordedPreparation
 from data_prep.sample_encoder import SampleEncoder
-from data_prep.vocabulary_stage import make_vocabularies
+from data_prep.vocabulary_stage import make_vocabularies, unseen_note
 
 Block = TypeVar("Block", Samples, EncodedSamples)
 
@@ -74,6 +75,7 @@ def write_shards(
     settings: PrepareSettings,
     backend: Backend,
     progress: Callable[[str], None],
+    earlier: RecordedPreparation | None = None,
 ) -> ShardManifest:
     """Write the shards that are not yet written, and note each.
 
@@ -83,16 +85,16 @@ def write_shards(
     Raises:
         DataError: there is no row to train on.
     """
-    train_rows = rows.rows - round(rows.rows * settings.test_fraction)
-    if train_rows == 0:
+    train_rows = rows.rows - round(rows.rows * settings.test_share)
+    if rows.rows == 0 or (train_rows == 0 and earlier is None):
         named = ", ".join(source.file for source in work.state.inputs)
         raise DataError(f"{named}: {rows.rows} good rows leave none to train on; check the inputs and --test-fraction")
-    if train_rows == rows.rows and settings.test_fraction > 0:
-        progress(f"note: no row is left for tests: {settings.test_fraction} of {rows.rows} rows is less than one")
-    saved, vocabularies = make_vocabularies(pool, rows, train_rows, work, layout, settings, backend, progress)
+    if train_rows == rows.rows and settings.test_share > 0:
+        progress(f"note: no row is left for tests: {settings.test_share} of {rows.rows} rows is less than one")
+    saved, vocabularies = make_vocabularies(pool, rows, train_rows, work, layout, settings, backend, progress, earlier)
     hashed_rows = settings.max_rows_per_table or 2  # without a limit none is hashed
     id_maps = backend.id_maps(layout.tables, vocabularies, hashed_rows)
-    table_rows = [hashed_rows if values is None else len(values) + 1 for values in vocabularies]
+    table_rows = [hashed_rows if vocabulary is None else vocabulary.rows for vocabulary in vocabularies]
     encoder = SampleEncoder(layout, id_maps, np.int32 if max(table_rows) <= SPARSE_INT32_ROWS else np.int64)
     reader = _PieceReader(rows, layout, encoder)
     train = list(_plan_shards("train", 0, train_rows, settings.rows_per_shard))
@@ -104,6 +106,8 @@ def write_shards(
         shards[shard.file] = shard
         progress(f"wrote {shard.file}: {shard.rows} rows")
     written = tuple(shards[planned.name] for planned in plan)
+    if earlier is not None:
+        progress(unseen_note(pool, rows, layout, vocabularies, id_maps))
     return ShardManifest(
         schema_version=SCHEMA_VERSION,
         source_format=settings.source_format,
@@ -116,7 +120,7 @@ def write_shards(
         skipped_rows=tuple(skipped_rows),
         vocabularies=saved,
         hashed_tables=tuple(
-            table.name for table, values in zip(layout.tables, vocabularies, strict=True) if values is None
+            table.name for table, vocabulary in zip(layout.tables, vocabularies, strict=True) if vocabulary is None
         ),
         features=tuple(_feature_info(column, rows) for column in layout.features),
         labels=layout.labels if len(layout.labels) > 1 else ("label",),

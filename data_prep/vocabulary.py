@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bagpipe_hpc.storage.shards.vocabulary import TableValues
+from bagpipe_hpc.storage.shards.vocabulary import TableValues, TableVocabulary
 from data_prep import wide_values
 from data_prep.formats.layout import Table, Values
 from data_prep.ordered_map import ordered_map, worker_threads
@@ -47,14 +47,16 @@ class IdMaps:
 
     Args:
         tables: the tables.
-        vocabularies: distinct values of each table, `[V]`, in the order of their ids; None where they are hashed.
+        vocabularies: of each table; None where its values are hashed.
         hashed_rows: rows of a table whose values are hashed, 2 or more.
     """
 
-    def __init__(self, tables: Sequence[Table], vocabularies: Sequence[TableValues | None], hashed_rows: int) -> None:
+    def __init__(
+        self, tables: Sequence[Table], vocabularies: Sequence[TableVocabulary | None], hashed_rows: int
+    ) -> None:
         self._maps: list[IdMap] = [
-            HashedIds(hashed_rows) if values is None else _VOCABULARIES[table.values](values)
-            for table, values in zip(tables, vocabularies, strict=True)
+            HashedIds(hashed_rows) if vocabulary is None else VocabularyIds(table.values, vocabulary)
+            for table, vocabulary in zip(tables, vocabularies, strict=True)
         ]
 
     def write_ids(self, columns: Sequence[pa.Array], tables: Sequence[int], ids: Ids) -> None:
@@ -111,6 +113,54 @@ def by_count(values: NDArray[np.uint32], counts: NDArray[np.int64]) -> NDArray[n
     """Distinct values `[V]` by descending count, equally frequent ones by value."""
     rarity = (_MOST_COUNTED - np.minimum(counts, _MOST_COUNTED)).astype(np.uint64)
     return np.sort(rarity << _HALF_BITS | values).astype(np.uint32)
+
+
+class Numbering:
+    """From the place of a value in a vocabulary to its id.
+
+    Args:
+        vocabulary: of the table.
+    """
+
+    def __init__(self, vocabulary: TableVocabulary) -> None:
+        self.is_plain = not (vocabulary.unseen_buckets or len(vocabulary.free))
+        """Whether the places are the ids."""
+        self._ids = None if self.is_plain else np.concatenate(([0], vocabulary.ids))
+        self._buckets = HashedIds(vocabulary.unseen_buckets + 1) if vocabulary.unseen_buckets else None
+
+    def ids(self, column: pa.Array, places: NDArray[Any]) -> NDArray[Any]:
+        """Ids `[n]` of values `[n]`.
+
+        Args:
+            column: the values, missing ones as nulls.
+            places: of the values, from 1; 0 for those that are missing or not in the vocabulary.
+        """
+        if self._ids is None:
+            return places
+        ids: NDArray[np.int64] = self._ids[places]
+        if self._buckets is not None:
+            unknown = np.flatnonzero(places == 0)
+            ids[unknown] = self._buckets.ids(column.take(pa.array(unknown)))
+        return ids
+
+
+class VocabularyIds:
+    """The ids of one table with a vocabulary.
+
+    Args:
+        values: what its values are.
+        vocabulary: which of them has which id.
+    """
+
+    def __init__(self, values: Values, vocabulary: TableVocabulary) -> None:
+        self.rows = vocabulary.rows
+        self._places = _VOCABULARIES[values](vocabulary.values)
+        self._numbering = Numbering(vocabulary)
+
+    def ids(self, column: pa.Array) -> NDArray[np.int64]:
+        """Ids `[n]` of values `[n]`; a missing value has id 0, one outside the vocabulary that of its bucket, or 0."""
+        ids: NDArray[np.int64] = self._numbering.ids(column, self._places.ids(column))
+        return ids
 
 
 class Vocabulary:
@@ -199,4 +249,4 @@ _VOCABULARIES: dict[Values, Callable[[Any], IdMap]] = {
     Values.INTEGER: wide_values.IntegerVocabulary,
     Values.TEXT: wide_values.TextVocabulary,
 }
-"""What gives ids to values of each kind."""
+"""What finds the places of values of each kind, from 1."""

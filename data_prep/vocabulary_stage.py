@@ -3,16 +3,23 @@
 Threads count columns.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+
 from bagpipe_hpc.storage.checked_json import FileInfo
-from bagpipe_hpc.storage.shards.vocabulary import TableValues, load_vocabularies, write_vocabularies
-from data_prep.backend import Backend
+from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, load_vocabularies, write_vocabularies
+from data_prep.backend import Backend, IdMaps
 from data_prep.formats.layout import RowLayout
-from data_prep.parsed_rows import ParsedRows
+from data_prep.ordered_map import ordered_map, worker_threads
+from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.preparation_state import WorkFolder
 from data_prep.prepare_settings import PrepareSettings
+from data_prep.recorded import RecordedPreparation
+
+_NAMED = 3
+"""Tables that are named where only the first ones matter."""
 
 
 def make_vocabularies(
@@ -24,24 +31,74 @@ def make_vocabularies(
     settings: PrepareSettings,
     backend: Backend,
     progress: Callable[[str], None],
-) -> tuple[FileInfo, list[TableValues | None]]:
-    """The values of each table in the order of their ids: those that are saved, or those of the training rows.
+    earlier: RecordedPreparation | None = None,
+) -> tuple[FileInfo, list[TableVocabulary | None]]:
+    """The vocabulary of each table: that which is saved, of earlier rows, or of the training rows.
 
     Returns:
-        The file of vocabularies, and the values of each table.
+        The file of vocabularies, and the vocabulary of each table; None where it is hashed.
     """
     names = [table.name for table in layout.tables]
     if work.vocabularies is not None:
         saved = load_vocabularies(work.output / work.vocabularies.file, names)
         return work.vocabularies, [saved.get(name) for name in names]
-    limit = settings.max_rows_per_table
-    min_count, most_values = (settings.min_count, None) if limit is None else (1, limit - 1)
-    vocabularies = backend.build_vocabularies(pool, rows, layout.tables, train_rows, min_count, most_values)
+    if earlier is not None:
+        copied = earlier.copy_vocabularies(work.output)
+        work.note_vocabularies(copied)
+        progress(f"took the vocabularies of {earlier.directory}")
+        return copied, list(earlier.vocabularies)
+    limit, buckets = settings.max_rows_per_table, settings.unseen_buckets
+    min_count, most_values = (settings.min_count, None) if limit is None else (1, limit - 1 - buckets)
+    counted = backend.build_vocabularies(pool, rows, layout.tables, train_rows, min_count, most_values)
+    vocabularies = [None if values is None else TableVocabulary(values, buckets) for values in counted]
     found = {name: values for name, values in zip(names, vocabularies, strict=True) if values is not None}
-    written = write_vocabularies(work.output, found)
+    written = write_vocabularies(work.output, found, buckets)
     work.note_vocabularies(written)
-    ids = sum(len(values) + 1 for values in found.values())
+    ids = sum(vocabulary.rows for vocabulary in found.values())
     hashed = [name for name in names if name not in found]
     others = f"; {', '.join(hashed)} hashed to {limit} ids each" if hashed else ""
     progress(f"built vocabularies of {ids} ids from {train_rows} rows{others}")
     return written, vocabularies
+
+
+def unseen_note(
+    pool: ThreadPoolExecutor,
+    rows: ParsedRows,
+    layout: RowLayout,
+    vocabularies: Sequence[TableVocabulary | None],
+    id_maps: IdMaps,
+) -> str:
+    """How many look-ups of later rows are of values without an id of their own, in words: the largest shares.
+
+    Args:
+        pool: threads to use.
+        rows: all parsed rows.
+        layout: of the source format.
+        vocabularies: of its tables; None where values are hashed, none of which is unseen.
+        id_maps: gives values their ids.
+    """
+    known = [number for number, vocabulary in enumerate(vocabularies) if vocabulary is not None]
+
+    def count(batch_and_table: tuple[object, int]) -> tuple[int, int, int]:
+        batch, table = batch_and_table
+        unseen = look_ups = 0
+        vocabulary = vocabularies[table]
+        last = 0 if vocabulary is None else vocabulary.unseen_buckets
+        for values in values_of(batch, layout.tables[table].columns):
+            ids = np.empty((len(values), 1), dtype=np.int64)
+            id_maps.write_ids([values], [table], ids)
+            unseen += int(np.count_nonzero(ids <= last)) - values.null_count
+            look_ups += len(values)
+        return table, unseen, look_ups
+
+    unseen, look_ups = np.zeros(len(layout.tables), np.int64), np.zeros(len(layout.tables), np.int64)
+    pieces = ((part, table) for part in rows.parts(rows.rows) for table in known)
+    for table, found, all_of_it in ordered_map(pool, count, pieces, ahead=2 * worker_threads()):
+        unseen[table] += found
+        look_ups[table] += all_of_it
+    shares = unseen / np.maximum(1, look_ups)
+    largest = [table for table in np.argsort(-shares, kind="stable").tolist() if unseen[table]][:_NAMED]
+    named = ", ".join(f"{layout.tables[table].name} {shares[table]:.2%}" for table in largest)
+    share = unseen.sum() / max(1, look_ups.sum())
+    most = f", most of {named}" if named else ""
+    return f"{rows.rows} rows; {share:.2%} of the look-ups are of values without an id of their own{most}"

@@ -67,12 +67,21 @@ def _generate(arguments: argparse.Namespace) -> int:
 def _prepare(arguments: argparse.Namespace) -> int:
     from data_prep.prepare import prepare_clicks
     from data_prep.prepare_settings import PrepareSettings
+    from data_prep.recorded import load_recorded
 
+    of_rows = {
+        "source_format": arguments.format,
+        "format_options": tuple(arguments.format_option) or None,
+        "min_count": arguments.min_count,
+        "max_rows_per_table": arguments.max_rows_per_table,
+        "unseen_buckets": arguments.unseen_buckets,
+    }
+    given = {name: value for name, value in of_rows.items() if value is not None}
+    if arguments.like is not None:
+        load_recorded(arguments.like).refuse_contradictions(given)
     settings = PrepareSettings(
-        source_format=arguments.format,
-        format_options=tuple(arguments.format_option),
-        min_count=arguments.min_count or _DEFAULT_MIN_COUNT,
-        max_rows_per_table=arguments.max_rows_per_table,
+        **given,
+        like=arguments.like,
         rows_per_shard=arguments.rows_per_shard,
         test_fraction=arguments.test_fraction,
         compression=arguments.compression,
@@ -222,7 +231,7 @@ def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
 
     prepare = _add(commands, "prepare", _prepare, "turn raw clicks into checksummed shards for training")
     formats = f"format of the input: {', '.join(SOURCE_FORMATS.entries)}, or package.module:Class (default: criteo)"
-    prepare.add_argument("--format", default="criteo", metavar="NAME", help=formats)
+    prepare.add_argument("--format", metavar="NAME", help=formats)
     prepare.add_argument(
         "--format-option", action="append", default=[], metavar="KEY=VALUE", help="a setting of the format's own"
     )
@@ -242,13 +251,21 @@ def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     sizes.add_argument(
         "--max-rows-per-table", type=positive, metavar="N", help="hash the values of larger tables to N rows"
     )
+    prepare.add_argument(
+        "--unseen-buckets",
+        type=count,
+        metavar="N",
+        help="rows of a table that rarer and later values share (default: 0)",
+    )
+    prepare.add_argument(
+        "--like", type=Path, metavar="DIR", help="later rows, with format, settings and ids of the shards in DIR"
+    )
     prepare.add_argument("--rows-per-shard", type=positive, default=1 << 20, metavar="N", help="(default: 1048576)")
     prepare.add_argument(
         "--test-fraction",
         type=fraction,
-        default=0.1,
         metavar="F",
-        help="last part of the rows, for tests (default: 0.1)",
+        help="last part of the rows, for tests (default: 0.1; with --like all of them)",
     )
     prepare.add_argument("--compression", choices=["lzf", "gzip", "none"], default="lzf", help="(default: lzf)")
     prepare.add_argument("--chunk-checksums", action="store_true", help="let HDF5 check every chunk that it reads")

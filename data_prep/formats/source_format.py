@@ -17,6 +17,7 @@ from bagpipe_hpc.errors import ConfigError, DataError
 from data_prep.formats.delimited import BadLine, DelimitedParser, layout_rows
 from data_prep.formats.fields import value_type
 from data_prep.formats.layout import RowLayout, TextLayout
+from data_prep.formats.unlabelled import unlabelled_parser, without_labels
 from data_prep.input_files import check_header
 from data_prep.parquet_blocks import is_parquet
 
@@ -113,20 +114,38 @@ class SourceFormat(ABC):
         Raises:
             DataError: the file is not of the format; a text's header names other columns.
         """
-        if is_parquet(source):
-            raise DataError(
-                f"{source}: is a Parquet file, which this format does not read; describe its columns in a schema "
-                "(bagpipe prepare --schema), or write its rows as text"
-            )
+        _refuse_parquet(source)
         header = False
         if isinstance(self.layout, TextLayout):
             check_header(source, self.layout)
             header = self.layout.header
         return TextInput(header, (self.native_parser() if native else None) or self.parse_block)
 
+    def open_unlabelled(self, source: Path, native: bool) -> TextInput | ColumnInput:
+        """As `open_input`, for rows to score: columns of labels may be absent, and what they hold does not count.
+
+        A format that replaces `open_input` replaces this.
+
+        Returns:
+            How rows are read whose labels are all 0.
+        """
+        _refuse_parquet(source)
+        parse_block = (self.native_parser() if native else None) or self.parse_block
+        if isinstance(self.layout, TextLayout):
+            return TextInput(self.layout.header, unlabelled_parser(parse_block, source, self.layout))
+        return TextInput(False, lambda text: without_labels(*parse_block(text)))
+
     def native_parser(self) -> BlockParser | None:
         """A faster reader that gives what `parse_block` gives for any text; None where there is none."""
         return None
+
+
+def _refuse_parquet(source: Path) -> None:
+    if is_parquet(source):
+        raise DataError(
+            f"{source}: is a Parquet file, which this format does not read; describe its columns in a schema "
+            "(bagpipe prepare --schema), or write its rows as text"
+        )
 
 
 def row_schema(layout: RowLayout) -> pa.Schema:

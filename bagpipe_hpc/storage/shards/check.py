@@ -34,6 +34,17 @@ def damaged_files(directory: Path, manifest: ShardManifest, level: str) -> list[
     return [str(error) for error in _errors(directory, manifest, level)]
 
 
+def check_vocabularies(directory: Path, manifest: ShardManifest, level: str) -> None:
+    """Check the file of vocabularies, if there is one; arguments as for `verify_shards`.
+
+    Raises:
+        DataError: it is missing or differs.
+    """
+    if manifest.vocabularies is not None:
+        path = directory / manifest.vocabularies.file
+        _check_contents(path, "file of vocabularies", manifest.vocabularies, level)
+
+
 def _errors(directory: Path, manifest: ShardManifest, level: str) -> Iterator[DataError]:
     """The errors of the files, one a damaged file at most; the next file is looked at when the next is asked for."""
     if level not in LEVELS:
@@ -47,12 +58,10 @@ def _errors(directory: Path, manifest: ShardManifest, level: str) -> Iterator[Da
                     check_datasets(path, file, manifest, shard)
             except DataError as error:
                 yield error
-    if manifest.vocabularies is not None:
-        path = directory / manifest.vocabularies.file
-        try:
-            _check_contents(path, "file of vocabularies", manifest.vocabularies, level)
-        except DataError as error:
-            yield error
+    try:
+        check_vocabularies(directory, manifest, level)
+    except DataError as error:
+        yield error
 
 
 def _check_contents(path: Path, what: str, info: ShardInfo | FileInfo, level: str) -> None:

@@ -1,12 +1,17 @@
 """The vocabularies of prepared clicks: which raw value became which id, kept beside the shards.
 
-An HDF5 file with a dataset for each table: `[V]`, the values in the order of their ids, which start at 1; uint32, int64
-or text, as the source format says. Id 0 stands for every other value and for a missing one. Tables whose values are
-hashed are left out.
+An HDF5 file with a dataset for each table that is not hashed: `values/TABLE [V]`, the values in the order of their ids;
+uint32, int64 or text, as the source format says. Id 0 stands for a missing value. Ids 1 .. B belong to the `B` unseen
+buckets (attribute `unseen_buckets`), which share out every other value; where there are none, such values have id 0 as
+well. The values have the ids from B + 1 on, but for those of `free/TABLE`, which no value has.
+
+In folders of older programs, without the attribute `format`, the values lie in `TABLE` itself.
 """
 
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +29,51 @@ from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard
 VOCABULARIES_NAME = "vocabularies.h5"
 TableValues = NDArray[np.uint32] | NDArray[np.int64] | NDArray[np.object_]
 """Distinct values of a table, `[V]`, in the order of their ids; texts are `str`."""
+Int64s = NDArray[np.int64]
+_FORMAT = 2
+_MOST_ROWS = 1 << 62
 _INTEGERS = (np.dtype(np.uint32), np.dtype(np.int64))
 
 
-def write_vocabularies(directory: Path, vocabularies: Mapping[str, TableValues]) -> FileInfo:
-    """Write the values `[V]` of each table, by its name; whole or not at all, and the same bytes for the same values.
+def _none() -> Int64s:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class TableVocabulary:
+    """Which value of a table has which id.
+
+    Attributes:
+        values: distinct values `[V]`, in the order of their ids.
+        unseen_buckets: ids 1 .. B, which share out all values but these by hash; 0 where such values have id 0.
+        free: ids above B that no value has, ascending.
+    """
+
+    values: TableValues
+    unseen_buckets: int = 0
+    free: Int64s = field(default_factory=_none)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the table: its ids are 0 .. rows - 1."""
+        return 1 + self.unseen_buckets + len(self.values) + len(self.free)
+
+    @property
+    def ids(self) -> Int64s:
+        """The id of each value, `[V]`, ascending."""
+        ids = np.arange(1 + self.unseen_buckets, self.rows, dtype=np.int64)
+        return np.delete(ids, self.free - (1 + self.unseen_buckets)) if len(self.free) else ids
+
+
+def write_vocabularies(
+    directory: Path, vocabularies: Mapping[str, TableVocabulary], unseen_buckets: int = 0
+) -> FileInfo:
+    """Write the vocabulary of each table, by its name; whole or not at all, and the same bytes for the same values.
+
+    Args:
+        directory: the shard directory.
+        vocabularies: those of the tables that are not hashed, all with the same number of buckets.
+        unseen_buckets: this number.
 
     Returns:
         The entry for the manifest.
@@ -36,14 +81,49 @@ def write_vocabularies(directory: Path, vocabularies: Mapping[str, TableValues])
     path = directory / VOCABULARIES_NAME
     with atomic_write(path) as partial:
         with create_hdf5(partial) as file:
-            for table, values in vocabularies.items():
+            file.attrs["format"] = _FORMAT
+            file.attrs["unseen_buckets"] = unseen_buckets
+            for table, vocabulary in vocabularies.items():
+                values = vocabulary.values
                 kind = h5py.string_dtype() if values.dtype == np.object_ else values.dtype
-                file.create_dataset(table, data=values, dtype=kind, track_times=False)
+                file.create_dataset(f"values/{table}", data=values, dtype=kind, track_times=False)
+                if len(vocabulary.free):
+                    file.create_dataset(f"free/{table}", data=vocabulary.free, track_times=False)
         return FileInfo(path.name, partial.stat().st_size, file_sha256(partial))
 
 
+def copy_vocabularies(source: Path, directory: Path, info: FileInfo) -> FileInfo:
+    """Copy the vocabularies of another shard directory, byte for byte.
+
+    Args:
+        source: that directory.
+        directory: where they are to be.
+        info: what the manifest of `source` says of them.
+
+    Raises:
+        DataError: they are no longer what it says.
+    """
+    path = directory / VOCABULARIES_NAME
+    with atomic_write(path) as partial:
+        with errors_name(source / info.file):
+            shutil.copyfile(source / info.file, partial)
+        copied = FileInfo(path.name, partial.stat().st_size, file_sha256(partial))
+        if copied.sha256 != info.sha256:
+            raise DataError(f"{source / info.file}: its SHA-256 is not the manifest's; it was changed or is damaged")
+    return copied
+
+
 def read_vocabulary(directory: Path, manifest: ShardManifest, table: str) -> TableValues:
-    """The values `[V]` of a table; `values[i]` has id i + 1.
+    """The values `[V]` of a table in the order of their ids: without unseen buckets and free ids `values[i]` has i + 1.
+
+    Raises:
+        DataError: as for `read_table_vocabulary`.
+    """
+    return read_table_vocabulary(directory, manifest, table).values
+
+
+def read_table_vocabulary(directory: Path, manifest: ShardManifest, table: str) -> TableVocabulary:
+    """Which value of a table has which id.
 
     Raises:
         DataError: the table's values were hashed, there is no such table, or the file is missing or damaged.
@@ -54,22 +134,62 @@ def read_vocabulary(directory: Path, manifest: ShardManifest, table: str) -> Tab
     if rows is None:
         raise DataError(f"{directory}: has no table {table!r}; the first is {manifest.tables[0].name}")
     path = directory / manifest.vocabularies.file
-    values = load_vocabularies(path, [table]).get(table)
-    if values is None:
+    vocabulary = load_vocabularies(path, [table]).get(table)
+    if vocabulary is None:
         raise DataError(f"{path}: holds no values of table {table}; {PREPARE_AGAIN}")
-    if len(values) != rows - 1:
-        raise DataError(f"{path}: {table} has {len(values)} values instead of {rows - 1} as the manifest says")
-    return values
+    if vocabulary.rows != rows:
+        others = rows - vocabulary.rows + len(vocabulary.values)
+        raise DataError(f"{path}: {table} has {len(vocabulary.values)} values instead of {others} as the manifest says")
+    return vocabulary
 
 
-def load_vocabularies(path: Path, tables: Sequence[str]) -> dict[str, TableValues]:
-    """The values `[V]` of each of the tables that the file holds, whatever a manifest says of them.
+def load_vocabularies(path: Path, tables: Sequence[str]) -> dict[str, TableVocabulary]:
+    """The vocabulary of each of the tables that the file holds, whatever a manifest says of them.
 
     Raises:
         DataError: the file is missing or damaged, or is none of vocabularies.
     """
     with open_shard(path) as file, errors_name(path):
-        return {table: _values(path, table, file[table]) for table in tables if table in file}
+        buckets, prefix = _format(path, file)
+        return {
+            table: _vocabulary(path, table, file, prefix, buckets) for table in tables if f"{prefix}{table}" in file
+        }
+
+
+def _format(path: Path, file: h5py.File) -> tuple[int, str]:
+    """The number of unseen buckets, and what stands before the names of tables."""
+    if "format" not in file.attrs:
+        return 0, ""
+    found, buckets = file.attrs["format"], file.attrs.get("unseen_buckets")
+    if not (np.ndim(found) == 0 and found == _FORMAT):
+        raise DataError(f"{path}: has format {found!r:.80} instead of {_FORMAT}; another version of bagpipe wrote it")
+    if not (isinstance(buckets, np.integer) and 0 <= buckets < _MOST_ROWS):
+        raise DataError(f"{path}: unseen_buckets = {buckets!r:.80} instead of a whole number; {PREPARE_AGAIN}")
+    return int(buckets), "values/"
+
+
+def _vocabulary(path: Path, table: str, file: h5py.File, prefix: str, buckets: int) -> TableVocabulary:
+    values = _values(path, table, file[f"{prefix}{table}"])
+    if not prefix or f"free/{table}" not in file:
+        return TableVocabulary(values, buckets)
+    free = read_int64s(path, file, f"free/{table}")
+    first, rows = 1 + buckets, 1 + buckets + len(values) + len(free)
+    if len(free) and not (first <= free[0] and free[-1] < rows and (np.diff(free) > 0).all()):
+        raise DataError(f"{path}: free/{table} holds no ascending ids from {first} to {rows - 1}; {PREPARE_AGAIN}")
+    return TableVocabulary(values, buckets, free)
+
+
+def read_int64s(path: Path, file: h5py.File, name: str) -> Int64s:
+    """A list of 64-bit integers.
+
+    Raises:
+        DataError: it is none.
+    """
+    dataset = file[name]
+    if not (isinstance(dataset, h5py.Dataset) and dataset.ndim == 1 and dataset.dtype == np.int64):
+        raise DataError(f"{path}: {name} is no list of 64-bit integers; {PREPARE_AGAIN}")
+    found: Int64s = dataset[:]
+    return found
 
 
 def _values(path: Path, table: str, dataset: Any) -> TableValues:

@@ -146,16 +146,15 @@ def test_generate_passes_its_arguments_on(recorder: Recorder) -> None:
 def test_prepare_passes_its_arguments_on(recorder: Recorder) -> None:
     recorder.replace("data_prep.prepare", prepare_clicks=recorder.record())
     recorder.replace("data_prep.prepare_settings", PrepareSettings=SimpleNamespace)
-    sizes = ["--max-rows-per-table", "100", "--rows-per-shard", "8192", "--test-fraction", "0"]
+    sizes = ["--max-rows-per-table", "100", "--unseen-buckets", "4", "--rows-per-shard", "8192", "--test-fraction", "0"]
     storage = ["--compression", "none", "--chunk-checksums", "--skip-bad-rows", "3", "--backend", "reference"]
     assert main(["prepare", "--input", "extra.tsv", "--input", "day_*", "--output", "shards", *sizes, *storage]) == 0
     [(inputs, output, settings, _)] = recorder.calls
     assert (inputs, output) == (["extra.tsv", "day_*"], Path("shards"))
     assert settings == SimpleNamespace(
-        source_format="criteo",
-        format_options=(),
-        min_count=2,
         max_rows_per_table=100,
+        unseen_buckets=4,
+        like=None,
         rows_per_shard=8192,
         test_fraction=0.0,
         compression="none",

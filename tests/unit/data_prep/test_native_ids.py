@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.kernels.value_ids import ValueCounter
+from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from data_prep import native_ids, vocabulary
 from data_prep.formats.layout import Table, Values
 
@@ -27,6 +28,13 @@ def frequent_values(counted: pa.ChunkedArray, min_count: int) -> np.ndarray:
 
 def tables(vocabularies: Sequence[object]) -> list[Table]:
     return [Table(f"T{number}", Values.HEX, (f"T{number}",)) for number in range(len(vocabularies))]
+
+
+def drawn(values: np.ndarray, data: st.DataObject) -> TableVocabulary:
+    """A vocabulary of the values, perhaps with unseen buckets and free ids."""
+    buckets, gaps = data.draw(st.integers(0, 3)), data.draw(st.integers(0, 2))
+    places = data.draw(st.permutations(range(len(values) + gaps)))[:gaps]
+    return TableVocabulary(values, buckets, np.sort(np.array(places, dtype=np.int64)) + 1 + buckets)
 
 
 def column(values: list[int | None]) -> pa.UInt32Array:
@@ -67,7 +75,7 @@ def test_ids_by_vocabulary_and_by_hashing(
     ids = np.full((max(0, len(rows) - skipped), len(known)), -1, dtype=dtype)
     expected = ids.copy()
     hashed = [data.draw(st.booleans()) for _ in values]
-    known_values = [None if is_hashed else table for table, is_hashed in zip(values, hashed, strict=True)]
+    known_values = [None if is_hashed else drawn(table, data) for table, is_hashed in zip(values, hashed, strict=True)]
     rows_of_hashed = data.draw(st.integers(2, 1 << 31))
     order = range(len(known))
     native_ids.IdMaps(tables(known_values), known_values, rows_of_hashed).write_ids(columns, order, ids)
@@ -91,7 +99,7 @@ def test_more_rows_than_a_tile_holds() -> None:
     known = rng.permutation(5000).astype(np.uint32)
     asked = rng.integers(0, 9000, 3000).astype(np.uint32)
     ids = np.empty((3000, 2), dtype=np.int32)
-    native_ids.IdMaps(tables([known, known]), [known, known[:10]], 2).write_ids(
+    native_ids.IdMaps(tables([known, known]), [TableVocabulary(known), TableVocabulary(known[:10])], 2).write_ids(
         [pa.array(asked), pa.array(asked[::-1].copy())], (0, 1), ids
     )
     expected = [

@@ -11,9 +11,17 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.entries import TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
-from bagpipe_hpc.storage.shards.vocabulary import load_vocabularies, read_vocabulary, write_vocabularies
+from bagpipe_hpc.storage.shards.vocabulary import (
+    TableVocabulary,
+    load_vocabularies,
+    read_vocabulary,
+    write_vocabularies,
+)
 
-VALUES = {"C1": np.array([7, 0xFFFFFFFF, 0], dtype=np.uint32), "C2": np.array([], dtype=np.uint32)}
+VALUES = {
+    "C1": TableVocabulary(np.array([7, 0xFFFFFFFF, 0], dtype=np.uint32)),
+    "C2": TableVocabulary(np.array([], dtype=np.uint32)),
+}
 
 
 def saved(directory: Path) -> ShardManifest:
@@ -33,7 +41,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     manifest = saved(tmp_path)
     path = tmp_path / "vocabularies.h5"
     with h5py.File(path, "r+") as file:
-        file["C1"][0] = 8
+        file["values/C1"][0] = 8
     verify_shards(tmp_path, manifest, "quick")
     with pytest.raises(DataError, match=r"vocabularies.h5: its SHA-256 is not the manifest's"):
         verify_shards(tmp_path, manifest, "full")
@@ -59,7 +67,7 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
 
 def test_values_of_every_kind_come_back(tmp_path: Path) -> None:
     integers, texts = np.array([-(1 << 63), 7]), np.array(["é", "", "a b"], dtype=object)
-    values = {"C1": integers, "C2": texts}
+    values = {"C1": TableVocabulary(integers), "C2": TableVocabulary(texts)}
     tables = (TableInfo("C1", 3), TableInfo("C2", 4))
     files = [write_vocabularies(tmp_path, values) for _ in range(2)]
     assert files[0] == files[1]

@@ -1,0 +1,220 @@
+"""What a shard directory says of its preparation: enough to turn later rows into samples in the same way."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from bagpipe_hpc.config.values import toml_value
+from bagpipe_hpc.errors import ConfigError, DataError
+from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.shards.check import check_vocabularies
+from bagpipe_hpc.storage.shards.entries import SPARSE_INT32_ROWS, FeatureInfo
+from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, PREPARE_AGAIN, ShardManifest, load_manifest
+from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, copy_vocabularies, read_table_vocabulary
+from data_prep.backend import choose_backend
+from data_prep.formats.layout import RowLayout, SparseList, Values, table_of
+from data_prep.formats.source_format import SourceFormat, load_format
+from data_prep.prepare_settings import PrepareSettings
+from data_prep.sample_encoder import SampleEncoder
+
+_KINDS = {
+    "min_count": int,
+    "max_rows_per_table": int,
+    "unseen_buckets": int,
+    "rows_per_shard": int,
+    "test_fraction": float,
+    "compression": str,
+    "chunk_checksums": bool,
+}
+"""The recorded settings that are a field of `PrepareSettings` of the same name, and their types."""
+_OF_ROWS = ("source_format", "format_options", "min_count", "max_rows_per_table", "unseen_buckets")
+"""Settings that say what a row means: those of later rows are those of the earlier ones."""
+_WIDE = {Values.INTEGER: np.dtype(np.int64), Values.TEXT: np.dtype(np.object_)}
+"""The stored type of values that have not 32 bits."""
+
+
+@dataclass(frozen=True)
+class RecordedPreparation:
+    """How the rows of a shard directory were prepared.
+
+    Attributes:
+        directory: the shard directory.
+        manifest: its manifest.
+        source_format: what its raw rows look like.
+        settings: how they were prepared. For what must not change of later rows, see `for_later_rows`.
+        vocabularies: of each table, in the order of the manifest; None where its values are hashed.
+    """
+
+    directory: Path
+    manifest: ShardManifest
+    source_format: SourceFormat
+    settings: PrepareSettings
+    vocabularies: tuple[TableVocabulary | None, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the vocabularies, 64 hexadecimal digits."""
+        return self._vocabularies_file.sha256
+
+    @property
+    def _vocabularies_file(self) -> FileInfo:
+        if self.manifest.vocabularies is None:
+            raise ValueError(f"{self.directory} has no vocabularies, which load_recorded refuses")
+        return self.manifest.vocabularies
+
+    def copy_vocabularies(self, directory: Path) -> FileInfo:
+        """Copy the vocabularies to another shard directory, byte for byte.
+
+        Raises:
+            DataError: they changed meanwhile.
+        """
+        return copy_vocabularies(self.directory, directory, self._vocabularies_file)
+
+    def encoder(self, backend: str = "auto") -> SampleEncoder:
+        """Makes samples of parsed rows (`SourceFormat.schema`) with the ids of the directory, from any thread.
+
+        Args:
+            backend: as `PrepareSettings.backend`.
+
+        Raises:
+            ConfigError: native code is asked for and was not built.
+        """
+        chosen, _ = choose_backend(backend, self.source_format)
+        layout = self.source_format.layout
+        id_maps = chosen.id_maps(layout.tables, self.vocabularies, self.settings.max_rows_per_table or 2)
+        rows = max(self.manifest.table_rows)
+        return SampleEncoder(layout, id_maps, np.int32 if rows <= SPARSE_INT32_ROWS else np.int64)
+
+    def refuse_contradictions(self, given: Mapping[str, Any]) -> None:
+        """Refuse settings of later rows that would give their values another meaning.
+
+        Args:
+            given: settings that were asked for, by the names of `PrepareSettings`.
+
+        Raises:
+            ConfigError: one differs from that of the directory.
+        """
+        limit = self.settings.max_rows_per_table
+        recorded = {name: getattr(self.settings, name) for name in _OF_ROWS}
+        recorded["min_count"] = self.settings.min_count if limit is None else f"max-rows-per-table = {limit}"
+        recorded["max_rows_per_table"] = limit or f"min-count = {self.settings.min_count}"
+        for name, asked in given.items():
+            if name == "format_options":
+                self._refuse_other_options(asked)
+            elif name in recorded and asked != recorded[name]:
+                self._refuse("format" if name == "source_format" else name.replace("_", "-"), asked, recorded[name])
+
+    def _refuse_other_options(self, options: Sequence[str]) -> None:
+        asked = load_format(self.settings.source_format, options)[1]
+        found = load_format(self.settings.source_format, self.settings.format_options)[1]
+        for name in (option.partition("=")[0].strip() for option in options):
+            if asked[name] != found[name]:
+                self._refuse("format-option", f"{name}={toml_value(asked[name])}", f"{name}={toml_value(found[name])}")
+
+    def _refuse(self, flag: str, asked: object, found: object) -> NoReturn:
+        raise ConfigError(
+            f"prepare: {flag} = {asked!r}: {self.directory} was prepared with {found}, and later rows are prepared as "
+            f"these were; leave --{flag} out"
+        )
+
+    def for_later_rows(self, settings: PrepareSettings) -> PrepareSettings:
+        """The settings of later rows: what rows mean is as in the directory, all else as given.
+
+        Args:
+            settings: those given; a setting of `_OF_ROWS` may have its default, or the value of the directory.
+
+        Raises:
+            ConfigError: one has another value.
+        """
+        defaults = {field.name: field.default for field in fields(PrepareSettings)}
+        given = {name: getattr(settings, name) for name in _OF_ROWS}
+        self.refuse_contradictions({name: value for name, value in given.items() if value != defaults[name]})
+        return replace(settings, **{name: getattr(self.settings, name) for name in _OF_ROWS})
+
+
+def load_recorded(directory: Path) -> RecordedPreparation:
+    """How a shard directory was prepared, from its manifest and its vocabularies alone; its shards may be elsewhere.
+
+    Raises:
+        DataError: the directory holds no finished preparation, was written by an older program that did not record
+            enough, its vocabularies are missing or damaged, or its source format is another one now.
+        ConfigError: its source format is not to be had here.
+    """
+    manifest = load_manifest(directory)
+    recorded = manifest.settings or {}
+    if recorded.get("min_count") is None and recorded.get("max_rows_per_table") is None:
+        raise DataError(
+            f"{directory / MANIFEST_NAME}: does not say how the rows were prepared (settings); {PREPARE_AGAIN}"
+        )
+    settings = _settings(directory / MANIFEST_NAME, manifest)
+    try:
+        source_format, _ = load_format(settings.source_format, settings.format_options)
+    except ConfigError as error:
+        raise ConfigError(f"{directory}: its source format cannot be had: {error}") from error
+    for problem in _differences(manifest, source_format.layout):
+        raise DataError(
+            f"{directory}: {manifest.source_format} now has {problem}, so it is not the source format of these rows; "
+            f"restore the one that they were prepared with, or {PREPARE_AGAIN}"
+        )
+    if manifest.vocabularies is None:
+        raise DataError(f"{directory}: has no file of vocabularies, as of an older program; {PREPARE_AGAIN}")
+    check_vocabularies(directory, manifest, "full")
+    vocabularies = tuple(_vocabulary(directory, manifest, table.name) for table in manifest.tables)
+    for table, vocabulary in zip(source_format.layout.tables, vocabularies, strict=True):
+        if vocabulary is not None and vocabulary.values.dtype != _WIDE.get(table.values, np.uint32):
+            raise DataError(
+                f"{directory / manifest.vocabularies.file}: table {table.name} holds {vocabulary.values.dtype} values, "
+                f"and those of {manifest.source_format} are {table.values}; {PREPARE_AGAIN}"
+            )
+    return RecordedPreparation(directory, manifest, source_format, settings, vocabularies)
+
+
+def _settings(path: Path, manifest: ShardManifest) -> PrepareSettings:
+    recorded = manifest.settings or {}
+    found: dict[str, Any] = {}
+    for name, kind in _KINDS.items():
+        value = recorded.get(name)
+        if value is None:
+            continue
+        if type(value) is not kind and not (kind is float and type(value) is int):
+            raise DataError(f"{path}: settings.{name} is {value!r:.80} instead of {kind.__name__}; {PREPARE_AGAIN}")
+        found[name] = value
+    options = recorded.get("format_options", {})
+    if not isinstance(options, dict):
+        raise DataError(f"{path}: settings.format_options is {options!r:.80} instead of an object; {PREPARE_AGAIN}")
+    written = tuple(f"{name}={toml_value(value)}" for name, value in options.items())
+    if found.get("test_fraction") == 1:  # of later rows, all of which are for tests
+        del found["test_fraction"]
+    try:
+        return PrepareSettings(source_format=manifest.source_format, format_options=written, **found)
+    except ConfigError as error:
+        raise DataError(f"{path}: settings: {error}; {PREPARE_AGAIN}") from error
+
+
+def _vocabulary(directory: Path, manifest: ShardManifest, table: str) -> TableVocabulary | None:
+    return None if table in manifest.hashed_tables else read_table_vocabulary(directory, manifest, table)
+
+
+def _differences(manifest: ShardManifest, layout: RowLayout) -> Iterator[str]:
+    """What a source format has otherwise than the manifest of rows that it read."""
+    labels = layout.labels if len(layout.labels) > 1 else ("label",)
+    for what, now, then in (
+        ("tables", [table.name for table in layout.tables], [table.name for table in manifest.tables]),
+        ("features", list(map(_shape, layout.features)), list(map(_shape, manifest.features))),
+        ("labels", list(labels), list(manifest.labels)),
+        ("dense features", len(layout.dense), manifest.dense_features),
+        ("weights of samples", layout.weight is not None, manifest.weighted_samples),
+    ):
+        if now != then:
+            yield f"the {what} {now} instead of {then}"
+
+
+def _shape(column: Any) -> tuple[str, str, bool, bool]:
+    """Name, table, whether it is ragged and whether its ids have weights, of a column or of a feature."""
+    if isinstance(column, FeatureInfo):
+        return column.name, column.table, column.ragged, column.weighted
+    ragged = isinstance(column, SparseList)
+    return column.name, table_of(column), ragged, ragged and column.weights is not None
