@@ -244,8 +244,7 @@ class HashedIds:
 
 
 _VOCABULARIES: dict[Values, Callable[[Any], IdMap]] = {
-    Values.HEX: Vocabulary,
-    Values.BUCKET: Vocabulary,
+    **{values: Vocabulary for values in Values if values.is_32_bit},
     Values.INTEGER: wide_values.IntegerVocabulary,
     Values.TEXT: wide_values.TextVocabulary,
 }
