@@ -32,14 +32,15 @@ def try_model(config: ModelConfig, facts: ModelFacts, device: torch.device) -> N
         ConfigError: it fails, its logits are not what they must be, or it is not the same each time.
     """
     model = build_model(config, facts)
-    _require_weights(config.name, model, build_model(config, facts))
+    _require_weights(config, model, build_model(config, facts))
     gradient_groups(model)
     _Trial(config, model.to(device), facts, device).run()
 
 
-def _require_weights(name: str, model: nn.Module, again: nn.Module) -> None:
-    """See that a model has weights that can be trained, and the same ones when it is made again."""
-    if not trainable(model):
+def _require_weights(config: ModelConfig, model: nn.Module, again: nn.Module) -> None:
+    """See that a model has weights that can be trained or are frozen on demand, and the same when it is made again."""
+    name = config.name
+    if not trainable(model) and not config.frozen:
         raise _refused(name, "has no parameter to train; give it one at least, such as a bias added to the logits")
     others = dict(again.named_parameters())
     for weight_name, weight in model.named_parameters():

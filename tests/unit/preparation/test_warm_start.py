@@ -1,0 +1,149 @@
+"""A training begins with another's weights only where each row's value can be told; the rest is refused by name."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.config.file import to_document
+from bagpipe_hpc.config.schema import Config, DataConfig, ModelConfig, TrainConfig
+from bagpipe_hpc.errors import BagpipeError, CheckpointError, ConfigError
+from bagpipe_hpc.preparation.warm_start import find_warm_start
+from bagpipe_hpc.run.table_origins import TableOrigin
+from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
+from tests.unit.checkpoint_samples import sample_records, write_checkpoint
+
+ROWS = (5, 3)
+EARLIER = ShardManifest(
+    1,
+    "criteo",
+    3,
+    (TableInfo("C1", 5), TableInfo("C2", 3)),
+    (ShardInfo("train-00000.h5", 2560, 7, 1, "0" * 64),),
+    (),
+    vocabularies=FileInfo("vocabularies.h5", 1, "a" * 64),
+)
+LATER = replace(
+    EARLIER,
+    tables=(TableInfo("C1", 7), TableInfo("C2", 2)),
+    train=(ShardInfo("train-00000.h5", 2000, 7, 1, "1" * 64),),
+    vocabularies=FileInfo("vocabularies.h5", 1, "b" * 64),
+)
+"""Other values, so that ids are told by these."""
+
+
+def settings(start: Path, takes: str = "all", **model: object) -> Config:
+    train = TrainConfig(warm_start=str(start), warm_start_takes=takes)
+    return Config(model=ModelConfig(embedding_dim=4, **model), train=train)
+
+
+@pytest.fixture
+def output(tmp_path: Path) -> Path:
+    """Of a training on `EARLIER`, whose folder is beside it."""
+    (tmp_path / "shards").mkdir()
+    save_manifest(tmp_path / "shards", EARLIER)
+    return write_earlier(tmp_path / "run", tmp_path / "shards")
+
+
+def write_earlier(output: Path, shards: Path, **facts: object) -> Path:
+    config = to_document(Config(data=DataConfig(path=str(shards))))
+    known = {"training_data": EARLIER.digest("train"), "vocabularies": "a" * 64, "config": config}
+    write_checkpoint(output, sample_records(ROWS, 5), ROWS, **{**known, **facts})
+    return output
+
+
+def test_unasked_weights_come_from_the_seed() -> None:
+    assert find_warm_start(Config(), LATER) is None
+
+
+def test_ids_are_the_same_on_the_same_and_on_later_rows_and_told_by_value_on_others(output: Path) -> None:
+    same_ids = (TableOrigin("C1", 0), TableOrigin("C2", 1))
+    grown = replace(LATER, grown_from="a" * 64)
+    for shards in (EARLIER, replace(LATER, vocabularies=EARLIER.vocabularies), grown):
+        found = find_warm_start(settings(output), shards)
+        assert found is not None
+        assert found.rows is not None
+        assert (found.rows.tables, found.rows.with_state, found.takes_dense) == (same_ids, False, True)
+    found = find_warm_start(settings(output, "rows"), LATER)
+    assert found is not None
+    assert found.rows is not None
+    by_value = tuple(replace(origin, values_of=output.parent / "shards") for origin in same_ids)
+    assert (found.rows.tables, found.takes_dense) == (by_value, False)
+
+
+def test_the_dense_half_alone_needs_no_vocabulary(tmp_path: Path) -> None:
+    output = write_earlier(tmp_path / "run", tmp_path / "gone", vocabularies=None)
+    found = find_warm_start(settings(output, "dense"), LATER)
+    assert found is not None
+    assert (found.rows, found.takes_dense) == (None, True)
+
+
+def test_tables_that_only_one_has_are_said(output: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shards = replace(LATER, tables=(TableInfo("C9", 7), TableInfo("C2", 2)))
+    with caplog.at_level(logging.INFO):
+        found = find_warm_start(settings(output), shards)
+    assert found is not None
+    assert found.rows is not None
+    assert [origin.table for origin in found.rows.tables] == ["C2"]
+    assert "C9 are not in the checkpoint and begin with new rows" in caplog.text
+    assert "C1 of the checkpoint are not among the tables of the data" in caplog.text
+
+
+def test_hashed_tables_are_taken_where_both_have_as_many_rows(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    save_manifest(tmp_path / "shards", replace(EARLIER, hashed_tables=("C2",)))
+    output = write_earlier(tmp_path / "run", tmp_path / "shards")
+    alike = replace(LATER, tables=(TableInfo("C1", 7), TableInfo("C2", 3)), hashed_tables=("C2",))
+    found = find_warm_start(settings(output), alike)
+    assert found is not None
+    assert found.rows is not None
+    assert [origin.values_of for origin in found.rows.tables] == [tmp_path / "shards", None]
+    for other, what in (
+        (replace(alike, tables=LATER.tables), "hashed to 3 rows there, and hashed to 2 rows in this run's data"),
+        (replace(alike, hashed_tables=()), "hashed to 3 rows there, and 3 rows in this run's data"),
+    ):
+        with pytest.raises(CheckpointError, match=f"table C2 has {what}.*prepare the data with --like"):
+            find_warm_start(settings(output), other)
+
+
+@pytest.mark.parametrize(
+    ("config", "shards", "message"),
+    [
+        ({"embedding_dim_of": {"C2": 8}}, LATER, "rows of table C2 have 4 numbers there, and 8 in this run"),
+        (
+            {},
+            replace(LATER, tables=(TableInfo("D1", 7),)),
+            "has rows of C1, C2, and the data tables D1: none in common",
+        ),
+    ],
+)
+def test_rows_that_cannot_be_those_of_the_tables_are_refused(
+    output: Path, config: dict[str, object], shards: ShardManifest, message: str
+) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        find_warm_start(settings(output, **config), shards)
+
+
+@pytest.mark.usefixtures("output")
+def test_values_that_cannot_be_told_are_refused_with_the_cure(tmp_path: Path) -> None:
+    cure = "train.warm_start_takes=dense"
+    moved = write_earlier(tmp_path / "moved", tmp_path / "gone")
+    silent = write_earlier(tmp_path / "silent", tmp_path / "shards", vocabularies=None)
+    other = write_earlier(tmp_path / "other", tmp_path / "shards", vocabularies="c" * 64)
+    for start, message in (
+        (moved, f"ids are those of other data, {tmp_path}/gone, whose vocabulary tells which row is which value"),
+        (silent, "it does not say which vocabulary that had"),
+        (other, f"has another vocabulary now \\({'a' * 64} instead of {'c' * 64}\\)"),
+    ):
+        with pytest.raises(CheckpointError, match=f"{message}.*{cure}"):
+            find_warm_start(settings(start), LATER)
+    with pytest.raises(BagpipeError, match="nowhere"):
+        find_warm_start(settings(tmp_path / "nowhere"), LATER)
+
+
+def test_a_part_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"train\.warm_start_takes = 'tables': use one of all, rows, dense"):
+        TrainConfig(warm_start_takes="tables")

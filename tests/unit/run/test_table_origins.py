@@ -1,0 +1,111 @@
+"""Rows of a checkpoint come to their places in tables that have grown, or whose ids mean other values."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bagpipe_hpc.rows.groups import table_groups
+from bagpipe_hpc.rows.partition import RoundRobinPartition, RowPartition, Tables
+from bagpipe_hpc.rows.ranges import ContiguousPartition, TablePartition
+from bagpipe_hpc.run import table_origins
+from bagpipe_hpc.run.table_origins import Origins, TableOrigin, ids_by_value
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
+from tests.unit.checkpoint_samples import sample_tables, write_tables
+
+ROWS, WIDTHS = (5, 3, 7, 4), (4, 2, 4, 2)
+NEW = np.float32(-7.0)
+"""In place of what the seed gives."""
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tables(tmp_path_factory.mktemp("earlier"), sample_tables(ROWS, WIDTHS))
+
+
+def shards_of(tables: Tables) -> ShardManifest:
+    infos = tuple(TableInfo(name, rows) for name, rows in zip(tables.names, tables.rows, strict=True))
+    return ShardManifest(1, "criteo", 3, infos, (ShardInfo("train-00000.h5", 10, 1, 1, "0" * 64),), ())
+
+
+def laid_over(
+    origins: Origins, tables: Tables, widths: tuple[int, ...], placement: type[RowPartition], servers: int
+) -> dict[str, np.ndarray]:
+    """The records of each table, as all servers have them."""
+    found = {}
+    for group in table_groups(tables, widths):
+        partition = placement.place(group.tables, servers, None)
+        records = np.empty((group.total_rows, 2 * group.width + 1), np.float32)
+        for server in range(servers):
+            window = np.full((partition.rows_on(server), records.shape[1]), NEW)
+            origins.lay_over(group, partition, server, window, (Path("nowhere"), shards_of(tables)))
+            records[partition.rows_of(server, 0, len(window))] = window
+        for name, first, rows in zip(
+            group.tables.names, group.tables.offsets.tolist(), group.tables.rows, strict=False
+        ):
+            found[name] = records[first : first + rows]
+    return found
+
+
+@pytest.mark.parametrize("placement", [RoundRobinPartition, ContiguousPartition, TablePartition])
+@pytest.mark.parametrize("servers", [1, 3])
+@given(st.tuples(*[st.integers(0, 4)] * len(ROWS)), st.permutations(range(len(ROWS))), st.booleans())
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_row_that_was_there_has_its_record_and_another_is_new(
+    checkpoint: Path,
+    placement: type[RowPartition],
+    servers: int,
+    more: tuple[int, ...],
+    order: list[int],
+    with_state: bool,
+) -> None:
+    """Tables grow, and stand in another order."""
+    names = tuple(f"C{number + 1}" for number in order)
+    tables = Tables(tuple(ROWS[number] + more[number] for number in order), names)
+    widths = tuple(WIDTHS[number] for number in order)
+    origins = tuple(TableOrigin(f"C{number + 1}", number) for number in range(len(ROWS)))
+    found = laid_over(Origins(load_checkpoint(checkpoint), origins, with_state), tables, widths, placement, servers)
+    for number, earlier in enumerate(sample_tables(ROWS, WIDTHS)):
+        width, records = WIDTHS[number], found[f"C{number + 1}"]
+        columns = slice(None) if with_state else slice(0, width)
+        assert np.array_equal(records[: len(earlier), columns], earlier[:, columns])
+        assert (records[len(earlier) :] == NEW).all()
+        assert with_state or (records[:, width:] == NEW).all()
+
+
+def test_ids_that_are_no_longer_and_tables_without_an_origin_begin_anew(checkpoint: Path) -> None:
+    tables = Tables((3, 3, 2), ("C1", "C9", "C2"))
+    origins = Origins(load_checkpoint(checkpoint), (TableOrigin("C1", 0), TableOrigin("C2", 1)), with_state=True)
+    found = laid_over(origins, tables, (4, 4, 2), RoundRobinPartition, 2)
+    earlier = sample_tables(ROWS, WIDTHS)
+    assert np.array_equal(found["C1"], earlier[0][:3])
+    assert np.array_equal(found["C2"], earlier[1][:2])
+    assert (found["C9"] == NEW).all()
+
+
+def test_rows_go_where_their_values_are(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one table by value, those of another by id."""
+    earlier = {"C1": np.array([50, 10, 40, 20], np.uint32)}
+    later = {"C1": np.array([10, 99, 20, 50, 98], np.uint32)}
+    monkeypatch.setattr(table_origins, "load_manifest", lambda path: path)
+    monkeypatch.setattr(
+        table_origins, "read_vocabulary", lambda path, _, name: (earlier if path == Path("before") else later)[name]
+    )
+    origins = TableOrigin("C1", 0, Path("before")), TableOrigin("C3", 2)
+    tables = Tables((6, 7), ("C1", "C3"))
+    found = laid_over(Origins(load_checkpoint(checkpoint), origins, True), tables, (4, 4), RoundRobinPartition, 2)
+    first, third = (sample_tables(ROWS, WIDTHS)[number] for number in (0, 2))
+    assert np.array_equal(found["C1"][[0, 1, 3, 4]], first[[0, 2, 4, 1]])
+    assert (found["C1"][[2, 5]] == NEW).all()
+    assert np.array_equal(found["C3"], third)
+
+
+@given(st.lists(st.text(max_size=2), unique=True), st.lists(st.text(max_size=2), unique=True))
+def test_a_value_keeps_its_row_whatever_its_ids_are(earlier: list[str], values: list[str]) -> None:
+    found = ids_by_value(np.array(earlier, object), np.array(values, object))
+    ids = {value: number for number, value in enumerate(values, 1)}
+    assert found.tolist() == [0, *(ids.get(value, -1) for value in earlier)]
