@@ -18,7 +18,7 @@ from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.saved_rows import stream_rows
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
-from bagpipe_hpc.storage.shards.vocabulary import TableValues, read_vocabulary
+from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, read_table_vocabulary
 
 NewIds = Callable[[int, int], NDArray[np.int64]]
 """Ids `[n]` in the run's table of the ids `first` up to `last` of the checkpoint's; -1 where it has none for them."""
@@ -128,8 +128,8 @@ class WarmStart:
 def _new_ids(origin: TableOrigin, rows: int, directory: Path, shards: ShardManifest) -> NewIds:
     """Which id of a table of `rows` ids each of the checkpoint's ids is."""
     if origin.values_of is not None:
-        earlier = read_vocabulary(origin.values_of, load_manifest(origin.values_of), origin.table)
-        found = ids_by_value(earlier, read_vocabulary(directory, shards, origin.table))
+        earlier = read_table_vocabulary(origin.values_of, load_manifest(origin.values_of), origin.table)
+        found = ids_by_value(earlier, read_table_vocabulary(directory, shards, origin.table))
         return lambda first, last: found[first:last]
 
     def same(first: int, last: int) -> NDArray[np.int64]:
@@ -140,17 +140,15 @@ def _new_ids(origin: TableOrigin, rows: int, directory: Path, shards: ShardManif
     return same
 
 
-def ids_by_value(earlier: TableValues, values: TableValues) -> NDArray[np.int64]:
-    """The ids of values in a later vocabulary, int64 `[V + 1]` for the V values of an earlier one and its id 0.
+def ids_by_value(earlier: TableVocabulary, later: TableVocabulary) -> NDArray[np.int64]:
+    """The ids in a later vocabulary of all ids of an earlier one, int64 `[rows of the earlier one]`.
 
-    Id 0, which missing and rare values share, stays id 0; -1 where a value has no id any more.
-
-    Args:
-        earlier: distinct values `[V]` in the order of their ids, which start at 1.
-        values: those of the later vocabulary.
+    Id 0 stays id 0, and unseen buckets stay where there are as many; -1 where an id's value has none any more.
     """
-    found = np.full(len(earlier) + 1, -1, dtype=np.int64)
-    found[0] = 0
-    _, places, later = np.intersect1d(earlier, values, assume_unique=True, return_indices=True)
-    found[places + 1] = later + 1
+    found = np.full(earlier.rows, -1, dtype=np.int64)
+    alike = earlier.unseen_buckets == later.unseen_buckets
+    found[: 1 + earlier.unseen_buckets * alike] = np.arange(1 + earlier.unseen_buckets * alike)
+    if (earlier.values.dtype == np.object_) is (later.values.dtype == np.object_):  # texts are no numbers
+        _, before, now = np.intersect1d(earlier.values, later.values, assume_unique=True, return_indices=True)
+        found[earlier.ids[before]] = later.ids[now]
     return found

@@ -15,6 +15,7 @@ from bagpipe_hpc.run.table_origins import Origins, TableOrigin, ids_by_value
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
+from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from tests.unit.checkpoint_samples import sample_tables, write_tables
 
 ROWS, WIDTHS = (5, 3, 7, 4), (4, 2, 4, 2)
@@ -92,9 +93,11 @@ def test_rows_go_where_their_values_are(checkpoint: Path, monkeypatch: pytest.Mo
     earlier = {"C1": np.array([50, 10, 40, 20], np.uint32)}
     later = {"C1": np.array([10, 99, 20, 50, 98], np.uint32)}
     monkeypatch.setattr(table_origins, "load_manifest", lambda path: path)
-    monkeypatch.setattr(
-        table_origins, "read_vocabulary", lambda path, _, name: (earlier if path == Path("before") else later)[name]
-    )
+
+    def read(path: Path, _: object, name: str) -> TableVocabulary:
+        return TableVocabulary((earlier if path == Path("before") else later)[name])
+
+    monkeypatch.setattr(table_origins, "read_table_vocabulary", read)
     origins = TableOrigin("C1", 0, Path("before")), TableOrigin("C3", 2)
     tables = Tables((6, 7), ("C1", "C3"))
     found = laid_over(Origins(load_checkpoint(checkpoint), origins, True), tables, (4, 4), RoundRobinPartition, 2)
@@ -104,8 +107,27 @@ def test_rows_go_where_their_values_are(checkpoint: Path, monkeypatch: pytest.Mo
     assert np.array_equal(found["C3"], third)
 
 
-@given(st.lists(st.text(max_size=2), unique=True), st.lists(st.text(max_size=2), unique=True))
-def test_a_value_keeps_its_row_whatever_its_ids_are(earlier: list[str], values: list[str]) -> None:
-    found = ids_by_value(np.array(earlier, object), np.array(values, object))
-    ids = {value: number for number, value in enumerate(values, 1)}
-    assert found.tolist() == [0, *(ids.get(value, -1) for value in earlier)]
+@st.composite
+def vocabularies(draw: st.DrawFn) -> TableVocabulary:
+    """Some values, buckets of others, and ids that no value has."""
+    values, buckets = draw(st.lists(st.text(max_size=2), unique=True)), draw(st.integers(0, 2))
+    ids = 1 + buckets + np.arange(len(values) + draw(st.integers(0, 3)))
+    free = draw(st.permutations(ids.tolist()))[: len(ids) - len(values)]
+    return TableVocabulary(np.array(values, object), buckets, np.array(sorted(free), np.int64))
+
+
+@given(vocabularies(), vocabularies())
+def test_a_value_keeps_its_row_whatever_its_ids_are(earlier: TableVocabulary, later: TableVocabulary) -> None:
+    expected = [-1] * earlier.rows
+    expected[0] = 0
+    if earlier.unseen_buckets == later.unseen_buckets:
+        expected[: 1 + earlier.unseen_buckets] = range(1 + earlier.unseen_buckets)
+    ids = dict(zip(later.values, later.ids.tolist(), strict=True))
+    for value, number in zip(earlier.values, earlier.ids.tolist(), strict=True):
+        expected[number] = ids.get(value, -1)
+    assert ids_by_value(earlier, later).tolist() == expected
+
+
+def test_texts_are_no_numbers() -> None:
+    texts, numbers = TableVocabulary(np.array(["1"], object)), TableVocabulary(np.array([1], np.int64))
+    assert ids_by_value(texts, numbers).tolist() == [0, -1]
