@@ -1,4 +1,4 @@
-"""Training goes on with the rows of a later day: the same bits on any ranks, also when it stops in the midst of that day."""
+"""Training goes on with the rows of a later day: the same bits on any ranks, also from the midst of that day."""
 
 import json
 from pathlib import Path

@@ -30,7 +30,8 @@ def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:
             f"{len(manifest.table_rows)} of {manifest.total_rows} rows, {_widths(manifest)} wide",
         ),
         ("row optimizer", ", ".join((manifest.row_optimizer, *manifest.row_state_layout))),
-        ("training rows", f"{manifest.train_samples}, digest {manifest.training_data}"),
+        ("training rows", f"{manifest.train_samples}, digest {manifest.training_data}{_since(manifest)}"),
+        ("vocabularies", f"digest {manifest.vocabularies}" if manifest.vocabularies else "not recorded"),
         ("test rows", f"digest {manifest.evaluation_data}"),
         ("evaluations before", _standing(manifest)),
         ("trainers", f"{manifest.arithmetic.trainers} of {manifest.arithmetic.threads} threads, {_products(manifest)}"),
@@ -42,6 +43,8 @@ def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:
     lines = [f"checkpoint {checkpoint.directory}", "", *aligned(facts), ""]
     lines += [*aligned([("file", "bytes", "state"), *checked], right=(1,)), ""]
     lines += [*_tables(checkpoint, summarise=verify and not faults), ""]
+    if not faults:
+        lines += [*_dense_weights(checkpoint), ""]
     lines += aligned([("setting", "value"), *flattened(manifest.config)])
     return Description("\n".join(lines), tuple(faults))
 
@@ -50,6 +53,17 @@ def _widths(manifest: CheckpointManifest) -> str:
     """The width of the tables, or the least and the most; the list of the tables has each."""
     least, most = min(manifest.widths), max(manifest.widths)
     return str(most) if least == most else f"{least} to {most}"
+
+
+def _since(manifest: CheckpointManifest) -> str:
+    """Where training on these rows began, if it was not the beginning."""
+    return f", since step {manifest.data_step}" if manifest.data_step else ""
+
+
+def _dense_weights(checkpoint: Checkpoint) -> list[str]:
+    """Name and shape of each dense weight: what `model.frozen` may name."""
+    model, _ = checkpoint.outline_dense()
+    return aligned([("dense weight", "shape"), *((name, str(list(tensor.shape))) for name, tensor in model.items())])
 
 
 def _standing(manifest: CheckpointManifest) -> str:

@@ -116,12 +116,22 @@ def test_a_checkpoint_is_described(tmp_path: Path) -> None:
     assert found["train.seed"] == "7"
     assert found["trainers"] == "2 of 1 threads, linear layers by torch on cpu"
     assert text.count("size as written") == 3
+    assert (found["0.weight"], found["2.bias"]) == ("[4, 3]", "[1]")
+    assert found["training rows"] == f"2560, digest {'1' * 64}"
+    assert found["vocabularies"] == "not recorded"
 
     verified = describe(path, verify=True).text
     assert facts(verified)["files"] == "none of 3 damaged or absent (contents checked)"
     tables = [line.split() for line in verified.splitlines() if line.split()[:1] in (["C1"], ["C2"])]
     mean_square = (10 * 9 + 25) / 11
     assert tables == [["C1", "5", "0", "0", "0"], ["C2", "3", f"{mean_square**0.5:.6g}", "5", "1"]]
+
+
+def test_earlier_rows_and_the_vocabulary_are_described(tmp_path: Path) -> None:
+    facts_of_it = {"data_step": 60, "epoch": 0, "epoch_step": 40, "vocabularies": "a" * 64}
+    found = facts(describe(write_checkpoint(tmp_path, np.zeros((8, 5), np.float32), TABLES, **facts_of_it)).text)
+    assert found["training rows"] == f"2560, digest {'1' * 64}, since step 60"
+    assert found["vocabularies"] == f"digest {'a' * 64}"
 
 
 def test_a_checkpoint_of_several_widths_is_described(tmp_path: Path) -> None:
