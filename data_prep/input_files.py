@@ -106,14 +106,31 @@ def check_header(source: Path, layout: TextFields) -> None:
     """
     if not layout.header:
         return
-    found = split_first_line(first_bytes(source, BLOCK_BYTES).removeprefix(BYTE_ORDER_MARK))[0]
-    line = found.decode(errors="replace")
+    line = first_line(source)
     if not layout.is_header(line):
         wanted = layout.separator.join(layout.names)
         raise DataError(
             f"{source}:1: the header is {_shown(line)} instead of {_shown(wanted)}; each file begins with the "
             "names of its columns in this order: name files of the format, or correct its description"
         )
+
+
+def first_line(source: Path) -> str:
+    """The first line of a text, without its end and a byte order mark.
+
+    Raises:
+        DataError: the file cannot be read, or its compressed stream is damaged there.
+    """
+    found = split_first_line(first_bytes(source, BLOCK_BYTES).removeprefix(BYTE_ORDER_MARK))[0]
+    return found.decode(errors="replace")
+
+
+def first_row(source: Path) -> str:
+    """The first line of a text that is not empty, as `first_line`; empty where there is none in the first block."""
+    line, rest = b"", first_bytes(source, BLOCK_BYTES).removeprefix(BYTE_ORDER_MARK)
+    while rest and not line:
+        line, rest = split_first_line(rest)
+    return line.decode(errors="replace")
 
 
 def _shown(line: str) -> str:

@@ -15,7 +15,7 @@ from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.entries import InputInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from data_prep.backend import choose_backend
-from data_prep.formats.source_format import load_format
+from data_prep.formats.load import load_format
 from data_prep.input_files import find_sources, order_note
 from data_prep.input_ranges import RANGE_BYTES, plan_ranges
 from data_prep.ordered_map import worker_threads
@@ -60,7 +60,7 @@ def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSetting
     """
     earlier = load_recorded(settings.like) if settings.like is not None else None
     settings = earlier.for_later_rows(settings) if earlier else settings
-    source_format, own = load_format(settings.source_format, settings.format_options)
+    source_format, own = load_format(settings.source_format, settings.format_options, settings.schema)
     layout = source_format.layout
     backend, native = choose_backend(settings.backend, source_format)
     sources = find_sources(inputs)

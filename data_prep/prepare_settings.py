@@ -42,6 +42,8 @@ class PrepareSettings:
     """A shard directory of earlier rows: what rows mean, and which value has which id, is as there."""
     labelled: bool = True
     """Whether the labels count. Otherwise, rows to score: their columns may be absent from the text, and all are 0."""
+    schema: Mapping[str, Any] | None = None
+    """The schema of the input as plain values, where `source_format` is `schema`; recorded whole with the shards."""
 
     def __post_init__(self) -> None:
         _require(1 <= self.min_count < 1 << 32, "min-count", self.min_count, "use 1 or more, less than 2 ** 32")
@@ -79,7 +81,7 @@ class PrepareSettings:
         """
         choices = asdict(self) | {"test_fraction": self.test_share, "like": like}
         del choices["skip_bad_rows"], choices["backend"], choices["format_options"]
-        for name, default in (("unseen_buckets", 0), ("like", None), ("labelled", True)):
+        for name, default in (("unseen_buckets", 0), ("like", None), ("labelled", True), ("schema", None)):
             if choices[name] == default:  # not said in the manifests of programs that had no such setting
                 del choices[name]
         if own:

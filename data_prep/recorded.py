@@ -16,7 +16,8 @@ from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, PREPARE_AGAIN, Sh
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, copy_vocabularies, read_table_vocabulary
 from data_prep.backend import choose_backend
 from data_prep.formats.layout import RowLayout, SparseList, Values, table_of
-from data_prep.formats.source_format import SourceFormat, load_format
+from data_prep.formats.load import load_format
+from data_prep.formats.source_format import SourceFormat
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.sample_encoder import SampleEncoder
 
@@ -28,9 +29,10 @@ _KINDS = {
     "test_fraction": float,
     "compression": str,
     "chunk_checksums": bool,
+    "schema": dict,
 }
 """The recorded settings that are a field of `PrepareSettings` of the same name, and their types."""
-_OF_ROWS = ("source_format", "format_options", "min_count", "max_rows_per_table", "unseen_buckets")
+_OF_ROWS = ("source_format", "format_options", "schema", "min_count", "max_rows_per_table", "unseen_buckets")
 """Settings that say what a row means: those of later rows are those of the earlier ones."""
 _WIDE = {Values.INTEGER: np.dtype(np.int64), Values.TEXT: np.dtype(np.object_)}
 """The stored type of values that have not 32 bits."""
@@ -102,14 +104,16 @@ class RecordedPreparation:
         recorded["min_count"] = self.settings.min_count if limit is None else f"max-rows-per-table = {limit}"
         recorded["max_rows_per_table"] = limit or f"min-count = {self.settings.min_count}"
         for name, asked in given.items():
-            if name == "format_options":
+            if name == "schema" and asked != recorded[name]:
+                self._refuse("schema", "a schema", "another one")
+            elif name == "format_options":
                 self._refuse_other_options(asked)
             elif name in recorded and asked != recorded[name]:
                 self._refuse("format" if name == "source_format" else name.replace("_", "-"), asked, recorded[name])
 
     def _refuse_other_options(self, options: Sequence[str]) -> None:
-        asked = load_format(self.settings.source_format, options)[1]
-        found = load_format(self.settings.source_format, self.settings.format_options)[1]
+        asked = load_format(self.settings.source_format, options, self.settings.schema)[1]
+        found = load_format(self.settings.source_format, self.settings.format_options, self.settings.schema)[1]
         for name in (option.partition("=")[0].strip() for option in options):
             if asked[name] != found[name]:
                 self._refuse("format-option", f"{name}={toml_value(asked[name])}", f"{name}={toml_value(found[name])}")
@@ -151,7 +155,7 @@ def load_recorded(directory: Path) -> RecordedPreparation:
         )
     settings = _settings(directory / MANIFEST_NAME, manifest)
     try:
-        source_format, _ = load_format(settings.source_format, settings.format_options)
+        source_format, _ = load_format(settings.source_format, settings.format_options, settings.schema)
     except ConfigError as error:
         raise ConfigError(f"{directory}: its source format cannot be had: {error}") from error
     for problem in _differences(manifest, source_format.layout):

@@ -68,9 +68,12 @@ def _prepare(arguments: argparse.Namespace) -> int:
     from data_prep.prepare import prepare_clicks
     from data_prep.prepare_settings import PrepareSettings
     from data_prep.recorded import load_recorded
+    from data_prep.schema.document import load_schema, to_document
 
+    schema = None if arguments.schema is None else to_document(load_schema(arguments.schema))
     of_rows = {
-        "source_format": arguments.format,
+        "source_format": arguments.format if schema is None else "schema",
+        "schema": schema,
         "format_options": tuple(arguments.format_option) or None,
         "min_count": arguments.min_count,
         "max_rows_per_table": arguments.max_rows_per_table,
@@ -231,7 +234,11 @@ def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
 
     prepare = _add(commands, "prepare", _prepare, "turn raw clicks into checksummed shards for training")
     formats = f"format of the input: {', '.join(SOURCE_FORMATS.entries)}, or package.module:Class (default: criteo)"
-    prepare.add_argument("--format", metavar="NAME", help=formats)
+    described = prepare.add_mutually_exclusive_group()
+    described.add_argument("--format", metavar="NAME", help=formats)
+    described.add_argument(
+        "--schema", metavar="FILE.toml", help="describes the columns of any CSV, TSV or Parquet; `bagpipe schema` helps"
+    )
     prepare.add_argument(
         "--format-option", action="append", default=[], metavar="KEY=VALUE", help="a setting of the format's own"
     )

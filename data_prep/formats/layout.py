@@ -141,7 +141,8 @@ class Table:
     columns: tuple[str, ...]
 
 
-_SEPARATORS = set(string.punctuation + "\t ") - set("\"'+-._\\")
+SEPARATORS = set(string.punctuation + "\t ") - set("\"'+-._\\")
+"""Characters that may stand between fields or values: no number holds them, and no quotes are made of them."""
 _PARSED_NAMES = ("label", "dense", "weight")
 _SEPARATOR_NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", " ": "blank"}
 
@@ -173,13 +174,13 @@ class TextFields:
     def __post_init__(self) -> None:
         """Each separator must be told from the others, and from what numbers hold."""
         cure = "use one character that no number holds, such as a tab or a comma"
-        _require(self.separator in _SEPARATORS, f"the separator is {self.separator!r}; {cure}")
+        _require(self.separator in SEPARATORS, f"the separator is {self.separator!r}; {cure}")
         for column in self.columns:
             if not isinstance(column, SparseList):
                 continue
             for what, found in (("separator", column.separator), ("weights", column.weights)):
                 _require(
-                    found is None or (found in _SEPARATORS and found != self.separator),
+                    found is None or (found in SEPARATORS and found != self.separator),
                     f"{column.name}: {what} = {found!r}; {cure}, and that does not stand between fields",
                 )
             same = column.weights == column.separator

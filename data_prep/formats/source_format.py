@@ -4,16 +4,14 @@ Shapes: `n` rows of a block, `N` dense features, `K` labels.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from bagpipe_hpc.config.doors import SOURCE_FORMATS
-from bagpipe_hpc.config.file import settings_of_options
-from bagpipe_hpc.errors import ConfigError, DataError
+from bagpipe_hpc.errors import DataError
 from data_prep.formats.delimited import BadLine, DelimitedParser, layout_rows
 from data_prep.formats.fields import value_type
 from data_prep.formats.layout import RowLayout, TextLayout
@@ -156,24 +154,3 @@ def row_schema(layout: RowLayout) -> pa.Schema:
     dense = [pa.field("dense", pa.list_(pa.float32(), len(layout.dense)))] if layout.dense else []
     values = [pa.field(column.name, value_type(column)) for column in layout.features]
     return pa.schema([label, *weight, *dense, *values])
-
-
-def load_format(name: str, options: Sequence[str] = ()) -> tuple[SourceFormat, dict[str, Any]]:
-    """The source format of a name, and its own settings.
-
-    Args:
-        name: a short name, or `package.module:Class`.
-        options: its own settings that differ from their defaults, `key=value` each, the value written as in TOML.
-
-    Returns:
-        The format, and all of its own settings by name.
-
-    Raises:
-        ConfigError: there is no such format or setting, or it cannot have the value.
-    """
-    kind = SOURCE_FORMATS.implementation(name)
-    if not (isinstance(kind, type) and issubclass(kind, SourceFormat)):
-        raise ConfigError(f"--format = {name!r}: is no subclass of {SourceFormat.__module__}.{SourceFormat.__name__}")
-    settings = settings_of_options(SOURCE_FORMATS, name, options)
-    with SOURCE_FORMATS.blaming(name, "its describe() fails"):
-        return kind(settings), asdict(settings)

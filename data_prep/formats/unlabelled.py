@@ -15,8 +15,7 @@ import pyarrow as pa
 from bagpipe_hpc.errors import DataError
 from data_prep.formats.delimited import BadLine
 from data_prep.formats.layout import Label, TextFields
-from data_prep.input_files import check_header
-from data_prep.text_blocks import BLOCK_BYTES, BYTE_ORDER_MARK, first_bytes, split_first_line
+from data_prep.input_files import check_header, first_row
 
 _Parse = Callable[[bytes], tuple[pa.RecordBatch, list[BadLine]]]
 
@@ -59,12 +58,7 @@ def without_labels(batch: pa.RecordBatch, bad: list[BadLine]) -> tuple[pa.Record
 
 def _lacks_labels(source: Path, fields: TextFields) -> bool:
     """Whether the columns of labels are absent from a file."""
-    line = ""
-    rest = first_bytes(source, BLOCK_BYTES).removeprefix(BYTE_ORDER_MARK)
-    while rest and not line:  # empty lines are no rows
-        first, rest = split_first_line(rest)
-        line = first.decode(errors="replace")
-    found = fields.split(line)
+    found = fields.split(first_row(source))
     without = [column.name for column in fields.columns if not isinstance(column, Label)]
     if fields.header:
         if found == without:

@@ -1,0 +1,262 @@
+"""The kinds of columns that a schema may have, as frozen descriptions. Standard library only.
+
+A field of a class is a key of the schema; `from` is the key of `source`. Each class checks its own values.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bagpipe_hpc.config.doors import SettingError
+
+PARTS = ("hour", "weekday", "day", "month")
+"""What a category may take of a time, in UTC; weekday 0 is Monday."""
+_TEXTS = ("text", "integer", "hex", "decimal")
+_MOST_QUANTILES = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelColumn:
+    """`kind = "label"`: what is to be predicted, 0 or 1.
+
+    Attributes:
+        name: of the column.
+        positive: the texts that are label 1; any other is 0.
+        at_least: the label is 1 where the number in the field is this one or more.
+    """
+
+    name: str
+    positive: tuple[str, ...] = ()
+    at_least: float | None = None
+
+    def __post_init__(self) -> None:
+        both = bool(self.positive) and self.at_least is not None
+        _require(
+            "at_least", not both, (self.at_least, "leave it out, or positive: words tell a label, or a number does")
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumericColumn:
+    """`kind = "numeric"`: a dense feature. It is filled, then clipped, then its logarithm is taken, then standardised.
+
+    Attributes:
+        name: of the column.
+        source: name of the numeric column that it is made of; None: it is a column of the files itself.
+        integer: the field is a whole number of 64 bits; otherwise a decimal number.
+        missing: number that stands for a missing one; None: the feature is 0 then, whatever its transforms.
+        clip: smallest and largest number; others become the nearer of the two.
+        log: log(1 + max(x, 0)).
+        standardise: (x - mean) / deviation, both those of the training rows that have a number.
+    """
+
+    name: str
+    source: str | None = None
+    integer: bool = False
+    missing: float | None = None
+    clip: tuple[float, float] | None = None
+    log: bool = False
+    standardise: bool = False
+
+    def __post_init__(self) -> None:
+        if self.clip is not None:
+            _require("clip", self.clip[0] < self.clip[1], (list(self.clip), "give the smaller number first"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableColumn:
+    """What all columns have that look up an embedding table.
+
+    Attributes:
+        name: of the column.
+        table: name of the table, which columns with values of one kind may share; that of the column if not given.
+        min_count: training rows in which a value must occur to get an id of its own; None: what the command says.
+        max_rows: hash the values to this many ids if more would be needed for an id each; None: what the command says.
+        hash_rows: hash the values to this many ids, however few there are; None: they have a vocabulary.
+    """
+
+    name: str
+    table: str | None = None
+    min_count: int | None = None
+    max_rows: int | None = None
+    hash_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        _in_range("min_count", self.min_count, 1, 1 << 32)
+        for key, rows in (("max_rows", self.max_rows), ("hash_rows", self.hash_rows)):
+            _in_range(key, rows, 2, 1 << 63)
+        given = [key for key in ("min_count", "max_rows", "hash_rows") if getattr(self, key) is not None]
+        if len(given) > 1:
+            raise SettingError(given[1], getattr(self, given[1]), f"leave it out, or {given[0]}: a table has one rule")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoricalColumn(TableColumn):
+    """`kind = "categorical"`: one value, which has an id.
+
+    Attributes:
+        source: name of the column that it is made of; None: it is a column of the files itself, or a cross.
+        cross: names of two categorical columns, whose pair of values is the value.
+        values: what a field holds: `text`, `integer` (64 bits), `hex` (1 to 8 digits), or, to be put into intervals,
+            `decimal`.
+        missing: text of the field that stands for a missing one; None: id 0.
+        modulo: of a number, the value is the remainder by this one.
+        bucketise: ascending numbers; the value is how many of them are at most x.
+        quantiles: put the numbers into so many intervals, each with about the same share of the training rows.
+        part: of a time, one of `PARTS`.
+    """
+
+    source: str | None = None
+    cross: tuple[str, ...] = ()
+    values: str = "text"
+    missing: str | None = None
+    modulo: int | None = None
+    bucketise: tuple[float, ...] = ()
+    quantiles: int | None = None
+    part: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _one_of("values", self.values, _TEXTS)
+        _in_range("modulo", self.modulo, 1, 1 << 32)
+        _in_range("quantiles", self.quantiles, 2, _MOST_QUANTILES)
+        if self.part is not None:
+            _one_of("part", self.part, PARTS)
+        ascending = all(math.isfinite(bound) for bound in self.bucketise) and all(
+            low < high for low, high in zip(self.bucketise, self.bucketise[1:], strict=False)
+        )
+        _require("bucketise", ascending, (list(self.bucketise), "give ascending numbers, such as [18, 25, 40]"))
+        if self.cross:
+            _require("cross", len(self.cross) == 2, (list(self.cross), "name two categorical columns"))
+        own = [key for key in ("cross", "modulo", "bucketise", "quantiles", "part") if getattr(self, key)]
+        if len(own) > 1:
+            raise SettingError(own[1], getattr(self, own[1]), f"leave it out, or {own[0]}: a value is made in one way")
+        if self.cross and self.source is not None:
+            raise SettingError("from", self.source, "leave it out: cross names the columns")
+
+    @property
+    def in_intervals(self) -> bool:
+        """Whether its values are intervals of numbers."""
+        return bool(self.bucketise) or self.quantiles is not None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiHotColumn(TableColumn):
+    """`kind = "multi_hot"`: any number of values, a bag; an empty field is an empty bag.
+
+    Attributes:
+        values: what each value is: `text`, `integer` or `hex`.
+        separator: the character between values; columns of lists in Parquet do without.
+        weights: the character between a value and its weight, as `:` in `12:0.5|7:2`; None: they have none.
+    """
+
+    values: str = "text"
+    separator: str = "|"
+    weights: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _one_of("values", self.values, _TEXTS[:-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceColumn(MultiHotColumn):
+    """`kind = "sequence"`: values in order, oldest first, such as what a user saw before.
+
+    Attributes:
+        longest: keep so many of the newest values, the last ones; None keeps all.
+    """
+
+    longest: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _in_range("longest", self.longest, 1, 1 << 31)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightColumn:
+    """`kind = "sample_weight"`: how much a sample counts in the loss, a number of 0 or more."""
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimestampColumn:
+    """`kind = "timestamp"`: when a row happened, kept in the shards as seconds since 1970 (UTC).
+
+    Attributes:
+        name: of the column.
+        format: how it is written: `seconds` or `milliseconds` since 1970, or a pattern of strptime such as
+            `%Y-%m-%d %H:%M:%S`.
+    """
+
+    name: str
+    format: str = "seconds"
+
+    def __post_init__(self) -> None:
+        written = self.format in ("seconds", "milliseconds") or "%" in self.format
+        cure = "use seconds, milliseconds, or a pattern such as %Y-%m-%d %H:%M:%S"
+        _require("format", written, (self.format, cure))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupColumn:
+    """`kind = "group"`: which rows belong together, such as those of a user or a query, kept in the shards as int64.
+
+    Attributes:
+        name: of the column.
+        values: `integer`, kept as it is, or `text`, of which a hash of 64 bits is kept.
+    """
+
+    name: str
+    values: str = "integer"
+
+    def __post_init__(self) -> None:
+        _one_of("values", self.values, ("integer", "text"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnusedColumn:
+    """`kind = "unused"`: a column of the files that is passed over."""
+
+    name: str
+
+
+SchemaColumn = (
+    LabelColumn
+    | NumericColumn
+    | CategoricalColumn
+    | MultiHotColumn
+    | SequenceColumn
+    | WeightColumn
+    | TimestampColumn
+    | GroupColumn
+    | UnusedColumn
+)
+
+KINDS: dict[str, type[SchemaColumn]] = {
+    "label": LabelColumn,
+    "numeric": NumericColumn,
+    "categorical": CategoricalColumn,
+    "multi_hot": MultiHotColumn,
+    "sequence": SequenceColumn,
+    "sample_weight": WeightColumn,
+    "timestamp": TimestampColumn,
+    "group": GroupColumn,
+    "unused": UnusedColumn,
+}
+
+
+def _require(key: str, holds: bool, value_and_cure: tuple[object, str]) -> None:
+    if not holds:
+        raise SettingError(key, *value_and_cure)
+
+
+def _one_of(key: str, value: str, possible: Sequence[str]) -> None:
+    _require(key, value in possible, (value, f"use one of {', '.join(possible)}"))
+
+
+def _in_range(key: str, value: int | None, first: int, last: int) -> None:
+    if value is not None and not first <= value < last:
+        raise SettingError(key, value, f"use {first} or more, less than 2 ** {last.bit_length() - 1}")

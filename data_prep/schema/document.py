@@ -1,0 +1,376 @@
+"""A schema: what the columns of files are, from TOML or from a manifest, and back. Standard library only."""
+
+import difflib
+import math
+import tomllib
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, get_args, get_type_hints
+
+from bagpipe_hpc.config.doors import SettingError
+from bagpipe_hpc.config.values import CURES, converted, toml_value
+from bagpipe_hpc.errors import ConfigError, FileError, read_small
+from data_prep.formats.layout import SEPARATORS, Values
+from data_prep.schema.columns import (
+    KINDS,
+    CategoricalColumn,
+    GroupColumn,
+    LabelColumn,
+    MultiHotColumn,
+    NumericColumn,
+    SchemaColumn,
+    TableColumn,
+    TimestampColumn,
+    UnusedColumn,
+    WeightColumn,
+)
+
+READY = Path(__file__).parent / "ready"
+"""Folder of the schemas that come with the package; their short names are those of the files."""
+
+_MOST_BYTES = 1 << 20
+_NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
+_SECTIONS = ("file", "columns", "derived")
+_KEY_OF = {"source": "from"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileRules:
+    """How text is written; files in Parquet need none of it but `missing`.
+
+    Attributes:
+        separator: the character between fields, or its name: `tab`, `comma`, `semicolon`, `space`, `pipe`.
+        header: whether the first line of each file names its columns. Then these may stand in any order, and there may
+            be more of them than the schema has; otherwise fields are those of the schema, in its order.
+        quoted: whether a field may stand in double quotes.
+        missing: texts that mean that a value is missing, besides an empty field.
+    """
+
+    separator: str = ","
+    header: bool = True
+    quoted: bool = True
+    missing: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.character not in SEPARATORS:
+            raise SettingError("separator", self.separator, f"use {', '.join(_NAMED)}, or one character such as '^'")
+        for word in self.missing:
+            if self.character in word or '"' in word or not word.isprintable():
+                raise SettingError("missing", list(self.missing), "use words without separators and quotes")
+
+    @property
+    def character(self) -> str:
+        """The separator itself."""
+        return _NAMED.get(self.separator, self.separator)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What files hold, and what becomes of it.
+
+    Attributes:
+        file: how text is written.
+        columns: those of the files, at least a label and a table among them; in the order of the fields, where files
+            have no header.
+        derived: features that are made of columns.
+
+    Raises:
+        SettingError: columns do not fit each other; `key` names the column and its key.
+    """
+
+    file: FileRules
+    columns: tuple[SchemaColumn, ...]
+    derived: tuple[NumericColumn | CategoricalColumn, ...] = ()
+
+    def __post_init__(self) -> None:
+        named = {column.name: column for column in self.columns}
+        for section, column in self.placed():
+            where = f"{section}.{column.name}"
+            if not (column.name.isprintable() and column.name):
+                raise SettingError(where, column.name, "use printable characters for its name")
+            if section == "derived":
+                if column.name in named:
+                    raise SettingError(where, column.name, "is the name of a column; give it another one")
+                _check_derived(where, column, named)
+            elif isinstance(column, NumericColumn | CategoricalColumn):
+                _check_own(where, column)
+            elif isinstance(column, MultiHotColumn):
+                _check_separators(where, column, self.file.character)
+        _check_one(self.columns, WeightColumn, "sample_weight")
+        _check_one(self.columns, TimestampColumn, "timestamp")
+        _check_one(self.columns, GroupColumn, "group")
+        kinds = f"{', '.join(column.name for column in self.columns)}"
+        if not any(isinstance(column, LabelColumn) for column in self.columns):
+            raise SettingError("columns", kinds, 'none is a label; give one kind = "label"')
+        if not any(isinstance(column, TableColumn) for column in self.outputs):
+            raise SettingError("columns", kinds, 'none has a table; give one kind = "categorical" at least')
+        self._check_tables()
+
+    @property
+    def outputs(self) -> tuple[SchemaColumn, ...]:
+        """What rows hold once they are parsed: columns that are used, then derived ones."""
+        return (*(column for column in self.columns if not isinstance(column, UnusedColumn)), *self.derived)
+
+    def placed(self) -> Iterable[tuple[str, SchemaColumn]]:
+        """All columns with the section that they stand in."""
+        yield from (("columns", column) for column in self.columns)
+        yield from (("derived", column) for column in self.derived)
+
+    def values_of(self, column: CategoricalColumn | MultiHotColumn) -> Values:
+        """What the values of a column are once they are made."""
+        if isinstance(column, MultiHotColumn):
+            return Values(column.values)
+        named = {other.name: other for other in self.columns}
+        if column.cross:
+            both = (named[name] for name in column.cross)
+            narrow = all(self.values_of(other).is_32_bit for other in both if isinstance(other, CategoricalColumn))
+            return Values.INTEGER if narrow else Values.TEXT
+        if column.in_intervals or column.part:
+            return Values.NUMBER
+        source = column if column.source is None else named[column.source]
+        return Values(source.values) if isinstance(source, CategoricalColumn) else Values.INTEGER
+
+    def _check_tables(self) -> None:
+        """Columns that share a table must have values of one kind, and one rule for its ids."""
+        first: dict[str, tuple[CategoricalColumn | MultiHotColumn, str]] = {}
+        for section, column in self.placed():
+            if not isinstance(column, CategoricalColumn | MultiHotColumn):
+                continue
+            other, place = first.setdefault(column.table or column.name, (column, f"{section}.{column.name}"))
+            if (values := self.values_of(column)) is not (others := self.values_of(other)):
+                cure = f"{place} shares the table {column.table or column.name}, whose values are {others}"
+                raise SettingError(f"{section}.{column.name}.values", values.value, cure)
+            for key in ("min_count", "max_rows", "hash_rows"):
+                if (value := getattr(column, key)) != getattr(other, key):
+                    cure = f"{place} shares the table and has {key} = {getattr(other, key)}; give both the same"
+                    raise SettingError(f"{section}.{column.name}.{key}", value, cure)
+
+
+def load_schema(name: str) -> Schema:
+    """The schema of a TOML file, or a ready one by its short name.
+
+    Raises:
+        ConfigError: there is no such file, or something in it is wrong; the message names the file, the column, the
+            key, the value and the cure.
+    """
+    path, ready = Path(name), READY / f"{name}.toml"
+    if "/" not in name and not path.is_file() and ready.is_file():
+        path = ready
+    known = ", ".join(sorted(file.stem for file in READY.glob("*.toml")))
+    try:
+        document = tomllib.loads(read_small(path, _MOST_BYTES))
+    except FileError as error:
+        raise ConfigError(str(error)) from None
+    except OSError as error:
+        raise ConfigError(
+            f"{path}: cannot be read ({error.strerror}); ready schemas are {known}, and `bagpipe schema FILE` proposes "
+            "one"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: is not TOML: {error}; a column is written NAME = {{ kind = "
+                          '"numeric" } below [columns]') from None  # fmt: skip
+    for section in ("columns", "derived"):
+        table = document.get(section, {})
+        if not isinstance(table, dict):
+            raise ConfigError(
+                f"{path}: {section} = {table!r:.80}: is a section; write [{section}], and a column a line"
+            )
+        for column, keys in table.items():
+            if not isinstance(keys, dict):
+                raise ConfigError(f'{path}: {section}.{column} = {keys!r:.80}: write it as {{ kind = "numeric" }}')
+            if "name" in keys:
+                raise ConfigError(f"{path}: {section}.{column}.name = {keys['name']!r:.80}: leave it out: the name "
+                                  "stands before the equals sign")  # fmt: skip
+        document[section] = [{"name": column} | keys for column, keys in table.items()]
+    return schema_of(document, str(path))
+
+
+def schema_of(document: Mapping[str, Any], source: str) -> Schema:
+    """The schema of a document as `to_document` gives it.
+
+    Args:
+        document: plain values.
+        source: where it comes from, for messages.
+
+    Raises:
+        ConfigError: something in it is wrong.
+    """
+    for section in document:
+        if section not in _SECTIONS:
+            raise ConfigError(f"{source}: {section}: no such section; {_nearest(section, _SECTIONS)}")
+    rules = document.get("file", {})
+    if not isinstance(rules, dict):
+        raise ConfigError(f"{source}: file = {rules!r:.80}: is a section; write [file] and its keys below")
+    read: dict[str, list[Any]] = {"columns": [], "derived": []}
+    for section, columns in read.items():
+        for keys in document.get(section, []):
+            columns.append(_column(section, keys, source))
+    try:
+        return Schema(_entry(FileRules, rules, f"{source}: file"), tuple(read["columns"]), tuple(read["derived"]))
+    except SettingError as error:
+        raise ConfigError(f"{source}: {error}") from None
+
+
+def to_document(schema: Schema) -> dict[str, Any]:
+    """The schema as plain values that JSON holds; what has its default is left out. `schema_of` reads it."""
+    return {
+        "file": _given(schema.file),
+        "columns": [_column_document(column) for column in schema.columns],
+        "derived": [_column_document(column) for column in schema.derived],
+    }
+
+
+def column_toml(column: SchemaColumn) -> str:
+    """The line of a column in TOML."""
+    keys = {key: value for key, value in _column_document(column).items() if key != "name"}
+    name = column.name if column.name.isascii() and column.name.replace("_", "").replace("-", "").isalnum() else None
+    return f"{name or toml_value(column.name)} = {toml_value(keys)}"
+
+
+def _column_document(column: SchemaColumn) -> dict[str, Any]:
+    kind = next(name for name, found in KINDS.items() if type(column) is found)
+    given = _given(column)
+    return {"name": given.pop("name"), "kind": kind} | given
+
+
+def _given(entry: Any) -> dict[str, Any]:
+    """The keys of an entry that differ from their defaults."""
+    values = {field.name: getattr(entry, field.name) for field in fields(entry)}
+    return {
+        _KEY_OF.get(field.name, field.name): list(value) if isinstance(value, tuple) else value
+        for field in fields(entry)
+        if (value := values[field.name]) != field.default
+    }
+
+
+def _column(section: str, keys: Mapping[str, Any], source: str) -> SchemaColumn:
+    where = f"{source}: {section}.{keys.get('name')}"
+    kind = keys.get("kind", MISSING)
+    if kind is MISSING:
+        raise ConfigError(f"{where}: has no kind; give it one of {', '.join(KINDS)}")
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise ConfigError(f"{where}: kind = {kind!r:.80}: {_nearest(str(kind), list(KINDS))}")
+    column: SchemaColumn = _entry(KINDS[kind], {key: value for key, value in keys.items() if key != "kind"}, where)
+    return column
+
+
+def _entry(kind: type[Any], keys: Mapping[str, Any], where: str) -> Any:
+    """An object of a class of columns or rules, of keys and values that anybody may have written."""
+    types = get_type_hints(kind)
+    names = {_KEY_OF.get(field.name, field.name): field.name for field in fields(kind)}
+    values: dict[str, Any] = {}
+    for key, value in keys.items():
+        if key not in names:
+            raise ConfigError(f"{where}: {key} = {value!r:.80}: no such key; "
+                              f"{_nearest(key, [name for name in names if name != 'name'])}")  # fmt: skip
+        wanted = types[names[key]]
+        if isinstance(wanted, UnionType):
+            wanted = next(part for part in get_args(wanted) if part is not NoneType)
+        if wanted is float and isinstance(value, int) and abs(value) >= 1 << 53:
+            raise ConfigError(f"{where}: {key} = {value!r}: {CURES[float]} of at most 53 bits")
+        values[names[key]] = converted(value, wanted, key, where)
+    try:
+        return kind(**values)
+    except SettingError as error:
+        raise ConfigError(f"{where}: {error}") from None
+
+
+def _check_derived(where: str, column: SchemaColumn, named: Mapping[str, SchemaColumn]) -> None:
+    if not isinstance(column, NumericColumn | CategoricalColumn):
+        raise SettingError(where, type(column).__name__, "derive numeric and categorical features only")
+    sources = column.cross if isinstance(column, CategoricalColumn) and column.cross else (column.source,)
+    for name in sources:
+        key = f"{where}.{'cross' if name != column.source else 'from'}"
+        if name is None:
+            raise SettingError(f"{where}.from", "", "name the column that it is made of, or two by cross")
+        if name not in named:
+            raise SettingError(key, name, f"no such column; {_nearest(name, list(named))}")
+        _check_source(where, key, column, named[name])
+
+
+def _check_source(where: str, key: str, column: NumericColumn | CategoricalColumn, source: SchemaColumn) -> None:
+    """Whether a feature may be made of a column."""
+    if isinstance(column, NumericColumn):
+        fits, cure = isinstance(source, NumericColumn) and source.integer == column.integer, (
+            "is no numeric column with the same integer")  # fmt: skip
+    elif column.cross:
+        fits = isinstance(source, CategoricalColumn) and not source.in_intervals
+        cure = "is no categorical column with texts, integers or hexadecimal values"
+    elif column.part:
+        fits, cure = isinstance(source, TimestampColumn), "is no timestamp, of which a part could be taken"
+    elif column.in_intervals:
+        fits, cure = isinstance(source, NumericColumn), "is no numeric column, which could be put into intervals"
+    else:
+        fits = isinstance(source, CategoricalColumn) and not source.in_intervals
+        fits = fits or (isinstance(source, NumericColumn) and source.integer)
+        cure = "is neither a categorical column nor a numeric one of integers"
+    if not fits:
+        raise SettingError(key, source.name, f"{cure}; name another one")
+    if isinstance(column, CategoricalColumn):
+        if column.values != "text":
+            raise SettingError(f"{where}.values", column.values, "leave it out: its values are those of its column")
+        if column.missing is not None:
+            raise SettingError(f"{where}.missing", column.missing, "leave it out, or give it to the column itself")
+        if column.modulo and isinstance(source, CategoricalColumn) and source.values == "text":
+            raise SettingError(f"{where}.modulo", column.modulo, f"leave it out: the values of {source.name} are texts")
+
+
+def _check_own(where: str, column: NumericColumn | CategoricalColumn) -> None:
+    """Keys of a column of the files that only a derived feature has, or that its values do not allow."""
+    if column.source is not None:
+        raise SettingError(f"{where}.from", column.source, "move the column to [derived]: it is made of another one")
+    if isinstance(column, NumericColumn):
+        return
+    for key in ("cross", "part"):
+        if getattr(column, key):
+            raise SettingError(f"{where}.{key}", getattr(column, key), "move the column to [derived]")
+    if column.values == "decimal" and not column.in_intervals:
+        raise SettingError(f"{where}.values", "decimal", "give it bucketise or quantiles as well, or make it numeric")
+    if column.in_intervals and column.values not in ("integer", "decimal"):
+        raise SettingError(f"{where}.values", column.values, "use integer or decimal: numbers are put into intervals")
+    if column.modulo and column.values not in ("integer", "hex"):
+        raise SettingError(f"{where}.modulo", column.modulo, "use it with values integer or hex")
+    if column.missing is not None:
+        _check_missing(f"{where}.missing", column)
+
+
+def _check_missing(key: str, column: CategoricalColumn) -> None:
+    text = column.missing or ""
+    try:
+        match column.values:
+            case "integer":
+                fits = -(1 << 63) <= int(text) < 1 << 63
+            case "hex":
+                fits = 0 <= int(text, 16) < 1 << 32
+            case "decimal":
+                fits = math.isfinite(float(text))
+            case _:
+                fits = text != ""
+    except ValueError:
+        fits = False
+    if not fits:
+        cure = f"use a text that the field could hold: its values are {column.values}"
+        raise SettingError(key, column.missing, cure)
+
+
+def _check_separators(where: str, column: MultiHotColumn, between_fields: str) -> None:
+    for key, taken in (("separator", {between_fields}), ("weights", {between_fields, column.separator})):
+        found = getattr(column, key)
+        if found is not None and (found not in SEPARATORS or found in taken):
+            cure = "use one character, such as | or :, that separates nothing else and that no number holds"
+            raise SettingError(f"{where}.{key}", found, cure)
+
+
+def _check_one(columns: Iterable[SchemaColumn], kind: type[Any], name: str) -> None:
+    found = [column.name for column in columns if isinstance(column, kind)]
+    if len(found) > 1:
+        raise SettingError(f"columns.{found[1]}.kind", name, f"{found[0]} has it already; a row has one at most")
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """What to write instead of a name that nobody knows."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"

@@ -1,0 +1,100 @@
+"""The source format of a schema: any CSV, TSV or Parquet file."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bagpipe_hpc.errors import DataError
+from data_prep.formats.delimited import DelimitedParser
+from data_prep.formats.layout import Column, Label, RowLayout, TextFields, Unused
+from data_prep.formats.source_format import ColumnInput, SourceFormat, TextInput
+from data_prep.input_files import first_line, first_row
+from data_prep.parquet_blocks import column_types, is_parquet
+from data_prep.schema.document import Schema
+from data_prep.schema.parquet_fields import ParquetFields, unreadable
+from data_prep.schema.rows import SchemaRows, field_of, layout_of
+
+_SHOWN_COLUMNS = 12
+
+
+class SchemaFormat(SourceFormat):
+    """Rows of files that a schema describes.
+
+    Args:
+        settings: the schema.
+    """
+
+    def __init__(self, settings: Schema) -> None:
+        self._schema = settings
+        super().__init__(settings)
+        self._fields = tuple(field_of(column) for column in settings.columns)
+        self._rows = SchemaRows(settings, self.layout, self.schema)
+        self._unlabelled_rows = SchemaRows(settings, self.layout, self.schema, labelled=False)
+
+    def describe(self, settings: Any) -> RowLayout:
+        """What the rows of the schema hold."""
+        return layout_of(settings)
+
+    def open_input(self, source: Path, native: bool) -> TextInput | ColumnInput:  # noqa: ARG002  # it has no native code
+        """Find the columns of the schema in a file, which may have them in another order and more than these.
+
+        Raises:
+            DataError: a column is not there, or is of a type that cannot hold what the schema says.
+        """
+        return self._open(source, self._fields, self._rows)
+
+    def open_unlabelled(self, source: Path, native: bool) -> TextInput | ColumnInput:  # noqa: ARG002
+        """As `open_input`, for rows to score: columns of labels may be absent, and what they hold does not count."""
+        fields = [Unused(field.name) if isinstance(field, Label) else field for field in self._fields]
+        if not self._schema.file.header and not is_parquet(source):
+            names = [field.name for field in self._fields if not isinstance(field, Label)]
+            found = len(self._split(first_row(source)))
+            if found == len(names):
+                fields = [field for field in fields if field.name in names]
+            elif found != len(fields):
+                raise DataError(
+                    f"{source}: the first row has {found} fields; rows to score have {len(names)}, or {len(fields)} "
+                    "with the labels, which do not count"
+                )
+        return self._open(source, fields, self._unlabelled_rows)
+
+    def _open(self, source: Path, fields: Sequence[Column], rows: SchemaRows) -> TextInput | ColumnInput:
+        used = [field for field in fields if not isinstance(field, Unused)]
+        rules = self._schema.file
+        if is_parquet(source):
+            types = column_types(source)
+            self._require_columns(str(source), list(types), used)
+            for field in used:
+                if problem := unreadable(field, types[field.name]):
+                    raise DataError(
+                        f"{source}: column {field.name} {problem}; correct columns.{field.name} of the schema"
+                    )
+            return ColumnInput(
+                tuple(field.name for field in used), ParquetFields(used, rules.missing, rows.rows_of).parse
+            )
+        if rules.header:
+            header = self._split(first_line(source))
+            self._require_columns(f"{source}:1", header, used)
+            named = {field.name: field for field in used}
+            # Further columns may have any name, even one twice; pyarrow wants a name for each.
+            fields = [named.get(name, Unused(f"unused {number}")) for number, name in enumerate(header)]
+        layout = TextFields(tuple(fields), rules.character, rules.header, rules.quoted, rules.missing)
+        return TextInput(rules.header, DelimitedParser(layout, self.schema, rows.rows_of).parse_block)
+
+    def _split(self, line: str) -> list[str]:
+        rules = self._schema.file
+        return TextFields((), rules.character, quoted=rules.quoted).split(line)
+
+    def _require_columns(self, place: str, found: Sequence[str], used: Sequence[Column]) -> None:
+        for field in used:
+            if found.count(field.name) == 1:
+                continue
+            told = ", ".join(found[:_SHOWN_COLUMNS]) + (", ..." if len(found) > _SHOWN_COLUMNS else "")
+            what = "two columns" if field.name in found else "no column"
+            near = difflib.get_close_matches(field.name, found, n=1)
+            cure = f"did you mean {near[0]!r}? " if near and field.name not in found else ""
+            raise DataError(
+                f"{place}: {what} named {field.name!r}, but {told!r:.400}; {cure}correct columns.{field.name} of the "
+                "schema, its separator, or the file"
+            )

@@ -1,0 +1,225 @@
+"""The columns of a Parquet file as the fields of a schema: whatever type a writer chose, read as text would be.
+
+Shapes: `n` rows of a block.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from data_prep.formats.delimited import BadLine, RowsOf
+from data_prep.formats.fields import problem, read_fields, shown, text_type, value_type
+from data_prep.formats.layout import Column, Dense, Label, Sparse, SparseList, Time, Values, Weight
+
+_TYPE_ERRORS = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError)
+
+
+class ParquetFields:
+    """Reads blocks of columns.
+
+    Args:
+        kinds: the columns that are used, by their names in the file.
+        missing: texts that mean that a value is missing.
+        rows_of: makes parsed rows of their fields.
+    """
+
+    def __init__(self, kinds: Sequence[Column], missing: Sequence[str], rows_of: RowsOf) -> None:
+        self._kinds = kinds
+        self._missing = pa.array(["", *missing], pa.string())
+        self._rows_of = rows_of
+
+    def parse(self, block: pa.RecordBatch) -> tuple[pa.RecordBatch, list[BadLine]]:
+        """The good rows, and the bad ones by their numbers in the block."""
+        try:
+            return self._rows(block), []
+        except _TYPE_ERRORS:
+            bad = self._bad_rows(block, 0)
+        good = np.ones(len(block), dtype=np.bool_)
+        good[[row.index for row in bad]] = False
+        return self._rows(block.filter(pa.array(good))), bad
+
+    def _rows(self, block: pa.RecordBatch) -> pa.RecordBatch:
+        fields = {kind.name: read_column(block.column(kind.name), kind, self._missing) for kind in self._kinds}
+        return self._rows_of(fields)
+
+    def _bad_rows(self, block: pa.RecordBatch, first: int) -> list[BadLine]:
+        """The bad rows of a block that holds one at least: halves with one are halved again."""
+        if len(block) == 1:
+            return [BadLine(first, self._reason(block))]
+        bad: list[BadLine] = []
+        half = len(block) // 2
+        for at, part in ((0, block.slice(0, half)), (half, block.slice(half))):
+            try:
+                self._rows(part)
+            except _TYPE_ERRORS:
+                bad += self._bad_rows(part, first + at)
+        return bad
+
+    def _reason(self, row: pa.RecordBatch) -> str:
+        """What is wrong with a row."""
+        for kind in self._kinds:
+            try:
+                read_column(row.column(kind.name), kind, self._missing)
+            except _TYPE_ERRORS as error:
+                field = _written(row.column(kind.name)[0].as_py())
+                return f"{kind.name} is {shown(field)}{problem(kind, field) or f', which cannot be read: {error}'}"
+        return "it cannot be read"
+
+
+def unreadable(kind: Column, found: pa.DataType) -> str | None:
+    """Why a column of a type can hold no fields of a kind, and what could; None where it may."""
+    found = _plain(found)
+    numbers = pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found)
+    words = pa.types.is_string(found) or pa.types.is_binary(found)
+    match kind:
+        case SparseList():
+            fits = words or pa.types.is_list(found)
+            wanted = "lists, or text with a separator"
+        case Time():
+            fits = numbers or words or pa.types.is_temporal(found)
+            wanted = "times, integers or text"
+        case Label() | Dense() | Weight():
+            fits = numbers or words or pa.types.is_boolean(found)
+            wanted = "numbers, booleans or text"
+        case _:
+            fits = numbers or words or pa.types.is_boolean(found)
+            wanted = "integers or text"
+    return None if fits else f"holds {found} instead of {wanted}"
+
+
+def read_column(column: pa.Array, kind: Column, missing: pa.StringArray) -> pa.Array:
+    """The fields `[n]` of a column, as `fields.read_fields` gives them of text.
+
+    Numbers may be of any type that holds them without loss; NaN is a missing number, as writers without missing
+    numbers have it. Booleans are 0 and 1. A list that is missing is empty.
+
+    Args:
+        column: of a type that is not `unreadable`.
+        kind: what it holds.
+        missing: texts that mean that a value is missing.
+
+    Raises:
+        pyarrow.ArrowInvalid: a field is not what it should be.
+    """
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    if _is_text(column.type):
+        column = column.cast(pa.string())
+        column = pc.if_else(pc.is_in(column, missing), pa.scalar(None, pa.string()), column)
+        return _checked(read_fields(column.cast(text_type(kind, as_text=True)), kind), kind)
+    match kind:
+        case SparseList():
+            return _lists(column, kind)
+        case Time(written=written):
+            return _times(column, written)
+        case Label(at_least=None, positive=()):
+            return read_fields(_whole(column).cast(pa.string()).cast(pa.binary()), kind)
+        case Label(at_least=None):
+            return read_fields(column.cast(pa.string()).cast(pa.binary()), kind)
+        case Label() | Weight() | Dense(log=False):
+            return read_fields(_numbers(column), kind)
+        case Dense():
+            return _whole(column)
+        case Sparse(values=values):
+            return _values(column, values)
+    raise TypeError(f"{kind} is not read")
+
+
+def _is_text(found: pa.DataType) -> bool:
+    found = _plain(found)
+    return bool(pa.types.is_string(found) or pa.types.is_binary(found))
+
+
+def _plain(found: pa.DataType) -> pa.DataType:
+    """The type without dictionary, and with the short form of texts and lists."""
+    if pa.types.is_dictionary(found):
+        return _plain(found.value_type)
+    if pa.types.is_large_string(found) or pa.types.is_string_view(found):
+        return pa.string()
+    if pa.types.is_large_binary(found) or pa.types.is_binary_view(found) or pa.types.is_fixed_size_binary(found):
+        return pa.binary()
+    if pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found):
+        return pa.list_(found.value_type)
+    return found
+
+
+def _numbers(column: pa.Array) -> pa.DoubleArray:
+    """Decimal numbers, float64; NaN is missing."""
+    numbers = column.cast(pa.float64(), safe=not pa.types.is_integer(column.type))
+    return pc.if_else(pc.is_nan(numbers), pa.scalar(None, pa.float64()), numbers)
+
+
+def _whole(column: pa.Array) -> pa.Int64Array:
+    """Integers, int64; NaN is missing."""
+    if pa.types.is_floating(column.type):
+        column = _numbers(column)
+    return column.cast(pa.int64())
+
+
+def _values(column: pa.Array, values: Values) -> pa.Array:
+    """The values of a column of numbers."""
+    whole = _whole(column)
+    if values is Values.HEX:
+        return whole.cast(pa.uint32())
+    return whole.cast(pa.string()) if values is Values.TEXT else whole
+
+
+def _times(column: pa.Array, written: str) -> pa.Int64Array:
+    """Seconds since 1970."""
+    if pa.types.is_temporal(column.type):
+        seconds = pc.floor_temporal(column.cast(pa.timestamp("us")), unit="second")
+        return seconds.cast(pa.timestamp("s")).cast(pa.int64())
+    return read_fields(_whole(column).cast(pa.string()).cast(pa.binary()), Time("", written))
+
+
+def _lists(column: pa.Array, kind: SparseList) -> pa.ListArray:
+    """Lists of values, or of values with weights."""
+    wanted = value_type(kind)
+    plain = column.cast(pa.list_(column.type.value_type))
+    lengths = pc.list_value_length(plain).fill_null(0).to_numpy()
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    flat = plain.flatten()
+    if kind.weights is not None:
+        if not pa.types.is_struct(flat.type) or {"value", "weight"} - {field.name for field in flat.type}:
+            raise pa.ArrowInvalid("values have no weights: write structs of value and weight")
+        parts = [_item(flat.field("value"), kind.values), _numbers(flat.field("weight")).cast(pa.float32(), safe=False)]
+        if parts[1].null_count or not np.isfinite(parts[1].to_numpy()).all():
+            raise pa.ArrowInvalid("a weight is missing or too large")
+        read = pa.StructArray.from_arrays(parts, names=["value", "weight"])
+    else:
+        read = _item(flat, kind.values)
+    return pa.ListArray.from_arrays(pa.array(offsets), read).cast(wanted)
+
+
+def _item(flat: pa.Array, values: Values) -> pa.Array:
+    """The values of all lists."""
+    read = read_column(flat, Sparse("", values), pa.array([], pa.string()))
+    if read.null_count:
+        raise pa.ArrowInvalid("a list holds a missing value")
+    if values is Values.TEXT and pc.any(pc.equal(pc.binary_length(read), 0), min_count=0).as_py():
+        raise pa.ArrowInvalid("a value of a list is empty")
+    return read
+
+
+def _checked(read: pa.Array, kind: Column) -> pa.Array:
+    """Texts without a zero byte, which HDF5 could not hold."""
+    if isinstance(kind, Sparse | SparseList) and kind.values is Values.TEXT:
+        texts = read if isinstance(kind, Sparse) else read.flatten()
+        if pa.types.is_struct(texts.type):
+            texts = texts.field("value")
+        if pc.any(pc.match_substring(texts, "\0"), min_count=0).as_py():
+            raise pa.ArrowInvalid("it holds a zero byte")
+    return read
+
+
+def _written(value: object) -> bytes:
+    """A value as text would have it."""
+    if value is None:
+        return b""
+    if isinstance(value, bytes):
+        return value
+    return str(value).encode(errors="replace")

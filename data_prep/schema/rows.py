@@ -1,0 +1,240 @@
+"""From the fields of a file's columns to parsed rows, as a schema says: fill, clip, logarithm, intervals, crosses.
+
+Shapes: `n` rows, `N` dense features.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import ConfigError
+from data_prep.formats.delimited import dense_column, label_column, log_of_count
+from data_prep.formats.layout import (
+    Column,
+    Dense,
+    Label,
+    RowLayout,
+    Sparse,
+    SparseList,
+    Time,
+    Unused,
+    Values,
+    Weight,
+)
+from data_prep.schema.columns import (
+    CategoricalColumn,
+    GroupColumn,
+    LabelColumn,
+    MultiHotColumn,
+    NumericColumn,
+    SchemaColumn,
+    SequenceColumn,
+    TimestampColumn,
+    UnusedColumn,
+    WeightColumn,
+)
+from data_prep.schema.document import Schema
+
+CROSS_SEPARATOR = "\x1f"
+"""Between the two values of a cross of which one is a text or an integer: ASCII's unit separator."""
+_DAY, _HOUR = 86_400, 3600
+
+
+def field_of(column: SchemaColumn) -> Column:
+    """What the field of a column looks like in a file."""
+    match column:
+        case LabelColumn():
+            return Label(column.name, column.positive, column.at_least)
+        case NumericColumn():
+            return Dense(column.name, log=column.integer)
+        case CategoricalColumn(values="decimal"):
+            return Dense(column.name)
+        case CategoricalColumn(values="integer", in_intervals=True):
+            return Dense(column.name, log=True)
+        case CategoricalColumn():
+            return Sparse(column.name, Values(column.values))
+        case MultiHotColumn():
+            return SparseList(column.name, Values(column.values), column.separator, weights=column.weights)
+        case WeightColumn():
+            return Weight(column.name)
+        case TimestampColumn():
+            return Time(column.name, column.format)
+        case GroupColumn():
+            return Sparse(column.name, Values(column.values))
+        case UnusedColumn():
+            return Unused(column.name)
+    raise TypeError(f"{column} is no column of a file")
+
+
+def layout_of(schema: Schema) -> RowLayout:
+    """What the rows of a schema hold."""
+    columns = [_row_column(column, schema) for column in schema.outputs]
+    return RowLayout(tuple(column for column in columns if column is not None))
+
+
+_UNWIRED = ("min_count", "max_rows", "hash_rows", "standardise", "quantiles")
+
+
+def _row_column(column: SchemaColumn, schema: Schema) -> Column | None:
+    for key in _UNWIRED:
+        if getattr(column, key, None):
+            raise ConfigError(f"{column.name}: {key} = {getattr(column, key)!r}: is not prepared yet; leave it out")
+    match column:
+        case LabelColumn(name=name):
+            return Label(name)
+        case WeightColumn(name=name):
+            return Weight(name)
+        case NumericColumn(name=name, log=log):
+            return Dense(name, log=log)
+        case CategoricalColumn(name=name, table=table):
+            return Sparse(name, schema.values_of(column), table)
+        case MultiHotColumn(name=name, table=table):
+            return SparseList(name, schema.values_of(column), column.separator, table, column.weights)
+    return None
+
+
+class SchemaRows:
+    """Makes parsed rows of fields, from any thread.
+
+    Args:
+        schema: says how.
+        layout: `layout_of` it.
+        row_schema: of the rows.
+        labelled: whether there are fields of labels; otherwise all labels are 0.
+    """
+
+    def __init__(self, schema: Schema, layout: RowLayout, row_schema: pa.Schema, *, labelled: bool = True) -> None:
+        self._labelled = labelled
+        self._schema = schema
+        self._layout = layout
+        self._row_schema = row_schema
+        self._named = {column.name: column for column in schema.columns}
+        self._outputs = {column.name: column for column in schema.outputs}
+        self._dense: list[Any] = [self._outputs[column.name] for column in layout.dense]
+        self._features: list[Any] = [self._outputs[column.name] for column in layout.features]
+
+    def rows_of(self, fields: Mapping[str, pa.Array]) -> pa.RecordBatch:
+        """The rows `[n]` of the fields of each column that is used, as `fields.read_fields` gives them."""
+        layout = self._layout
+        rows = len(next(iter(fields.values())))
+        unlabelled = pa.array(np.zeros(rows, np.uint8))
+        columns = [label_column([fields[name] if self._labelled else unlabelled for name in layout.labels])]
+        if layout.weight is not None:
+            columns.append(fields[layout.weight])
+        if self._dense:
+            dense = np.empty((rows, len(self._dense)), dtype=np.float32)
+            for number, column in enumerate(self._dense):
+                dense[:, number] = _numeric(fields[column.source or column.name], column)
+            columns.append(dense_column(dense))
+        columns += [self._feature(column, fields) for column in self._features]
+        return pa.RecordBatch.from_arrays(columns, schema=self._row_schema)
+
+    def _feature(self, column: Any, fields: Mapping[str, pa.Array]) -> pa.Array:
+        if isinstance(column, MultiHotColumn):
+            lists = fields[column.name]
+            longest = column.longest if isinstance(column, SequenceColumn) else None
+            return lists if longest is None else newest(lists, longest)
+        if column.cross:
+            first, second = ((self._feature(self._named[name], fields)) for name in column.cross)
+            return crossed(first, second)
+        source = fields[column.source or column.name]
+        if column.missing is not None:
+            source = pc.fill_null(source, _filling(column.missing, source.type))
+        if column.bucketise:
+            return interval_of(source, column.bucketise)
+        if column.part:
+            return part_of(source, column.part)
+        if column.modulo:
+            return _remainder(source, column.modulo)
+        return source
+
+
+def newest(lists: pa.ListArray, longest: int) -> pa.ListArray:
+    """The last `longest` values of each list; shorter ones stay as they are."""
+    offsets: NDArray[np.int32] = lists.offsets.to_numpy()
+    lengths = np.diff(offsets)
+    if lengths.max(initial=0) <= longest:
+        return lists
+    kept = np.minimum(lengths, longest)
+    new = np.concatenate(([0], np.cumsum(kept))).astype(np.int32)
+    places = np.arange(new[-1]) + np.repeat(offsets[1:] - new[1:], kept)
+    return pa.ListArray.from_arrays(pa.array(new), lists.values.take(pa.array(places)))
+
+
+def crossed(first: pa.Array, second: pa.Array) -> pa.Array:
+    """A value for each pair of values `[n]`, missing where one of the two is.
+
+    Returns:
+        int64 of the 32 bits of both, or text of both with `CROSS_SEPARATOR` between them.
+    """
+    if pa.types.is_uint32(first.type) and pa.types.is_uint32(second.type):
+        upper, lower = (values.fill_null(0).to_numpy().astype(np.uint64) for values in (first, second))
+        missing = pc.or_(first.is_null(), second.is_null()).to_numpy(zero_copy_only=False)
+        return pa.array((upper << np.uint64(32) | lower).view(np.int64), mask=missing if missing.any() else None)
+    return pc.binary_join_element_wise(_as_text(first), _as_text(second), CROSS_SEPARATOR)
+
+
+def interval_of(numbers: pa.Array, bounds: "tuple[float, ...] | NDArray[np.float64]") -> pa.UInt32Array:
+    """How many of ascending bounds are at most each number `[n]`; missing where it is."""
+    missing = numbers.is_null().to_numpy(zero_copy_only=False) if numbers.null_count else None
+    places = np.searchsorted(np.asarray(bounds), numbers.fill_null(0).to_numpy(), side="right")
+    return pa.array(places.astype(np.uint32), mask=missing)
+
+
+def part_of(seconds: pa.Int64Array, part: str) -> pa.UInt32Array:
+    """A part of times `[n]`, seconds since 1970, in UTC; missing where they are."""
+    match part:
+        case "hour":
+            found = pc.divide(_modulo(seconds, _DAY), _HOUR)
+        case "weekday":  # 1970 began with a Thursday
+            found = _modulo(pc.add(pc.divide(pc.subtract(seconds, _modulo(seconds, _DAY)), _DAY), 3), 7)
+        case "day":
+            found = pc.day(seconds.cast(pa.timestamp("s")))
+        case _:
+            found = pc.month(seconds.cast(pa.timestamp("s")))
+    return found.cast(pa.uint32())
+
+
+def _numeric(numbers: pa.Array, column: NumericColumn) -> NDArray[np.float32]:
+    """A dense feature `[n]`. A missing one is 0, but NaN where it is to be standardised."""
+    present = numbers.fill_null(0) if column.missing is None else numbers.fill_null(_as(column.missing, numbers.type))
+    values: NDArray[Any] = present.to_numpy()
+    if column.clip is not None:
+        values = np.clip(values.astype(np.float64), *column.clip)
+    feature = log_of_count(values) if column.log else values.astype(np.float32)
+    if numbers.null_count and column.missing is None:
+        feature = feature.copy()
+        feature[numbers.is_null().to_numpy(zero_copy_only=False)] = np.nan if column.standardise else 0
+    return feature
+
+
+def _as(number: float, kind: pa.DataType) -> Any:
+    return int(number) if pa.types.is_integer(kind) else number
+
+
+def _filling(text: str, kind: pa.DataType) -> pa.Scalar:
+    if pa.types.is_string(kind):
+        return pa.scalar(text, kind)
+    number = int(text, 16) if pa.types.is_uint32(kind) else float(text) if pa.types.is_floating(kind) else int(text)
+    return pa.scalar(number, kind)
+
+
+def _remainder(values: pa.Array, modulo: int) -> pa.Array:
+    if pa.types.is_uint32(values.type):
+        missing = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+        return pa.array(values.fill_null(0).to_numpy() % np.uint32(modulo), mask=missing)
+    return _modulo(values, modulo)
+
+
+def _modulo(values: pa.Int64Array, by: int) -> pa.Int64Array:
+    """The remainder, 0 or more, of integers `[n]`; missing where they are."""
+    missing = values.is_null().to_numpy(zero_copy_only=False) if values.null_count else None
+    return pa.array(values.fill_null(0).to_numpy() % by, mask=missing)
+
+
+def _as_text(values: pa.Array) -> pa.StringArray:
+    return values if pa.types.is_string(values.type) else values.cast(pa.string())

@@ -1,0 +1,120 @@
+"""A schema is read from TOML with an error that names file, column, key, value and cure, and is written back."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.errors import ConfigError
+from data_prep.schema.document import READY, column_toml, load_schema, schema_of, to_document
+
+GOOD = '[columns]\nclick = { kind = "label" }\nitem = { kind = "categorical" }\n'
+MORE = GOOD + 'price = { kind = "numeric" }\nat = { kind = "timestamp" }\n'
+
+BAD = {
+    "no TOML": ("[columns\n", "is not TOML: .*; a column is written NAME = "),
+    "no section": (GOOD + "[files]\nheader = true\n", "files: no such section; did you mean file?"),
+    "a section as a value": ("columns = 3\n", r"columns = 3: is a section; write \[columns\]"),
+    "a column as a value": ('[columns]\nclick = "label"\n', "columns.click = 'label': write it as "),
+    "no kind": ("[columns]\nclick = { log = true }\n", "columns.click: has no kind; give it one of label, numeric"),
+    "a kind that is none": (
+        '[columns]\nclick = { kind = "labl" }\n',
+        "columns.click: kind = 'labl': did you mean label?",
+    ),
+    "a key that is none": (
+        GOOD + 'price = { kind = "numeric", standardize = true }\n',
+        "columns.price: standardize = True: no such key; did you mean standardise?",
+    ),
+    "a key of another kind": (
+        GOOD + 'p = { kind = "numeric", longest = 3 }\n',
+        "columns.p: longest = 3: no such key; ",
+    ),
+    "a type that is none": (GOOD + 'p = { kind = "numeric", log = 1 }\n', "columns.p: log = 1: use true or false"),
+    "a range upside down": (
+        GOOD + 'p = { kind = "numeric", clip = [3, 1] }\n',
+        r"columns.p: clip = \[3.0, 1.0\]: give the smaller number first",
+    ),
+    "intervals that do not ascend": (
+        GOOD + 'p = { kind = "categorical", values = "decimal", bucketise = [1, 1] }\n',
+        r"columns.p: bucketise = \[1.0, 1.0\]: give ascending numbers",
+    ),
+    "decimal numbers without intervals": (
+        GOOD + 'p = { kind = "categorical", values = "decimal" }\n',
+        "columns.p.values = 'decimal': give it bucketise or quantiles as well, or make it numeric",
+    ),
+    "no label": ('[columns]\nitem = { kind = "categorical" }\n', "columns = 'item': none is a label; give one"),
+    "no table": ('[columns]\nclick = { kind = "label" }\n', "columns = 'click': none has a table; give one"),
+    "two weights": (
+        GOOD + 'a = { kind = "sample_weight" }\nb = { kind = "sample_weight" }\n',
+        "columns.b.kind = 'sample_weight': a has it already; a row has one at most",
+    ),
+    "a table of two rules": (
+        GOOD + 'p = { kind = "categorical", table = "item", min_count = 3 }\n',
+        "columns.p.min_count = 3: columns.item shares the table and has min_count = None; give both the same",
+    ),
+    "a table of two kinds": (
+        GOOD + 'p = { kind = "categorical", table = "item", values = "integer" }\n',
+        "columns.p.values = 'integer': columns.item shares the table item, whose values are text",
+    ),
+    "two rules": (
+        GOOD + 'p = { kind = "categorical", min_count = 3, hash_rows = 9 }\n',
+        "columns.p: hash_rows = 9: leave it out, or min_count: a table has one rule",
+    ),
+    "a cross of nothing": (
+        GOOD + '[derived]\nx = { kind = "categorical", cross = ["item", "itm"] }\n',
+        "derived.x.cross = 'itm': no such column; did you mean item?",
+    ),
+    "a cross of a number": (
+        MORE + '[derived]\nx = { kind = "categorical", cross = ["item", "price"] }\n',
+        "derived.x.cross = 'price': is no categorical column",
+    ),
+    "a part of a number": (
+        MORE + '[derived]\nx = { kind = "categorical", from = "price", part = "hour" }\n',
+        "derived.x.from = 'price': is no timestamp",
+    ),
+    "a part that is none": (
+        MORE + '[derived]\nx = { kind = "categorical", from = "at", part = "minute" }\n',
+        "derived.x: part = 'minute': use one of hour, weekday, day, month",
+    ),
+    "a derived column in the wrong section": (
+        MORE + 'x = { kind = "categorical", from = "price" }\n',
+        r"columns.x.from = 'price': move the column to \[derived\]",
+    ),
+    "a separator that is none": ("[file]\nseparator = '::'\n" + GOOD, "file: separator = '::': use tab, comma, "),
+    "a separator of lists between fields": (
+        GOOD + 'tags = { kind = "multi_hot", separator = "," }\n',
+        "columns.tags.separator = ',': use one character",
+    ),
+    "a filling that does not fit": (
+        GOOD + 'p = { kind = "categorical", values = "integer", missing = "none" }\n',
+        "columns.p.missing = 'none': use a text that the field could hold: its values are integer",
+    ),
+    "a time that is written in no way": (
+        GOOD + 'at = { kind = "timestamp", format = "YYYY" }\n',
+        "columns.at: format = 'YYYY': use seconds, milliseconds, or a pattern",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_what_is_wrong_is_named_with_its_place_and_a_cure(tmp_path: Path, what: str) -> None:
+    text, problem = BAD[what]
+    (tmp_path / "my.toml").write_text(text)
+    with pytest.raises(ConfigError, match=problem.replace("?", r"\?")) as error:
+        load_schema(str(tmp_path / "my.toml"))
+    assert str(error.value).count("\n") == 0
+    assert str(error.value).startswith(f"{tmp_path}/my.toml: ")
+
+
+def test_a_file_that_is_not_there_is_named_with_the_ready_ones(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none.toml: cannot be read .*; ready schemas are .*criteo"):
+        load_schema(str(tmp_path / "none.toml"))
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in READY.glob("*.toml")))
+def test_ready_schemas_are_read_by_their_short_names_and_written_back(name: str) -> None:
+    schema = load_schema(name)
+    assert schema_of(to_document(schema), "again") == schema
+    text = (READY / f"{name}.toml").read_text()
+    for column in (*schema.columns, *schema.derived):
+        assert re.search(f"^{re.escape(column_toml(column))}$", text, re.MULTILINE)

@@ -1,0 +1,236 @@
+"""Files are prepared by a schema alone, whatever their kind and order; Criteo's rows as its own format has them."""
+
+import csv
+import gzip
+import io
+import lzma
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
+import pytest
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
+from bagpipe_hpc.storage.shards.reader import ClickShards
+from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
+from data_prep.generate import generate_clicks
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
+from data_prep.schema.document import load_schema, schema_of, to_document
+
+REAL_CLICKS = Path("/work/shared/data/criteo_kaggle_dac_first100000.tsv.xz")
+
+SHOP = """
+[file]
+missing = ["NA", "\\\\N"]
+[columns]
+bought = { kind = "label" }
+price = { kind = "numeric", clip = [0, 50] }
+visits = { kind = "numeric", integer = true, log = true }
+user = { kind = "categorical", values = "integer" }
+item = { kind = "categorical" }
+code = { kind = "categorical", values = "hex", modulo = 16 }
+seen = { kind = "sequence", values = "integer", table = "user", longest = 2 }
+tags = { kind = "multi_hot", weights = ":" }
+weight = { kind = "sample_weight" }
+[derived]
+price_group = { kind = "categorical", from = "price", bucketise = [10, 20.5] }
+user_item = { kind = "categorical", cross = ["user", "item"] }
+"""
+ROWS: dict[str, list[Any]] = {
+    "bought": [0, 1, 1, 0],
+    "price": [9.5, None, 100.0, 20.5],
+    "visits": [3, -2, None, 0],
+    "user": [7, 8, 7, None],
+    "item": ["a, b", "ä", None, "a, b"],
+    "code": ["1f", "2F", "0", None],
+    "seen": [[8, 7, 7], [], [9], [7, 8]],
+    "tags": [["x:0.5", "y:2"], ["y:1"], [], ["x:-1"]],
+    "weight": [1.0, 0.0, 2.5, 1.0],
+}
+
+
+def silent(_: str) -> None:
+    """Progress that nobody reads."""
+
+
+def settings(toml: str, folder: Path, **others: Any) -> PrepareSettings:
+    path = folder / "schema.toml"
+    path.write_text(toml)
+    given = {"min_count": 1, "test_fraction": 0.25, **others}
+    return PrepareSettings("schema", schema=to_document(load_schema(str(path))), **given)
+
+
+def written(value: Any) -> str:
+    return "|".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def as_csv(rows: dict[str, list[Any]], missing: str = "") -> bytes:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(rows)
+    for values in zip(*rows.values(), strict=True):
+        writer.writerow([missing if value is None else written(value) for value in values])
+    return stream.getvalue().encode()
+
+
+def read(output: Path, manifest: ShardManifest) -> dict[str, list[Any]]:
+    """All that the shards hold, with values instead of their ids."""
+    found: dict[str, list[Any]] = {"label": [], "dense": []}
+    values = {
+        table.name: [None, *read_vocabulary(output, manifest, table.name).tolist()]
+        for table in manifest.tables
+        if table.name not in manifest.hashed_tables
+    }
+    for split in ("train", "test"):
+        with ClickShards(output, manifest, split) as shards:
+            rows = (0, shards.rows)
+            found["label"] += shards.read_labels(*rows).tolist()
+            found["dense"] += shards.read_dense(*rows).tolist()
+            sparse = shards.read_sparse(*rows)
+            plain = [feature for feature in manifest.features if not feature.ragged]
+            for place, feature in enumerate(plain):
+                ids = sparse[:, place].tolist()
+                found.setdefault(feature.name, []).extend(values[feature.table][id_] for id_ in ids)
+    return found
+
+
+def test_every_kind_of_column_becomes_what_the_schema_says(tmp_path: Path) -> None:
+    (tmp_path / "clicks.csv").write_bytes(as_csv(ROWS, missing="NA"))
+    manifest = prepare_clicks([str(tmp_path / "clicks.csv")], tmp_path / "out", settings(SHOP, tmp_path), silent)
+    found = read(tmp_path / "out", manifest)
+    assert found["label"] == ROWS["bought"]
+    log4 = float(np.float32(np.log(4)))
+    assert found["dense"] == [[9.5, log4], [0, 0], [50, 0], [20.5, 0]]
+    assert found["user"] == [7, 8, 7, None]
+    assert found["item"] == ["a, b", "ä", None, "a, b"]
+    assert found["code"] == [15, 15, 0, None]
+    assert found["price_group"] == [0, None, 2, 2]
+    assert found["user_item"] == ["7\x1fa, b", "8\x1fä", None, None]
+    assert manifest.weighted_samples
+    assert [feature.longest for feature in manifest.ragged_features] == [2, 2]
+    assert manifest.settings is not None
+    assert manifest.settings["schema"] == to_document(load_schema(str(tmp_path / "schema.toml")))
+
+
+def other_order(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """The same columns in another order, with two that the schema does not have."""
+    return {"extra": ["?"] * 4, **dict(sorted(rows.items())), "more": [None] * 4}
+
+
+def as_parquet(rows: dict[str, list[Any]]) -> pa.Table:
+    tags = [[dict(zip(("value", "weight"), tag.split(":"), strict=True)) for tag in bag] for bag in rows["tags"]]
+    tags = [[tag | {"weight": float(tag["weight"])} for tag in bag] for bag in tags]
+    table = pa.table(rows | {"tags": tags})
+    return table.set_column(table.schema.get_field_index("item"), "item", table["item"].dictionary_encode())
+
+
+def test_the_order_of_columns_and_the_kind_of_file_change_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(as_csv(ROWS))
+    (tmp_path / "b.csv").write_bytes(gzip.compress(as_csv(other_order(ROWS), missing="\\N")))
+    pa_parquet.write_table(as_parquet(ROWS), tmp_path / "c", compression="zstd")
+    pa_parquet.write_table(as_parquet(other_order(ROWS)), tmp_path / "d", row_group_size=3)
+    texts = {name: [written(value) if value is not None else None for value in ROWS[name]] for name in ROWS}
+    pa_parquet.write_table(pa.table(texts), tmp_path / "e")
+    shards = []
+    for name in ("a.csv", "b.csv", "c", "d", "e"):
+        output = tmp_path / f"of {name}"
+        prepare_clicks([str(tmp_path / name)], output, settings(SHOP, tmp_path), silent)
+        shards.append([(output / file).read_bytes() for file in ("train-00000.h5", "test-00000.h5", "vocabularies.h5")])
+    assert all(found == shards[0] for found in shards)
+
+
+@pytest.mark.skipif(not REAL_CLICKS.is_file(), reason="Criteo's real rows are not here")
+@pytest.mark.parametrize("rows", [3000])
+def test_criteos_rows_through_a_schema_give_the_shards_of_its_format(tmp_path: Path, rows: int) -> None:
+    with lzma.open(REAL_CLICKS) as real:
+        (tmp_path / "clicks").write_bytes(b"".join(next(real) for _ in range(rows)))
+    compare_with_criteo(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL_CLICKS.is_file(), reason="Criteo's real rows are not here")
+def test_all_of_criteos_real_rows_through_a_schema(tmp_path: Path) -> None:
+    (tmp_path / "clicks").write_bytes(lzma.decompress(REAL_CLICKS.read_bytes()))
+    compare_with_criteo(tmp_path)
+
+
+def test_generated_clicks_through_a_schema_give_the_shards_of_criteos_format(tmp_path: Path) -> None:
+    generate_clicks(2000, tmp_path / "clicks")
+    compare_with_criteo(tmp_path)
+
+
+def compare_with_criteo(folder: Path) -> None:
+    schema = to_document(load_schema("criteo"))
+    for name, how in (("format", PrepareSettings()), ("schema", PrepareSettings("schema", schema=schema))):
+        prepare_clicks([str(folder / "clicks")], folder / name, how, silent)
+    names = {path.name for path in (folder / "format").iterdir()}
+    assert names == {path.name for path in (folder / "schema").iterdir()} >= {"train-00000.h5", "vocabularies.h5"}
+    for name in names - {"manifest.json"}:
+        assert (folder / "format" / name).read_bytes() == (folder / "schema" / name).read_bytes()
+
+
+BAD = {
+    "bought is '2' instead of 0 or 1": {"bought": 2},
+    "price is 'cheap', which is no number": {"price": "cheap"},
+    "visits is '1.5', which is no integer": {"visits": 1.5},
+    "code is 'xyz' instead of 1 to 8 hexadecimal digits": {"code": "xyz"},
+    "user is 'me', which is no integer": {"user": "me"},
+    "weight is '-1', which is less than 0": {"weight": -1},
+    "weight is '' instead of a number, 0 or more": {"weight": None},
+}
+
+
+@pytest.mark.parametrize("problem", BAD)
+@pytest.mark.parametrize("parquet", [False, True])
+def test_a_bad_row_is_named_by_file_line_column_and_value(tmp_path: Path, problem: str, parquet: bool) -> None:
+    rows = {name: [*values, *values] for name, values in ROWS.items()}
+    for name, value in BAD[problem].items():
+        rows[name][5] = value
+    source = tmp_path / "clicks"
+    if parquet:
+        texts = {name: [None if value is None else written(value) for value in rows[name]] for name in rows}
+        pa_parquet.write_table(pa.table(texts), source)
+    else:
+        source.write_bytes(as_csv(rows))
+    line = 6 if parquet else 7
+    with pytest.raises(DataError, match=f"/clicks:{line}: {problem}; correct the row"):
+        prepare_clicks([str(source)], tmp_path / "out", settings(SHOP, tmp_path), silent)
+    skipping = settings(SHOP, tmp_path, skip_bad_rows=1)
+    manifest = prepare_clicks([str(source)], tmp_path / "skipped", skipping, silent)
+    assert manifest.skipped_rows == (f"{source}:{line}: {problem}",)
+    assert manifest.rows("train") + manifest.rows("test") == 7
+
+
+def test_a_schema_is_the_same_after_a_manifest_recorded_it(tmp_path: Path) -> None:
+    recorded = settings(SHOP, tmp_path).schema
+    assert recorded is not None
+    assert to_document(schema_of(recorded, "manifest")) == recorded
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_later_rows_are_prepared_from_the_manifest_alone_with_labels_or_without(tmp_path: Path, header: bool) -> None:
+    toml = SHOP if header else SHOP.replace("[file]", "[file]\nheader = false")
+    text = as_csv(ROWS)
+    unlabelled = as_csv({name: values for name, values in ROWS.items() if name != "bought"})
+    for name, content in (
+        ("clicks", text),
+        ("unlabelled", unlabelled),
+        ("other", text.replace(b"\n1,", b"\n?,")),
+    ):
+        (tmp_path / name).write_bytes(content if header else content.partition(b"\n")[2])
+    prepare_clicks([str(tmp_path / "clicks")], tmp_path / "out", settings(toml, tmp_path), silent)
+    (tmp_path / "schema.toml").unlink()
+    shards = []
+    for name, labelled in (("clicks", True), ("unlabelled", False), ("other", False), ("clicks", False)):
+        output = tmp_path / f"{name} {labelled}"
+        later = PrepareSettings(like=tmp_path / "out", labelled=labelled)
+        manifest = prepare_clicks([str(tmp_path / name)], output, later, silent)
+        assert manifest.rows("test") == 4
+        found = read(output, manifest)
+        assert found.pop("label") == (ROWS["bought"] if labelled else [0] * 4)
+        shards.append(found)
+    assert all(found == shards[0] for found in shards)
