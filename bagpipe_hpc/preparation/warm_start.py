@@ -4,9 +4,10 @@ import logging
 from pathlib import Path
 
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.errors import CheckpointError, DataError
+from bagpipe_hpc.errors import CheckpointError, ConfigError, DataError
 from bagpipe_hpc.run.data_lineage import Lineage, lineage
 from bagpipe_hpc.run.features import table_widths
+from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.table_origins import Origins, TableOrigin, WarmStart
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
@@ -21,12 +22,17 @@ def find_warm_start(config: Config, shards: ShardManifest) -> WarmStart | None:
 
     Raises:
         CheckpointError: it is absent or incomplete, or its rows are none for these tables.
-        DataError: the data that tells the values of its rows cannot be read.
+        ConfigError: it lies where the run is about to write.
     """
     if not config.train.warm_start:
         return None
     checkpoint = load_checkpoint(Path(config.train.warm_start))
     checkpoint.verify(quick=True)
+    if is_own_checkpoint(config, checkpoint):
+        raise ConfigError(
+            f"train.warm_start = {config.train.warm_start!r}: lies in train.output, where this run would replace it; "
+            "set another train.output, or train.resume to go on with that training"
+        )
     takes = config.train.warm_start_takes
     rows = None if takes == "dense" else _origins(checkpoint, config, shards)
     log.info("warm start: %s, weights of step %d (%s)", checkpoint.directory, checkpoint.manifest.step, takes)

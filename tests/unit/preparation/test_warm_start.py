@@ -144,6 +144,14 @@ def test_values_that_cannot_be_told_are_refused_with_the_cure(tmp_path: Path) ->
         find_warm_start(settings(tmp_path / "nowhere"), LATER)
 
 
+def test_a_checkpoint_that_the_run_would_replace_is_refused(output: Path) -> None:
+    train = TrainConfig(warm_start=str(output), output=str(output), overwrite=True)
+    with pytest.raises(
+        ConfigError, match=r"train\.warm_start = .*: lies in train\.output, where this run would replace"
+    ):
+        find_warm_start(replace(settings(output), train=train), EARLIER)
+
+
 def test_a_part_that_there_is_not_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"train\.warm_start_takes = 'tables': use one of all, rows, dense"):
         TrainConfig(warm_start_takes="tables")
