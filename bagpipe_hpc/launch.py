@@ -27,7 +27,7 @@ from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.agreement import NothingLeftError, RefusalError, agree, agree_on_memory, from_oracle
-from bagpipe_hpc.preparation.prepare import choose_window, nothing_left, prepare_run
+from bagpipe_hpc.preparation.prepare import choose_window
 from bagpipe_hpc.preparation.rank_check import (
     check_placement,
     check_run,
@@ -40,17 +40,11 @@ from bagpipe_hpc.preparation.rank_check import (
     row_routes,
 )
 from bagpipe_hpc.preparation.resume import verify_share
-from bagpipe_hpc.run.output_folder import (
-    LOGS_NAME,
-    RESOURCES_NAME,
-    check_output,
-    check_writable,
-    hold_output,
-    record_config,
-    start_output,
-)
+from bagpipe_hpc.preparation.training import Training
+from bagpipe_hpc.run.output_folder import LOGS_NAME, RESOURCES_NAME
+from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.run.stop_request import StopRequest
+from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear
 from bagpipe_hpc.telemetry.resource_use import save_resources
 from bagpipe_hpc.telemetry.run_log import log_to_file, log_to_terminal, note_failure
@@ -87,10 +81,18 @@ def train(config: Config, loop: "Loop | None" = None) -> int:
     Raises:
         BagpipeError: the reference cannot run. Other runs that cannot start are reported by the first rank.
     """
+    return carry_out(Training(config), loop)
+
+
+def carry_out(purpose: Purpose, loop: "Loop | None" = None) -> int:
+    """Do what a run is for: on one rank as the reference, on three or more by the roles.
+
+    Arguments, exit code and errors as for `train`.
+    """
     keep_all_freed_memory()
     if world_size() == 1:
         try:
-            train_reference(config, loop)
+            run_alone(purpose, loop)
         except DivergenceError as error:
             message = f"bagpipe: reference failed: {error}\n"
             note_failure(message)
@@ -98,7 +100,7 @@ def train(config: Config, loop: "Loop | None" = None) -> int:
             return EXIT_FAILED
         return EXIT_OK
     try:
-        run_role(config, loop)
+        run_role(purpose, loop)
     except NothingLeftError as done:
         if world_rank() == 0:
             print(f"bagpipe: {printable(str(done))}", file=sys.stderr, flush=True)
@@ -111,6 +113,11 @@ def train(config: Config, loop: "Loop | None" = None) -> int:
 
 def train_reference(config: Config, loop: "Loop | None" = None) -> None:
     """Train in this one process; arguments as for `train`."""
+    run_alone(Training(config), loop)
+
+
+def run_alone(purpose: Purpose, loop: "Loop | None" = None) -> None:
+    """Do what a run is for in this one process; arguments as for `carry_out`."""
     from bagpipe_hpc.preparation.compute_check import (
         check_model,
         check_reference_settings,
@@ -120,31 +127,31 @@ def train_reference(config: Config, loop: "Loop | None" = None) -> None:
     from bagpipe_hpc.step.slice_step import click_training
 
     log_to_terminal("reference", everything=True)
-    check_writable(config)
-    device = check_reference_settings(config)
-    run = prepare_run(config)
-    if what := nothing_left(run):
+    purpose.check()
+    device = check_reference_settings(purpose.config)
+    run, what = purpose.lay_out(trainers=0)
+    if what:
         log.info(what)
         return
-    check_output(config, run.start)
     require_reference_memory(run, device)
     check_model(run)
     if run.read_first:
         verify_share(run.read_first, 0, 1)
-    with hold_output(config, _lose_output):
-        reference = Reference(run, device)
-        start_output(reference.config, run.start)
-        log_to_file(Path(config.train.output) / LOGS_NAME / "reference.log")
+    with purpose.hold(_lose_output):
+        reference = Reference(purpose, run, device)
+        purpose.start(reference.settled)
+        if purpose.folder:
+            log_to_file(purpose.folder / LOGS_NAME / "reference.log")
         reference.run(loop or click_training)
 
 
-def run_role(config: Config, loop: "Loop | None" = None) -> None:
+def run_role(purpose: Purpose, loop: "Loop | None" = None) -> None:
     """Split the ranks and run this one's role to its end. Collective over: all ranks.
 
     Raises:
         RefusalError: on every rank, before any has started to train.
     """
-    name = f"rank {world_rank()} of {world_size()}"
+    name, config = f"rank {world_rank()} of {world_size()}", purpose.config
     try:
         places, hosts = find_places(config.train.timeout_s, use_gpus=config.train.device != "cpu")
         try:
@@ -159,11 +166,13 @@ def run_role(config: Config, loop: "Loop | None" = None) -> None:
                 for line in placement.describe(hosts):
                     log.info(line)
             if config.train.preflight:
-                _preflight(config, comms)
-            stop = held.enter_context(StopRequest(Path(config.train.output), listens=comms.role is Role.ORACLE))
-            run, need = _prepare(config, comms, held)
-            log_to_file(Path(config.train.output) / LOGS_NAME / f"{comms.role.value}-{comms.role_rank}.log")
-            _run_prepared(_settle_linear(run, comms), need, comms, stop, loop)
+                _preflight(config, comms, purpose.folder or Path())
+            stop = purpose.stop_request(listens=comms.role is Role.ORACLE)
+            held.enter_context(stop)
+            run, need = _prepare(purpose, comms, held)
+            if purpose.folder:
+                log_to_file(purpose.folder / LOGS_NAME / f"{comms.role.value}-{comms.role_rank}.log")
+            _run_prepared(purpose, _settle_linear(purpose, run, comms), need, comms, stop, loop)
     except RefusalError:
         raise
     except KeyboardInterrupt:
@@ -178,7 +187,7 @@ def run_role(config: Config, loop: "Loop | None" = None) -> None:
         abort_job(message, EXIT_FAILED)
 
 
-def _preflight(config: Config, comms: Communicators) -> None:
+def _preflight(config: Config, comms: Communicators, output: Path) -> None:
     """Examine the set-up, a line a check in the oracle's log. Collective over: all ranks.
 
     Raises:
@@ -186,7 +195,7 @@ def _preflight(config: Config, comms: Communicators) -> None:
     """
     from bagpipe_hpc.tools.doctor import require_healthy
 
-    output, is_trainer = Path(config.train.output), comms.role is Role.TRAINER
+    is_trainer = comms.role is Role.TRAINER
     try:
         checks = require_healthy(output, config.train.timeout_s, look_for_gpus=is_trainer)
     except ConfigError as error:
@@ -196,11 +205,11 @@ def _preflight(config: Config, comms: Communicators) -> None:
             log.info("preflight: %s", line)
 
 
-def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Run, CacheNeed]:
+def _prepare(purpose: Purpose, comms: Communicators, held: ExitStack) -> tuple[Run, CacheNeed]:
     """Check and decide step by step, what costs little first; then make the output folder. Collective over: all ranks.
 
     Args:
-        config: of the run.
+        purpose: of the run.
         comms: this rank's communicators.
         held: gives back, at the end of the run, what the oracle takes here: the lock of the output folder.
 
@@ -208,22 +217,16 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Run
         RefusalError: on every rank; an earlier run in the output folder is as it was.
     """
 
-    def prepare() -> tuple[Run, str]:
-        run = prepare_run(config)
-        if what := nothing_left(run):
-            return run, what
-        check_output(config, run.start)
-        return run, ""
-
     def start() -> None:
-        held.enter_context(hold_output(config, _lose_output))
-        start_output(config, run.start)
+        held.enter_context(purpose.hold(_lose_output))
+        purpose.start(run)
 
+    config = purpose.config
     timeout_s = config.train.timeout_s
-    agree(comms, lambda: check_settings(config, comms), timeout_s + _IMPORT_S)
+    agree(comms, lambda: check_settings(config, comms, purpose.check), timeout_s + _IMPORT_S)
     facts = from_oracle(comms, lambda: facts_of_entries(config), timeout_s)
     agree(comms, lambda: require_same_entries(config, facts), timeout_s)
-    run, what = from_oracle(comms, prepare, timeout_s)
+    run, what = from_oracle(comms, lambda: purpose.lay_out(comms.layout.trainers), timeout_s)
     if what:
         raise NothingLeftError(what)
     agree_on_memory(comms, agree(comms, lambda: check_run(run, comms), timeout_s), timeout_s)
@@ -236,11 +239,8 @@ def _prepare(config: Config, comms: Communicators, held: ExitStack) -> tuple[Run
     return run, need
 
 
-def _settle_linear(run: Run, comms: Communicators) -> Run:
-    """All trainers use the linear layers that the oracle chooses from what they offer. Collective over: all ranks.
-
-    The folder of outputs records the choice, so that a reference can follow it.
-    """
+def _settle_linear(purpose: Purpose, run: Run, comms: Communicators) -> Run:
+    """All trainers use the linear layers that the oracle chooses from what they offer. Collective over: all ranks."""
     offer: Offer | None = None
     if comms.role is Role.TRAINER:
         from bagpipe_hpc.roles.trainer import offer_linear_layers
@@ -256,7 +256,7 @@ def _settle_linear(run: Run, comms: Communicators) -> Run:
             choice = choose_linear(LinearWish.of(run.config, run.start), offered)
             log.info("%s", choice)
             linear = choice.implementation
-            record_config(run.with_linear(linear).config)
+            purpose.settled(run.with_linear(linear))
         linear = comms.world.bcast(linear, root=ORACLE_RANK)
     return run.with_linear(linear)
 
@@ -283,7 +283,14 @@ def _open_windows(run: Run, comms: Communicators, timeout_s: float) -> Iterator[
         yield windows
 
 
-def _run_prepared(run: Run, need: CacheNeed, comms: Communicators, stop: StopRequest, loop: "Loop | None") -> None:
+def _run_prepared(
+    purpose: Purpose,
+    run: Run,
+    need: CacheNeed,
+    comms: Communicators,
+    stop: StopRequest | NeverStopped,
+    loop: "Loop | None",
+) -> None:
     """Open the windows on the rows and run the role. Collective over: all ranks."""
     trace = Trace(enabled=bool(run.config.train.trace))
     fill_timeout_s = run.fill_timeout_s(comms.layout.servers)
@@ -301,9 +308,10 @@ def _run_prepared(run: Run, need: CacheNeed, comms: Communicators, stop: StopReq
         elif comms.role is Role.SERVER:
             _run_server(run, comms, windows, fill_timeout_s, trace, counter)
         else:
-            _run_trainer(run, need, comms, windows, fill_timeout_s, trace, loop)
+            _run_trainer(purpose, run, need, comms, windows, fill_timeout_s, trace, loop)
         comms.meet("having finished", timeout_s)
-        save_resources(Path(run.config.train.output) / RESOURCES_NAME, comms)
+        if purpose.folder:
+            save_resources(purpose.folder / RESOURCES_NAME, comms)
         if trace.enabled:
             save_trace(Path(run.config.train.trace), comms, trace)
 
@@ -314,7 +322,7 @@ def _run_oracle(
     comms: Communicators,
     fill_timeout_s: float,
     trace: Trace,
-    stop: StopRequest,
+    stop: StopRequest | NeverStopped,
     counter: HeartbeatCounter,
 ) -> None:
     """Plan, and show the servers meanwhile that the run goes on: nobody may ask them for hours."""
@@ -345,6 +353,7 @@ def _run_server(
 
 
 def _run_trainer(
+    purpose: Purpose,
     run: Run,
     need: CacheNeed,
     comms: Communicators,
@@ -357,7 +366,7 @@ def _run_trainer(
     from bagpipe_hpc.roles.trainer import run_trainer
     from bagpipe_hpc.step.slice_step import click_training
 
-    run_trainer(run, need, comms, windows, fill_timeout_s, trace, loop or click_training)
+    run_trainer(purpose, run, need, comms, windows, fill_timeout_s, trace, loop or click_training)
     _wait_for_all(comms, fill_timeout_s)
 
 

@@ -22,7 +22,7 @@ from bagpipe_hpc.storage.checkpoints.best import Best, write_best
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoints.manifest import Base, CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter, base_of
-from bagpipe_hpc.telemetry.run_record import RunRecord
+from bagpipe_hpc.telemetry.record import Record
 
 DenseState = tuple[dict[str, Any], dict[str, Any]]
 """The `state_dict()` of the model and of its optimizer."""
@@ -67,7 +67,7 @@ class TrainerCheckpoints:
         describe: Callable[[int, Segment, list[FileInfo], Base | None, Standing | None], CheckpointManifest],
         comms: Communicators,
         updated: Sequence[UpdatedRows],
-        record: RunRecord | None,
+        record: Record | None,
         watch: Callable[[], None],
     ) -> None:
         self._settings = settings

@@ -8,18 +8,16 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
 
 from bagpipe_hpc import __version__
-from bagpipe_hpc.cli.argument_order import positionals_first
 from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_number, tolerance
+from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.cli.outcome import (
     EXIT_DIFFERENT,
-    EXIT_ERROR,
     EXIT_OK,
     exit_code_of,
-    is_first_rank,
 )
+from bagpipe_hpc.cli.scoring import add_evaluate, evaluate
 from bagpipe_hpc.cli.training import GO_ON, train_from_file
 from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.config.file import load_config
@@ -177,30 +175,10 @@ def _bench(arguments: argparse.Namespace) -> int:
     raise ConfigError(f"benchmarks are not part of the package; run `{command}` in a checkout of the project")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Prints a usage error on the first rank only: a launcher gives all ranks the same arguments."""
-
-    _takes_overrides = False
-
-    def add_overrides(self, name: str, nargs: str, metavar: str, meaning: str) -> None:
-        """Let overrides stand anywhere among the arguments."""
-        self._takes_overrides = True
-        self.add_argument(name, nargs=nargs, metavar=metavar, help=meaning)
-
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's; it parses the arguments of a command with this, too."""
-        if self._takes_overrides:
-            args = positionals_first(self._actions, args)
-        return super().parse_known_args(args, namespace)
-
-    def error(self, message: str) -> NoReturn:
-        if is_first_rank():
-            super().error(printable(message))
-        self.exit(EXIT_ERROR)
-
-
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="bagpipe", description="Train recommendation models with huge embedding tables over MPI.")
+    parser = CommandParser(
+        prog="bagpipe", description="Train recommendation models with huge embedding tables over MPI."
+    )
     parser.add_argument("--version", action="version", version=f"bagpipe {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_data_commands(commands)
@@ -208,7 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
+def _add_data_commands(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     generate = _add(commands, "generate", _generate, "write synthetic clicks, to try everything without a download")
     generate.add_argument("--rows", type=positive, required=True, metavar="N", help="rows to write")
     generate.add_argument(
@@ -287,7 +265,7 @@ def _add_data_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     )
 
 
-def _add_run_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
+def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     train = _add(
         commands, "train", _train, "train; start it with mpirun or srun, or as one process for the reference run"
     )
@@ -317,6 +295,9 @@ def _add_run_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
         "--timeout-s", type=positive_number, default=30.0, metavar="S", help="longest wait for a host (default: 30)"
     )
 
+    summary = "measure a checkpoint on prepared rows; start it like train, with as many ranks or others"
+    add_evaluate(_add(commands, "evaluate", evaluate, summary))
+
     inspect = _add(commands, "inspect", _inspect, "describe a shard directory or a checkpoint")
     inspect.add_argument("path", type=Path, metavar="PATH")
     inspect.add_argument("--verify", action="store_true", help="read every file and check its checksum")
@@ -338,7 +319,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[_Parser]") -> None:
     keys.add_argument("--markdown", action="store_true", help="print docs/configuration.md instead of TOML")
 
 
-def _add_simulate(commands: "argparse._SubParsersAction[_Parser]") -> None:
+def _add_simulate(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     simulate = _add(commands, "simulate", _simulate, "predict the steps of a run on a cluster that is not at hand")
     simulate.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
     simulate.add_overrides("overrides", "*", "section.field=value", "replace single settings")
@@ -366,8 +347,11 @@ def _add_simulate(commands: "argparse._SubParsersAction[_Parser]") -> None:
 
 
 def _add(
-    commands: "argparse._SubParsersAction[_Parser]", name: str, run: Callable[[argparse.Namespace], int], summary: str
-) -> _Parser:
+    commands: "argparse._SubParsersAction[CommandParser]",
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    summary: str,
+) -> CommandParser:
     command = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
     command.set_defaults(run=run)
     return command

@@ -13,7 +13,7 @@ from bagpipe_hpc.errors import ConfigError
 if TYPE_CHECKING:
     from bagpipe_hpc.step.slice_step import Loop
 
-_COLD_START_S = 120.0
+COLD_START_S = 120.0
 """Beyond the limit of other waits until a rank starts MPI: interpreters come from a cold file system."""
 GO_ON = ": complete checkpoints are kept; the same command with train.resume=auto goes on from the newest"
 """What to do after Ctrl-C."""
@@ -45,7 +45,7 @@ def train_from_file(path: Path, overrides: Sequence[str], loop: "Loop | None" = 
 
     from bagpipe_hpc.mpi.start.running import mpi_running
 
-    with mpi_running(config.train.timeout_s + _COLD_START_S, config.train.timeout_s):
+    with mpi_running(config.train.timeout_s + COLD_START_S, config.train.timeout_s):
         from bagpipe_hpc.launch import train
 
         return train(config, loop)

@@ -129,25 +129,38 @@ def load_config(path: Path, overrides: Sequence[str] = ()) -> Config:
     Raises:
         ConfigError: something is wrong; the message names the file or the override, the key, the value and the cure.
     """
-    given = _settings_of_file(path)
-    types = _types_for(given, str(path), overrides)
+    return config_of(_settings_of_file(path), str(path), overrides)
+
+
+def config_of(given: Mapping[str, object], source: str, overrides: Sequence[str] = ()) -> Config:
+    """The configuration of settings that were read, with overrides, every value checked.
+
+    Args:
+        given: values as TOML or JSON gives them, by `section.field`; what is left out keeps its default.
+        source: where they were read, for messages.
+        overrides: as for `load_config`.
+
+    Raises:
+        ConfigError: as by `load_config`.
+    """
+    types = _types_for(given, source, overrides)
     values: dict[str, object] = {}
     sources: dict[str, str] = {}
     for key, value in given.items():
         if key not in types and any(value == default for _, default in _of_others(key)):
             continue  # it would change nothing; a run of an earlier version recorded the settings of all row optimizers
-        _require_known(key, value, types, str(path))
-        values[key], sources[key] = converted(value, types[key], key, str(path)), str(path)
+        _require_known(key, value, types, source)
+        values[key], sources[key] = converted(value, types[key], key, source), source
     for text in overrides:
         key, value = _split_override(text, types)
-        source = f"override {text!r}"
+        override = f"override {text!r}"
         if sources.get(key, "").startswith("override"):
-            raise ConfigError(f"{source}: {key} = {value!r}: is overridden twice; keep one of the two")
-        values[key], sources[key] = converted(value, types[key], key, source), source
+            raise ConfigError(f"{override}: {key} = {value!r}: is overridden twice; keep one of the two")
+        values[key], sources[key] = converted(value, types[key], key, override), override
     try:
         return _config_of(values)
     except SettingError as error:
-        raise ConfigError(f"{sources.get(error.key, path)}: {error}") from None
+        raise ConfigError(f"{sources.get(error.key, source)}: {error}") from None
 
 
 def to_toml(config: Config) -> str:

@@ -10,6 +10,7 @@ from enum import Enum
 
 from bagpipe_hpc.config.schema import TrainConfig
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.plan.slices import slice_bounds
 
 _MOST_SEGMENTS = 100_000
 
@@ -36,6 +37,9 @@ class Segment:
         checkpoint: whether a checkpoint is written at the segment's end.
         is_judged: whether it is an evaluation that is compared with others, which all are of the same samples.
         may_end: whether training may end after it, for want of a better one: the oracle waits for the trainers' word.
+        split: `train` or `test`: of which samples an evaluation is; training is on those of `train`.
+        slices: each batch of `batch_size` samples is cut into so many slices, and these are the batches of the segment:
+            one trainer has each of them. 0: batches are whole, and all trainers share each of them.
     """
 
     kind: SegmentKind
@@ -48,6 +52,8 @@ class Segment:
     checkpoint: bool
     is_judged: bool = False
     may_end: bool = False
+    split: str = "test"
+    slices: int = 0
 
     @property
     def is_training(self) -> bool:
@@ -61,8 +67,11 @@ class Segment:
 
     def sample_range(self, batch: int) -> tuple[int, int]:
         """Positions of a batch (from 0 in this segment) in the epoch's order: the first, and one after the last."""
-        first = (self.first_batch + batch) * self.batch_size
-        return first, min(first + self.batch_size, self.samples)
+        slices = self.slices or 1
+        number, part = divmod(batch, slices)
+        first = (self.first_batch + number) * self.batch_size
+        bounds = slice_bounds(min(self.batch_size, self.samples - first), slices)
+        return first + bounds[part], first + bounds[part + 1]
 
 
 def build_schedule(
@@ -135,6 +144,41 @@ def build_schedule(
         )
         schedule += [training, *evaluations_after(last)]
     return [replace(segment, first_step=data_step + segment.first_step) for segment in schedule]
+
+
+def scoring_segment(
+    split: str, samples: int, batch_size: int, trained: tuple[int, int], trainers: int, trained_by: int
+) -> Segment:
+    """The one segment of a run that scores a checkpoint: an evaluation, in the slices that evaluations in training had.
+
+    A row of a matrix product may depend, in its last bit, on how many rows there are. So the same logits come from the
+    same slices alone. Where there are as many trainers as then, they share batches as then; other numbers of trainers
+    take the slices of then one by one.
+
+    Args:
+        split: `train` or `test`.
+        samples: of the split, 1 or more.
+        batch_size: of the training.
+        trained: steps and epochs that the checkpoint was trained, the epoch from 0.
+        trainers: of this run.
+        trained_by: as many trainers had evaluated the checkpoint.
+    """
+    step, epoch = trained
+    slices = 0 if trainers == trained_by else min(trained_by, batch_size)
+    whole, rest = divmod(samples, batch_size)
+    of_batch = slices or 1
+    return Segment(
+        kind=SegmentKind.EVALUATE,
+        epoch=epoch,
+        first_batch=0,
+        batches=whole * of_batch + min(rest, of_batch),  # a rest of fewer samples than slices has empty ones at its end
+        first_step=step,
+        samples=samples,
+        batch_size=batch_size,
+        checkpoint=False,
+        split=split,
+        slices=slices,
+    )
 
 
 def without_effect(config: TrainConfig, train_samples: int, test_samples: int) -> list[str]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,3 +99,16 @@ class BatchSlices:
 
 Slicing = Callable[[Bags], BatchSlices]
 """Gives the slices of a segment's batches: called with the global rows of each, in order."""
+
+
+def dealt_whole(trainers: int) -> Slicing:
+    """Give each batch to one trainer, in turn."""
+    numbers = count()
+
+    def slices(rows: Bags) -> BatchSlices:
+        own = next(numbers) % trainers
+        return BatchSlices.of(
+            [np.arange(rows.samples if trainer == own else 0) for trainer in range(trainers)], rows.samples, trainers
+        )
+
+    return slices

@@ -4,7 +4,7 @@ All see the same batches with the same slices, each its own group's look-ups. So
 apart from those of the others, and a plan of the whole is theirs side by side.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bagpipe_hpc.errors import DataError, PlanError
@@ -106,10 +106,18 @@ class RunPolicy:
         whole: decides on the samples; it sees the look-ups of all tables.
         parts: make the planner of each group; `whole` itself where there is one group.
         look_ups: those of each group.
+        start_slicing: gives the samples of a new segment to trainers; `whole` does if it is not given.
     """
 
-    def __init__(self, whole: Policy, parts: Sequence[Policy], look_ups: Sequence[GroupLookUps]) -> None:
+    def __init__(
+        self,
+        whole: Policy,
+        parts: Sequence[Policy],
+        look_ups: Sequence[GroupLookUps],
+        start_slicing: Callable[[], Slicing] | None = None,
+    ) -> None:
         self._whole = whole
+        self._start_slicing = start_slicing or whole.start_slicing
         self.parts = tuple(parts)
         self._look_ups = tuple(look_ups)
         self.adds_rows = whole.adds_rows
@@ -125,7 +133,7 @@ class RunPolicy:
 
     def start_slicing(self) -> Slicing:
         """As `Policy.start_slicing`."""
-        return self._whole.start_slicing()
+        return self._start_slicing()
 
     def planner(self, window: Window, slots: Sequence[CacheSlots] | None = None) -> Planner:
         """A new planner.

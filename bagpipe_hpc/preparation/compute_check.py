@@ -128,8 +128,7 @@ def require_reference_memory(run: Run, device: torch.device) -> None:
 
 def _dense_bytes(run: Run, trainers: int, slices: int) -> int:
     """Memory for the dense half and for what a step computes on a slice of a batch."""
-    config, manifest = run.config, run.manifest
-    samples = min(config.train.batch_size, manifest.rows("train"))
-    size = measure_model(config.model, run.model_facts, -(-samples // slices))
+    config = run.config
+    size = measure_model(config.model, run.model_facts, -(-run.batch_samples // slices))
     state, deterministic = state_numbers(config.optimizer), config.train.deterministic
     return size.step_bytes + weights_bytes(size.weights, state, trainers, deterministic=deterministic)

@@ -5,6 +5,7 @@ Each function is called on every rank, in this order; an error of one refuses th
 
 import os
 import socket
+from collections.abc import Callable
 from typing import Any
 
 from bagpipe_hpc.cluster.core_share import require_cores
@@ -22,12 +23,16 @@ from bagpipe_hpc.preparation.resume import verify_share
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.placement import check_partition, partition_mark, require_same_partition
 from bagpipe_hpc.rows.record import RowRecord
-from bagpipe_hpc.run.output_folder import check_writable
 from bagpipe_hpc.run.run import Run
 
 
-def check_settings(config: Config, comms: Communicators) -> None:
+def check_settings(config: Config, comms: Communicators, check_output: Callable[[], None]) -> None:
     """What settings and hosts alone say of this rank; trainers import torch here.
+
+    Args:
+        config: of the run.
+        comms: this rank's communicators.
+        check_output: sees that what the run leaves behind can be written; called on the oracle.
 
     Raises:
         BagpipeError: it could not run.
@@ -40,7 +45,7 @@ def check_settings(config: Config, comms: Communicators) -> None:
     RowRoutes.choose(comms.layout, comms.hosts, config.roles.same_host)
     build_row_optimizer(config.optimizer)
     if comms.role is Role.ORACLE:
-        check_writable(config)
+        check_output()
         require_cores({"kernels.planner_threads": config.kernels.planner_threads}, os.cpu_count() or 1)
         return
     row_copies(config.kernels.backend)

@@ -7,14 +7,19 @@ from bagpipe_hpc.mpi.plan_channel import PlanSender
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.run.stop_request import StopRequest
+from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
 from bagpipe_hpc.telemetry.trace import Trace
 
 log = logging.getLogger(__name__)
 
 
 def run_oracle(
-    run: Run, need: CacheNeed, comms: Communicators, timeout_s: float, trace: Trace, stop: StopRequest
+    run: Run,
+    need: CacheNeed,
+    comms: Communicators,
+    timeout_s: float,
+    trace: Trace,
+    stop: StopRequest | NeverStopped,
 ) -> None:
     """Plan every batch of the run and send the plans, held back by the slowest trainer.
 

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
-from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.evaluation.peers import Alone
 from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.plan.bags import Bags
@@ -30,6 +29,7 @@ from bagpipe_hpc.run.dense_start import check_dense
 from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
+from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.row_group import RowGroup
 from bagpipe_hpc.run.run import Run
@@ -44,7 +44,7 @@ from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
 from bagpipe_hpc.storage.checkpoints.best import write_best
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_older_checkpoints
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
-from bagpipe_hpc.telemetry.run_record import RunRecord
+from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.telemetry.step_stats import StepStats
 
 log = logging.getLogger(__name__)
@@ -70,12 +70,14 @@ class Reference:
     samples of each slice are those that the policy gives to that trainer.
 
     Args:
+        purpose: of the run.
         run: settings, data and schedule.
         device: that it computes on; `compute_check` has looked at it.
     """
 
-    def __init__(self, run: Run, device: torch.device) -> None:
+    def __init__(self, purpose: Purpose, run: Run, device: torch.device) -> None:
         config = run.config
+        self._purpose = purpose
         self._device = device
         check_dense(run)
         self._slices = config.train.reference_slices
@@ -101,9 +103,9 @@ class Reference:
         self._readers = [SliceReader(run, number, self._slices) for number in range(self._slices)]
 
     @property
-    def config(self) -> Config:
-        """The settings of the run, with its linear layers settled."""
-        return self._run.config
+    def settled(self) -> Run:
+        """The run, with its linear layers settled."""
+        return self._run
 
     def _settle_linear(self, run: Run, device: torch.device) -> Run:
         """Choose the linear layers, alone: as another run did only if `kernels.linear` says what that was."""
@@ -127,8 +129,8 @@ class Reference:
     def _slice_steps(self) -> Iterator[SliceStep]:
         """The slices of all training batches; what belongs before, between and behind them is done on the way."""
         log.info("reference: one process, %d rows in memory, %d slices", self._run.total_rows, self._slices)
-        with RunRecord(Path(self._run.config.train.output), self._run.total_steps, has_cache=False) as record:
-            if self._run.start:
+        with self._purpose.record(self._run, has_cache=False) as record:
+            if self._run.trains and self._run.start:
                 changes = changes_since(self._run.start.manifest, self._run, self._parts.arithmetic)
                 record.resumed(self._run.steps_done, self._run.start.directory, changes)
             ended_early_at = None
@@ -144,14 +146,14 @@ class Reference:
                 if segment.checkpoint or ends or keeps_best:
                     self._save(segment, record)
                 if keeps_best:
-                    write_best(Path(self.config.train.output) / CHECKPOINTS_FOLDER, best_of(self._judge))
+                    write_best(Path(self._run.config.train.output) / CHECKPOINTS_FOLDER, best_of(self._judge))
                 if ends:
                     ended_early_at = segment.last_step
                     break
             details = {"servers": 0, **outcome(self._run, self._judge, ended_early_at)}
             record.summary([self._stats.per_step()], self._stats, details)
 
-    def _train(self, segment: Segment, record: RunRecord) -> Iterator[SliceStep]:
+    def _train(self, segment: Segment, record: Record) -> Iterator[SliceStep]:
         log_every = self._run.config.train.log_every_steps
         reported = self._stats.copy()
         slicing = self._policy.start_slicing()
@@ -223,7 +225,7 @@ class Reference:
     def _all_slots(self, group: RowGroup) -> Tensor:
         return torch.arange(group.tables.total_rows, dtype=torch.int32, device=self._device)
 
-    def _evaluate(self, segment: Segment, record: RunRecord) -> None:
+    def _evaluate(self, segment: Segment, record: Record) -> None:
         start = time.perf_counter()
         whole = self._run.start_evaluation(segment)
         to_host = self._parts.device.to_host
@@ -247,7 +249,7 @@ class Reference:
         if segment.is_judged:
             self._judge.see(segment.last_step, next(iter(evaluations.values())))
 
-    def _save(self, segment: Segment, record: RunRecord) -> None:
+    def _save(self, segment: Segment, record: Record) -> None:
         """Write the checkpoint, unless there is one already; the records are copied once in memory."""
         if segment.last_step == self._saved:
             return

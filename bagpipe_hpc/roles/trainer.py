@@ -5,7 +5,6 @@ import os
 import time
 from collections.abc import Generator, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -31,6 +30,7 @@ from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
+from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute import ComputeParts
@@ -43,7 +43,6 @@ from bagpipe_hpc.step.row_sums import RowSums
 from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
-from bagpipe_hpc.telemetry.run_record import RunRecord
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace
 
@@ -83,6 +82,7 @@ def offer_linear_layers(run: Run, comms: Communicators) -> Offer:
 
 
 def run_trainer(
+    purpose: Purpose,
     run: Run,
     need: CacheNeed,
     comms: Communicators,
@@ -99,7 +99,7 @@ def run_trainer(
     wait_for_barrier(comms.trainers, "the other trainers to be ready to start", timeout_s)
     with TimeLimit("the other trainers to start Horovod", timeout_s):
         start_horovod(comms.horovod)
-    Trainer(run, need, comms, windows, fill_timeout_s, trace).run(loop)
+    Trainer(purpose, run, need, comms, windows, fill_timeout_s, trace).run(loop)
     with TimeLimit("the other trainers to stop Horovod", timeout_s):
         stop_horovod()
 
@@ -108,6 +108,7 @@ class Trainer:
     """One trainer. Collective over: the trainers; `run` also meets the servers at checkpoints.
 
     Args:
+        purpose: of the run; the first trainer tells of it.
         run: settings, data and schedule, as all ranks know them.
         need: the window and the cache's capacities.
         comms: this rank's communicators; Horovod must have been started on them.
@@ -118,6 +119,7 @@ class Trainer:
 
     def __init__(
         self,
+        purpose: Purpose,
         run: Run,
         need: CacheNeed,
         comms: Communicators,
@@ -182,7 +184,7 @@ class Trainer:
             trace,
             verify=config.debug.verify_rows,
         )
-        self._record = RunRecord(Path(config.train.output), run.total_steps) if comms.role_rank == 0 else None
+        self._record = purpose.record(run, has_cache=True) if comms.role_rank == 0 else None
         self._checkpoints = TrainerCheckpoints(
             SavingSettings.of(config, fill_timeout_s),
             partial(checkpoint_manifest, run, parts.arithmetic, comms.layout.servers),
@@ -220,7 +222,7 @@ class Trainer:
     def _slices(self) -> Iterator[SliceStep]:
         """The slices of all training batches; what belongs before, between and behind them is done on the way."""
         wait_for_barrier(self._comms.store, "the servers to fill their tables", self._fill_timeout_s)
-        if self._record and self._run.start:
+        if self._record and self._run.trains and self._run.start:
             changes = changes_since(self._run.start.manifest, self._run, self._parts.arithmetic)
             self._record.resumed(self._run.steps_done, self._run.start.directory, changes)
         with self._reader:

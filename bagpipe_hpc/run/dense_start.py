@@ -16,6 +16,7 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 _MISFITS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 """What torch raises about states that are not those of its module or optimizer."""
 _CURE = "resume with the same model.* and optimizer.* settings, or use another checkpoint"
+_SCORING_CURE = "score data with the features that it was trained on, or use another checkpoint"
 _WARM_CURE = "start with the same model.* settings, or set train.warm_start_takes=rows"
 
 
@@ -23,7 +24,7 @@ def check_dense(run: Run) -> None:
     """See that the dense half of the checkpoint that the run begins with fits it, and that training can go on.
 
     What is in the file is compared with a model and an optimizer of this run before it is read; then these load it and
-    make a step with gradients of zero. They are thrown away.
+    make a step with gradients of zero. They are thrown away. Of a run that scores, the model alone is compared.
 
     Raises:
         CheckpointError: the file is damaged, or of another model, optimizer or options.
@@ -34,6 +35,10 @@ def check_dense(run: Run) -> None:
         with _blaming(warm, _WARM_CURE):
             _require_model(warm.outline_dense()[0], model.state_dict())
     if run.start is None:
+        return
+    if not run.trains:
+        with _blaming(run.start, _SCORING_CURE):
+            _require_model(run.start.outline_dense()[0], model.state_dict())
         return
     optimizer = dense_optimizer(config.optimizer, model.parameters())
     _step_of_zeros(optimizer)
@@ -51,7 +56,7 @@ def load_dense(run: Run, model: torch.nn.Module, optimizer: torch.optim.Optimize
     """Take the dense half from the checkpoint that the run goes on from, or its weights from that of a warm start.
 
     The optimizer's state is the checkpoint's; its rate and its other hyperparameters stay those of this run, though
-    torch would take those of the checkpoint.
+    torch would take those of the checkpoint. A run that scores has no use for any of them.
 
     Raises:
         CheckpointError: it is damaged, or of another model or optimizer.
@@ -64,6 +69,8 @@ def load_dense(run: Run, model: torch.nn.Module, optimizer: torch.optim.Optimize
     model_state, optimizer_state = run.start.read_dense()
     with _blaming(run.start):
         model.load_state_dict(model_state)
+        if not run.trains:
+            return
         groups = [
             {**own, "params": saved["params"]}
             for own, saved in zip(optimizer.param_groups, optimizer_state["param_groups"], strict=True)

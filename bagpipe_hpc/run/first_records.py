@@ -34,7 +34,7 @@ def fill_partition(
     """
     saved = group.record.saved_width
     if run.start is not None and run.origins is None:
-        with run.start.open_rows(run.groups.index(group)) as files:
+        with run.start.open_rows(run.groups.index(group), weights_only=not run.trains) as files:
             files.read_server(partition, server, records[:, :saved])
         records[:, saved:] = 0.0
         return

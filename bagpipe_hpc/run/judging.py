@@ -22,7 +22,7 @@ def start_judge(run: Run) -> Judge:
     samples = judged_samples(config, run.manifest.rows("test"))
     rule = Rule(config.best_by, samples, config.stop_after, config.stop_min_delta)
     manifest = run.start.manifest if run.start else None
-    if manifest is None or manifest.standing is None:
+    if manifest is None or manifest.standing is None or not run.trains:
         return Judge(rule)
     if rule.applies_to(manifest.standing) and manifest.evaluation_data == run.manifest.digest("test"):
         return Judge(rule, manifest.standing)

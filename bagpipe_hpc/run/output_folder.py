@@ -29,16 +29,34 @@ def check_writable(config: Config) -> None:
     Raises:
         ConfigError: one cannot.
     """
-    _require_writable("train.output", config.train.output, Path(config.train.output))
+    require_writable("train.output", config.train.output, Path(config.train.output))
+    check_trace(config)
+
+
+def check_trace(config: Config) -> None:
+    """See that the timeline can be written, if one is wanted.
+
+    Raises:
+        ConfigError: it cannot.
+    """
     if config.train.trace:
         trace = Path(config.train.trace)
         if trace.exists() and not trace.is_file():  # a device would be replaced by a file
             raise ConfigError(f"train.trace = {config.train.trace!r}: is no file; name one, such as output/trace.json")
-        _require_writable("train.trace", config.train.trace, trace.parent)
+        require_writable("train.trace", config.train.trace, trace.parent)
 
 
-def _require_writable(key: str, value: str, folder: Path) -> None:
-    """See that a folder can be written, or made where it is not there."""
+def require_writable(key: str, value: str, folder: Path) -> None:
+    """See that a folder can be written, or made where it is not there.
+
+    Args:
+        key: what names it, for messages.
+        value: what that says.
+        folder: the folder.
+
+    Raises:
+        ConfigError: it cannot.
+    """
     try:
         nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         with tempfile.TemporaryFile(dir=nearest):  # without a name where the system can; permissions do not say it all

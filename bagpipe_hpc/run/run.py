@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +19,7 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.group_look_ups import group_look_ups
 from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.plan.slices import dealt_whole
 from bagpipe_hpc.planning.groups import RunPolicy
 from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy, policy_class
 from bagpipe_hpc.planning.window import Window
@@ -42,13 +43,24 @@ _SLOWEST_FILL_BYTES_PER_S = 20e6
 
 @dataclass(frozen=True)
 class Run:
-    """The settings of a run, its data, its schedule, and what it goes on from; the same on every rank."""
+    """What all ranks know of a run; the same on every rank.
+
+    Attributes:
+        config: its settings.
+        manifest: of its data.
+        schedule: what it consists of.
+        start: the checkpoint that its rows and weights come from; None if it starts anew.
+        warm_start: what a new training begins with; None for first weights by the seed.
+        trains: whether it trains, and goes on from `start`. Else it scores samples: it takes the weights of `start`
+            without the optimizers' states, and saves nothing.
+    """
 
     config: Config
     manifest: ShardManifest
     schedule: tuple[Segment, ...]
     start: Checkpoint | None = None
     warm_start: WarmStart | None = None
+    trains: bool = True
 
     @cached_property
     def table_offsets(self) -> NDArray[np.int64]:
@@ -150,6 +162,11 @@ class Run:
         return replace(self, config=replace(self.config, kernels=kernels))
 
     @property
+    def batch_samples(self) -> int:
+        """Samples of a batch, the largest one."""
+        return max((min(one.batch_size, one.samples) for one in self.schedule), default=self.config.train.batch_size)
+
+    @property
     def longest_segment(self) -> int:
         """Batches of the longest segment that is left."""
         return max((segment.batches for segment in self.schedule), default=0)
@@ -171,8 +188,9 @@ class Run:
         of_tables = manifest.mean_look_ups if manifest.ragged_features else ()
         whole = self._policy(trainers, self.table_offsets, manifest.feature_tables, of_tables)
         look_ups = [group.look_ups for group in self.groups]
+        slicing = partial(dealt_whole, trainers) if any(segment.slices for segment in self.schedule) else None
         if len(self.groups) == 1:
-            return RunPolicy(whole, [whole], look_ups)
+            return RunPolicy(whole, [whole], look_ups, slicing)
         parts = []
         for group in self.groups:
             tables = group.tables
@@ -180,7 +198,7 @@ class Run:
             feature_tables = tuple(place[manifest.feature_tables[feature]] for feature in group.look_ups.features)
             of_group = tuple(of_tables[number] for number in tables.numbers) if of_tables else ()
             parts.append(self._policy(trainers, tables.tables.offsets, feature_tables, of_group))
-        return RunPolicy(whole, parts, look_ups)
+        return RunPolicy(whole, parts, look_ups, slicing)
 
     def _policy(
         self,
@@ -194,7 +212,7 @@ class Run:
         facts = RunFacts(
             offsets,
             trainers,
-            batch_size=min(config.train.batch_size, self.manifest.rows("train")),
+            batch_size=self.batch_samples,
             seed=config.train.seed,
             kernels=config.kernels,
             verify=config.debug.verify_rows,
@@ -266,7 +284,7 @@ class Run:
 
     def shards(self, segment: Segment) -> ClickShards:
         """The reader of the split that a segment's samples come from."""
-        split = "train" if segment.is_training else "test"
+        split = "train" if segment.is_training else segment.split
         limits = read_limits(self.config.features, self.manifest.features)
         return ClickShards(Path(self.config.data.path), self.manifest, split, limits)
 

@@ -108,6 +108,23 @@ class StopRequest:
         self._asked_by = who
 
 
+class NeverStopped:
+    """In place of `StopRequest`, for a run that is not asked: there is nothing that it could go on from later."""
+
+    def __enter__(self) -> "NeverStopped":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def is_asked(self) -> bool:
+        """Never."""
+        return False
+
+    def answer(self) -> None:
+        """There is no request."""
+
+
 def _signals() -> list[signal.Signals]:
     """What asks to stop. Outside of Slurm SIGTERM is the launcher's way to end a job that has failed."""
     in_slurm = [signal.SIGTERM] if "SLURM_JOB_ID" in os.environ else []

@@ -1,6 +1,5 @@
 """What a run tells the user: progress on stderr, the metrics file, and the summary on stdout. Written by one rank."""
 
-import json
 import logging
 import math
 import sys
@@ -15,6 +14,8 @@ from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, read_metrics
+from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.results import quality, strict_json
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.terminal import ERASE_LINE, IN_FILE_ONLY, columns, fitting, printable
 
@@ -24,8 +25,8 @@ _LINE_EVERY_S = 30.0
 """Between lines of progress where they stay, for they go to no terminal."""
 
 
-class RunRecord:
-    """Keeps a run's metrics; a context manager that closes the metrics file.
+class RunRecord(Record):
+    """Keeps the metrics of a run that trains; a context manager that closes the metrics file.
 
     Args:
         output: the run's output folder.
@@ -127,7 +128,7 @@ class RunRecord:
         self._write(event="evaluation", seconds=seconds, **self._evaluations[-1])
         for name, evaluation in evaluations.items():
             label = f", {name}" if further else ""
-            log.info("epoch %d, step %d%s: %s (%.1f s)", epoch + 1, step, label, _quality(asdict(evaluation)), seconds)
+            log.info("epoch %d, step %d%s: %s (%.1f s)", epoch + 1, step, label, quality(asdict(evaluation)), seconds)
 
     def checkpoint(self, manifest: CheckpointManifest, directory: Path, stood_still_s: float, seconds: float) -> None:
         """Report a checkpoint that is complete.
@@ -180,15 +181,15 @@ class RunRecord:
         }
         path = self._output / SUMMARY_NAME
         with writing(path), atomic_write(path) as partial:  # its presence says that the run has finished
-            partial.write_text(_strict_json(summary, indent=1) + "\n", encoding="utf-8")
+            partial.write_text(strict_json(summary, indent=1) + "\n", encoding="utf-8")
         if self._has_cache:
             for line in summary_lines(trainers, self._columns):
                 _tell(line)
         if self._evaluations:
             last = max(self._evaluations, key=lambda evaluation: (evaluation["step"], evaluation["samples"]))
-            _tell(_quality(last))
+            _tell(quality(last))
             for name, measures in last.get("further_labels", {}).items():
-                _tell(f"{name}: {_quality(measures)}")
+                _tell(f"{name}: {quality(measures)}")
         several = len({evaluation["step"] for evaluation in self._evaluations}) > 1
         for line in _judgement(details) if several else ():
             _tell(line)
@@ -204,7 +205,7 @@ class RunRecord:
     def _write(self, **fields: Any) -> None:
         fields["time_s"] = round(time.monotonic() - self._start_s, 3)
         with writing(self._path):
-            self._file.write(_strict_json(fields) + "\n")
+            self._file.write(strict_json(fields) + "\n")
             self._file.flush()
 
     def _end_line(self) -> None:
@@ -217,19 +218,6 @@ def _tell(line: str) -> None:
     """A result: to stdout, and to the log file."""
     print(printable(line), flush=True)
     log.info("%s", line, extra=IN_FILE_ONLY)
-
-
-def _quality(evaluation: dict[str, Any]) -> str:
-    """An evaluation in words; read back from the metrics file, an AUC that has no meaning is None."""
-    measures = {name: math.nan if value is None else value for name, value in evaluation.items()}
-    auc, error = f"AUC {measures['auc']:.5f}", measures.get("auc_error", 0.0)
-    parts = [f"{auc} +- {error:.1g}" if error else auc, f"log loss {measures['log_loss']:.5f}"]
-    if math.isnan(measures["auc"]):
-        parts[0] = "AUC undefined, as all labels are alike"
-    for name, title in _FURTHER_MEASURES.items():
-        if not math.isnan(value := measures.get(name, math.nan)):
-            parts.append(f"{title} {value:.5f}")
-    return f"{', '.join(parts)} on {measures['samples']} test rows"
 
 
 def _judgement(details: dict[str, Any]) -> list[str]:
@@ -247,27 +235,6 @@ def _judgement(details: dict[str, Any]) -> list[str]:
 
 def _measure_name(measure: str) -> str:
     return {"auc": "AUC", "log_loss": "log loss", "group_auc": "AUC by group"}[measure]
-
-
-_FURTHER_MEASURES = {
-    "normalised_entropy": "normalised entropy",
-    "calibration": "calibration",
-    "group_auc": "AUC by group",
-}
-"""Said where they have a meaning; a metrics file of an earlier version may not have them."""
-
-
-def _strict_json(value: Any, indent: int | None = None) -> str:
-    """JSON in which an undefined number (an AUC without positives, a diverged loss) is null: it has no NaN."""
-
-    def defined(item: Any) -> Any:
-        if isinstance(item, dict):
-            return {key: defined(entry) for key, entry in item.items()}
-        if isinstance(item, list):
-            return [defined(entry) for entry in item]
-        return None if isinstance(item, float) and not math.isfinite(item) else item
-
-    return json.dumps(defined(value), indent=indent, allow_nan=False)
 
 
 _COLUMNS = {

@@ -1,6 +1,5 @@
 """What a benchmark found: tables for a reader, and one JSON line with the conditions for everything else."""
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.errors import refused
+from bagpipe_hpc.telemetry.results import strict_json
 from bagpipe_hpc.tools.conditions import conditions
 from bagpipe_hpc.tools.inspection.text_table import aligned
 
@@ -36,7 +36,7 @@ class Report:
         Raises:
             FileError: `save` cannot be written.
         """
-        line = json.dumps({"benchmark": self.benchmark} | conditions() | self.figures)
+        line = strict_json({"benchmark": self.benchmark} | conditions() | self.figures)
         print("\n".join([*self.lines, "", line]).lstrip("\n"), flush=True)
         if save is not None:
             try:

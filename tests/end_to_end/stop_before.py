@@ -40,7 +40,7 @@ def stop_before(place: str) -> None:
 
 
 if __name__ == "__main__":
-    training._COLD_START_S = launch._IMPORT_S = 12.0  # enough for forks: they find everything imported
+    training.COLD_START_S = launch._IMPORT_S = 12.0  # enough for forks: they find everything imported
     rank, place, *arguments = sys.argv[1:]
     if world_rank() == int(rank):
         stop_before(place)

@@ -114,17 +114,19 @@ class Checkpoint:
             )
 
     @contextmanager
-    def open_rows(self, group: int = 0) -> Iterator[SavedRows]:
+    def open_rows(self, group: int = 0, *, weights_only: bool = False) -> Iterator[SavedRows]:
         """Open all row files of one width once for many reads, by row number or for the server of any world.
 
         Args:
             group: which of `manifest.groups`, the tables of one width; row numbers run through these tables alone.
+            weights_only: read rows without their optimizer state, as if there were none.
 
         Raises:
             CheckpointError: a file is absent, damaged or does not fit the manifest.
             ValueError: there is no such group.
         """
-        with open_saved_rows([(layer.directory, layer.manifest) for layer in self.layers()], group) as rows:
+        layers = [(layer.directory, layer.manifest) for layer in self.layers()]
+        with open_saved_rows(layers, group, weights_only=weights_only) as rows:
             yield rows
 
     def read_rows(self, first: int, last: int, group: int = 0) -> NDArray[np.float32]:

@@ -157,12 +157,13 @@ class _Layer:
 
 
 class _Records:
-    """The records of a row file: `weights [n, D]` and `optimizer_state [n, k]`."""
+    """The records of a row file: `weights [n, D]` and, where it is read, `optimizer_state [n, k]`."""
 
-    def __init__(self, weights: h5py.Dataset, state: h5py.Dataset) -> None:
-        self._datasets = weights, state
-        self._columns = slice(0, weights.shape[1]), slice(weights.shape[1], weights.shape[1] + state.shape[1])
-        self.most = copy_rows(self._columns[1].stop)
+    def __init__(self, *parts: h5py.Dataset) -> None:
+        self._datasets = parts
+        ends = np.cumsum([part.shape[1] for part in parts]).tolist()
+        self._columns = [slice(end - part.shape[1], end) for part, end in zip(parts, ends, strict=True)]
+        self.most = copy_rows(ends[-1])
         # Of one piece, used again for the next: fresh memory would cost as much as reading.
         self._pieces = [np.empty((self.most, dataset.shape[1]), np.float32) for dataset in self._datasets]
 
@@ -175,7 +176,7 @@ class _Records:
                 target[begin:end, columns] = piece[::stride]
 
     def pieces(self, first: int, last: int) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-        """The records `first` up to `last` of the file in two parts: their columns, and float32 `[last - first, ...]`.
+        """The records `first` up to `last` of the file in their parts: columns, and float32 `[last - first, ...]`.
 
         At most `most` of them; each part is there until the next call.
         """
@@ -256,12 +257,15 @@ class _ListedFile(_RowFile):
 
 
 @contextmanager
-def open_saved_rows(layers: Sequence[tuple[Path, CheckpointManifest]], group: int = 0) -> Iterator[SavedRows]:
+def open_saved_rows(
+    layers: Sequence[tuple[Path, CheckpointManifest]], group: int = 0, *, weights_only: bool = False
+) -> Iterator[SavedRows]:
     """Open all row files of one width and check that they are the ones that the manifests describe.
 
     Args:
         layers: directory and manifest of the checkpoint with all rows, then of each increment in its order.
         group: which of `CheckpointManifest.groups`, the same in all layers.
+        weights_only: read rows without their optimizer state: k is 0 then.
 
     Raises:
         CheckpointError: a file is absent, damaged or describes other rows; the message names it.
@@ -271,11 +275,16 @@ def open_saved_rows(layers: Sequence[tuple[Path, CheckpointManifest]], group: in
         raise ValueError(f"group {group} is not among the {len(layers[0][1].groups)} widths of the checkpoint's tables")
     with ExitStack() as stack:
         yield SavedRows(
-            [_open_layer(directory, manifest, manifest.groups[group], stack) for directory, manifest in layers]
+            [
+                _open_layer(directory, manifest, manifest.groups[group], stack, weights_only=weights_only)
+                for directory, manifest in layers
+            ]
         )
 
 
-def _open_layer(directory: Path, manifest: CheckpointManifest, group: TableGroup, stack: ExitStack) -> _Layer:
+def _open_layer(
+    directory: Path, manifest: CheckpointManifest, group: TableGroup, stack: ExitStack, *, weights_only: bool
+) -> _Layer:
     files: list[_RunFile | _ListedFile] = []
     for server in range(manifest.servers):
         file = stack.enter_context(open_plain(directory / manifest.row_file(server, group)))
@@ -284,9 +293,9 @@ def _open_layer(directory: Path, manifest: CheckpointManifest, group: TableGroup
         numbers = row_numbers(file, manifest, server, group)
         weights = _dataset(file, "weights", (len(numbers), group.width))
         state = _dataset(file, "optimizer_state", (len(numbers), manifest.state_columns(group.width)))
-        records = _Records(weights, state)
+        records = _Records(weights) if weights_only else _Records(weights, state)
         files.append(_RunFile(numbers, records) if isinstance(numbers, RunNumbers) else _ListedFile(numbers, records))
-    return _Layer(directory, group, manifest.record_columns(group.width), files)
+    return _Layer(directory, group, group.width if weights_only else manifest.record_columns(group.width), files)
 
 
 def _dataset(file: h5py.File, name: str, shape: tuple[int, ...]) -> h5py.Dataset:

@@ -1,0 +1,31 @@
+"""The argument parser of each command."""
+
+import argparse
+from typing import Any, NoReturn
+
+from bagpipe_hpc.cli.argument_order import positionals_first
+from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_rank
+from bagpipe_hpc.terminal import printable
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Prints a usage error on the first rank only: a launcher gives all ranks the same arguments."""
+
+    _takes_overrides = False
+
+    def add_overrides(self, name: str, nargs: str, metavar: str, meaning: str) -> None:
+        """Let overrides stand anywhere among the arguments."""
+        self._takes_overrides = True
+        self.add_argument(name, nargs=nargs, metavar=metavar, help=meaning)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse's; it parses the arguments of a command with this, too."""
+        if self._takes_overrides:
+            args = positionals_first(self._actions, args)
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and end the process."""
+        if is_first_rank():
+            super().error(printable(message))
+        self.exit(EXIT_ERROR)

@@ -1,0 +1,73 @@
+"""`bagpipe evaluate`: a trained model in use."""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_rank, print_error
+from bagpipe_hpc.cli.training import COLD_START_S
+from bagpipe_hpc.errors import BagpipeError, ConfigError
+
+if TYPE_CHECKING:
+    from bagpipe_hpc.run.purpose import Purpose
+
+
+def add_evaluate(parser: CommandParser) -> None:
+    """The arguments of `bagpipe evaluate`."""
+    _add_checkpoint(parser)
+    parser.add_argument(
+        "--data", type=Path, metavar="DIR", help="prepared rows (default: those that the checkpoint was trained on)"
+    )
+    parser.add_argument("--split", choices=["test", "train"], default="test", help="which of them (default: test)")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
+
+
+def _add_checkpoint(parser: CommandParser) -> None:
+    parser.add_argument(
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="its folder, or a run's output folder for the newest"
+    )
+    parser.add_overrides("overrides", "*", "section.field=value", "change how it is computed; `bagpipe keys` lists all")
+    parser.add_argument("--best", action="store_true", help="of an output folder the best checkpoint")
+    parser.add_argument("--logs", type=Path, metavar="DIR", help="write logs of all ranks into DIR (default: none)")
+
+
+def evaluate(arguments: argparse.Namespace) -> int:
+    """Evaluate a checkpoint. Collective over: all ranks that the launcher started."""
+
+    def purpose() -> "Purpose":
+        from bagpipe_hpc.run.scored_settings import scoring_config, with_data
+        from bagpipe_hpc.tools.scoring.chosen import choose_checkpoint
+        from bagpipe_hpc.tools.scoring.evaluate import Evaluating
+
+        checkpoint = choose_checkpoint(arguments.checkpoint, best=arguments.best)
+        config = scoring_config(checkpoint, arguments.overrides)
+        if arguments.data:
+            config = with_data(config, str(arguments.data))
+        if not config.data.path:
+            raise ConfigError(f"{checkpoint.directory}: does not say on what it was trained; use --data")
+        return Evaluating(config, checkpoint, arguments.split, arguments.save, arguments.logs)
+
+    return _carry_out(purpose)
+
+
+def _carry_out(make_purpose: Callable[[], "Purpose"]) -> int:
+    """Make the purpose on every rank, and carry it out; the exit code.
+
+    Every rank reads the same files and finds the same mistake; later errors are each rank's own.
+    """
+    try:
+        purpose = make_purpose()
+    except BagpipeError as error:
+        if is_first_rank():
+            print_error(error)
+        return EXIT_ERROR
+
+    from bagpipe_hpc.mpi.start.running import mpi_running
+
+    timeout_s = purpose.config.train.timeout_s
+    with mpi_running(timeout_s + COLD_START_S, timeout_s):
+        from bagpipe_hpc.launch import carry_out
+
+        return carry_out(purpose)

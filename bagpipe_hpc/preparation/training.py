@@ -1,0 +1,60 @@
+"""The purpose of a run that trains: it goes on from a checkpoint or starts anew, and fills its output folder."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.preparation.prepare import nothing_left, prepare_run
+from bagpipe_hpc.run.output_folder import check_output, check_writable, hold_output, record_config, start_output
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.stop_request import StopRequest
+from bagpipe_hpc.telemetry.run_record import RunRecord
+
+
+class Training:
+    """A `Purpose`: train as configured."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.folder: Path | None = Path(config.train.output)
+
+    def check(self) -> None:
+        """See that the output folder and the timeline can be written.
+
+        Raises:
+            ConfigError: one cannot.
+        """
+        check_writable(self.config)
+
+    def stop_request(self, *, listens: bool) -> StopRequest:
+        """By a signal, or a file in the output folder."""
+        return StopRequest(Path(self.config.train.output), listens=listens)
+
+    def lay_out(self, trainers: int) -> tuple[Run, str]:  # noqa: ARG002 - it does not depend on them
+        """As `Purpose.lay_out`.
+
+        Raises:
+            BagpipeError: data and settings do not fit, or an earlier run is in the way.
+        """
+        run = prepare_run(self.config)
+        if what := nothing_left(run):
+            return run, what
+        check_output(self.config, run.start)
+        return run, ""
+
+    def hold(self, lost: Callable[[str], None]) -> AbstractContextManager[None]:
+        """Keep other runs out of the output folder."""
+        return hold_output(self.config, lost)
+
+    def start(self, run: Run) -> None:
+        """Start the output folder anew, unless the run goes on from one of its checkpoints."""
+        start_output(run.config, run.start)
+
+    def settled(self, run: Run) -> None:
+        """Record the choice, so that a reference can follow it."""
+        record_config(run.config)
+
+    def record(self, run: Run, *, has_cache: bool) -> RunRecord:
+        """Metrics and summary in the output folder, progress on the terminal."""
+        return RunRecord(Path(run.config.train.output), run.total_steps, has_cache=has_cache)

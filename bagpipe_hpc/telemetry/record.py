@@ -1,0 +1,65 @@
+"""What a run tells, as roles and checkpoints see it. By itself it tells nothing."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bagpipe_hpc.evaluation.click_evaluation import Evaluation
+from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
+from bagpipe_hpc.telemetry.step_stats import StepStats
+
+
+class Record:
+    """A context manager around a run, on the one rank that tells of it; a kind of run overrides what it has to tell."""
+
+    def __enter__(self) -> "Record":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """The run is over, or has failed."""
+
+    def resumed(self, step: int, directory: Path, changes: Sequence[str] = ()) -> None:
+        """Training goes on from a checkpoint; what has changed since, as `NAME: THEN -> NOW`."""
+
+    def progress(
+        self,
+        step: int,
+        epoch: int,
+        trainers: Sequence[StepStats],
+        loss: float,
+        rates: Mapping[str, float] | None = None,
+    ) -> None:
+        """An interval of training is done.
+
+        Args:
+            step: steps done.
+            epoch: from 0.
+            trainers: of the interval, on each trainer.
+            loss: mean of the losses of the interval's batches.
+            rates: learning rates of the last of them, by their names.
+        """
+
+    def evaluation(self, step: int, epoch: int, evaluations: Mapping[str, Evaluation], seconds: float) -> None:
+        """An evaluation took `seconds`; of each label by its name, the first judges the run."""
+
+    def checkpoint(self, manifest: CheckpointManifest, directory: Path, stood_still_s: float, seconds: float) -> None:
+        """A checkpoint is complete.
+
+        Args:
+            manifest: its manifest.
+            directory: where it is.
+            stood_still_s: how long training stood still for it.
+            seconds: from then to now.
+        """
+
+    def summary(self, trainers: list[dict[str, float]], stats: StepStats, details: dict[str, Any]) -> None:
+        """The run has come to its end.
+
+        Args:
+            trainers: means per step of each trainer, as `StepStats.per_step` and the mover give them.
+            stats: of this trainer, over the whole run.
+            details: further facts.
+        """
+
+    def stopped(self) -> None:
+        """The run ends early, as it was asked to."""

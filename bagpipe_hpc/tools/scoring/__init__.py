@@ -1,0 +1,1 @@
+"""A trained model in use: how good it is on prepared rows, and what it predicts for new ones."""

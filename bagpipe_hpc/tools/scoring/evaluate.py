@@ -1,0 +1,88 @@
+"""`bagpipe evaluate`: the measures of training, of any checkpoint on any rows that were prepared like its data."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import require_appendable
+from bagpipe_hpc.evaluation.click_evaluation import Evaluation
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.results import quality
+from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.tools.report import Report
+from bagpipe_hpc.tools.scoring.purpose import Scoring
+
+
+class EvaluationRecord(Record):
+    """Prints an evaluation, and a JSON line of it.
+
+    Args:
+        run: that evaluates.
+        split: of the rows.
+        save: file that the JSON line is appended to; None for none.
+    """
+
+    def __init__(self, run: Run, split: str, save: Path | None) -> None:
+        assert run.start is not None, "a checkpoint is evaluated"
+        self._save = save
+        self._split = split
+        self._report = Report("evaluate")
+        self._report.figures |= {"checkpoint": str(run.start.directory), "data": run.config.data.path, "split": split}
+
+    def evaluation(self, step: int, epoch: int, evaluations: Mapping[str, Evaluation], seconds: float) -> None:
+        """Take in the one evaluation; its names are those in the metrics of training."""
+        first, *further = evaluations
+        rows = evaluations[first].samples
+        self._report.figures |= {"step": step, "epoch": epoch, **asdict(evaluations[first])}
+        if further:
+            self._report.figures["further_labels"] = {name: asdict(evaluations[name]) for name in further}
+        self._report.figures |= {"seconds": seconds, "rows_per_s": rows / seconds}
+        for name, measures in evaluations.items():
+            label = f"{name}: " if further else ""
+            self._report.lines.append(f"{label}{quality(asdict(measures), self._split)}")
+        self._report.lines.append(f"step {step}, {seconds:.1f} s, {rows / seconds:,.0f} rows/s")
+
+    def summary(self, trainers: list[dict[str, float]], stats: StepStats, details: dict[str, Any]) -> None:  # noqa: ARG002
+        """Print all.
+
+        Raises:
+            FileError: the file to save to cannot be written.
+        """
+        self._report.figures |= {"trainers": len(trainers), "servers": details["servers"]}
+        self._report.finish(self._save)
+
+
+class Evaluating(Scoring):
+    """The purpose of `bagpipe evaluate`.
+
+    Args:
+        config: as for `Scoring`, as are the next two and the last.
+        checkpoint: that is evaluated.
+        split: `train` or `test`.
+        save: file that a JSON line is appended to; None for none.
+        logs: folder for logs.
+    """
+
+    def __init__(
+        self, config: Config, checkpoint: Checkpoint, split: str, save: Path | None = None, logs: Path | None = None
+    ) -> None:
+        super().__init__(config, checkpoint, split, logs)
+        self._save = save
+
+    def check(self) -> None:
+        """See that what it writes can be written.
+
+        Raises:
+            BagpipeError: it cannot.
+        """
+        super().check()
+        if self._save:
+            require_appendable(self._save)
+
+    def record(self, run: Run, *, has_cache: bool) -> EvaluationRecord:  # noqa: ARG002 - it tells nothing of rows
+        """As `Purpose.record`."""
+        return EvaluationRecord(run, self.split, self._save)

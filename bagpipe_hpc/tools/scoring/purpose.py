@@ -1,0 +1,76 @@
+"""The purpose of a run that scores a checkpoint: it writes into no run's folder, so many may score one at once."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.preparation.scoring import prepare_scoring
+from bagpipe_hpc.run.output_folder import LOGS_NAME, check_trace, require_writable
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.stop_request import NeverStopped
+from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.telemetry.record import Record
+
+
+class Scoring:
+    """A `Purpose` but for what it makes of the predictions, which a subclass says.
+
+    Args:
+        config: of the run (`run/scored_settings.py`), with the data.
+        checkpoint: that is scored.
+        split: `train` or `test`, of that data.
+        logs: where ranks put their logs and what they have used; None: nowhere.
+    """
+
+    def __init__(self, config: Config, checkpoint: Checkpoint, split: str = "test", logs: Path | None = None) -> None:
+        self.config = config
+        self.checkpoint = checkpoint
+        self.split = split
+        self.folder = logs
+
+    def check(self) -> None:
+        """See that logs and timeline can be written.
+
+        Raises:
+            ConfigError: one cannot.
+        """
+        check_trace(self.config)
+        if self.folder:
+            require_writable("--logs", str(self.folder), self.folder)
+
+    def stop_request(self, *, listens: bool) -> NeverStopped:  # noqa: ARG002 - none of the ranks does
+        """Nobody asks: a signal that asks training to stop ends this run."""
+        return NeverStopped()
+
+    def lay_out(self, trainers: int) -> tuple[Run, str]:
+        """As `Purpose.lay_out`; there is always something to do.
+
+        Raises:
+            BagpipeError: data or checkpoint are damaged, or do not fit each other.
+        """
+        return prepare_scoring(self.config, self.checkpoint, self.split, trainers), ""
+
+    def hold(self, lost: Callable[[str], None]) -> AbstractContextManager[None]:  # noqa: ARG002 - nothing can be lost
+        """Nothing is written that others could write to."""
+        return nullcontext()
+
+    def start(self, run: Run) -> None:  # noqa: ARG002 - it says nothing of logs
+        """Make the folder of logs, if one is named.
+
+        Raises:
+            ConfigError: it cannot be made.
+        """
+        if self.folder:
+            try:
+                (self.folder / LOGS_NAME).mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ConfigError(f"--logs {self.folder}: cannot be made ({error.strerror}); name another") from error
+
+    def settled(self, run: Run) -> None:
+        """Nothing is recorded of it."""
+
+    def record(self, run: Run, *, has_cache: bool) -> Record:
+        """Tells what the subclass has to tell."""
+        raise NotImplementedError
