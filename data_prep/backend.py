@@ -17,13 +17,14 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import lzf, shared_library
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.storage.shards.encoded import Encoder
-from bagpipe_hpc.storage.shards.vocabulary import TableValues, TableVocabulary
+from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from bagpipe_hpc.storage.shards.writer import GZIP_LEVEL
 from data_prep import native_ids, vocabulary
 from data_prep.formats.layout import Table
 from data_prep.formats.source_format import SourceFormat
 from data_prep.parsed_rows import ParsedRows
 from data_prep.vocabulary import Ids
+from data_prep.wide_values import CountedValues
 
 BACKENDS = ("auto", "native", "reference")
 _LIBRARIES = ("value_ids", "lzf")
@@ -47,7 +48,7 @@ class Backend:
     """
 
     build_vocabularies: Callable[
-        [ThreadPoolExecutor, ParsedRows, Sequence[Table], int, int, int | None], list[TableValues | None]
+        [ThreadPoolExecutor, ParsedRows, Sequence[Table], int, int, int | None], list[CountedValues | None]
     ]
     id_maps: Callable[[Sequence[Table], Sequence[TableVocabulary | None], int], IdMaps]
     encoders: dict[str, Encoder | None] | None

@@ -13,11 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from bagpipe_hpc.kernels.value_ids import Column, IdTables, ValueCounter
-from bagpipe_hpc.storage.shards.vocabulary import TableValues, TableVocabulary
+from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from data_prep import vocabulary
 from data_prep.formats.layout import Table
 from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.vocabulary import Ids, Numbering, by_count
+from data_prep.wide_values import CountedValues
 
 
 def build_vocabularies(
@@ -27,28 +28,36 @@ def build_vocabularies(
     train_rows: int,
     min_count: int,
     most_values: int | None,
-) -> list[TableValues | None]:
+) -> list[CountedValues | None]:
     """As `vocabulary.build_vocabularies`; memory is 16 to 32 bytes for each distinct value of all tables."""
     counters = {table.name: ValueCounter() for table in tables if table.values.is_32_bit}
     columns = {table.name: table.columns for table in tables}
+    look_ups = dict.fromkeys(counters, 0)
     for part in rows.parts(train_rows) if counters else ():
         # Waits for all tables: a counter is not for two threads at once.
-        list(pool.map(count_values, counters.values(), [values_of(part, columns[name]) for name in counters]))
+        chunks = [values_of(part, columns[name]) for name in counters]
+        for name, counted in zip(counters, pool.map(count_values, counters.values(), chunks), strict=True):
+            look_ups[name] += counted
         if most_values is not None:
             counters = {name: counter for name, counter in counters.items() if counter.values <= most_values}
-    built = pool.map(lambda counter: by_count(*counter.tally(min_count)), counters.values())
-    found: dict[str, TableValues | None] = dict(zip(counters, built, strict=True))
+    built = pool.map(lambda name: by_count(*counters[name].tally(1), min_count, look_ups[name]), counters)
+    found: dict[str, CountedValues | None] = dict(zip(counters, built, strict=True))
     others = [table for table in tables if not table.values.is_32_bit]
     of_others = vocabulary.build_vocabularies(pool, rows, others, train_rows, min_count, most_values)
     found |= {table.name: values for table, values in zip(others, of_others, strict=True)}
     return [found.get(table.name) for table in tables]
 
 
-def count_values(counter: ValueCounter, chunks: Sequence[pa.UInt32Array]) -> None:
-    """Count more values of a table; missing values do not count."""
+def count_values(counter: ValueCounter, chunks: Sequence[pa.UInt32Array]) -> int:
+    """Count more values of a table; missing values do not count.
+
+    Returns:
+        Number of places, those of missing values among them.
+    """
     for chunk in chunks:
         if len(chunk):
             counter.add(_as_column(chunk), len(chunk))
+    return sum(map(len, chunks))
 
 
 class IdMaps:

@@ -91,7 +91,8 @@ def write_shards(
         raise DataError(f"{named}: {rows.rows} good rows leave none to train on; check the inputs and --test-fraction")
     if train_rows == rows.rows and settings.test_share > 0:
         progress(f"note: no row is left for tests: {settings.test_share} of {rows.rows} rows is less than one")
-    saved, vocabularies = make_vocabularies(pool, rows, train_rows, work, layout, settings, backend, progress, earlier)
+    made = make_vocabularies(pool, rows, train_rows, work, layout, settings, backend, progress, earlier)
+    vocabularies = made.tables
     hashed_rows = settings.max_rows_per_table or 2  # without a limit none is hashed
     id_maps = backend.id_maps(layout.tables, vocabularies, hashed_rows)
     table_rows = [hashed_rows if vocabulary is None else vocabulary.rows for vocabulary in vocabularies]
@@ -118,7 +119,8 @@ def write_shards(
         inputs=work.state.inputs,
         settings=work.state.settings,
         skipped_rows=tuple(skipped_rows),
-        vocabularies=saved,
+        vocabularies=made.info,
+        waiting=made.waiting,
         hashed_tables=tuple(
             table.name for table, vocabulary in zip(layout.tables, vocabularies, strict=True) if vocabulary is None
         ),

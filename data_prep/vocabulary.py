@@ -15,10 +15,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bagpipe_hpc.storage.shards.vocabulary import TableValues, TableVocabulary
+from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
 from data_prep import wide_values
 from data_prep.formats.layout import Table, Values
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
+from data_prep.wide_values import CountedValues
 
 Ids = NDArray[np.int32] | NDArray[np.int64]
 """Ids of rows, wide enough for the largest table."""
@@ -72,8 +74,8 @@ def build_vocabularies(
     train_rows: int,
     min_count: int,
     most_values: int | None,
-) -> list[TableValues | None]:
-    """The `frequent_values` of each table in the first `train_rows` rows.
+) -> list[CountedValues | None]:
+    """The values of each table in the first `train_rows` rows, with their counts.
 
     Args:
         pool: threads to use.
@@ -84,17 +86,17 @@ def build_vocabularies(
         most_values: a table with more distinct values than this has no vocabulary (None): it is to be hashed.
     """
 
-    def count(table: Table) -> TableValues | None:
-        frequent = frequent_values if table.values.is_32_bit else wide_values.frequent_values
-        values = frequent(rows.values(table.columns, train_rows), min_count)
-        return None if most_values is not None and len(values) > most_values else values
+    def count(table: Table) -> CountedValues | None:
+        counted = counted_values if table.values.is_32_bit else wide_values.counted_values
+        values = counted(rows.values(table.columns, train_rows), min_count)
+        return None if most_values is not None and len(values.values) > most_values else values
 
     # Each table that is counted holds its distinct values in memory, so not one per core of a large machine.
     return list(ordered_map(pool, count, tables, ahead=min(4, worker_threads())))
 
 
-def frequent_values(column: pa.ChunkedArray, min_count: int) -> NDArray[np.uint32]:
-    """The values that occur `min_count` times or more, `[V]`: by descending count, equally frequent ones by value.
+def counted_values(column: pa.ChunkedArray, min_count: int) -> CountedValues:
+    """The values of a column by their counts: frequent ones, which get ids, and rare ones.
 
     Memory is about 50 bytes for each distinct value.
 
@@ -103,16 +105,54 @@ def frequent_values(column: pa.ChunkedArray, min_count: int) -> NDArray[np.uint3
         min_count: fewest occurrences of a value that gets an id of its own, 1 or more.
     """
     tally = pc.value_counts(column.drop_null())
-    values: NDArray[np.uint32] = tally.field("values").to_numpy()
-    counts: NDArray[np.int64] = tally.field("counts").to_numpy()
-    frequent = counts >= min_count
-    return by_count(values[frequent], counts[frequent])
+    return by_count(tally.field("values").to_numpy(), tally.field("counts").to_numpy(), min_count, len(column))
 
 
-def by_count(values: NDArray[np.uint32], counts: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """Distinct values `[V]` by descending count, equally frequent ones by value."""
-    rarity = (_MOST_COUNTED - np.minimum(counts, _MOST_COUNTED)).astype(np.uint64)
-    return np.sort(rarity << _HALF_BITS | values).astype(np.uint32)
+def by_count(values: NDArray[np.uint32], counts: NDArray[np.int64], min_count: int, look_ups: int) -> CountedValues:
+    """Distinct values `[D]` with their counts, in the orders of `CountedValues`.
+
+    Args:
+        values: distinct values.
+        counts: how often each occurs; more than 2 ** 32 - 1 is taken as that.
+        min_count: fewest occurrences of a frequent one.
+        look_ups: places that were counted, missing values among them.
+    """
+    counts = np.minimum(counts, _MOST_COUNTED)
+    is_frequent = counts >= min_count
+    keys = np.sort((_MOST_COUNTED - counts[is_frequent]).astype(np.uint64) << _HALF_BITS | values[is_frequent])
+    rare = np.sort(values[~is_frequent].astype(np.uint64) << _HALF_BITS | counts[~is_frequent].astype(np.uint64))
+    return CountedValues(
+        keys.astype(np.uint32),
+        _MOST_COUNTED - (keys >> _HALF_BITS).astype(np.int64),
+        WaitingValues((rare >> _HALF_BITS).astype(np.uint32), (rare & _LOWER_HALF).astype(np.int64)),
+        look_ups,
+    )
+
+
+def counts_of_ids(counted: CountedValues, buckets: int) -> NDArray[np.int64]:
+    """How often each id is looked up, `[rows]`.
+
+    Args:
+        counted: values of training rows; `V` of them have ids of their own.
+        buckets: unseen ones of the table.
+    """
+    others = np.zeros(1 + buckets, dtype=np.int64)
+    others[0] = counted.look_ups - counted.counts.sum()
+    add_to_buckets(others, counted.rare.values, counted.rare.counts)
+    return np.concatenate((others, counted.counts))
+
+
+def add_to_buckets(others: NDArray[np.int64], values: TableValues, counts: NDArray[np.int64]) -> None:
+    """Move look-ups of values without an id from id 0 to their buckets.
+
+    Args:
+        others: look-ups of id 0 and of the buckets `[1 + B]`; changed.
+        values: `[W]`.
+        counts: of the values, `[W]`; negative ones move look-ups back.
+    """
+    if len(others) > 1 and len(values):
+        np.add.at(others, HashedIds(len(others)).ids(pa.array(values)), counts)
+        others[0] -= counts.sum()
 
 
 class Numbering:

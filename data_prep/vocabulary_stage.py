@@ -5,11 +5,13 @@ Threads count columns.
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 
 from bagpipe_hpc.storage.checked_json import FileInfo
-from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, load_vocabularies, write_vocabularies
+from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, load_vocabularies, write_vocabularies
+from bagpipe_hpc.storage.shards.waiting_values import waiting_info, write_waiting
 from data_prep.backend import Backend, IdMaps
 from data_prep.formats.layout import RowLayout
 from data_prep.ordered_map import ordered_map, worker_threads
@@ -17,9 +19,24 @@ from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.preparation_state import WorkFolder
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.recorded import RecordedPreparation
+from data_prep.vocabulary import counts_of_ids
 
 _NAMED = 3
 """Tables that are named where only the first ones matter."""
+
+
+class MadeVocabularies(NamedTuple):
+    """The vocabularies of a preparation.
+
+    Attributes:
+        info: the file that holds them.
+        waiting: the file of values that are too rare for an id; None where it is not kept.
+        tables: of each table, in the order of the layout; None where its values are hashed.
+    """
+
+    info: FileInfo
+    waiting: FileInfo | None
+    tables: tuple[TableVocabulary | None, ...]
 
 
 def make_vocabularies(
@@ -32,33 +49,32 @@ def make_vocabularies(
     backend: Backend,
     progress: Callable[[str], None],
     earlier: RecordedPreparation | None = None,
-) -> tuple[FileInfo, list[TableVocabulary | None]]:
-    """The vocabulary of each table: that which is saved, of earlier rows, or of the training rows.
-
-    Returns:
-        The file of vocabularies, and the vocabulary of each table; None where it is hashed.
-    """
+) -> MadeVocabularies:
+    """The vocabulary of each table: that which is saved, of earlier rows, or of the training rows."""
     names = [table.name for table in layout.tables]
     if work.vocabularies is not None:
         saved = load_vocabularies(work.output / work.vocabularies.file, names)
-        return work.vocabularies, [saved.get(name) for name in names]
+        return MadeVocabularies(work.vocabularies, waiting_info(work.output), tuple(saved.get(name) for name in names))
     if earlier is not None:
         copied = earlier.copy_vocabularies(work.output)
         work.note_vocabularies(copied)
         progress(f"took the vocabularies of {earlier.directory}")
-        return copied, list(earlier.vocabularies)
+        return MadeVocabularies(copied, None, earlier.vocabularies)
     limit, buckets = settings.max_rows_per_table, settings.unseen_buckets
     min_count, most_values = (settings.min_count, None) if limit is None else (1, limit - 1 - buckets)
     counted = backend.build_vocabularies(pool, rows, layout.tables, train_rows, min_count, most_values)
-    vocabularies = [None if values is None else TableVocabulary(values, buckets) for values in counted]
+    vocabularies = [None if values is None else TableVocabulary(values.values, buckets) for values in counted]
     found = {name: values for name, values in zip(names, vocabularies, strict=True) if values is not None}
-    written = write_vocabularies(work.output, found, buckets)
+    with_values = {name: values for name, values in zip(names, counted, strict=True) if values is not None}
+    waiting = write_waiting(work.output, {name: values.rare for name, values in with_values.items()})
+    uses = {name: TableUse(counts_of_ids(values, buckets)) for name, values in with_values.items()}
+    written = write_vocabularies(work.output, found, buckets, uses, train_rows)
     work.note_vocabularies(written)
     ids = sum(vocabulary.rows for vocabulary in found.values())
     hashed = [name for name in names if name not in found]
     others = f"; {', '.join(hashed)} hashed to {limit} ids each" if hashed else ""
     progress(f"built vocabularies of {ids} ids from {train_rows} rows{others}")
-    return written, vocabularies
+    return MadeVocabularies(written, waiting, tuple(vocabularies))
 
 
 def unseen_note(

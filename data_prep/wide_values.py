@@ -4,33 +4,56 @@ Shapes: `n` values or rows, `V` values of a vocabulary.
 """
 
 import hashlib
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from bagpipe_hpc.storage.shards.vocabulary import TableValues
+from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
+
 _TEXT_KEY_BYTES = 8
 
 
-def frequent_values(column: pa.ChunkedArray, min_count: int) -> NDArray[np.int64] | NDArray[np.object_]:
-    """The values that occur `min_count` times or more, `[V]`: by descending count, equally frequent ones by value.
+@dataclass(frozen=True, eq=False)
+class CountedValues:
+    """The values of a table in training rows.
+
+    Attributes:
+        values: those that get an id of their own, `[V]`, by descending count, equally frequent ones by value.
+        counts: of these, `[V]`.
+        rare: the others.
+        look_ups: places that were counted, those of missing values among them.
+    """
+
+    values: TableValues
+    counts: NDArray[np.int64]
+    rare: WaitingValues
+    look_ups: int
+
+
+def counted_values(column: pa.ChunkedArray, min_count: int) -> CountedValues:
+    """The values of a column by their counts: frequent ones, which get ids, and rare ones.
 
     Args:
         column: int64 or string, missing values as nulls.
         min_count: fewest occurrences of a value that gets an id of its own, 1 or more.
 
     Returns:
-        Integers, or texts as `str`; texts with equal counts are in the order of their UTF-8 bytes.
+        Integers, or texts as `str`, which are in the order of their UTF-8 bytes where values count.
     """
+    look_ups = len(column)
     if pa.types.is_string(column.type):
         column = column.cast(pa.large_string())  # so that the distinct texts may have more than 2 GiB
     tally = pc.value_counts(column.drop_null())
     counted = pa.table({"value": tally.field("values"), "count": tally.field("counts")})
-    frequent = counted.filter(pc.field("count") >= min_count)
-    ordered = frequent.sort_by([("count", "descending"), ("value", "ascending")])
-    values: NDArray[np.int64] | NDArray[np.object_] = ordered.column("value").to_numpy()
-    return values
+    is_frequent = pc.field("count") >= min_count
+    frequent = counted.filter(is_frequent).sort_by([("count", "descending"), ("value", "ascending")])
+    rare = counted.filter(~is_frequent).sort_by("value")
+    of_rare = WaitingValues(rare.column("value").to_numpy(), rare.column("count").to_numpy())
+    return CountedValues(frequent.column("value").to_numpy(), frequent.column("count").to_numpy(), of_rare, look_ups)
 
 
 class IntegerVocabulary:

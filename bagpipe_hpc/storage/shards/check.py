@@ -35,14 +35,14 @@ def damaged_files(directory: Path, manifest: ShardManifest, level: str) -> list[
 
 
 def check_vocabularies(directory: Path, manifest: ShardManifest, level: str) -> None:
-    """Check the file of vocabularies, if there is one; arguments as for `verify_shards`.
+    """Check the files of vocabularies and of waiting values, where there are any; arguments as for `verify_shards`.
 
     Raises:
-        DataError: it is missing or differs.
+        DataError: one is missing or differs.
     """
-    if manifest.vocabularies is not None:
-        path = directory / manifest.vocabularies.file
-        _check_contents(path, "file of vocabularies", manifest.vocabularies, level)
+    for what, info in (("vocabularies", manifest.vocabularies), ("waiting values", manifest.waiting)):
+        if info is not None:
+            _check_contents(directory / info.file, f"file of {what}", info, level)
 
 
 def _errors(directory: Path, manifest: ShardManifest, level: str) -> Iterator[DataError]:

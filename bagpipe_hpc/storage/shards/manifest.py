@@ -65,6 +65,7 @@ class ShardManifest:
         features: the columns of look-ups; if not given, one for each table, of its name, with one id a sample.
         labels: names of the K labels of a sample.
         weighted_samples: whether each sample has a weight.
+        waiting: the file of values that are too rare for an id (`waiting_values`); None where it was not kept.
         grown_from: digest of the vocabularies that these have grown out of, with `prepare --grow`; None of others.
     """
 
@@ -82,6 +83,7 @@ class ShardManifest:
     features: tuple[FeatureInfo, ...] = ()
     labels: tuple[str, ...] = _ONE_LABEL
     weighted_samples: bool = False
+    waiting: FileInfo | None = None
     grown_from: str | None = None
 
     def __post_init__(self) -> None:
@@ -173,6 +175,8 @@ class ShardManifest:
             fields["vocabularies"] = vars(self.vocabularies)
         if self.hashed_tables:
             fields["hashed_tables"] = list(self.hashed_tables)
+        if self.waiting is not None:
+            fields["waiting"] = vars(self.waiting)
         if self.grown_from is not None:
             fields["grown_from"] = self.grown_from
         if self.schema_version >= RAGGED_SCHEMA_VERSION:
@@ -226,6 +230,7 @@ class _Document:
     features: tuple[FeatureInfo, ...] | None = field(default=None, metadata=OPTIONAL)
     labels: tuple[ShownName, ...] | None = field(default=None, metadata=OPTIONAL)
     weighted_samples: bool | None = field(default=None, metadata=OPTIONAL)
+    waiting: FileInfo | None = field(default=None, metadata=OPTIONAL)
     grown_from: Sha256 | None = field(default=None, metadata=OPTIONAL)
 
     @property
@@ -246,6 +251,7 @@ class _Document:
             features=self.features or (),
             labels=self.labels or _ONE_LABEL,
             weighted_samples=self.weighted_samples or False,
+            waiting=self.waiting,
             grown_from=self.grown_from,
         )
 
@@ -263,7 +269,7 @@ class _Document:
             if sum(numbers) >= 1 << 63:
                 raise FieldError(name, f"adds up to {sum(numbers)} rows, which is no 64-bit number")
         files = [shard.file for shard in manifest.train + manifest.test]
-        files += [self.vocabularies.file] if self.vocabularies else []
+        files += [info.file for info in (self.vocabularies, self.waiting) if info]
         if len(set(files)) != len(files):
             raise FieldError("shards", "names a file twice")
         if not self.tables:

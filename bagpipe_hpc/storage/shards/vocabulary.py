@@ -5,6 +5,9 @@ uint32, int64 or text, as the source format says. Id 0 stands for a missing valu
 buckets (attribute `unseen_buckets`), which share out every other value; where there are none, such values have id 0 as
 well. The values have the ids from B + 1 on, but for those of `free/TABLE`, which no value has.
 
+Beside these lie lists about the ids (`id_uses`): `counts/TABLE` and, where a vocabulary grew, `last_use/TABLE` and
+`reborn/TABLE`.
+
 In folders of older programs, without the attribute `format`, the values lie in `TABLE` itself.
 """
 
@@ -65,8 +68,29 @@ class TableVocabulary:
         return np.delete(ids, self.free - (1 + self.unseen_buckets)) if len(self.free) else ids
 
 
+@dataclass(frozen=True, eq=False)
+class TableUse:
+    """How the ids of a table were used in training rows: those of the directory and of all that it was grown from.
+
+    Attributes:
+        counts: look-ups `[rows]` of the value that has the id now, also before it had it. All others, of missing values
+            and of those without an id of their own, count for the buckets, or for id 0.
+        last_use: number `[rows]` of the last row that looks the value up, -1 where the id is no value's; None in a
+            directory that was not grown.
+        reborn: ids that had another value in the directory that this was grown from, or in one before, ascending.
+    """
+
+    counts: Int64s
+    last_use: Int64s | None = None
+    reborn: Int64s = field(default_factory=_none)
+
+
 def write_vocabularies(
-    directory: Path, vocabularies: Mapping[str, TableVocabulary], unseen_buckets: int = 0
+    directory: Path,
+    vocabularies: Mapping[str, TableVocabulary],
+    unseen_buckets: int = 0,
+    uses: Mapping[str, TableUse] | None = None,
+    train_rows: int = 0,
 ) -> FileInfo:
     """Write the vocabulary of each table, by its name; whole or not at all, and the same bytes for the same values.
 
@@ -74,6 +98,8 @@ def write_vocabularies(
         directory: the shard directory.
         vocabularies: those of the tables that are not hashed, all with the same number of buckets.
         unseen_buckets: this number.
+        uses: how the ids of each of the tables were used.
+        train_rows: number of the training rows in which they were.
 
     Returns:
         The entry for the manifest.
@@ -83,12 +109,17 @@ def write_vocabularies(
         with create_hdf5(partial) as file:
             file.attrs["format"] = _FORMAT
             file.attrs["unseen_buckets"] = unseen_buckets
+            file.attrs["train_rows"] = train_rows
             for table, vocabulary in vocabularies.items():
                 values = vocabulary.values
                 kind = h5py.string_dtype() if values.dtype == np.object_ else values.dtype
                 file.create_dataset(f"values/{table}", data=values, dtype=kind, track_times=False)
                 if len(vocabulary.free):
                     file.create_dataset(f"free/{table}", data=vocabulary.free, track_times=False)
+            for table, use in (uses or {}).items():
+                for name, numbers in (("counts", use.counts), ("last_use", use.last_use), ("reborn", use.reborn)):
+                    if numbers is not None and (len(numbers) or name == "counts"):
+                        file.create_dataset(f"{name}/{table}", data=numbers, track_times=False)
         return FileInfo(path.name, partial.stat().st_size, file_sha256(partial))
 
 
@@ -169,7 +200,7 @@ def _format(path: Path, file: h5py.File) -> tuple[int, str]:
 
 
 def _vocabulary(path: Path, table: str, file: h5py.File, prefix: str, buckets: int) -> TableVocabulary:
-    values = _values(path, table, file[f"{prefix}{table}"])
+    values = read_values(path, table, file[f"{prefix}{table}"])
     if not prefix or f"free/{table}" not in file:
         return TableVocabulary(values, buckets)
     free = read_int64s(path, file, f"free/{table}")
@@ -192,7 +223,12 @@ def read_int64s(path: Path, file: h5py.File, name: str) -> Int64s:
     return found
 
 
-def _values(path: Path, table: str, dataset: Any) -> TableValues:
+def read_values(path: Path, table: str, dataset: Any) -> TableValues:
+    """The values of a table, of one of the types that they may have.
+
+    Raises:
+        DataError: the dataset is none of values.
+    """
     is_list = isinstance(dataset, h5py.Dataset) and dataset.ndim == 1
     if is_list and dataset.dtype in _INTEGERS:
         integers: TableValues = dataset[:]

@@ -23,7 +23,15 @@ from data_prep.prepare_settings import PrepareSettings
 from data_prep.recorded import load_recorded
 from data_prep.vocabulary import HashedIds
 from tests.extending import Example
-from tests.unit.data_prep.test_prepare import BACKENDS, Naive, prepare_naively, random_rows, silent, write_text
+from tests.unit.data_prep.test_prepare import (
+    BACKENDS,
+    Naive,
+    assert_counts,
+    prepare_naively,
+    random_rows,
+    silent,
+    write_text,
+)
 
 
 def read_split(output: Path, manifest: ShardManifest, split: str) -> tuple[list, np.ndarray, np.ndarray]:
@@ -103,6 +111,8 @@ def test_values_without_an_id_share_buckets(tmp_path: Path, backend: str, limit:
         min_count=4 if limit is None else 2, max_rows_per_table=limit, unseen_buckets=3, backend=backend
     )
     prepare_clicks([write_text(tmp_path / "day_0", lines)], tmp_path / "first", first, silent)
+    earlier = load_manifest(tmp_path / "first")
+    assert_counts(tmp_path / "first", earlier, read_split(tmp_path / "first", earlier, "train")[2])
     later = PrepareSettings(like=tmp_path / "first", backend=backend)
     manifest = prepare_clicks([write_text(tmp_path / "day_1", later_lines)], tmp_path / "later", later, silent)
     naive = prepare_naively(lines, 4 if limit is None else 1, 0.1)

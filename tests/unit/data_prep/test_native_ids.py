@@ -13,6 +13,7 @@ from bagpipe_hpc.kernels.value_ids import ValueCounter
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from data_prep import native_ids, vocabulary
 from data_prep.formats.layout import Table, Values
+from data_prep.wide_values import CountedValues
 
 pytestmark = pytest.mark.skipif(not is_built("value_ids"), reason="native code was not built")
 
@@ -20,10 +21,19 @@ VALUES = st.none() | st.integers(0, 6) | st.integers(0, (1 << 32) - 1)
 COLUMNS = st.lists(VALUES, max_size=200)
 
 
-def frequent_values(counted: pa.ChunkedArray, min_count: int) -> np.ndarray:
+def natively_counted(counted: pa.ChunkedArray, min_count: int) -> CountedValues:
     counter = ValueCounter()
-    native_ids.count_values(counter, counted.chunks)
-    return vocabulary.by_count(*counter.tally(min_count))
+    look_ups = native_ids.count_values(counter, counted.chunks)
+    return vocabulary.by_count(*counter.tally(1), min_count, look_ups)
+
+
+def assert_equal(found: CountedValues, expected: CountedValues) -> None:
+    assert found.values.dtype == found.rare.values.dtype == np.uint32
+    assert np.array_equal(found.values, expected.values)
+    assert np.array_equal(found.counts, expected.counts)
+    assert np.array_equal(found.rare.values, expected.rare.values)
+    assert np.array_equal(found.rare.counts, expected.rare.counts)
+    assert found.look_ups == expected.look_ups
 
 
 def tables(vocabularies: Sequence[object]) -> list[Table]:
@@ -42,11 +52,9 @@ def column(values: list[int | None]) -> pa.UInt32Array:
 
 
 @given(st.lists(COLUMNS, max_size=3), st.integers(0, 9), st.integers(1, 3))
-def test_frequent_values(chunks: list[list[int | None]], skipped: int, min_count: int) -> None:
+def test_counted_values(chunks: list[list[int | None]], skipped: int, min_count: int) -> None:
     counted = pa.chunked_array([column(chunk).slice(skipped) for chunk in chunks], pa.uint32())
-    frequent = frequent_values(counted, min_count)
-    assert frequent.dtype == np.uint32
-    assert frequent.tolist() == vocabulary.frequent_values(counted, min_count).tolist()
+    assert_equal(natively_counted(counted, min_count), vocabulary.counted_values(counted, min_count))
 
 
 def test_a_counting_table_that_grows_several_times() -> None:
@@ -54,8 +62,7 @@ def test_a_counting_table_that_grows_several_times() -> None:
     values = rng.integers(0, 1 << 32, 40_000, dtype=np.uint32)
     counted = pa.chunked_array([pa.array(np.concatenate([values, values[:1000], values[:10]]))])
     for min_count in (1, 2, 3):
-        expected = vocabulary.frequent_values(counted, min_count)
-        assert np.array_equal(frequent_values(counted, min_count), expected)
+        assert_equal(natively_counted(counted, min_count), vocabulary.counted_values(counted, min_count))
 
 
 @settings(max_examples=50, deadline=None)

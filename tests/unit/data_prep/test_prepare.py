@@ -25,6 +25,7 @@ import data_prep.shard_stage
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.shards.check import verify_shards
+from bagpipe_hpc.storage.shards.id_uses import read_counts, read_train_rows
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
@@ -111,8 +112,19 @@ def assert_holds(output: Path, manifest: ShardManifest, naive: Naive) -> None:
         assert labels == naive.labels[rows]
         assert sparse.tolist() == naive.sparse[rows]
         np.testing.assert_allclose(dense, np.array(naive.dense[rows]).reshape(-1, 13), rtol=1e-6)
+        if split == "train":
+            assert_counts(output, manifest, sparse)
     assert not (output / "preparation.json").exists()
     assert not (output / "parsed").exists()
+
+
+def assert_counts(output: Path, manifest: ShardManifest, sparse: np.ndarray) -> None:
+    """The counts of ids are those of the training rows; `sparse` holds their ids, of one column a table."""
+    assert read_train_rows(output, manifest) == len(sparse)
+    for number, table in enumerate(manifest.tables):
+        if table.name not in manifest.hashed_tables:
+            expected = np.bincount(sparse[:, number], minlength=table.rows)
+            assert read_counts(output, manifest, table.name).tolist() == expected.tolist()
 
 
 def silent(_: str) -> None:

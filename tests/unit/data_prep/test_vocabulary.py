@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.vocabulary import HashedIds, Vocabulary, frequent_values
+from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
+from data_prep.formats.layout import Values
+from data_prep.vocabulary import HashedIds, Vocabulary, VocabularyIds, counted_values, counts_of_ids
+from tests.unit.data_prep.test_wide_values import assert_counted
 
 VALUES = st.none() | st.integers(0, 6) | st.integers(0, (1 << 32) - 1)
 
@@ -23,12 +26,22 @@ def test_a_vocabulary_is_a_dictionary_by_count_then_value(
 ) -> None:
     half = len(counted) // 2
     chunks = pa.chunked_array([column(counted[:half]), column(counted[half:])])
-    vocabulary = Vocabulary(frequent_values(chunks, min_count))
+    vocabulary = Vocabulary((found := counted_values(chunks, min_count)).values)
     counts = Counter(value for value in counted if value is not None)
     frequent = sorted((-count, value) for value, count in counts.items() if count >= min_count)
     expected = {value: number for number, (_, value) in enumerate(frequent, start=1)}
     assert vocabulary.rows == len(frequent) + 1
     assert vocabulary.ids(column(asked)).tolist() == [expected.get(value, 0) for value in asked]
+    assert_counted(found, counts, len(counted), min_count)
+
+
+@pytest.mark.parametrize("buckets", [0, 3])
+@given(counted=st.lists(VALUES, max_size=60), min_count=st.integers(1, 3))
+def test_the_counts_of_ids_are_those_of_the_look_ups(counted: list[int | None], min_count: int, buckets: int) -> None:
+    found = counted_values(pa.chunked_array([column(counted)]), min_count)
+    ids = VocabularyIds(Values.HEX, TableVocabulary(found.values, buckets)).ids(column(counted))
+    expected = np.bincount(ids, minlength=1 + buckets + len(found.values))
+    assert counts_of_ids(found, buckets).tolist() == expected.tolist()
 
 
 def test_a_large_vocabulary_with_values_that_fall_close_together() -> None:
@@ -59,7 +72,7 @@ def test_hashed_ids_stay_within_the_table(values: list[int | None], rows: int) -
 
 @pytest.mark.parametrize("values", [[], [None, None]])
 def test_columns_without_values(values: list[None]) -> None:
-    vocabulary = Vocabulary(frequent_values(pa.chunked_array([column(values)]), 1))
+    vocabulary = Vocabulary(counted_values(pa.chunked_array([column(values)]), 1).values)
     assert vocabulary.rows == 1
     assert vocabulary.ids(column([5, None])).tolist() == [0, 0]
 

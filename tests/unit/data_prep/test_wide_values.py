@@ -10,11 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from data_prep.vocabulary import HashedIds
-from data_prep.wide_values import IntegerVocabulary, TextVocabulary, frequent_values
+from data_prep.wide_values import CountedValues, IntegerVocabulary, TextVocabulary, counted_values
 
 INTEGERS = st.none() | st.integers(-3, 3) | st.integers(-(1 << 63), (1 << 63) - 1)
 TEXTS = st.none() | st.sampled_from(["", "a", "b", "é", "Z"]) | st.text(st.characters(codec="utf-8"), max_size=4)
 KINDS = [(pa.int64(), INTEGERS, IntegerVocabulary), (pa.string(), TEXTS, TextVocabulary)]
+
+
+def assert_counted(found: CountedValues, counts: Counter, look_ups: int, min_count: int) -> None:
+    assert found.look_ups == look_ups
+    assert found.counts.tolist() == [counts[value] for value in found.values.tolist()]
+    rare = [value for value in counts if counts[value] < min_count]
+    assert found.rare.values.tolist() == sorted(rare)
+    assert found.rare.counts.tolist() == [counts[value] for value in sorted(rare)]
 
 
 @pytest.mark.parametrize(("kind", "values", "vocabulary"), KINDS)
@@ -29,8 +37,10 @@ def test_a_vocabulary_is_a_dictionary_by_count_then_value(
 ) -> None:
     counted, asked = data.draw(st.lists(values, max_size=40)), data.draw(st.lists(values, max_size=20))
     chunks = pa.chunked_array([pa.array(counted[:7], kind), pa.array(counted[7:], kind)])
-    known = frequent_values(chunks, min_count)
+    found = counted_values(chunks, min_count)
+    known = found.values
     counts = Counter(value for value in counted if value is not None)
+    assert_counted(found, counts, len(counted), min_count)
     frequent = [value for value in counts if counts[value] >= min_count]
     order = sorted(frequent, key=lambda value: (-counts[value], value.encode() if isinstance(value, str) else value))
     assert list(known) == order
