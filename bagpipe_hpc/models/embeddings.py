@@ -33,10 +33,12 @@ class SequenceRows:
         Returns:
             Float32 `[B, L, D]`, and which of them are rows, bool `[B, L]`.
         """
-        longest = int(self.lengths.max()) if len(self.lengths) else 0
+        samples = self.lengths.shape[0]
+        # Not int(...), which torch.export cannot follow.
+        longest: int = self.lengths.max().item() if samples else 0  # type: ignore[assignment]
         places = torch.arange(longest, device=self.lengths.device)
         is_row = places < self.lengths.unsqueeze(1)
-        block = self.rows.new_zeros(len(self.lengths), longest, self.rows.shape[1])
+        block = self.rows.new_zeros(samples, longest, self.rows.shape[1])
         return block.masked_scatter(is_row.unsqueeze(2), self.rows), is_row
 
 

@@ -88,6 +88,12 @@ def onednn_linear(kernel: OutputGradientKernel) -> LinearLayer:
     return linear
 
 
+def onednn_forward(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+    """The forward half of `onednn_linear`, with the same bits, in operations that `torch.export` can write down."""
+    outputs = _product(inputs, weight, bias)
+    return torch.relu(outputs) if relu else outputs
+
+
 class _OneDnnLinear(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -120,5 +126,6 @@ def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:
 
     `right` may have any strides; a `left` that is not contiguous is copied.
     """
-    result: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [], "")
+    # What stands between "none" and "" is of no meaning there; torch.export can write a list of None, but no empty one.
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(left, right, bias, "none", [None], "")
     return result

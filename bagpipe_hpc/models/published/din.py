@@ -84,7 +84,7 @@ class AttentionUnit(nn.Module):
             float32 `[B, D]`.
         """
         rows = history.rows
-        samples = torch.repeat_interleave(history.lengths, output_size=len(rows))
+        samples = torch.repeat_interleave(history.lengths, output_size=rows.shape[0])
         target = targets.index_select(0, samples)
         weights = self.mlp(torch.cat((target, rows, target - rows, target * rows), dim=1))
         return torch.zeros_like(targets).index_add(0, samples, weights * rows)

@@ -70,5 +70,5 @@ class DLRM(nn.Module):
         Returns:
             float32 `[B]`; of several labels `[B, K]`.
         """
-        bottom = self.bottom(dense) if self._has_bottom else self.constant.expand(len(dense), -1)
+        bottom = self.bottom(dense) if self._has_bottom else self.constant.expand(dense.shape[0], -1)
         return as_logits(self.top(self._interaction(bottom, embeddings.stacked())))

@@ -1,0 +1,1 @@
+"""What a trained model becomes for a service without this package: `bagpipe export`."""

@@ -1,0 +1,190 @@
+"""`bagpipe export`: a trained model as a folder that a service with torch alone can use."""
+
+import hashlib
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bagpipe_hpc import __version__
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.linear import check_implementation
+from bagpipe_hpc.step.compute_setup import model_kernels
+from bagpipe_hpc.storage.atomic_write import file_sha256
+from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.checkpoints.manifest import MANIFEST_FILE
+from bagpipe_hpc.storage.tensor_file import StreamedTensor, write_tensors
+from bagpipe_hpc.tools.exporting.folder import new_folder, require_new, require_room
+from bagpipe_hpc.tools.exporting.program import ServedModel, largest_difference, program_kernels, write_down
+from bagpipe_hpc.tools.exporting.readme import readme
+from bagpipe_hpc.tools.exporting.schema import schema_of
+from bagpipe_hpc.tools.exporting.source import ExportSource, open_source
+from bagpipe_hpc.tools.exporting.tables import (
+    ExportedTable,
+    tables_of,
+    write_parquet,
+    write_safetensors,
+    write_text,
+)
+from bagpipe_hpc.tools.exporting.vocabularies import TableValueReader, write_vocabularies
+
+TABLE_FORMATS = ("safetensors", "parquet")
+FORMAT, VERSION = "bagpipe-export", 1
+PROGRAM_FILE, DENSE_FILE, SCHEMA_FILE = "model.pt2", "dense.safetensors", "schema.json"
+_SERVED = Path(__file__).parent / "served"
+_DENSE_COPIES = 3
+"""The dense half comes as tensors and in the program; one more for what belongs to it."""
+_KINDS = {
+    torch.bool: "BOOL",
+    torch.uint8: "U8",
+    torch.int8: "I8",
+    torch.int16: "I16",
+    torch.int32: "I32",
+    torch.int64: "I64",
+    torch.float16: "F16",
+    torch.bfloat16: "BF16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+}
+
+
+@dataclass(frozen=True)
+class ExportSettings:
+    """How a model is exported; an argument of `bagpipe export` each."""
+
+    checkpoint: Path
+    """Its folder, or a run's output folder for its newest one."""
+    output: Path
+    """The folder to make."""
+    data: Path | None = None
+    """The shards that the model was trained on; None for where the checkpoint says they are."""
+    tables: str = "safetensors"
+    """Format of the tables: `safetensors` or `parquet`."""
+    linear: str = ""
+    """What multiplies matrices in the program: `onednn`, `torch`, or empty for what the model was trained with."""
+    most_file_bytes: int = 5_000_000_000
+    """Of a file that several tables share."""
+
+    def __post_init__(self) -> None:
+        if self.tables not in TABLE_FORMATS:
+            raise ConfigError(f"--tables {self.tables}: use one of {', '.join(TABLE_FORMATS)}")
+
+
+def export_checkpoint(settings: ExportSettings, say: Callable[[str], None]) -> None:
+    """Write the folder of a model, as one process; memory does not grow with the tables.
+
+    Args:
+        settings: what is to be exported, and where to.
+        say: told what is done.
+
+    Raises:
+        BagpipeError: something is in the way; then nothing is left of the folder.
+    """
+    require_new(settings.output)
+    source = open_source(settings.checkpoint, settings.data)
+    say(f"{source.checkpoint.directory}: step {source.checkpoint.manifest.step}, {source.config.model.name}; checking")
+    source.checkpoint.verify()
+    tables = tables_of(source.checkpoint)
+    readers = [TableValueReader(source.directory, source.shards, table.name) for table in tables]
+    require_room(settings.output, _estimated_bytes(source, tables))
+    linear = settings.linear or source.checkpoint.manifest.arithmetic.linear
+    check_implementation(linear, torch.device("cpu"))
+    program, difference = _program(source, linear)
+    with new_folder(settings.output) as folder:
+        written = [_write_bytes(folder / PROGRAM_FILE, program), _write_dense(folder / DENSE_FILE, source)]
+        say("writing the tables")
+        if settings.tables == "parquet":
+            files, of_tables = write_parquet(folder, source.checkpoint, tables, readers)
+        else:
+            files, of_tables = write_safetensors(folder, source.checkpoint, tables, settings.most_file_bytes)
+        vocabularies, of_values = write_vocabularies(folder, readers)
+        schema = schema_of(source, tables, files, vocabularies, readers)
+        written += [*of_tables, *of_values, write_text(folder / SCHEMA_FILE, _json(schema))]
+        written += _copy_served(folder)
+        about = _about(source, linear, difference)
+        written.append(write_text(folder / "README.md", readme(source, schema, about)))
+        write_text(folder / MANIFEST_FILE, _json(about | {"files": [asdict(info) for info in written]}))
+    total = sum(info.bytes for info in written)
+    say(f"{settings.output}: {len(written) + 1} files, {total / 1e6:.1f} MB; README.md says how to use them")
+
+
+def _program(source: ExportSource, linear: str) -> tuple[bytes, float]:
+    """The program as a file's contents, and how far its logits are from the trainer's on drawn samples."""
+    config, facts, features = source.config, source.facts, source.shards.features
+    device = source.checkpoint.manifest.arithmetic.device
+    traced = ServedModel(source.model(program_kernels(config.model, linear, device)), facts, features)
+    program = write_down(traced, config.model.name, facts, features)
+    recorded = source.checkpoint.manifest.arithmetic.linear
+    trained = ServedModel(source.model(model_kernels(config, torch.device("cpu"), recorded)), facts, features)
+    difference = largest_difference(program, trained, facts, features)
+    content = io.BytesIO()
+    torch.export.save(program, content)
+    return content.getvalue(), difference
+
+
+def _estimated_bytes(source: ExportSource, tables: Sequence[ExportedTable]) -> int:
+    dense = next(info.bytes for info in source.checkpoint.manifest.files if info.file == "dense.h5")
+    vocabularies = source.shards.vocabularies
+    values = 4 * vocabularies.bytes if vocabularies else 0
+    return sum(table.bytes for table in tables) + _DENSE_COPIES * dense + values
+
+
+def _write_dense(path: Path, source: ExportSource) -> FileInfo:
+    state, _ = source.checkpoint.read_dense()
+    return write_tensors(path, [_tensor(name, tensor) for name, tensor in state.items()], {"format": "pt"})
+
+
+def _tensor(name: str, tensor: Tensor) -> StreamedTensor:
+    numbers = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return StreamedTensor(name, _KINDS[tensor.dtype], tuple(tensor.shape), lambda: [numbers])
+
+
+def _about(source: ExportSource, linear: str, difference: float) -> dict[str, Any]:
+    """What the manifest says of the model itself."""
+    checkpoint = source.checkpoint.manifest
+    vocabularies = source.shards.vocabularies
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "bagpipe_hpc": __version__,
+        "torch": torch.__version__,
+        "checkpoint": {
+            "step": checkpoint.step,
+            "manifest_sha256": file_sha256(source.checkpoint.directory / MANIFEST_FILE),
+            "training_data": checkpoint.training_data,
+            "vocabularies": vocabularies.sha256 if vocabularies else None,
+        },
+        "model": checkpoint.config.get("model", {}),
+        "arithmetic": asdict(checkpoint.arithmetic),
+        "batch_size": checkpoint.batch_size,
+        "program": {"linear": linear, "largest_difference": difference},
+    }
+
+
+def _copy_served(folder: Path) -> list[FileInfo]:
+    """Copy what a service runs."""
+    written = []
+    for source in sorted(_SERVED.glob("*.py")):
+        path = folder / source.name
+        shutil.copyfile(source, path)
+        written.append(FileInfo(path.name, path.stat().st_size, file_sha256(path)))
+    return written
+
+
+def _write_bytes(path: Path, content: bytes) -> FileInfo:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return FileInfo(path.name, len(content), hashlib.sha256(content).hexdigest())
+
+
+def _json(document: Any) -> str:
+    return json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

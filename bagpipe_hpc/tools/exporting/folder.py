@@ -1,0 +1,70 @@
+"""The folder of an exported model: it appears whole, under its name, or not at all."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bagpipe_hpc.errors import CapacityError, ConfigError, OutputError, refused
+from bagpipe_hpc.storage.atomic_write import fsync
+from bagpipe_hpc.storage.output_errors import reason
+
+
+def require_new(output: Path) -> None:
+    """See that a folder can be made, and is not there yet.
+
+    Raises:
+        ConfigError: something has that name, or the folder that it is to lie in is none.
+        FileError: the system refuses a look at it.
+    """
+    try:
+        if os.path.lexists(output):
+            raise ConfigError(f"--to {output}: is there already; name a new folder, or remove that one")
+        if not output.absolute().parent.is_dir():
+            raise ConfigError(f"--to {output}: {output.absolute().parent} is no folder; make it first")
+    except OSError as error:
+        raise refused(error, output) from error
+    except ValueError as error:
+        raise ConfigError(f"--to {str(output)!r}: is no name of a folder ({error}); use another one") from error
+
+
+def require_room(output: Path, wanted_bytes: int) -> None:
+    """See that the disk has room for a folder.
+
+    Raises:
+        CapacityError: it has not.
+    """
+    free = shutil.disk_usage(output.absolute().parent).free
+    if wanted_bytes > free:
+        raise CapacityError(
+            f"--to {output}: the exported model takes about {wanted_bytes / 1e6:.0f} MB, and its disk has "
+            f"{free / 1e6:.0f} MB free; make room, or name another place"
+        )
+
+
+@contextmanager
+def new_folder(output: Path) -> Iterator[Path]:
+    """Give a folder beside `output` to write to; it takes that name when the block ends without an error.
+
+    Else it is removed with all that is in it. A process that is killed leaves `.NAME.PID.partial`.
+
+    Raises:
+        OutputError: the folder, or a file in it, cannot be written.
+    """
+    partial = output.absolute().with_name(f".{output.name}.{os.getpid()}.partial")
+    try:
+        partial.mkdir()
+        yield partial
+        fsync(partial)
+        if os.path.lexists(output):
+            raise ConfigError(f"--to {output}: was made by somebody else meanwhile; name another folder")
+        partial.rename(output)
+        fsync(output.absolute().parent)
+    except OSError as error:
+        raise OutputError(
+            f"--to {output}: cannot be written ({reason(error)}); check the free space and the permissions. Nothing "
+            "was left there"
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)

@@ -1,0 +1,196 @@
+"""The dense half as a program of `torch.export`, which runs wherever torch does: rows in, logits out.
+
+It takes the rows as they stand in the tables and pools them itself, so that whoever looks rows up need know nothing of
+sums, means and weights. Its arithmetic is the trainer's, operation by operation (docs/features.md): where native code
+computes something there, the program has the definition of the same bits in plain torch.
+
+Legend: `B` samples, `N` dense features, `D` width of a feature's rows, `V` ids of a feature over all samples,
+`K` labels.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+
+from bagpipe_hpc.config.schema import ModelConfig
+from bagpipe_hpc.kernels.interaction import ReferenceInteraction
+from bagpipe_hpc.models.build import blaming_model
+from bagpipe_hpc.models.contract import ModelKernels
+from bagpipe_hpc.models.embeddings import Embeddings, SequenceRows
+from bagpipe_hpc.models.facts import FeatureFacts, ModelFacts
+from bagpipe_hpc.models.interaction import torch_interaction
+from bagpipe_hpc.models.linear import LinearLayer, bfloat16_linear, onednn_forward, torch_linear
+from bagpipe_hpc.storage.shards.entries import FeatureInfo
+
+LINEAR_LAYERS: Mapping[str, LinearLayer] = {"onednn": onednn_forward, "torch": torch_linear}
+"""By what `Arithmetic.linear` calls them."""
+_TRACED_SAMPLES = 4
+
+
+def program_kernels(config: ModelConfig, linear: str, device: str) -> ModelKernels:
+    """Code for the layers of a model, in operations that `torch.export` can write down.
+
+    Args:
+        config: of the model.
+        linear: what multiplies matrices, one of `LINEAR_LAYERS`.
+        device: where the model was trained: `cpu` or `cuda`.
+    """
+    layer = bfloat16_linear if config.precision == "bfloat16" else LINEAR_LAYERS[linear]
+    return ModelKernels(layer, ReferenceInteraction().forward if device == "cpu" else torch_interaction)
+
+
+@dataclass(frozen=True)
+class ProgramInputs:
+    """What the program is called with, in this order.
+
+    Attributes:
+        dense: float32 `[B, N]`.
+        rows: of each feature float32 `[B, D]`; of a ragged one `[V, D]`, one sample after the other.
+        lengths: of each ragged feature the ids of each sample, int64 `[B]`; they add up to V.
+        weights: of each ragged feature that has weights, those of its ids, float32 `[V]`.
+    """
+
+    dense: Tensor
+    rows: dict[str, Tensor]
+    lengths: dict[str, Tensor]
+    weights: dict[str, Tensor]
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """All of them."""
+        return self.dense, self.rows, self.lengths, self.weights
+
+    @classmethod
+    def drawn(cls, facts: ModelFacts, features: Sequence[FeatureInfo], lengths: Sequence[int]) -> "ProgramInputs":
+        """Random numbers; sample b has `lengths[b]` ids of the first ragged feature, and one more of each next one."""
+        generator = torch.Generator().manual_seed(len(lengths))
+
+        def numbers(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator)
+
+        ragged = [feature for feature in features if feature.ragged]
+        ids = {feature.name: torch.tensor(lengths) + place for place, feature in enumerate(ragged)}
+        counts = {name: int(of_samples.sum()) for name, of_samples in ids.items()}
+        rows = {
+            feature.name: numbers(counts.get(feature.name, len(lengths)), feature.width) for feature in facts.features
+        }
+        weights = {feature.name: numbers(counts[feature.name]) for feature in ragged if feature.weighted}
+        return cls(numbers(len(lengths), facts.dense_features), rows, ids, weights)
+
+
+class ServedModel(nn.Module):
+    """A dense half behind the pooling of rows.
+
+    Args:
+        model: the dense half.
+        facts: what it was told of its inputs.
+        features: of the data, in the same order.
+    """
+
+    def __init__(self, model: nn.Module, facts: ModelFacts, features: Sequence[FeatureInfo]) -> None:
+        super().__init__()
+        self.model = model
+        self._facts = facts
+        self._ragged = {feature.name for feature in features if feature.ragged}
+
+    def forward(
+        self, dense: Tensor, rows: dict[str, Tensor], lengths: dict[str, Tensor], weights: dict[str, Tensor]
+    ) -> Tensor:
+        """Logits, float32 `[B]` or `[B, K]`; arguments as `ProgramInputs`."""
+        pooled: dict[int, list[Tensor]] = {width: [] for width in self._facts.widths}
+        sequences: dict[str, SequenceRows] = {}
+        for feature in self._facts.features:
+            own = rows[feature.name]
+            if feature.name in self._ragged:
+                of_samples = lengths[feature.name]
+                own = _scaled(feature, own, of_samples, weights.get(feature.name))
+                if feature.is_sequence:
+                    sequences[feature.name] = SequenceRows(own + 0.0, of_samples)
+                    continue
+                own = _summed(own, of_samples)
+            elif self._ragged:
+                own = own + 0.0  # as every sum of a batch with bags begins with 0: -0 becomes 0
+            pooled[feature.width].append(own)
+        vectors = {
+            width: torch.stack(found, 1) if found else dense.new_zeros(dense.shape[0], 0, width)
+            for width, found in pooled.items()
+        }
+        logits: Tensor = self.model(dense, Embeddings(self._facts.features, vectors, sequences))
+        return logits
+
+
+def _scaled(feature: FeatureFacts, rows: Tensor, lengths: Tensor, weights: Tensor | None) -> Tensor:
+    """Each row times the weight of its id, which a mean divides by the number of the sample's ids first."""
+    scales = weights
+    if feature.pooling == "mean":
+        shares = torch.ones_like(lengths, dtype=torch.float32) / lengths.clamp(min=1).to(torch.float32)
+        scales = torch.repeat_interleave(shares, lengths, output_size=rows.shape[0])
+        if weights is not None:
+            scales = scales * weights
+    return rows if scales is None else rows * scales.unsqueeze(1)
+
+
+def _summed(rows: Tensor, lengths: Tensor) -> Tensor:
+    """The sum of each sample's rows, in their order, `[B, D]`."""
+    samples = torch.repeat_interleave(lengths, output_size=rows.shape[0])
+    return rows.new_zeros(lengths.shape[0], rows.shape[1]).index_add(0, samples, rows)
+
+
+def write_down(model: ServedModel, name: str, facts: ModelFacts, features: Sequence[FeatureInfo]) -> ExportedProgram:
+    """Trace a model for any number of samples and ids.
+
+    Args:
+        model: the model, in evaluation mode.
+        name: `model.name`.
+        facts: what it was told of its inputs.
+        features: of the data.
+
+    Raises:
+        ConfigError: the model does something that `torch.export` cannot write down.
+    """
+    inputs = ProgramInputs.drawn(facts, features, [2, 0, 1, 3][:_TRACED_SAMPLES])
+    samples = Dim("samples", min=1)
+    ids = {feature: Dim(f"ids_{number}", min=0) for number, feature in enumerate(inputs.lengths)}
+    dynamic = (
+        {0: samples},
+        {feature: {0: ids.get(feature, samples)} for feature in inputs.rows},
+        {feature: {0: samples} for feature in inputs.lengths},
+        {feature: {0: ids[feature]} for feature in inputs.weights},
+    )
+    with blaming_model(name, "torch.export cannot write its forward pass down"), torch.no_grad():
+        return torch.export.export(model, inputs.arguments, dynamic_shapes=dynamic)
+
+
+def save_program(program: ExportedProgram, path: Path) -> None:
+    """Write a program to a new file."""
+    torch.export.save(program, str(path))
+
+
+def largest_difference(
+    program: ExportedProgram, model: ServedModel, facts: ModelFacts, features: Sequence[FeatureInfo]
+) -> float:
+    """How far a program's logits are from a model's on drawn samples: one, several, without any id, many.
+
+    Args:
+        program: the program.
+        model: what it should compute.
+        facts: what the model was told of its inputs.
+        features: of the data.
+
+    Returns:
+        The largest absolute difference; 0 where every bit is the same.
+    """
+    module = program.module()
+    largest = 0.0
+    for lengths in ([1], [0], [2, 0, 1], [0, 0], [3, 1, 0, 2] * 64):
+        inputs = ProgramInputs.drawn(facts, features, lengths)
+        with torch.no_grad():
+            found, expected = module(*inputs.arguments), model(*inputs.arguments)
+        if not torch.equal(found.view(torch.int32), expected.view(torch.int32)):
+            largest = max(largest, float((found - expected).abs().max()))
+    return largest

@@ -1,0 +1,159 @@
+"""The tables of an exported model: their weights alone, by name, streamed from a checkpoint whatever their size.
+
+As safetensors a table is one tensor `[rows, D]` named by the table. Small tables share a file, as far as that stays
+below a limit; a larger one has a file of its own. An index says which file has which, in the form that the files of
+large language models made common. As Parquet each table is a file of its own with a row for each id.
+
+Shapes: `n` rows of a piece, `D` width of the table.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bagpipe_hpc.storage.atomic_write import file_sha256, fsync
+from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.storage.checkpoints.saved_rows import stream_rows
+from bagpipe_hpc.storage.tensor_file import StreamedTensor, write_tensors
+from bagpipe_hpc.tools.exporting.vocabularies import TableValueReader
+
+INDEX_FILE = "tables.safetensors.index.json"
+_FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class ExportedTable:
+    """A table of the checkpoint.
+
+    Attributes:
+        name: of the table.
+        rows: number of its ids.
+        width: numbers D of a row.
+        group: which of the checkpoint's groups it is in.
+        first: number of its first row in that group.
+    """
+
+    name: str
+    rows: int
+    width: int
+    group: int
+    first: int
+
+    @property
+    def bytes(self) -> int:
+        """Of its weights."""
+        return _FLOAT_BYTES * self.rows * self.width
+
+    def pieces(self, checkpoint: Checkpoint) -> Iterator[NDArray[np.float32]]:
+        """Its weights in the order of the ids, float32 `[n, D]` each.
+
+        Raises:
+            CheckpointError: a file is damaged.
+        """
+        most = stream_rows(checkpoint.manifest.record_columns(self.width))
+        with checkpoint.open_rows(self.group) as saved:
+            for first in range(self.first, self.first + self.rows, most):
+                records = saved.read(first, min(first + most, self.first + self.rows))
+                yield records[:, : self.width]
+
+
+def tables_of(checkpoint: Checkpoint) -> list[ExportedTable]:
+    """The tables of a checkpoint, in the order of the data."""
+    found: dict[int, ExportedTable] = {}
+    for number, group in enumerate(checkpoint.manifest.groups):
+        tables = group.tables
+        for table, name, rows, first in zip(group.numbers, tables.names, tables.rows, tables.offsets, strict=False):
+            found[table] = ExportedTable(name, rows, group.width, number, int(first))
+    return [found[number] for number in sorted(found)]
+
+
+def shared_files(tables: Sequence[ExportedTable], most_bytes: int) -> list[list[ExportedTable]]:
+    """Which tables share a file: one after the other while they stay below `most_bytes` together."""
+    files: list[list[ExportedTable]] = []
+    room = 0
+    for table in tables:
+        if not files or table.bytes > room:
+            files.append([])
+            room = most_bytes
+        files[-1].append(table)
+        room -= table.bytes
+    return files
+
+
+def write_safetensors(
+    folder: Path, checkpoint: Checkpoint, tables: Sequence[ExportedTable], most_bytes: int
+) -> tuple[dict[str, str], list[FileInfo]]:
+    """Write the tables as safetensors, with their index.
+
+    Args:
+        folder: where to.
+        checkpoint: what to read.
+        tables: its tables.
+        most_bytes: of a file with several tables.
+
+    Returns:
+        The file of each table, by its name, and what was written.
+    """
+    files = shared_files(tables, most_bytes)
+    of_tables: dict[str, str] = {}
+    written = []
+    for number, group in enumerate(files, start=1):
+        name = "tables.safetensors" if len(files) == 1 else f"tables-{number:05d}-of-{len(files):05d}.safetensors"
+        tensors = [_tensor(checkpoint, table) for table in group]
+        written.append(write_tensors(folder / name, tensors, {"format": "pt"}))
+        of_tables |= {table.name: name for table in group}
+    index = {"metadata": {"total_size": sum(table.bytes for table in tables)}, "weight_map": of_tables}
+    written.append(write_text(folder / INDEX_FILE, json.dumps(index, indent=1, ensure_ascii=False) + "\n"))
+    return of_tables, written
+
+
+def _tensor(checkpoint: Checkpoint, table: ExportedTable) -> StreamedTensor:
+    return StreamedTensor(table.name, "F32", (table.rows, table.width), lambda: table.pieces(checkpoint))
+
+
+def write_parquet(
+    folder: Path, checkpoint: Checkpoint, tables: Sequence[ExportedTable], values: Sequence[TableValueReader]
+) -> tuple[dict[str, str], list[FileInfo]]:
+    """Write each table as a Parquet file with the columns `id`, `value` (null where an id has none) and `weights`.
+
+    Args:
+        folder: where to.
+        checkpoint: what to read.
+        tables: its tables.
+        values: which value has which id, of each table.
+
+    Returns:
+        As `write_safetensors`.
+    """
+    of_tables = {table.name: f"table-{number:05d}.parquet" for number, table in enumerate(tables)}
+    written = []
+    for table, reader in zip(tables, values, strict=True):
+        path = folder / of_tables[table.name]
+        kind = pa.list_(pa.float32(), table.width)
+        schema = pa.schema([("id", pa.int64()), ("value", reader.arrow_type), ("weights", kind)])
+        with pq.ParquetWriter(path, schema) as file:
+            first, column = 0, reader.column()
+            for piece in table.pieces(checkpoint):
+                last = first + len(piece)
+                weights = pa.FixedSizeListArray.from_arrays(pa.array(piece.reshape(-1)), table.width)
+                columns: list[Any] = [pa.array(np.arange(first, last)), column.slice(first, len(piece)), weights]
+                file.write_batch(pa.record_batch(columns, schema))
+                first = last
+        fsync(path)
+        written.append(FileInfo(path.name, path.stat().st_size, file_sha256(path)))
+    return of_tables, written
+
+
+def write_text(path: Path, text: str) -> FileInfo:
+    """Write a new small file, and force it to the disk."""
+    path.write_text(text, encoding="utf-8")
+    fsync(path)
+    return FileInfo(path.name, path.stat().st_size, file_sha256(path))

@@ -1,0 +1,86 @@
+"""What the loader of an exported model computes, without this package, is what the trainer computed, bit for bit."""
+
+import json
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.config.doors import MODELS
+from bagpipe_hpc.storage.shards.manifest import FeatureInfo, TableInfo
+from bagpipe_hpc.tools.exporting.export import ExportSettings, export_checkpoint
+from tests.ragged_shards import write_ragged
+from tests.unit.tools.exporting.trained_models import batches_of, train_small
+
+PROGRAM = Path(__file__).with_name("served_models.py")
+LINEAR = "onednn" if platform.machine() == "x86_64" else "torch"
+ONE_HOT = {
+    "features": tuple(FeatureInfo(name, name) for name in ("a", "b", "c")),
+    "tables": (TableInfo("a", 23), TableInfo("b", 40), TableInfo("c", 7)),
+}
+MEANS = "features.pooling_of={ genres = 'mean' }"
+TWO_LABELS = {"labels": ("click", "sale"), "weighted_samples": True}
+DIN = ["model.name=din", "model.deep_mlp=[8]", "model.attention={ history = 'item' }"]
+SEQUENCE = "features.pooling_of={ history = 'sequence', genres = 'mean' }"
+DLRM = ["model.bottom_mlp=[6]", "model.top_mlp=[7]"]
+CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "dlrm": (ONE_HOT, [*DLRM, "kernels.linear=torch"]),
+    "dlrm by onednn": (ONE_HOT, [*DLRM, f"kernels.linear={LINEAR}"]),
+    "dlrm with sums, no dense features": ({"dense_features": 0}, [*DLRM, "kernels.linear=torch"]),
+    "dlrm_dcnv2": ({}, ["model.name=dlrm_dcnv2", *DLRM, "model.cross_rank=4", MEANS]),
+    "wide_deep, several widths": (
+        TWO_LABELS,
+        ["model.name=wide_deep", "model.deep_mlp=[8,6]", "model.embedding_dim_of={ item = 3, user = 9 }", MEANS],
+    ),
+    "deepfm": ({}, ["model.name=deepfm", "model.deep_mlp=[8,6]", "features.longest=2", MEANS]),
+    "dcn": ({}, ["model.name=dcn", "model.deep_mlp=[8,6]", "model.cross_layers=2"]),
+    "dcn_v2": (TWO_LABELS, ["model.name=dcn_v2", "model.deep_mlp=[8]", "model.structure=parallel", MEANS]),
+    "din": (TWO_LABELS, [*DIN, SEQUENCE, "model.embedding_dim_of={ user = 3, genre = 16 }", "kernels.linear=torch"]),
+    "din by onednn": ({}, [*DIN, SEQUENCE, f"kernels.linear={LINEAR}", "features.longest_of={ history = 3 }"]),
+    "bfloat16": (ONE_HOT, [*DLRM, "model.precision=bfloat16"]),
+    "an own model": (
+        {},
+        ["model.name=tests.end_to_end.sequence_model:GatedSequences", "features.pooling_of={ history = 'sequence' }"],
+    ),
+}
+HEART = ["dlrm", "dlrm by onednn", "wide_deep, several widths", "din by onednn"]
+assert {name.split()[0].rstrip(",") for name in CASES} >= set(MODELS.entries)
+
+
+@pytest.fixture(scope="module")
+def differences(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Of each case that is asked for, what the trainer and the service computed; all are scored in one process."""
+    folder = tmp_path_factory.mktemp("served")
+    wanted = [
+        item.callspec.params["case"]
+        for item in request.session.items
+        if getattr(item, "module", None) is request.module
+    ]
+    requests, found = [], {}
+    for number, case in enumerate(wanted):
+        data, settings = CASES[case]
+        own = folder / str(number)
+        write_ragged(own / "shards", seed=number, **data)
+        trained = train_small(own, own / "shards", ["model.embedding_dim=5", *settings])
+        export_checkpoint(ExportSettings(own / "run", own / "exported"), lambda _: None)
+        (own / "inputs.json").write_text(json.dumps(batches_of(own / "shards", 21)))
+        requests.append([str(own / name) for name in ("exported", "inputs.json", "logits.npy")])
+        found[case] = trained, own
+    (folder / "requests.json").write_text(json.dumps(requests))
+    subprocess.run([sys.executable, "-I", PROGRAM, folder / "requests.json"], check=True, cwd=folder, timeout=240)
+    return {case: (trained, np.load(own / "logits.npy"), own) for case, (trained, own) in found.items()}
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=[] if case in HEART else pytest.mark.slow) for case in CASES]
+)
+def test_logits_are_the_trainers(case: str, differences: dict[str, Any]) -> None:
+    trained, served, own = differences[case]
+    assert trained.dtype == served.dtype == np.float32
+    assert trained.shape == served.shape
+    assert trained.tobytes() == served.tobytes()
+    assert json.loads((own / "exported" / "manifest.json").read_text())["program"]["largest_difference"] == 0.0
