@@ -48,7 +48,8 @@ class Backend:
     """
 
     build_vocabularies: Callable[
-        [ThreadPoolExecutor, ParsedRows, Sequence[Table], int, int, int | None], list[CountedValues | None]
+        [ThreadPoolExecutor, ParsedRows, Sequence[Table], int, int, int | None, Callable[[int], None]],
+        list[CountedValues | None],
     ]
     id_maps: Callable[[Sequence[Table], Sequence[TableVocabulary | None], int], IdMaps]
     encoders: dict[str, Encoder | None] | None

@@ -24,12 +24,14 @@ class InputRange:
         begin: byte of a plain text at which it begins, or row of a Parquet file; 0 of a compressed text.
         end: where the next one begins; None for the end of a text. A range of text has the lines that begin in it.
         bytes: of the file, about, that it takes to read.
+        is_text: whether `begin` and `end` are bytes, and its lines are counted from its beginning.
     """
 
     source: int
     begin: int
     end: int | None
     bytes: int
+    is_text: bool = True
 
 
 def plan_ranges(
@@ -72,7 +74,7 @@ def _row_groups(number: int, source: Path, size: int, range_bytes: int) -> Itera
     for end in bounds[1:]:
         part = size * (end - begin) // max(rows, 1)
         if end == rows or part >= range_bytes:
-            yield InputRange(number, begin, end, part)
+            yield InputRange(number, begin, end, part, is_text=False)
             begin = end
     if not rows:
-        yield InputRange(number, 0, 0, size)
+        yield InputRange(number, 0, 0, size, is_text=False)

@@ -5,7 +5,7 @@ Native code counts values of 32 bits (`Values.is_32_bit`); the definition does t
 Shapes: `n` rows, `F` columns, `V` values of a vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,10 +28,12 @@ def build_vocabularies(
     train_rows: int,
     min_count: int,
     most_values: int | None,
+    told: Callable[[int], None],
 ) -> list[CountedValues | None]:
     """As `vocabulary.build_vocabularies`; memory is 16 to 32 bytes for each distinct value of all tables."""
     counters = {table.name: ValueCounter() for table in tables if table.values.is_32_bit}
     columns = {table.name: table.columns for table in tables}
+    fields_of_row = sum(len(columns[name]) for name in counters)
     look_ups = dict.fromkeys(counters, 0)
     for part in rows.parts(train_rows) if counters else ():
         # Waits for all tables: a counter is not for two threads at once.
@@ -40,10 +42,11 @@ def build_vocabularies(
             look_ups[name] += counted
         if most_values is not None:
             counters = {name: counter for name, counter in counters.items() if counter.values <= most_values}
+        told(len(part) * fields_of_row)
     built = pool.map(lambda name: by_count(*counters[name].tally(1), min_count, look_ups[name]), counters)
     found: dict[str, CountedValues | None] = dict(zip(counters, built, strict=True))
     others = [table for table in tables if not table.values.is_32_bit]
-    of_others = vocabulary.build_vocabularies(pool, rows, others, train_rows, min_count, most_values)
+    of_others = vocabulary.build_vocabularies(pool, rows, others, train_rows, min_count, most_values, told)
     found |= {table.name: values for table, values in zip(others, of_others, strict=True)}
     return [found.get(table.name) for table in tables]
 

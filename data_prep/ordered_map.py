@@ -1,9 +1,10 @@
 """A parallel map that keeps order and never runs far ahead of its reader."""
 
 import os
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from fractions import Fraction
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -15,6 +16,18 @@ _MOST_THREADS = 16
 def worker_threads() -> int:
     """Threads worth starting: the cores that this process may use (a batch system gives it few of many), at most 16."""
     return min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+
+
+def fair_threads(cores: Sequence[frozenset[int]], own: int) -> int:
+    """Threads for one of several processes of a host: its share of the cores that it may use, 1 to 16.
+
+    Args:
+        cores: that each of the processes may use; bound ones have cores of their own, others share all.
+        own: index of the process.
+    """
+    users = Counter(core for allowed in cores for core in allowed)
+    share = sum(Fraction(1, users[core]) for core in cores[own])
+    return max(1, min(_MOST_THREADS, int(share)))
 
 
 def ordered_map(

@@ -6,10 +6,11 @@ ranges before it are parsed to their end, and ranges behind it are left.
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -32,6 +33,9 @@ PART_ROWS = 1 << 20
 """Rows after which a part is closed: at most this many are parsed again by each rank after a kill."""
 _TELL_EVERY_S = 0.2
 
+OpenInput = Callable[[int], TextInput | ColumnInput]
+"""Says how the file of a number is read."""
+
 
 @dataclass(frozen=True)
 class ParsedInput:
@@ -53,19 +57,19 @@ class _Ended:
     Attributes:
         range: its number.
         skipped: malformed rows behind its last finished part.
-        error: why; None where they are too many.
+        error: why, in words; None where they are too many.
     """
 
     range: int
     skipped: tuple[BadRow, ...]
-    error: DataError | None
+    error: str | None
 
 
 def parse_input(
     team: Team,
     pool: ThreadPoolExecutor,
     sources: Sequence[Path],
-    inputs: Sequence[TextInput | ColumnInput],
+    open_input: OpenInput,
     ranges: Sequence[InputRange],
     schema: pa.Schema,
     work: WorkFolder,
@@ -77,7 +81,7 @@ def parse_input(
         team: shares the ranges.
         pool: threads of this rank, which parse blocks.
         sources: the files.
-        inputs: how each of them is read.
+        open_input: says how the file of a number is read.
         ranges: all ranges of the files.
         schema: of the parsed rows.
         work: takes the parts, and says which are there.
@@ -90,7 +94,7 @@ def parse_input(
     for part in work.parts:
         begun[part.range].append(part)
     left = [number for number in range(len(ranges)) if number not in begun or not begun[number][-1].is_last]
-    parser = _Parser(team, pool, sources, inputs, ranges, schema, work, most_skipped)
+    parser = _Parser(team, pool, sources, open_input, ranges, schema, work, most_skipped)
     team.begin(
         Stage(
             "parsed",
@@ -111,7 +115,7 @@ def parse_input(
     found = [*work.parts, *(item for share in shares for item in share)]
     parts = tuple(sorted((item for item in found if isinstance(item, Part)), key=lambda part: part.name))
     ended = {item.range: item for item in found if isinstance(item, _Ended)}
-    skipped = _name_skipped(sources, inputs, ranges, parts, ended, most_skipped)
+    skipped = team.each_does(lambda: _name_skipped(sources, ranges, parts, ended, most_skipped))
     return ParsedInput(parts, tuple(skipped))
 
 
@@ -124,7 +128,6 @@ def check_skipped(skipped: Sequence[str], allowed: int) -> None:
 
 def _name_skipped(
     sources: Sequence[Path],
-    inputs: Sequence[TextInput | ColumnInput],
     ranges: Sequence[InputRange],
     parts: Sequence[Part],
     ended: dict[int, _Ended],
@@ -141,14 +144,14 @@ def _name_skipped(
     skipped: list[str] = []
     lines_before = 0
     for number, piece in enumerate(ranges):
-        if piece.begin == 0 or isinstance(inputs[piece.source], ColumnInput):
+        if piece.begin == 0 or not piece.is_text:
             lines_before = 0
         bad = [row for part in of_range[number] for row in part.skipped]
         bad += ended[number].skipped if number in ended else ()
         skipped += [f"{sources[piece.source]}:{lines_before + row.line}: {row.reason}" for row in bad]
         check_skipped(skipped, allowed)
         if number in ended and (error := ended[number].error) is not None:
-            raise error
+            raise DataError(error)
         if of_range[number]:
             lines_before += of_range[number][-1].end.line
     return skipped
@@ -166,7 +169,7 @@ class _Parser:
         team: Team,
         pool: ThreadPoolExecutor,
         sources: Sequence[Path],
-        inputs: Sequence[TextInput | ColumnInput],
+        open_input: OpenInput,
         ranges: Sequence[InputRange],
         schema: pa.Schema,
         work: WorkFolder,
@@ -174,7 +177,8 @@ class _Parser:
     ) -> None:
         self._team = team
         self._pool = pool
-        self._sources, self._inputs, self._ranges = sources, inputs, ranges
+        self._sources, self._ranges = sources, ranges
+        self._open_input = cache(open_input)
         self._schema = schema
         self._work = work
         self._most_skipped = most_skipped
@@ -204,11 +208,11 @@ class _Parser:
             yield _Ended(number, tuple(self._skipped), None)
         except DataError as error:
             self._team.tell(Tell(piece=number, failed=True))
-            yield _Ended(number, tuple(self._skipped), error)
+            yield _Ended(number, tuple(self._skipped), str(error))
 
     def _parse_parts(self, number: int, before: Sequence[Part]) -> Iterator[Part]:
         piece = self._ranges[number]
-        how = self._inputs[piece.source]
+        how = self._open_input(piece.source)
         end = before[-1].end if before else TextPosition(piece.source, piece.begin)
         bad_before = sum(len(part.skipped) for part in before)
 

@@ -5,24 +5,29 @@ First the input is parsed into parts (`parse_stage`), then the values of trainin
 in the folder (`preparation_state`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bagpipe_hpc.cluster.allocator import keep_freed_arrays
 from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.run_lock import RunLock
 from bagpipe_hpc.storage.shards.check import verify_shards
-from bagpipe_hpc.storage.shards.entries import InputInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
-from data_prep.backend import choose_backend
+from data_prep.backend import Backend, choose_backend
 from data_prep.formats.load import load_format
+from data_prep.formats.source_format import ColumnInput, SourceFormat, TextInput
 from data_prep.input_files import find_sources, order_note
-from data_prep.input_ranges import RANGE_BYTES, plan_ranges
+from data_prep.input_ranges import RANGE_BYTES, InputRange, plan_ranges
 from data_prep.ordered_map import worker_threads
 from data_prep.parse_stage import check_skipped, parse_input
 from data_prep.parsed_rows import ParsedRows
 from data_prep.preparation_state import (
     PreparationState,
+    WorkFolder,
     describe_inputs,
     is_finished,
     load_finished,
@@ -32,22 +37,27 @@ from data_prep.preparation_state import (
 )
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.ranks.progress import Progress
-from data_prep.ranks.team import alone
-from data_prep.recorded import load_recorded
+from data_prep.ranks.team import Team, alone
+from data_prep.recorded import RecordedPreparation, load_recorded
 from data_prep.shard_stage import write_shards
 
 
-def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSettings, progress: Progress) -> ShardManifest:
+def prepare_clicks(
+    inputs: Sequence[str], output: Path, settings: PrepareSettings, progress: Progress, team: Team | None = None
+) -> ShardManifest:
     """Turn raw clicks into a shard directory; after a kill, the same call goes on where the last one stopped.
 
     Memory is that of a few blocks per core, plus the counts of as many columns as there are threads (at most four) and
     the vocabularies: see docs/data.md. A finished directory of the same inputs and settings is left as it is.
 
+    Collective over: all ranks of `team`.
+
     Args:
         inputs: names and glob patterns of input files, in time order.
-        output: folder for the shards; made where it does not exist.
+        output: folder for the shards, which all ranks share; made where it does not exist.
         settings: how to prepare.
-        progress: is given a line after each part, vocabulary and shard.
+        progress: is given a line now and then; on the first rank only.
+        team: the ranks that share the work; None for this process alone.
 
     Returns:
         The manifest, which is also written to the folder.
@@ -55,51 +65,150 @@ def prepare_clicks(inputs: Sequence[str], output: Path, settings: PrepareSetting
     Raises:
         DataError: an input is missing, damaged or malformed, or `output` holds something else or cannot be written.
         CapacityError: the disk is full.
-        ConfigError: there is no such source format, its settings are wrong, or native code is asked for and was not
-            built.
+        ConfigError: there is no such source format, its settings are wrong, native code is asked for and was not
+            built, or another preparation uses the folder.
+        OtherRankError: on all ranks but the first, which knows why.
     """
-    earlier = load_recorded(settings.like) if settings.like is not None else None
-    settings = earlier.for_later_rows(settings) if earlier else settings
-    source_format, own = load_format(settings.source_format, settings.format_options, settings.schema)
-    layout = source_format.layout
-    backend, native = choose_backend(settings.backend, source_format)
-    sources = find_sources(inputs)
-    open_input = source_format.open_input if settings.labelled else source_format.open_unlabelled
-    opened = [open_input(source, native) for source in sources]
-    inputs_info = describe_inputs(sources)
-    choices = settings.choices(layout, own, earlier.digest if earlier else None)
-    wanted = PreparationState(inputs_info, choices, tuple(layout.words()), RANGE_BYTES)
+    team = team or alone(progress, worker_threads())
+    progress = progress if team.is_first else _silent
     keep_freed_arrays()
+    how = team.each_does(lambda: _Method.of(settings))
+    with ExitStack() as held:
+        begun = team.first_does(lambda: _begin(inputs, output, how, team, progress, held))
+        if isinstance(begun, ShardManifest):
+            return begun
+        work, settings = begun.work, how.settings
+        with ThreadPoolExecutor(team.threads) as pool:
+            parsed = parse_input(
+                team,
+                pool,
+                begun.sources,
+                lambda number: how.open_input(begun.sources[number]),
+                begun.ranges,
+                how.source_format.schema,
+                work,
+                settings.skip_bad_rows,
+            )
+            team.first_does(lambda: _require_unchanged(work, begun.sources))
+            rows = ParsedRows(work.parts_folder, parsed.parts)
+            manifest = write_shards(
+                team,
+                pool,
+                rows,
+                work,
+                parsed.skipped_rows,
+                how.source_format.layout,
+                settings,
+                how.backend,
+                progress,
+                how.earlier,
+            )
+        team.first_does(lambda: _finish(output, manifest))
+    return manifest
+
+
+@dataclass(frozen=True)
+class _Method:
+    """How rows are prepared.
+
+    Attributes:
+        settings: as they are recorded; with `like`, those of the earlier rows.
+        source_format: of the rows.
+        own: its own settings.
+        backend: what counts, gives ids and compresses.
+        native: whether native code reads the input, too.
+        earlier: the preparation of earlier rows whose ids these get.
+    """
+
+    settings: PrepareSettings
+    source_format: SourceFormat
+    own: Mapping[str, Any]
+    backend: Backend
+    native: bool
+    earlier: RecordedPreparation | None
+
+    @classmethod
+    def of(cls, settings: PrepareSettings) -> "_Method":
+        """What the settings say."""
+        earlier = load_recorded(settings.like) if settings.like is not None else None
+        settings = earlier.for_later_rows(settings) if earlier else settings
+        source_format, own = load_format(settings.source_format, settings.format_options, settings.schema)
+        return cls(settings, source_format, own, *choose_backend(settings.backend, source_format), earlier)
+
+    def open_input(self, source: Path) -> TextInput | ColumnInput:
+        """How a file is read."""
+        of_kind = self.source_format.open_input if self.settings.labelled else self.source_format.open_unlabelled
+        return of_kind(source, self.native)
+
+    def state(self, sources: Sequence[Path]) -> PreparationState:
+        """What a preparation of these files is."""
+        layout = self.source_format.layout
+        choices = self.settings.choices(layout, self.own, self.earlier.digest if self.earlier else None)
+        return PreparationState(describe_inputs(sources), choices, tuple(layout.words()), RANGE_BYTES)
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A preparation that goes on: its files, their ranges, and the folder."""
+
+    sources: Sequence[Path]
+    ranges: Sequence[InputRange]
+    work: WorkFolder
+
+
+def _begin(
+    inputs: Sequence[str], output: Path, how: _Method, team: Team, progress: Progress, held: ExitStack
+) -> _Begun | ShardManifest:
+    """Look at the inputs and the folder, and take the folder; or give what was finished in it before."""
+    sources = find_sources(inputs)
+    opened = [how.open_input(source) for source in sources]
+    wanted = how.state(sources)
     with naming_output(output):
+        if not is_finished(output):
+            output.mkdir(parents=True, exist_ok=True)
+            _take_folder(output, team, held)
         if is_finished(output):
             finished = load_finished(output, wanted)
             verify_shards(output, finished, "quick")
-            check_skipped(finished.skipped_rows, settings.skip_bad_rows)
+            check_skipped(finished.skipped_rows, how.settings.skip_bad_rows)
             remove_unfinished(output)  # A kill right after the manifest leaves it.
             progress(f"{output} is already prepared from these inputs with these settings")
             return finished
         if note := order_note(sources):
             progress(note)
-        output.mkdir(parents=True, exist_ok=True)
         work = resume_or_start(output, wanted)
         if work.parts:
-            progress(f"going on after {sum(part.rows for part in work.parts)} parsed rows, {len(work.shards)} shards")
-        ranges = plan_ranges(sources, opened, work.state.range_bytes)
-        team = alone(progress, worker_threads())
-        with ThreadPoolExecutor(team.threads) as pool:
-            parsed = parse_input(
-                team, pool, sources, opened, ranges, source_format.schema, work, settings.skip_bad_rows
-            )
-            _require_unchanged(wanted.inputs, describe_inputs(sources), output)
-            rows = ParsedRows(work.parts_folder, parsed.parts)
-            manifest = write_shards(pool, rows, work, parsed.skipped_rows, layout, settings, backend, progress, earlier)
+            parsed = sum(part.rows for part in work.parts)
+            progress(f"going on after {parsed:,} parsed rows, {len(work.shards)} shards")
+        return _Begun(sources, plan_ranges(sources, opened, work.state.range_bytes), work)
+
+
+def _take_folder(output: Path, team: Team, held: ExitStack) -> None:
+    """Keep others out of the folder until the preparation ends."""
+
+    def lose(why: str) -> None:
+        team.end_all(f"bagpipe: error: {why}: ending, so that no two preparations write to one folder")
+
+    lock = RunLock(output, lose, "--output")
+    lock.take()
+    held.callback(lock.release)
+
+
+def _finish(output: Path, manifest: ShardManifest) -> None:
+    """Write the manifest, and leave nothing else."""
+    with naming_output(output):
         save_manifest(output, manifest)
         remove_unfinished(output)
-    return manifest
 
 
-def _require_unchanged(before: Sequence[InputInfo], after: Sequence[InputInfo], output: Path) -> None:
+def _silent(_: str) -> None:
+    """Progress of a rank that does not speak."""
+
+
+def _require_unchanged(work: WorkFolder, sources: Sequence[Path]) -> None:
     """Refuse rows of which nobody could say whether they were read before or after a change."""
-    for old, new in zip(before, after, strict=True):
+    for old, new in zip(work.state.inputs, describe_inputs(sources), strict=True):
         if old != new:
-            raise DataError(f"{old.file}: changed while it was read; remove {output} and run bagpipe prepare again")
+            raise DataError(
+                f"{old.file}: changed while it was read; remove {work.output} and run bagpipe prepare again"
+            )

@@ -1,7 +1,7 @@
 """The last stage of a preparation: from parsed rows, through vocabularies, to shards.
 
-Threads encode pieces of rows; the calling thread writes. Pieces of the next shard are encoded while a finished one is
-checksummed and forced to the disk.
+Ranks share the shards. Threads encode pieces of rows; the calling thread writes. Pieces of the next shard are encoded
+while a finished one is checksummed and forced to the disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -24,8 +24,10 @@ from data_prep.backend import Backend
 from data_prep.formats.layout import RowLayout, Sparse, SparseList, table_of
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
-from data_prep.preparation_state import WorkFolder
+from data_prep.preparation_state import WorkFolder, naming_output
 from data_prep.prepare_settings import PrepareSettings
+from data_prep.ranks.board import Stage, Tell
+from data_prep.ranks.team import Team
 from data_prep.recorded import RecordedPreparation
 from data_prep.sample_encoder import SampleEncoder
 from data_prep.vocabulary_stage import make_vocabularies, unseen_note
@@ -67,6 +69,7 @@ class PlannedShard:
 
 
 def write_shards(
+    team: Team,
     pool: ThreadPoolExecutor,
     rows: ParsedRows,
     work: WorkFolder,
@@ -77,7 +80,7 @@ def write_shards(
     progress: Callable[[str], None],
     earlier: RecordedPreparation | None = None,
 ) -> ShardManifest:
-    """Write the shards that are not yet written, and note each.
+    """Write the shards that are not yet written, and note each. Collective over: all ranks of `team`.
 
     Returns:
         The manifest, which is not yet written.
@@ -88,10 +91,11 @@ def write_shards(
     train_rows = rows.rows - round(rows.rows * settings.test_share)
     if rows.rows == 0 or (train_rows == 0 and earlier is None):
         named = ", ".join(source.file for source in work.state.inputs)
-        raise DataError(f"{named}: {rows.rows} good rows leave none to train on; check the inputs and --test-fraction")
+        problem = f"{named}: {rows.rows} good rows leave none to train on; check the inputs and --test-fraction"
+        team.each_does(lambda: _refuse(problem))
     if train_rows == rows.rows and settings.test_share > 0:
         progress(f"note: no row is left for tests: {settings.test_share} of {rows.rows} rows is less than one")
-    made = make_vocabularies(pool, rows, train_rows, work, layout, settings, backend, progress, earlier)
+    made = make_vocabularies(team, pool, rows, train_rows, work, layout, settings, backend, progress, earlier)
     vocabularies = made.tables
     hashed_rows = settings.max_rows_per_table or 2  # without a limit none is hashed
     id_maps = backend.id_maps(layout.tables, vocabularies, hashed_rows)
@@ -100,15 +104,26 @@ def write_shards(
     reader = _PieceReader(rows, layout, encoder)
     train = list(_plan_shards("train", 0, train_rows, settings.rows_per_shard))
     plan = train + list(_plan_shards("test", train_rows, rows.rows, settings.rows_per_shard))
-    shards = dict(work.shards)
-    left = [shard for shard in plan if shard.name not in shards]
-    for shard in _write_planned(pool, left, work.output, reader, settings, backend):
-        work.note_shard(shard)
-        shards[shard.file] = shard
-        progress(f"wrote {shard.file}: {shard.rows} rows")
+    left = [shard for shard in plan if shard.name not in work.shards]
+    done = rows.rows - sum(shard.rows for shard in left)
+
+    def write_share() -> list[ShardInfo]:
+        own = left[team.rank :: team.size]
+        shards = []
+        with naming_output(work.output):
+            for shard in _write_planned(pool, own, work.output, reader, settings, backend):
+                work.note_shard(shard)
+                shards.append(shard)
+                team.go_on(Tell(shard.rows, shard.rows, finished=True))
+        return shards
+
+    team.begin(Stage("wrote", rows.rows, done, done))
+    shares = team.together(write_share)
+    shards = {**work.shards, **{shard.file: shard for share in shares for shard in share}}
     written = tuple(shards[planned.name] for planned in plan)
     if earlier is not None:
-        progress(unseen_note(pool, rows, layout, vocabularies, id_maps))
+        team.first_does(lambda: progress(unseen_note(pool, rows, layout, vocabularies, id_maps)))
+    features = team.first_does(lambda: [_feature_info(column, rows) for column in layout.features])
     return ShardManifest(
         schema_version=SCHEMA_VERSION,
         source_format=settings.source_format,
@@ -124,10 +139,14 @@ def write_shards(
         hashed_tables=tuple(
             table.name for table, vocabulary in zip(layout.tables, vocabularies, strict=True) if vocabulary is None
         ),
-        features=tuple(_feature_info(column, rows) for column in layout.features),
+        features=tuple(features),
         labels=layout.labels if len(layout.labels) > 1 else ("label",),
         weighted_samples=layout.weight is not None,
     )
+
+
+def _refuse(problem: str) -> NoReturn:
+    raise DataError(problem)
 
 
 def _feature_info(column: Sparse | SparseList, rows: ParsedRows) -> FeatureInfo:

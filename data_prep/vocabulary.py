@@ -74,6 +74,7 @@ def build_vocabularies(
     train_rows: int,
     min_count: int,
     most_values: int | None,
+    told: Callable[[int], None],
 ) -> list[CountedValues | None]:
     """The values of each table in the first `train_rows` rows, with their counts.
 
@@ -84,11 +85,13 @@ def build_vocabularies(
         train_rows: how many of them count.
         min_count: fewest occurrences of a value that gets an id of its own; 1 if `most_values` is given.
         most_values: a table with more distinct values than this has no vocabulary (None): it is to be hashed.
+        told: is called with the fields, rows x columns, that were counted, from any thread; may end it by an error.
     """
 
     def count(table: Table) -> CountedValues | None:
         counted = counted_values if table.values.is_32_bit else wide_values.counted_values
         values = counted(rows.values(table.columns, train_rows), min_count)
+        told(train_rows * len(table.columns))
         return None if most_values is not None and len(values.values) > most_values else values
 
     # Each table that is counted holds its distinct values in memory, so not one per core of a large machine.

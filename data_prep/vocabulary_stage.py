@@ -1,6 +1,6 @@
 """The middle stage of a preparation: the values of training rows are counted, and get their ids.
 
-Threads count columns.
+Ranks share the tables; threads count columns.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +13,17 @@ from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, load_vocabularies, write_vocabularies
 from bagpipe_hpc.storage.shards.waiting_values import waiting_info, write_waiting
 from data_prep.backend import Backend, IdMaps
-from data_prep.formats.layout import RowLayout
+from data_prep.counted_tables import count_tables, counted_tables
+from data_prep.formats.layout import RowLayout, Table
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows, values_of
-from data_prep.preparation_state import WorkFolder
+from data_prep.preparation_state import WorkFolder, naming_output
 from data_prep.prepare_settings import PrepareSettings
+from data_prep.ranks.board import Stage, Tell
+from data_prep.ranks.team import Team
 from data_prep.recorded import RecordedPreparation
 from data_prep.vocabulary import counts_of_ids
+from data_prep.wide_values import CountedValues
 
 _NAMED = 3
 """Tables that are named where only the first ones matter."""
@@ -40,6 +44,7 @@ class MadeVocabularies(NamedTuple):
 
 
 def make_vocabularies(
+    team: Team,
     pool: ThreadPoolExecutor,
     rows: ParsedRows,
     train_rows: int,
@@ -50,31 +55,77 @@ def make_vocabularies(
     progress: Callable[[str], None],
     earlier: RecordedPreparation | None = None,
 ) -> MadeVocabularies:
-    """The vocabulary of each table: that which is saved, of earlier rows, or of the training rows."""
+    """The vocabulary of each table: that which is saved, of earlier rows, or of the training rows.
+
+    Collective over: all ranks of `team`.
+    """
     names = [table.name for table in layout.tables]
     if work.vocabularies is not None:
-        saved = load_vocabularies(work.output / work.vocabularies.file, names)
-        return MadeVocabularies(work.vocabularies, waiting_info(work.output), tuple(saved.get(name) for name in names))
+        info, waiting = work.vocabularies, team.first_does(lambda: waiting_info(work.output))
+    elif earlier is not None:
+        info, waiting = team.first_does(lambda: _take_over(earlier, work, progress)), None
+    else:
+        info, waiting = _count(team, pool, rows, train_rows, work, layout, settings, backend, progress)
     if earlier is not None:
+        return MadeVocabularies(info, waiting, earlier.vocabularies)
+    saved = team.each_does(lambda: load_vocabularies(work.output / info.file, names))
+    return MadeVocabularies(info, waiting, tuple(saved.get(name) for name in names))
+
+
+def _take_over(earlier: RecordedPreparation, work: WorkFolder, progress: Callable[[str], None]) -> FileInfo:
+    """Copy the vocabularies of earlier rows."""
+    with naming_output(work.output):
         copied = earlier.copy_vocabularies(work.output)
         work.note_vocabularies(copied)
-        progress(f"took the vocabularies of {earlier.directory}")
-        return MadeVocabularies(copied, None, earlier.vocabularies)
+    progress(f"took the vocabularies of {earlier.directory}")
+    return copied
+
+
+def _count(
+    team: Team,
+    pool: ThreadPoolExecutor,
+    rows: ParsedRows,
+    train_rows: int,
+    work: WorkFolder,
+    layout: RowLayout,
+    settings: PrepareSettings,
+    backend: Backend,
+    progress: Callable[[str], None],
+) -> tuple[FileInfo, FileInfo]:
+    """Count the values of training rows, each rank those of tables of its own, and write the vocabularies.
+
+    Returns:
+        The file of vocabularies, and that of values that are too rare for an id.
+    """
     limit, buckets = settings.max_rows_per_table, settings.unseen_buckets
     min_count, most_values = (settings.min_count, None) if limit is None else (1, limit - 1 - buckets)
-    counted = backend.build_vocabularies(pool, rows, layout.tables, train_rows, min_count, most_values)
-    vocabularies = [None if values is None else TableVocabulary(values.values, buckets) for values in counted]
-    found = {name: values for name, values in zip(names, vocabularies, strict=True) if values is not None}
-    with_values = {name: values for name, values in zip(names, counted, strict=True) if values is not None}
-    waiting = write_waiting(work.output, {name: values.rare for name, values in with_values.items()})
-    uses = {name: TableUse(counts_of_ids(values, buckets)) for name, values in with_values.items()}
-    written = write_vocabularies(work.output, found, buckets, uses, train_rows)
-    work.note_vocabularies(written)
-    ids = sum(vocabulary.rows for vocabulary in found.values())
-    hashed = [name for name in names if name not in found]
-    others = f"; {', '.join(hashed)} hashed to {limit} ids each" if hashed else ""
-    progress(f"built vocabularies of {ids} ids from {train_rows} rows{others}")
-    return MadeVocabularies(written, waiting, tuple(vocabularies))
+
+    def count(tables: Sequence[Table]) -> Sequence[CountedValues | None]:
+        def told(fields: int) -> None:
+            team.go_on(Tell(fields, fields, finished=True))
+
+        return backend.build_vocabularies(pool, rows, tables, train_rows, min_count, most_values, told)
+
+    def write() -> tuple[FileInfo, FileInfo]:
+        names = [table.name for table in layout.tables]
+        counted = counted_tables(work, layout.tables)
+        found = {name: values for name, values in zip(names, counted, strict=True) if values is not None}
+        vocabularies = {name: TableVocabulary(values.values, buckets) for name, values in found.items()}
+        uses = {name: TableUse(counts_of_ids(values, buckets)) for name, values in found.items()}
+        with naming_output(work.output):
+            waiting = write_waiting(work.output, {name: values.rare for name, values in found.items()})
+            info = write_vocabularies(work.output, vocabularies, buckets, uses, train_rows)
+            work.note_vocabularies(info)
+        ids = sum(vocabulary.rows for vocabulary in vocabularies.values())
+        hashed = [name for name in names if name not in found]
+        others = f"; {', '.join(hashed)} hashed to {limit} ids each" if hashed else ""
+        progress(f"built vocabularies of {ids:,} ids from {train_rows:,} rows{others}")
+        return info, waiting
+
+    fields = train_rows * sum(len(table.columns) for table in layout.tables)
+    team.begin(Stage("counted", fields, unit="the training rows", what_of="fields"))
+    count_tables(team, rows, work, layout.tables, count)
+    return team.first_does(write)
 
 
 def unseen_note(

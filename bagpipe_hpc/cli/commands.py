@@ -64,35 +64,9 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
-    from data_prep.prepare import prepare_clicks
-    from data_prep.prepare_settings import PrepareSettings
-    from data_prep.recorded import load_recorded
-    from data_prep.schema.document import load_schema, to_document
+    from bagpipe_hpc.cli.preparing import prepare
 
-    schema = None if arguments.schema is None else to_document(load_schema(arguments.schema))
-    of_rows = {
-        "source_format": arguments.format if schema is None else "schema",
-        "schema": schema,
-        "format_options": tuple(arguments.format_option) or None,
-        "min_count": arguments.min_count,
-        "max_rows_per_table": arguments.max_rows_per_table,
-        "unseen_buckets": arguments.unseen_buckets,
-    }
-    given = {name: value for name, value in of_rows.items() if value is not None}
-    if arguments.like is not None:
-        load_recorded(arguments.like).refuse_contradictions(given)
-    settings = PrepareSettings(
-        **given,
-        like=arguments.like,
-        rows_per_shard=arguments.rows_per_shard,
-        test_fraction=arguments.test_fraction,
-        compression=arguments.compression,
-        chunk_checksums=arguments.chunk_checksums,
-        skip_bad_rows=arguments.skip_bad_rows,
-        backend=arguments.backend,
-    )
-    prepare_clicks(arguments.input, arguments.output, settings, progress=_print_progress)
-    return 0
+    return prepare(arguments, _print_progress)
 
 
 def _train(arguments: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ EXIT_INTERRUPTED = 130
 
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _HOST_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+_SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 _FIRST_RANK_HEAD_START_S = 1.0
 """Launchers kill all ranks when one exits with an error: the rank that prints it must come first."""
 
@@ -62,6 +63,17 @@ def is_first_rank() -> bool:
         return True
     time.sleep(_FIRST_RANK_HEAD_START_S)
     return False
+
+
+def launched_ranks() -> int | None:
+    """How many processes the launcher started, 1 without one, None where it does not say; asks the environment alone.
+
+    A batch script of Slurm is one process, however many tasks its job has.
+    """
+    for name in _SIZE_VARIABLES:
+        if os.environ.get(name, "").isdecimal():
+            return int(os.environ[name])
+    return None if "PMIX_RANK" in os.environ else 1
 
 
 def is_first_of_host() -> bool:

@@ -71,9 +71,11 @@ class RunLock:
     Args:
         output: the folder; it must exist.
         lost: called with the reason, in another thread, if another run has the lock or may take it soon.
+        setting: that names the folder, for the cure.
     """
 
-    def __init__(self, output: Path, lost: Callable[[str], None]) -> None:
+    def __init__(self, output: Path, lost: Callable[[str], None], setting: str = "train.output") -> None:
+        self._setting = setting
         self._path = output / LOCK_NAME
         self._content = (json.dumps(asdict(Owner.this_process())) + "\n").encode()
         self._lost = lost
@@ -130,7 +132,8 @@ class RunLock:
             who = owner or "somebody who wrote no name yet"
             raise ConfigError(
                 f"{self._path}: another run uses this output folder ({who}, alive {silent_s:.0f} s ago): choose "
-                f"another train.output, end that run, or, if it is dead, wait {DEAD_AFTER_S:.0f} s or remove this file"
+                f"another {self._setting}, end that run, or, if it is dead, wait {DEAD_AFTER_S:.0f} s or remove this "
+                "file"
             )
         aside = self._path.with_name(f".{LOCK_NAME}.{os.getpid()}.dead")
         try:

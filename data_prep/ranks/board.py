@@ -26,6 +26,7 @@ class Stage:
         done: of it by earlier runs.
         rows: by earlier runs.
         unit: what `total` counts, as the line says it: `the input`.
+        what_of: what `rows` counts: `rows`.
         allowed: bad rows after which the preparation ends.
         bad: bad rows that earlier runs found, by the number of the piece.
     """
@@ -35,6 +36,7 @@ class Stage:
     done: int = 0
     rows: int = 0
     unit: str = "the rows"
+    what_of: str = "rows"
     allowed: int = NO_LIMIT
     bad: dict[int, int] = field(default_factory=dict)
 
@@ -100,7 +102,9 @@ class Board:
         """Begin a stage, while all other ranks wait for it."""
         with self._lock:
             self._taken, self._bad, self._allowed = 0, dict(stage.bad), stage.allowed
-            self._line = StageProgress(stage.what, stage.total, stage.done, stage.rows, stage.unit, self._progress)
+            self._line = StageProgress(
+                stage.what, stage.what_of, stage.total, stage.done, stage.rows, stage.unit, self._progress
+            )
 
     def answer(self, rank: int, question: Question) -> Any:
         """The answer to a rank's question, at once."""

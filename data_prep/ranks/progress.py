@@ -16,6 +16,7 @@ class StageProgress:
 
     Args:
         what: has been done: `parsed`.
+        what_of: to what: `rows`.
         total: of what there is to do.
         done: of it by earlier runs, which count in the share but not in the rate.
         rows: by earlier runs.
@@ -23,7 +24,10 @@ class StageProgress:
         progress: takes the lines.
     """
 
-    def __init__(self, what: str, total: int, done: int, rows: int, unit: str, progress: Progress) -> None:
+    def __init__(
+        self, what: str, what_of: str, total: int, done: int, rows: int, unit: str, progress: Progress
+    ) -> None:
+        self._what_of = what_of
         self._what, self._unit, self._total = what, unit, total
         self._done, self._rows = done, rows
         self._done_before, self._rows_before = done, rows
@@ -50,10 +54,10 @@ class StageProgress:
     def line(self, seconds: float) -> str:
         """What there is to say after so many seconds."""
         share = f" ({min(1.0, self._done / self._total):.0%} of {self._unit})" if self._total else ""
-        line = f"{self._what} {self._rows:,} rows{share}"
+        line = f"{self._what} {self._rows:,} {self._what_of}{share}"
         done, rows = self._done - self._done_before, self._rows - self._rows_before
         if seconds > 0 and done:
-            line += f", {rows / seconds:,.0f} rows/s"
+            line += f", {rows / seconds:,.0f} {self._what_of}/s"
             if self._done < self._total:
                 line += f", {duration((self._total - self._done) * seconds / done)} left"
         return line

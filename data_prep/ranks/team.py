@@ -1,10 +1,13 @@
 """The ranks that share a preparation, as each of them sees the others; one process alone is a team of one."""
 
-from collections.abc import Callable, Sequence
+import os
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from bagpipe_hpc.errors import BagpipeError
+from bagpipe_hpc.terminal import printable
 from data_prep.ranks.board import Board, Meet, Question, Stage, Take, Tell
 from data_prep.ranks.progress import Progress
 
@@ -13,6 +16,10 @@ Value = TypeVar("Value")
 
 class OtherRankError(BagpipeError):
     """Another rank cannot do its share; the first rank knows why, and says so."""
+
+
+class ToldError(BagpipeError):
+    """What another rank says of its error."""
 
 
 class Link(Protocol):
@@ -27,6 +34,9 @@ class Link(Protocol):
     def ask_again(self, question: Question) -> Any:
         """Ask until the answer is not None; waits as long as the other ranks live."""
 
+    def end_all(self, message: str) -> None:
+        """End all ranks by force, from any thread, with a message."""
+
 
 @dataclass(frozen=True)
 class _Done(Generic[Value]):
@@ -35,7 +45,10 @@ class _Done(Generic[Value]):
 
 @dataclass(frozen=True)
 class _Failed:
-    error: BagpipeError
+    """What its error says, which alone can always be sent; `knows` is whether the rank itself found it."""
+
+    words: str
+    knows: bool
 
 
 class Team:
@@ -47,11 +60,19 @@ class Team:
         link: to the first rank.
         board: kept here on the first rank; None on the others.
         threads: that this rank may keep busy.
+
+    Attributes:
+        rank: of this process; the first one, 0, speaks for all.
+        size: number of ranks.
+        threads: as given.
+        has_failed: whether all ranks know that the preparation has failed, and leave it.
     """
 
     def __init__(self, link: Link, board: Board | None, threads: int) -> None:
         self._link, self._board = link, board
         self.rank, self.size, self.threads = link.rank, link.size, threads
+        self.end_all = link.end_all
+        self.has_failed = False
         self._meetings = 0
 
     @property
@@ -65,6 +86,12 @@ class Team:
         values: list[Value] = self._link.ask_again(Meet(self._meetings, value))
         return values
 
+    def each_does(self, work: Callable[[], Value]) -> Value:
+        """What this rank makes of it, once all ranks have come through; errors as for `together`."""
+        own: list[Value] = []
+        self.together(lambda: own.append(work()))
+        return own[0]
+
     def together(self, work: Callable[[], Value]) -> list[Value]:
         """Let each rank do its share.
 
@@ -72,22 +99,28 @@ class Team:
             What each of them made of it, in the order of ranks.
 
         Raises:
-            BagpipeError: some rank could not: on the first rank the error of the lowest rank that says more than that
-                another one failed, `OtherRankError` elsewhere.
+            BagpipeError: some rank could not: on the first rank its own error, or what the lowest rank's says, and
+                `OtherRankError` elsewhere.
         """
         outcome: _Done[Value] | _Failed
+        own: BagpipeError | None = None
         try:
             outcome = _Done(work())
         except BagpipeError as error:
             self.tell(Tell(failed=True))
-            outcome = _Failed(error)
+            own, outcome = error, _Failed(str(error), not isinstance(error, OtherRankError))
             if self.size == 1:
+                self.has_failed = True
                 raise
         outcomes: list[_Done[Value] | _Failed] = self.gather(outcome)
-        failures = [found.error for found in outcomes if isinstance(found, _Failed)]
+        failures = [found for found in outcomes if isinstance(found, _Failed)]
         if failures:
-            told = [error for error in failures if not isinstance(error, OtherRankError)]
-            raise (told or failures)[0] if self.is_first else OtherRankError("another rank failed")
+            self.has_failed = True
+            if not self.is_first:
+                raise OtherRankError("another rank failed")
+            if own is not None and not isinstance(own, OtherRankError):
+                raise own
+            raise ToldError(next(failed.words for failed in failures if failed.knows))
         return [found.value for found in outcomes if isinstance(found, _Done)]
 
     def first_does(self, work: Callable[[], Value]) -> Value:
@@ -135,13 +168,12 @@ class _Alone:
 
     ask_again = ask
 
+    def end_all(self, message: str) -> None:
+        print(printable(message), file=sys.stderr, flush=True)
+        os._exit(1)
+
 
 def alone(progress: Progress, threads: int) -> Team:
     """One process without others."""
     board = Board(1, progress)
     return Team(_Alone(board), board, threads)
-
-
-def in_order(found: Sequence[Sequence[Value]], key: Callable[[Value], Any]) -> list[Value]:
-    """What all ranks found, in one order."""
-    return sorted((item for items in found for item in items), key=key)

@@ -200,10 +200,10 @@ def test_hashed_ids(tmp_path: Path, backend: str) -> None:
     assert np.array_equal(sparse == 0, missing)
 
 
-@pytest.mark.parametrize("killed_after", [None, 2])
+@pytest.mark.parametrize("killed_at", ["", "built"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_table_that_would_be_larger_than_allowed_is_hashed_and_no_other(
-    tmp_path: Path, backend: str, killed_after: int | None
+    tmp_path: Path, backend: str, killed_at: str
 ) -> None:
     lines = [line.split("\t") for line in random_rows(60, seed=5)]
     for number, fields in enumerate(lines):
@@ -214,9 +214,9 @@ def test_a_table_that_would_be_larger_than_allowed_is_hashed_and_no_other(
     rows = ["\t".join(fields) for fields in lines]
     source = write_text(tmp_path / "clicks", rows)
     chosen = PrepareSettings(max_rows_per_table=10, backend=backend)
-    if killed_after:
+    if killed_at:
         with pytest.raises(KilledError):
-            prepare_clicks([source], tmp_path / "out", chosen, kill_after(killed_after))
+            prepare_clicks([source], tmp_path / "out", chosen, kill_at(killed_at))
     manifest = prepare_clicks([source], tmp_path / "out", chosen, silent)
     assert manifest.table_rows == (10, 10, 2, 10, *[2] * 22)
     assert manifest.hashed_tables == ("C2", "C4")
@@ -311,21 +311,35 @@ class KilledError(Exception):
     """Stands for a kill: nothing in the program catches it."""
 
 
-def kill_after(calls: int) -> Callable[[str], None]:
-    lines: list[str] = []
+def kill_at(word: str, times: int = 1) -> Callable[[str], None]:
+    """Progress that kills at the so-many-th line that begins with a word."""
+    seen = 0
 
     def progress(line: str) -> None:
-        lines.append(line)
-        if len(lines) == calls:
+        nonlocal seen
+        seen += line.startswith(word)
+        if seen == times:
             raise KilledError(line)
 
     return progress
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, bytes])
-@pytest.mark.parametrize("killed_after", range(1, 12))
+@pytest.mark.parametrize(
+    ("word", "times"),
+    [
+        ("parsed", 1),
+        ("parsed", 3),
+        ("parsed", 7),
+        ("counted", 1),
+        ("counted", 6),
+        ("built", 1),
+        ("wrote", 1),
+        ("wrote", 6),
+    ],
+)
 def test_a_killed_preparation_goes_on_and_ends_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int, compress: Callable[[bytes], bytes]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, times: int, compress: Callable[[bytes], bytes]
 ) -> None:
     """The plain text has ranges, and is killed in the midst of one."""
     small_blocks(monkeypatch, part_rows=15, range_bytes=9000)
@@ -336,11 +350,11 @@ def test_a_killed_preparation_goes_on_and_ends_the_same(
 
     out = tmp_path / "out"
     with pytest.raises(KilledError):
-        prepare_clicks([source], out, chosen, kill_after(killed_after))
+        prepare_clicks([source], out, chosen, kill_at(word, times))
     (out / ".train-00009.h5.77.partial").touch()
     finished = {path: path.stat() for path in [*out.glob("*.h5"), *out.glob("parsed/*.arrow")]}
     with pytest.raises(KilledError):  # A second time, at once.
-        prepare_clicks([source], out, chosen, kill_after(1))
+        prepare_clicks([source], out, chosen, kill_at("going on"))
     resumed = prepare_clicks([source], out, chosen, silent)
     assert resumed == whole  # Checksums included: the files are the same, byte for byte.
     assert_holds(out, resumed, prepare_naively(lines, 2, 0.1))
@@ -348,15 +362,6 @@ def test_a_killed_preparation_goes_on_and_ends_the_same(
         if path.suffix == ".h5":
             assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
     assert not list(out.glob(".*"))
-
-
-def test_finished_parts_and_shards_exist_before_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards the test above: its kills do fall between parts and between shards."""
-    small_blocks(monkeypatch, part_rows=30)
-    source = write_text(tmp_path / "clicks", random_rows(100, seed=4))
-    progress: list[str] = []
-    prepare_clicks([source], tmp_path / "out", PrepareSettings(rows_per_shard=20), progress.append)
-    assert [line.split()[0] for line in progress] == ["parsed"] * 4 + ["built"] + ["wrote"] * 6
 
 
 @pytest.mark.parametrize("lost", [False, True])
@@ -367,7 +372,7 @@ def test_finished_vocabularies_are_not_counted_again(
     lines = random_rows(100, seed=4)
     source, chosen = write_text(tmp_path / "clicks", lines), PrepareSettings(rows_per_shard=20)
     with pytest.raises(KilledError):
-        prepare_clicks([source], tmp_path / "out", chosen, kill_after(6))
+        prepare_clicks([source], tmp_path / "out", chosen, kill_at("wrote"))
     if lost:
         (tmp_path / "out" / "vocabularies.h5").unlink()
     progress: list[str] = []
@@ -395,7 +400,7 @@ def test_other_settings_or_inputs_are_refused(tmp_path: Path, monkeypatch: pytes
         prepare_clicks([source], out, PrepareSettings(), silent)
     else:
         with pytest.raises(KilledError):
-            prepare_clicks([source], out, PrepareSettings(), kill_after(1))
+            prepare_clicks([source], out, PrepareSettings(), kill_at("parsed"))
     with pytest.raises(DataError, match=r"min_count = 2 instead of 5; choose another output folder, or remove"):
         prepare_clicks([source], out, PrepareSettings(min_count=5), silent)
     write_text(tmp_path / "clicks", random_rows(31, seed=4))
@@ -454,16 +459,19 @@ def test_buckets_of_integers_are_tables_in_front_of_the_others(
 
 
 @pytest.mark.skipif(not is_built("click_text"), reason="native code was not built")
-@pytest.mark.parametrize("killed_after", [2, 5, 7])
+@pytest.mark.parametrize("word", ["parsed", "counted", "built", "wrote"])
 def test_one_backend_goes_on_where_the_other_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
 ) -> None:
     small_blocks(monkeypatch, part_rows=30)
     lines = random_rows(100, seed=4)
     source = write_text(tmp_path / "clicks", lines)
     with pytest.raises(KilledError):
         prepare_clicks(
-            [source], tmp_path / "out", PrepareSettings(rows_per_shard=20, backend="native"), kill_after(killed_after)
+            [source],
+            tmp_path / "out",
+            PrepareSettings(rows_per_shard=20, backend="native"),
+            kill_at(word),
         )
     manifest = prepare_clicks(
         [source], tmp_path / "out", PrepareSettings(rows_per_shard=20, backend="reference"), silent
@@ -484,7 +492,7 @@ def test_parsed_rows_that_were_replaced_are_refused(tmp_path: Path, monkeypatch:
     small_blocks(monkeypatch, part_rows=30)
     source = write_text(tmp_path / "clicks", random_rows(100, seed=4))
     with pytest.raises(KilledError):
-        prepare_clicks([source], tmp_path / "out", PrepareSettings(), kill_after(4))
+        prepare_clicks([source], tmp_path / "out", PrepareSettings(), kill_at("built"))
     parts = sorted((tmp_path / "out" / "parsed").glob("*.arrow"))
     parts[0].write_bytes(parts[-1].read_bytes())
     with pytest.raises(DataError, match=r"rows-000000-00000.arrow: the parsed rows .* rows instead of "):

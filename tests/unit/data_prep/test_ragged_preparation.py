@@ -191,7 +191,7 @@ class Stopped(Exception):  # noqa: N818  # nothing in the program catches it
     """Stands for a kill."""
 
 
-@pytest.mark.parametrize("after", ["parsed", "built", "wrote train-00001"])
+@pytest.mark.parametrize("after", ["parsed", "built", "wrote 80"])
 def test_a_killed_preparation_goes_on_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:

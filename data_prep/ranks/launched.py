@@ -1,0 +1,64 @@
+"""A team of the ranks that a launcher started; one process alone does without MPI, and without this file."""
+
+import os
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bagpipe_hpc.errors import BagpipeError
+from bagpipe_hpc.mpi.questions import Questions
+from bagpipe_hpc.mpi.start.world import abort_job, world_rank, world_size
+from data_prep.ordered_map import fair_threads
+from data_prep.ranks.board import Board, Question
+from data_prep.ranks.progress import Progress
+from data_prep.ranks.team import Team
+
+SILENCE_S = 300.0
+"""A rank that gives no sign of life for so long is taken for dead; how long it works, nobody minds."""
+_EXIT_FAILED = 1
+_EXIT_INTERRUPTED = 130
+
+
+@contextmanager
+def launched_team(progress: Progress) -> Iterator[Team]:
+    """The ranks of the job, MPI being started. Collective over: all of them, as is the end of the body.
+
+    The body lets pass what all ranks agree on (`Team.has_failed`): on the first rank the error that ends the
+    preparation, `OtherRankError` on the others. Anything else ends the job here.
+
+    Args:
+        progress: is given lines on the first rank, maybe by another thread.
+
+    Raises:
+        BagpipeError: on the first rank, what ends the preparation.
+    """
+    board = Board(world_size(), progress) if world_rank() == 0 else None
+
+    def answer(rank: int, question: Question) -> object:
+        return board.answer(rank, question) if board else None
+
+    failure: BagpipeError | None = None
+    try:
+        with Questions(answer, SILENCE_S) as questions:
+            team = Team(questions, board, threads=1)
+            places = team.gather((questions.host, frozenset(os.sched_getaffinity(0))))
+            here = [rank for rank, (host, _) in enumerate(places) if host == questions.host]
+            team.threads = fair_threads([places[rank][1] for rank in here], here.index(team.rank))
+            try:
+                yield team
+            except BagpipeError as error:
+                if not team.has_failed:
+                    raise
+                failure = error
+    except KeyboardInterrupt:
+        abort_job(
+            "bagpipe: interrupted: the same command goes on from what is complete, with any number of ranks",
+            _EXIT_INTERRUPTED,
+        )
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks would wait for this one for ever
+        message = f"bagpipe: error: {error}"
+        if not isinstance(error, BagpipeError):
+            message = f"bagpipe: rank {world_rank()} failed:\n{''.join(traceback.format_exception(error))}"
+        abort_job(message, _EXIT_FAILED)
+    if failure is not None:
+        raise failure
