@@ -130,7 +130,8 @@ class _Method:
     @classmethod
     def of(cls, settings: PrepareSettings) -> "_Method":
         """What the settings say."""
-        earlier = load_recorded(settings.like) if settings.like is not None else None
+        directory = settings.like or settings.grow
+        earlier = load_recorded(directory) if directory is not None else None
         settings = earlier.for_later_rows(settings) if earlier else settings
         source_format, own = load_format(settings.source_format, settings.format_options, settings.schema)
         return cls(settings, source_format, own, *choose_backend(settings.backend, source_format), earlier)

@@ -11,6 +11,12 @@ from data_prep.backend import BACKENDS
 from data_prep.formats import buckets
 from data_prep.formats.layout import RowLayout, Values
 
+_GROWN = (
+    "old ids stay; a value that the day uses, and all days min_count times, gets one that no value has, else a new "
+    "one, by descending count, then value; one unused in the last evict_unused training rows of all days loses it and "
+    "its count"
+)
+
 
 @dataclass(frozen=True)
 class PrepareSettings:
@@ -40,6 +46,10 @@ class PrepareSettings:
     """Rows of each table that share out, by hash, the values that have no id of their own; with 0 these have id 0."""
     like: Path | None = None
     """A shard directory of earlier rows: what rows mean, and which value has which id, is as there."""
+    grow: Path | None = None
+    """A shard directory of earlier rows, as for `like`, but values that it lacks may get ids of their own."""
+    evict_unused: int | None = None
+    """With `grow`: training rows after which a value that none of them uses loses its id; None keeps all ids."""
     labelled: bool = True
     """Whether the labels count. Otherwise, rows to score: their columns may be absent from the text, and all are 0."""
     schema: Mapping[str, Any] | None = None
@@ -57,6 +67,12 @@ class PrepareSettings:
         _require(self.skip_bad_rows >= 0, "skip-bad-rows", self.skip_bad_rows, "use 0 or more")
         _require(self.backend in BACKENDS, "backend", self.backend, f"use one of {', '.join(BACKENDS)}")
         _require(0 <= self.unseen_buckets < 1 << 31, "unseen-buckets", self.unseen_buckets, "use 0 to 2 ** 31 - 1")
+        if self.evict_unused is not None:
+            _require(1 <= self.evict_unused < 1 << 62, "evict-unused", self.evict_unused, "use 1 or more rows")
+            _require(self.grow is not None, "evict-unused", self.evict_unused, "use it with --grow DIR")
+        if self.grow is not None:
+            _require(self.like is None, "grow", str(self.grow), "use it without --like: ids either stay or grow")
+            _require(self.labelled, "grow", str(self.grow), "rows without labels are prepared with like")
         if self.max_rows_per_table is not None:
             most = self.max_rows_per_table - 1
             _require(self.unseen_buckets < most, "unseen-buckets", self.unseen_buckets, f"use less than {most}")
@@ -68,7 +84,7 @@ class PrepareSettings:
             return self.test_fraction
         return 1.0 if self.like is not None else 0.1
 
-    def choices(self, layout: RowLayout, own: Mapping[str, Any], like: str | None = None) -> dict[str, Any]:
+    def choices(self, layout: RowLayout, own: Mapping[str, Any], earlier: str | None = None) -> dict[str, Any]:
         """Everything that decides what the shards hold, in words where a number does not say it.
 
         `skip_bad_rows` is not among them: which rows are malformed does not depend on it, so a preparation that stopped
@@ -77,13 +93,19 @@ class PrepareSettings:
         Args:
             layout: of the source format.
             own: all of the format's own settings.
-            like: SHA-256 of the vocabularies of the earlier rows.
+            earlier: SHA-256 of the vocabularies of the earlier rows.
         """
-        choices = asdict(self) | {"test_fraction": self.test_share, "like": like}
+        choices = asdict(self) | {"test_fraction": self.test_share}
+        choices |= {name: earlier for name in ("like", "grow") if choices[name] is not None}
         del choices["skip_bad_rows"], choices["backend"], choices["format_options"]
-        for name, default in (("unseen_buckets", 0), ("like", None), ("labelled", True), ("schema", None)):
+        defaults = {"unseen_buckets": 0, "like": None, "grow": None, "labelled": True, "schema": None}
+        for name, default in defaults.items():
             if choices[name] == default:  # not said in the manifests of programs that had no such setting
                 del choices[name]
+        if self.grow is None:
+            del choices["evict_unused"]
+        else:
+            choices["grown"] = _GROWN
         if own:
             choices["format_options"] = dict(own)
         limited = self.max_rows_per_table is not None

@@ -89,7 +89,7 @@ def write_shards(
         DataError: there is no row to train on.
     """
     train_rows = rows.rows - round(rows.rows * settings.test_share)
-    if rows.rows == 0 or (train_rows == 0 and earlier is None):
+    if rows.rows == 0 or (train_rows == 0 and settings.like is None):
         named = ", ".join(source.file for source in work.state.inputs)
         problem = f"{named}: {rows.rows} good rows leave none to train on; check the inputs and --test-fraction"
         team.each_does(lambda: _refuse(problem))
@@ -121,7 +121,7 @@ def write_shards(
     shares = team.together(write_share)
     shards = {**work.shards, **{shard.file: shard for share in shares for shard in share}}
     written = tuple(shards[planned.name] for planned in plan)
-    if earlier is not None:
+    if settings.like is not None:
         team.first_does(lambda: progress(unseen_note(pool, rows, layout, vocabularies, id_maps)))
     features = team.first_does(lambda: [_feature_info(column, rows) for column in layout.features])
     return ShardManifest(
@@ -136,6 +136,7 @@ def write_shards(
         skipped_rows=tuple(skipped_rows),
         vocabularies=made.info,
         waiting=made.waiting,
+        grown_from=earlier.digest if earlier is not None and settings.grow is not None else None,
         hashed_tables=tuple(
             table.name for table, vocabulary in zip(layout.tables, vocabularies, strict=True) if vocabulary is None
         ),

@@ -140,22 +140,23 @@ def counts_of_ids(counted: CountedValues, buckets: int) -> NDArray[np.int64]:
         buckets: unseen ones of the table.
     """
     others = np.zeros(1 + buckets, dtype=np.int64)
-    others[0] = counted.look_ups - counted.counts.sum()
-    add_to_buckets(others, counted.rare.values, counted.rare.counts)
+    others[0] = counted.look_ups - counted.counts.sum() - counted.rare.counts.sum()  # missing values
+    add_unknown(others, counted.rare.values, counted.rare.counts)
     return np.concatenate((others, counted.counts))
 
 
-def add_to_buckets(others: NDArray[np.int64], values: TableValues, counts: NDArray[np.int64]) -> None:
-    """Move look-ups of values without an id from id 0 to their buckets.
+def add_unknown(others: NDArray[np.int64], values: TableValues, counts: NDArray[np.int64]) -> None:
+    """Count look-ups of values that have no id of their own.
 
     Args:
-        others: look-ups of id 0 and of the buckets `[1 + B]`; changed.
+        others: look-ups of id 0 and of the unseen buckets `[1 + B]`; changed.
         values: `[W]`.
-        counts: of the values, `[W]`; negative ones move look-ups back.
+        counts: look-ups of each, `[W]`; negative ones where they no longer count here.
     """
-    if len(others) > 1 and len(values):
+    if len(others) == 1:
+        others[0] += counts.sum()
+    elif len(values):
         np.add.at(others, HashedIds(len(others)).ids(pa.array(values)), counts)
-        others[0] -= counts.sum()
 
 
 class Numbering:
@@ -197,7 +198,7 @@ class VocabularyIds:
 
     def __init__(self, values: Values, vocabulary: TableVocabulary) -> None:
         self.rows = vocabulary.rows
-        self._places = _VOCABULARIES[values](vocabulary.values)
+        self._places = places_of(values, vocabulary.values)
         self._numbering = Numbering(vocabulary)
 
     def ids(self, column: pa.Array) -> NDArray[np.int64]:
@@ -292,3 +293,8 @@ _VOCABULARIES: dict[Values, Callable[[Any], IdMap]] = {
     Values.TEXT: wide_values.TextVocabulary,
 }
 """What finds the places of values of each kind, from 1."""
+
+
+def places_of(kind: Values, values: TableValues) -> IdMap:
+    """What finds the places of values `[V]` of a kind, from 1; 0 for others and missing ones."""
+    return _VOCABULARIES[kind](values)

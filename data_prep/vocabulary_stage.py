@@ -10,11 +10,14 @@ from typing import NamedTuple
 import numpy as np
 
 from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.shards.id_uses import read_train_rows
 from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, load_vocabularies, write_vocabularies
 from bagpipe_hpc.storage.shards.waiting_values import waiting_info, write_waiting
 from data_prep.backend import Backend, IdMaps
 from data_prep.counted_tables import count_tables, counted_tables
 from data_prep.formats.layout import RowLayout, Table
+from data_prep.growth import GrowthRules, TableGrowth, growth_text
+from data_prep.last_uses import known_tables, last_uses_of_rows
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.preparation_state import WorkFolder, naming_output
@@ -62,11 +65,13 @@ def make_vocabularies(
     names = [table.name for table in layout.tables]
     if work.vocabularies is not None:
         info, waiting = work.vocabularies, team.first_does(lambda: waiting_info(work.output))
-    elif earlier is not None:
-        info, waiting = team.first_does(lambda: _take_over(earlier, work, progress)), None
-    else:
+    elif earlier is None:
         info, waiting = _count(team, pool, rows, train_rows, work, layout, settings, backend, progress)
-    if earlier is not None:
+    elif settings.grow is not None:
+        info, waiting = _grow(team, pool, rows, train_rows, work, layout, settings, backend, progress, earlier)
+    else:
+        info, waiting = team.first_does(lambda: _take_over(earlier, work, progress)), None
+    if earlier is not None and settings.grow is None:
         return MadeVocabularies(info, waiting, earlier.vocabularies)
     saved = team.each_does(lambda: load_vocabularies(work.output / info.file, names))
     return MadeVocabularies(info, waiting, tuple(saved.get(name) for name in names))
@@ -100,12 +105,6 @@ def _count(
     limit, buckets = settings.max_rows_per_table, settings.unseen_buckets
     min_count, most_values = (settings.min_count, None) if limit is None else (1, limit - 1 - buckets)
 
-    def count(tables: Sequence[Table]) -> Sequence[CountedValues | None]:
-        def told(fields: int) -> None:
-            team.go_on(Tell(fields, fields, finished=True))
-
-        return backend.build_vocabularies(pool, rows, tables, train_rows, min_count, most_values, told)
-
     def write() -> tuple[FileInfo, FileInfo]:
         names = [table.name for table in layout.tables]
         counted = counted_tables(work, layout.tables)
@@ -122,9 +121,75 @@ def _count(
         progress(f"built vocabularies of {ids:,} ids from {train_rows:,} rows{others}")
         return info, waiting
 
-    fields = train_rows * sum(len(table.columns) for table in layout.tables)
+    _count_tables(team, pool, rows, train_rows, work, layout.tables, backend, min_count, most_values)
+    return team.first_does(write)
+
+
+def _count_tables(
+    team: Team,
+    pool: ThreadPoolExecutor,
+    rows: ParsedRows,
+    train_rows: int,
+    work: WorkFolder,
+    tables: Sequence[Table],
+    backend: Backend,
+    min_count: int,
+    most_values: int | None,
+) -> None:
+    """Count the values of training rows, each rank those of tables of its own."""
+
+    def count(tables: Sequence[Table]) -> Sequence[CountedValues | None]:
+        def told(fields: int) -> None:
+            team.go_on(Tell(fields, fields, finished=True))
+
+        return backend.build_vocabularies(pool, rows, tables, train_rows, min_count, most_values, told)
+
+    fields = train_rows * sum(len(table.columns) for table in tables)
     team.begin(Stage("counted", fields, unit="the training rows", what_of="fields"))
-    count_tables(team, rows, work, layout.tables, count)
+    count_tables(team, rows, work, tables, count)
+
+
+def _grow(
+    team: Team,
+    pool: ThreadPoolExecutor,
+    rows: ParsedRows,
+    train_rows: int,
+    work: WorkFolder,
+    layout: RowLayout,
+    settings: PrepareSettings,
+    backend: Backend,
+    progress: Callable[[str], None],
+    earlier: RecordedPreparation,
+) -> tuple[FileInfo, FileInfo]:
+    """Let the vocabularies of earlier rows grow by the training rows, and write them; files as of `_count`."""
+    of_tables = zip(layout.tables, earlier.vocabularies, strict=True)
+    tables = [table for table, vocabulary in of_tables if vocabulary is not None]
+
+    def write() -> tuple[FileInfo, FileInfo]:
+        known = known_tables(earlier)
+        first = read_train_rows(earlier.directory, earlier.manifest)
+        limit = settings.max_rows_per_table
+        min_count = settings.min_count if limit is None else 1
+        rules = GrowthRules(min_count, limit, settings.evict_unused, first + train_rows)
+        growths = [
+            TableGrowth(table.values, known[table.name], day, rules)
+            for table, day in zip(tables, counted_tables(work, tables), strict=True)
+            if day is not None
+        ]
+        watched = [growth.watched for growth in growths]
+        last_uses = last_uses_of_rows(pool, rows, train_rows, first, tables, watched, backend)
+        grown = {table.name: growth.grown(last) for table, growth, last in zip(tables, growths, last_uses, strict=True)}
+        vocabularies = {name: table.vocabulary for name, table in grown.items()}
+        uses = {name: table.use for name, table in grown.items()}
+        with naming_output(work.output):
+            waiting = write_waiting(work.output, {name: table.waiting for name, table in grown.items()})
+            info = write_vocabularies(work.output, vocabularies, settings.unseen_buckets, uses, rules.train_rows)
+            work.note_vocabularies(info)
+        text = growth_text(list(known.values()), list(grown.values()))
+        progress(f"grew the vocabularies of {earlier.directory} by {train_rows:,} rows: {text}")
+        return info, waiting
+
+    _count_tables(team, pool, rows, train_rows, work, tables, backend, 1, None)
     return team.first_does(write)
 
 

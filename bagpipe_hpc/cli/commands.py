@@ -217,8 +217,16 @@ def _add_data_commands(commands: "argparse._SubParsersAction[CommandParser]") ->
         metavar="N",
         help="rows of a table that rarer and later values share (default: 0)",
     )
-    prepare.add_argument(
+    later = prepare.add_mutually_exclusive_group()
+    later.add_argument(
         "--like", type=Path, metavar="DIR", help="later rows, with format, settings and ids of the shards in DIR"
+    )
+    later.add_argument("--grow", type=Path, metavar="DIR", help="the same, but new values get ids of their own")
+    prepare.add_argument(
+        "--evict-unused",
+        type=positive,
+        metavar="N",
+        help="with --grow: values unused in N training rows lose ids",
     )
     prepare.add_argument("--rows-per-shard", type=positive, default=1 << 20, metavar="N", help="(default: 1048576)")
     prepare.add_argument(

@@ -79,11 +79,13 @@ def _settings(arguments: Namespace) -> "PrepareSettings":
         "unseen_buckets": arguments.unseen_buckets,
     }
     given = {name: value for name, value in of_rows.items() if value is not None}
-    if arguments.like is not None:
-        load_recorded(arguments.like).refuse_contradictions(given)
+    if (earlier := arguments.like or arguments.grow) is not None:
+        load_recorded(earlier).refuse_contradictions(given)
     return PrepareSettings(
         **given,
         like=arguments.like,
+        grow=arguments.grow,
+        evict_unused=arguments.evict_unused,
         rows_per_shard=arguments.rows_per_shard,
         test_fraction=arguments.test_fraction,
         compression=arguments.compression,

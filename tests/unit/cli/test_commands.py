@@ -155,6 +155,8 @@ def test_prepare_passes_its_arguments_on(recorder: Recorder) -> None:
         max_rows_per_table=100,
         unseen_buckets=4,
         like=None,
+        grow=None,
+        evict_unused=None,
         rows_per_shard=8192,
         test_fraction=0.0,
         compression="none",

@@ -1,0 +1,124 @@
+"""Which training row uses a value last: of shards that are there, and of parsed rows."""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.shards.id_uses import read_counts, read_last_use
+from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN
+from bagpipe_hpc.storage.shards.reader import ClickShards
+from bagpipe_hpc.storage.shards.vocabulary import Int64s, TableUse, TableValues, TableVocabulary
+from bagpipe_hpc.storage.shards.waiting_values import read_waiting
+from data_prep.backend import Backend
+from data_prep.formats.layout import Table
+from data_prep.formats.value_lists import list_values
+from data_prep.growth import KnownTable
+from data_prep.parsed_rows import ParsedRows
+from data_prep.recorded import RecordedPreparation
+
+_BLOCK_ROWS = 1 << 16
+
+
+def known_tables(earlier: RecordedPreparation) -> dict[str, KnownTable]:
+    """All that a directory says of the values of each table that is not hashed, by its name.
+
+    Raises:
+        DataError: it says too little to grow from, or a file is missing or damaged.
+    """
+    directory, manifest = earlier.directory, earlier.manifest
+    if manifest.settings and "like" in manifest.settings:
+        raise DataError(
+            f"{directory}: was prepared with --like, so that its vocabularies are those of other rows; name the "
+            "directory that it was prepared like"
+        )
+    first = last_uses_of_shards(earlier) if manifest.grown_from is None else None
+    known: dict[str, KnownTable] = {}
+    for number, (table, vocabulary) in enumerate(zip(manifest.tables, earlier.vocabularies, strict=True)):
+        if vocabulary is None:
+            continue
+        counts, waiting = read_counts(directory, manifest, table.name), read_waiting(directory, manifest, table.name)
+        last = first[number] if first is not None else read_last_use(directory, manifest, table.name)
+        if last is None:
+            raise DataError(f"{directory}: does not say when ids were used last; {PREPARE_AGAIN}")
+        last[: 1 + vocabulary.unseen_buckets] = -1
+        known[table.name] = KnownTable(vocabulary, TableUse(counts, last), waiting)
+    return known
+
+
+def last_uses_of_shards(earlier: RecordedPreparation) -> list[Int64s]:
+    """Number of the training row of a directory that looks up each id last, `[rows]` of each table; -1 without one.
+
+    Raises:
+        DataError: a shard is missing or damaged.
+    """
+    manifest = earlier.manifest
+    last = [np.full(rows, -1, dtype=np.int64) for rows in manifest.table_rows]
+    with ClickShards(earlier.directory, manifest, "train") as shards:
+        for first in range(0, shards.rows, _BLOCK_ROWS):
+            bags = shards.read_look_ups(first, min(first + _BLOCK_ROWS, shards.rows))
+            features = len(manifest.features)
+            if bags.offsets is None:
+                cells = np.arange(len(bags.values))
+            else:
+                cells = np.repeat(np.arange(len(bags.offsets) - 1), np.diff(bags.offsets))
+            rows, feature_of = first + cells // features, cells % features
+            for feature, table in enumerate(manifest.feature_tables):
+                is_its = feature_of == feature
+                note_uses(last[table], bags.values[is_its], rows[is_its])
+    return last
+
+
+def last_uses_of_rows(
+    pool: ThreadPoolExecutor,
+    rows: ParsedRows,
+    train_rows: int,
+    first: int,
+    tables: Sequence[Table],
+    watched: Sequence[TableValues],
+    backend: Backend,
+) -> list[Int64s]:
+    """Number of the training row that uses each watched value last, `[values]` of each table; -1 without one.
+
+    Args:
+        pool: threads to use.
+        rows: all parsed rows.
+        train_rows: how many of them are for training.
+        first: number of the first of them.
+        tables: the tables.
+        watched: distinct values of each.
+        backend: finds the values.
+    """
+    places = backend.id_maps(tables, [TableVocabulary(values) for values in watched], 2)
+    last = [np.full(len(values) + 1, -1, dtype=np.int64) for values in watched]
+
+    def note_part(number: int, part: pa.Table, begin: int) -> None:
+        for column in tables[number].columns:
+            at = begin
+            for chunk in part.column(column).chunks:
+                values, row = list_values(chunk), np.arange(at, at + len(chunk))
+                if pa.types.is_list(chunk.type):
+                    row = np.repeat(row, np.diff(chunk.offsets.to_numpy()))
+                ids = np.empty((len(values), 1), dtype=np.int64)
+                places.write_ids([values], [number], ids)
+                note_uses(last[number], ids[:, 0], row)
+                at += len(chunk)
+
+    for part in rows.parts(train_rows):
+        numbers = range(len(tables))
+        list(pool.map(note_part, numbers, [part] * len(tables), [first] * len(tables)))
+        first += len(part)
+    return [found[1:] for found in last]
+
+
+def note_uses(last: Int64s, ids: Int64s, rows: Int64s) -> None:
+    """Note that rows use ids.
+
+    Args:
+        last: the last row of each id; changed.
+        ids: `[n]`.
+        rows: of each, `[n]`, ascending, so that the last of equal ids is the one that stays.
+    """
+    last[ids] = np.maximum(last[ids], rows)
