@@ -6,7 +6,7 @@ A role's module is imported on its own ranks only: torch costs a second and 200 
 import logging
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.cluster.role_placement import Placement
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import BagpipeError, ConfigError, DivergenceError
+from bagpipe_hpc.kernels.block_file import block_files
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK, Communicators
 from bagpipe_hpc.mpi.heartbeat import HeartbeatCounter, HeartbeatMonitor, HeartbeatSender
@@ -41,6 +42,7 @@ from bagpipe_hpc.preparation.rank_check import (
 )
 from bagpipe_hpc.preparation.resume import verify_share
 from bagpipe_hpc.preparation.training import Training
+from bagpipe_hpc.rows.disk.store import DiskStore
 from bagpipe_hpc.run.output_folder import LOGS_NAME, RESOURCES_NAME
 from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.run.run import Run
@@ -269,14 +271,36 @@ def _lose_output(why: str) -> None:
 
 
 @contextmanager
-def _open_windows(run: Run, comms: Communicators, timeout_s: float) -> Iterator[list[RowWindow]]:
+def _open_stores(run: Run, comms: Communicators) -> Iterator[list[DiskStore | None]]:
+    """Files for the rows of each group of tables, on servers whose memory does not hold them; else None for each."""
+    servers, tables = comms.layout.servers, run.config.tables
+    if comms.role is not Role.SERVER or run.is_in_memory(servers):
+        yield [None for _ in run.groups]
+        return
+    open_file = block_files(run.config.kernels.backend)
+    parts = zip(run.groups, run.partitions(servers), run.disk_memory(servers, comms.role_rank), strict=True)
+    with ExitStack() as opened:
+        stores = []
+        for group, partition, memory_bytes in parts:
+            rows = partition.rows_on(comms.role_rank)
+            store = DiskStore(rows, group.record.width, memory_bytes, tables.ssd_path, open_file)
+            opened.callback(store.close)
+            stores.append(store)
+        yield list(stores)
+
+
+@contextmanager
+def _open_windows(
+    run: Run, comms: Communicators, stores: Sequence[DiskStore | None], timeout_s: float
+) -> Iterator[list[RowWindow]]:
     """The ways to the rows of each group of tables. Collective over: all ranks."""
     copies = None if comms.role is Role.ORACLE else row_copies(run.config.kernels.backend)
     routes, transfers = row_routes(run, comms), run.config.roles.transfers
     with ExitStack() as opened:
         windows = []
-        for group, partition in zip(run.groups, run.partitions(comms.layout.servers), strict=True):
-            window = RowWindow(comms.world, routes, partition, group.record.width, timeout_s, transfers, copies)
+        for group, partition, store in zip(run.groups, run.partitions(comms.layout.servers), stores, strict=True):
+            width = group.record.width
+            window = RowWindow(comms.world, routes, partition, width, timeout_s, transfers, copies, store)
             windows.append(opened.enter_context(window))
         if comms.role is Role.TRAINER:
             log.info(windows[0].ways)
@@ -298,7 +322,8 @@ def _run_prepared(
     comms.meet("being about to start its role", timeout_s)
     with (
         HeartbeatCounter(comms.world, comms.hosts, timeout_s) as counter,
-        _open_windows(run, comms, fill_timeout_s) as windows,
+        _open_stores(run, comms) as stores,
+        _open_windows(run, comms, stores, fill_timeout_s) as windows,
     ):
         if trace.enabled:
             comms.meet("having opened the tables", fill_timeout_s)
@@ -306,7 +331,7 @@ def _run_prepared(
         if comms.role is Role.ORACLE:
             _run_oracle(run, need, comms, fill_timeout_s, trace, stop, counter)
         elif comms.role is Role.SERVER:
-            _run_server(run, comms, windows, fill_timeout_s, trace, counter)
+            _run_server(run, comms, windows, stores, fill_timeout_s, trace, counter)
         else:
             _run_trainer(purpose, run, need, comms, windows, fill_timeout_s, trace, loop)
         comms.meet("having finished", timeout_s)
@@ -339,6 +364,7 @@ def _run_server(
     run: Run,
     comms: Communicators,
     windows: list[RowWindow],
+    stores: list[DiskStore | None],
     fill_timeout_s: float,
     trace: Trace,
     counter: HeartbeatCounter,
@@ -347,7 +373,7 @@ def _run_server(
     from bagpipe_hpc.roles.embedding_server import answer_trainers, longest_sleep_s, run_embedding_server
 
     oracle = HeartbeatMonitor(comms.world, ORACLE_RANK, "the oracle", run.config.train.timeout_s, counter)
-    run_embedding_server(run, comms, windows, fill_timeout_s, trace, oracle.check)
+    run_embedding_server(run, comms, windows, stores, fill_timeout_s, trace, oracle.check)
     serve_until_barrier(comms.world, partial(answer_trainers, windows), longest_sleep_s(run, windows), oracle.check)
     oracle.finish()
 

@@ -17,6 +17,8 @@ from bagpipe_hpc.mpi.checkpoint_channel import receive_updated, report_written
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.rows.copies import RowCopies
+from bagpipe_hpc.rows.disk.array_face import SnapshotRows
+from bagpipe_hpc.rows.disk.store import DiskStore
 from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.rows.updated import flag_bytes, flagged
@@ -38,11 +40,13 @@ class SavedGroup(NamedTuple):
         record: what is stored for a row.
         window: the rows.
         partition: where each row lies.
+        store: the rows, where they lie on disk.
     """
 
     record: RowRecord
     window: RowWindow
     partition: RowPartition
+    store: DiskStore | None = None
 
 
 class _Kept(NamedTuple):
@@ -55,7 +59,7 @@ class _Kept(NamedTuple):
     """
 
     group: SavedGroup
-    records: NDArray[np.float32] | SelectedRows
+    records: NDArray[np.float32] | SelectedRows | SnapshotRows
     positions: NDArray[np.int64] | None
 
 
@@ -116,17 +120,26 @@ class ServerCheckpoints:
         return was_busy
 
     def _save(self, due: Due) -> None:
-        kept, all_copied = [], self._settings.copies_rows
+        kept, is_free = [], self._settings.copies_rows
         for group, buffer in zip(self._groups, self._buffers, strict=True):
             positions = None if due.holds_all else self._updated(group)
-            copy = self._copy(due.step, group, buffer, positions) if self._settings.copies_rows else None
-            all_copied = all_copied and copy is not None
-            kept.append(_Kept(group, in_place(group, positions) if copy is None else copy, positions))
+            records = self._records(due.step, group, buffer, positions)
+            is_free = is_free and records is not None
+            kept.append(_Kept(group, in_place(group, positions) if records is None else records, positions))
         self._writing = self._thread.submit(self._write, due.step, kept)
-        if not all_copied:
+        if not is_free:
             self._writing.result()
-        del kept, copy  # the thread has them, until the files are written
+        del kept, records  # the thread has them, until the files are written
         wait_for_copies(self._comms, self._timeout_s)
+
+    def _records(
+        self, step: int, group: SavedGroup, buffer: CopyBuffer, positions: NDArray[np.int64] | None
+    ) -> NDArray[np.float32] | SnapshotRows | None:
+        """The rows as they are now, whatever becomes of them; None where they must not change while they are read."""
+        if group.store is not None:
+            group.store.start_snapshot(positions)
+            return SnapshotRows(group.store, group.record.saved_width, positions)
+        return self._copy(step, group, buffer, positions) if self._settings.copies_rows else None
 
     def _updated(self, group: SavedGroup) -> NDArray[np.int64]:
         """Positions of the rows that trainers have written back since the checkpoint before."""
@@ -178,6 +191,9 @@ class ServerCheckpoints:
             )
             for group, records, positions in kept
         ]
+        for group, *_ in kept:
+            if group.store is not None:
+                group.store.end_snapshot()
         self._trace.add("save", since_s, time.perf_counter(), "checkpoint", step=step)
         return infos
 

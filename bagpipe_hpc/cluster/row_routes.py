@@ -15,20 +15,27 @@ class RowRoutes:
         layout: who is who.
         hosts: number of the host of each world rank; equal numbers are one host.
         loads: whether servers on a trainer's own host are near; without it all are far.
+        in_memory: whether servers keep their rows in memory that others may share.
     """
 
     layout: RoleLayout
     hosts: tuple[int, ...]
     loads: bool
+    in_memory: bool = True
 
     @classmethod
-    def choose(cls, layout: RoleLayout, hosts: Sequence[int], same_host: str) -> "RowRoutes":
-        """Routes as `roles.same_host` wants them.
+    def choose(cls, layout: RoleLayout, hosts: Sequence[int], same_host: str, *, in_memory: bool = True) -> "RowRoutes":
+        """Routes as `roles.same_host` wants them; where rows are not in memory, all are far.
 
         Raises:
-            ConfigError: only loads are wanted, and a server is on another host than a trainer.
+            ConfigError: only loads are wanted, and a server is on another host than a trainer, or on disk.
         """
-        routes = cls(layout, tuple(hosts), loads=same_host != "transfers")
+        if not in_memory and same_host == "loads":
+            raise ConfigError(
+                "roles.same_host = 'loads': with tables.memory_gb the servers' rows lie on disk, where no trainer can "
+                "load them from memory; use roles.same_host=auto, or a larger tables.memory_gb"
+            )
+        routes = cls(layout, tuple(hosts), loads=in_memory and same_host != "transfers", in_memory=in_memory)
         if same_host == "loads":
             for trainer in range(layout.trainers):
                 if far := routes.far_servers(layout.world_rank(Role.TRAINER, trainer)):

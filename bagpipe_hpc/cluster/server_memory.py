@@ -24,6 +24,7 @@ class Need:
         planner_bytes: the oracle's planner.
         evaluation_bytes: predictions of the test rows at trainers.
         fullest_server_bytes: of `tables_bytes`, those of the server with the most.
+        frames_bytes: rows that servers whose tables lie on disk keep in memory of their own.
     """
 
     tables_bytes: int = 0
@@ -32,6 +33,7 @@ class Need:
     planner_bytes: int = 0
     evaluation_bytes: int = 0
     fullest_server_bytes: int = 0
+    frames_bytes: int = 0
 
     def __add__(self, other: "Need") -> "Need":
         """What both allocate."""
@@ -42,12 +44,13 @@ class Need:
             self.planner_bytes + other.planner_bytes,
             self.evaluation_bytes + other.evaluation_bytes,
             max(self.fullest_server_bytes, other.fullest_server_bytes),
+            self.frames_bytes + other.frames_bytes,
         )
 
     @property
     def private_bytes(self) -> int:
         """All but the tables."""
-        return self.caches_bytes + self.dense_bytes + self.planner_bytes + self.evaluation_bytes
+        return self.caches_bytes + self.dense_bytes + self.planner_bytes + self.evaluation_bytes + self.frames_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -63,10 +66,12 @@ class Need:
             "dense models": (self.dense_bytes, dense_cure),
             "planner": (self.planner_bytes, "a shorter lookahead.batches, or kernels.planner_state=sparse"),
             "evaluation": (self.evaluation_bytes, "a smaller train.exact_auc_samples"),
+            "rows of servers": (self.frames_bytes, "a smaller tables.memory_gb"),
         }
         made_of = ", ".join(f"{name} {_gb(size)}" for name, (size, _) in pieces.items() if size)
         _, cure = max(pieces.values())
-        return f"{made_of} without any table; set {cure}"
+        tables = "" if self.frames_bytes else " without any table"
+        return f"{made_of}{tables}; set {cure}"
 
 
 @dataclass(frozen=True)

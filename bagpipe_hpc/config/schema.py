@@ -36,6 +36,7 @@ MOST_EXACT_SAMPLES = 1 << 30
 """Of an evaluation whose predictions are all kept."""
 _LONGEST_TIMEOUT_S = 31_536_000
 _LONGEST_POLL_US = 1_000_000
+_MOST_MEMORY_GB = 1_000_000
 
 
 def _require(holds: bool, key: str, value: object, cure: str) -> None:
@@ -250,11 +251,19 @@ class TablesConfig:
     frozen: tuple[str, ...] = ()
     """Tables whose rows training leaves as they are, by name; `*` stands for any characters. Neither their weights nor
     their optimizer state change, whatever the optimizer would do without a gradient."""
+    memory_gb: float = 0.0
+    """Most memory that each server takes for its rows, in GB (10**9 bytes): what does not fit lies in a file in
+    `ssd_path` (docs/ssd.md). 0, or as much as the rows take: all rows are in memory."""
+    ssd_path: str = ""
+    """Folder on a local disk of each server's host for rows that `memory_gb` does not hold. It must be there. The file
+    has no name, and is gone when the server ends."""
 
     def __post_init__(self) -> None:
         fill_settings(self)
         if self.initial_bound:
             require_positive("tables.initial_bound", self.initial_bound, "0 for that of the model, or ")
+        cure = f"use a number of GB of memory for each server, {_MOST_MEMORY_GB} at most, or 0 for all rows"
+        _require(0 <= self.memory_gb <= _MOST_MEMORY_GB, "tables.memory_gb", self.memory_gb, cure)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ Each function is called on every rank, in this order; an error of one refuses th
 """
 
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +15,14 @@ from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.cluster.server_memory import Need
 from bagpipe_hpc.config.file import doors, own_keys, to_document
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.kernels.block_file import block_files
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import require_addressable
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.resume import verify_share
+from bagpipe_hpc.rows.disk.block_file import open_unnamed
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.placement import check_partition, partition_mark, require_same_partition
 from bagpipe_hpc.rows.record import RowRecord
@@ -95,10 +98,59 @@ def check_run(run: Run, comms: Communicators) -> Need:
     for group, partition in zip(run.groups, run.partitions(comms.layout.servers), strict=True):
         check_partition(partition, run.config.tables, group.tables.tables, comms.layout.servers)
         require_addressable(row_routes(run, comms), partition)
+    if not run.is_in_memory(comms.layout.servers):
+        check_disk(run, comms)
     if comms.role is Role.ORACLE:
         policy = run.policy(comms.layout.trainers)
         return Need(planner_bytes=policy.least_bytes(policy.window(run.window), run.longest_segment))
     return memory_need(run, None, comms)
+
+
+def check_disk(run: Run, comms: Communicators) -> None:
+    """See that rows can lie on the disks of the servers' hosts, before anything is written there.
+
+    Raises:
+        CapacityError: the memory for them, or a disk, is too small.
+        ConfigError: settings do not go together, or a disk does not fit.
+        FileError: a folder is not there or cannot be written to.
+    """
+    tables, servers = run.config.tables, comms.layout.servers
+    if not tables.ssd_path:
+        raise ConfigError(
+            f"tables.memory_gb = {tables.memory_gb}: {max(run.server_bytes(servers)) / 1e9:.3f} GB of rows on a server "
+            "do not fit; set tables.ssd_path to a folder on a local disk of each server's host, or use 0"
+        )
+    if run.config.roles.transfers != "messages":
+        raise ConfigError(
+            f"roles.transfers = {run.config.roles.transfers!r}: rows on disk (tables.memory_gb) travel by messages "
+            "alone; use roles.transfers=messages"
+        )
+    if comms.role is not Role.SERVER:
+        return
+    block_files(run.config.kernels.backend)
+    disk_frames(run, comms)
+    os.close(open_unnamed(tables.ssd_path, 0))
+    hosts = comms.hosts
+    own = hosts[comms.world.Get_rank()]
+    sharers = [server for server in range(servers) if hosts[comms.layout.world_rank(Role.SERVER, server)] == own]
+    wanted = sum(layout.file_bytes for server in sharers for layout in run.disk_layouts(servers, server))
+    free = shutil.disk_usage(tables.ssd_path).free
+    if wanted > free:
+        raise CapacityError(
+            f"tables.ssd_path = {tables.ssd_path!r}: the rows of {len(sharers)} servers on {socket.gethostname()} take "
+            f"{wanted / 1e9:.3f} GB there, and {free / 1e9:.3f} GB are free; make room, or name another folder"
+        )
+
+
+def disk_frames(run: Run, comms: Communicators) -> list[int]:
+    """Blocks of rows that this server keeps in memory of each group of tables.
+
+    Raises:
+        CapacityError: the memory is too small.
+    """
+    servers, server = comms.layout.servers, comms.role_rank
+    parts = zip(run.disk_layouts(servers, server), run.disk_memory(servers, server), strict=True)
+    return [layout.frames_in(memory_bytes) for layout, memory_bytes in parts]
 
 
 def placement_marks(run: Run, comms: Communicators) -> list[int]:
@@ -148,6 +200,8 @@ def memory_need(run: Run, need: CacheNeed | None, comms: Communicators) -> Need:
     Raises:
         CapacityError: a trainer's GPU has no room for its part, or plans cannot number its slots.
     """
+    if comms.role is Role.SERVER and not run.is_in_memory(comms.layout.servers):
+        return Need(frames_bytes=sum(run.disk_memory(comms.layout.servers, comms.role_rank)))
     if comms.role is Role.SERVER:
         tables_bytes = run.server_bytes(comms.layout.servers)[comms.role_rank]
         return Need(tables_bytes=tables_bytes, fullest_server_bytes=tables_bytes)
@@ -160,4 +214,5 @@ def memory_need(run: Run, need: CacheNeed | None, comms: Communicators) -> Need:
 
 def row_routes(run: Run, comms: Communicators) -> RowRoutes:
     """The ways that rows take; raises `ConfigError` where those that are asked for do not exist."""
-    return RowRoutes.choose(comms.layout, comms.hosts, run.config.roles.same_host)
+    in_memory = run.is_in_memory(comms.layout.servers)
+    return RowRoutes.choose(comms.layout, comms.hosts, run.config.roles.same_host, in_memory=in_memory)

@@ -10,6 +10,8 @@ from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.waiting import serve_until_barrier
+from bagpipe_hpc.rows.disk.array_face import DiskRows
+from bagpipe_hpc.rows.disk.store import DiskStore
 from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.telemetry.trace import Trace
@@ -23,6 +25,7 @@ def run_embedding_server(
     run: Run,
     comms: Communicators,
     windows: Sequence[RowWindow],
+    stores: Sequence[DiskStore | None],
     timeout_s: float,
     trace: Trace,
     watch: Callable[[], None],
@@ -33,26 +36,31 @@ def run_embedding_server(
         run: settings, tables and their first values.
         comms: this rank's communicators.
         windows: the rows, of each group of tables.
+        stores: those rows, where they lie on disk.
         timeout_s: longest wait for the other ranks to take part in a checkpoint.
         trace: this rank's timeline.
         watch: raises if the run has come to its end without this server.
     """
     server = comms.role_rank
-    groups = list(zip(run.groups, windows, run.partitions(comms.layout.servers), strict=True))
+    groups = list(zip(run.groups, windows, stores, run.partitions(comms.layout.servers), strict=True))
     with trace.span("fill"):
-        for group, window, partition in groups:
-            fill_partition(window.local, run, group, partition, server)
+        for group, window, store, partition in groups:
+            fill_partition(DiskRows(store) if store else window.local, run, group, partition, server)
     for window in windows:
         window.synchronise()
-    size = sum(window.local.nbytes for window in windows)
+    size = sum(window.local_rows * group.record.bytes for group, window, *_ in groups)
     log.info("holds %d rows, %.1f MB", sum(window.local_rows for window in windows), size / 1e6)
+    for store in filter(None, stores):
+        log.info("%s", store.describe())
     poll_interval_s = longest_sleep_s(run, windows)
     answer = partial(answer_trainers, windows)
     serve_until_barrier(comms.store, answer, poll_interval_s, watch)  # the rows may be fetched from now on
     settings, copies = SavingSettings.of(run.config, timeout_s), row_copies(run.config.kernels.backend)
-    saved = [SavedGroup(group.record, window, partition) for group, window, partition in groups]
+    saved = [SavedGroup(group.record, window, partition, store) for group, window, store, partition in groups]
     checkpoints = ServerCheckpoints(settings, saved, comms, copies, trace)
     checkpoints.serve(poll_interval_s, watch)
+    for store in filter(None, stores):
+        log.info("%s", store.describe_work())
 
 
 def answer_trainers(windows: Sequence[RowWindow]) -> bool:

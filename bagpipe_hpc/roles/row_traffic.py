@@ -10,6 +10,7 @@ from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.plan.batch_plan import Additions, GroupPlan, TrainerPlan
+from bagpipe_hpc.rows.store import Use
 from bagpipe_hpc.rows.updated import UpdatedRows
 
 
@@ -48,6 +49,19 @@ class RowTraffic:
         self._device = cache.device
         self._record_width = record_width
         self._updated = updated
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether servers want to know of rows before they are fetched and written back."""
+        return self._window.reads_ahead
+
+    def announce_fetch(self, plan: GroupPlan) -> None:
+        """Tell the servers what a plan fetches; plans are announced in the order in which they are fetched."""
+        self._window.announce(Use.GET, np.concatenate([part.fetch_rows for part in plan]))
+
+    def announce_put(self, plan: TrainerPlan) -> None:
+        """Tell the servers what a plan writes back; plans are announced in their order."""
+        self._window.announce(Use.PUT, plan.write_back_rows)
 
     def start_fetch(self, plans: Sequence[GroupPlan]) -> FetchedRows:
         """Start to get what the plans of some batches fetch."""

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.rows.disk.array_face import DiskRows
 from bagpipe_hpc.rows.initial_values import initial_weights
 from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.run.row_group import RowGroup
@@ -15,14 +16,14 @@ _FILL_WEIGHTS = 1 << 18
 
 
 def fill_partition(
-    records: NDArray[np.float32], run: Run, group: RowGroup, partition: RowPartition, server: int
+    records: NDArray[np.float32] | DiskRows, run: Run, group: RowGroup, partition: RowPartition, server: int
 ) -> None:
     """Write the first values of a partition: the checkpoint's where the run begins with one, else new ones.
 
     New weights depend on (seed, table, id); new optimizer state is what the optimizer says, and every version is 0.
 
     Args:
-        records: float32 `[rows on the server, W]`, written in place.
+        records: float32 `[rows on the server, W]`, written in place, piece by piece.
         run: the checkpoint or the seed that the first records come from.
         group: whose rows they are.
         partition: where each row lies.
@@ -44,7 +45,9 @@ def fill_partition(
         run.origins.lay_over(group.tables, partition, server, records[:, :saved], shards)
 
 
-def _fill_anew(records: NDArray[np.float32], run: Run, group: RowGroup, partition: RowPartition, server: int) -> None:
+def _fill_anew(
+    records: NDArray[np.float32] | DiskRows, run: Run, group: RowGroup, partition: RowPartition, server: int
+) -> None:
     """Write new values; arguments as for `fill_partition`."""
     saved = group.record.saved_width
     embedding_dim, tables = group.width, group.tables

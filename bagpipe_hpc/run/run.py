@@ -23,6 +23,7 @@ from bagpipe_hpc.plan.slices import dealt_whole
 from bagpipe_hpc.planning.groups import RunPolicy
 from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy, policy_class
 from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.rows.disk.layout import BlockLayout
 from bagpipe_hpc.rows.groups import table_groups
 from bagpipe_hpc.rows.partition import RowPartition, Tables, table_offsets
 from bagpipe_hpc.rows.placement import place_groups
@@ -239,6 +240,25 @@ class Run:
         """Size of all tables' parts on each server."""
         parts = list(zip(self.groups, self.partitions(servers), strict=True))
         return [sum(part.rows_on(number) * group.record.bytes for group, part in parts) for number in range(servers)]
+
+    def is_in_memory(self, servers: int) -> bool:
+        """Whether each of so many servers holds all its rows in memory; else `disk_memory` says what it may take."""
+        limit_gb = self.config.tables.memory_gb
+        return not limit_gb or max(self.server_bytes(servers)) <= limit_gb * 1e9
+
+    def disk_memory(self, servers: int, server: int) -> list[int]:
+        """Bytes of memory that the rows of each group may take on a server whose rows lie on disk: by their size."""
+        sizes = [
+            part.rows_on(server) * group.record.bytes
+            for group, part in zip(self.groups, self.partitions(servers), strict=True)
+        ]
+        limit_bytes = int(self.config.tables.memory_gb * 1e9)
+        return [limit_bytes * size // max(1, sum(sizes)) for size in sizes]
+
+    def disk_layouts(self, servers: int, server: int) -> list[BlockLayout]:
+        """How the rows of each group lie on the disk of a server."""
+        parts = zip(self.groups, self.partitions(servers), strict=True)
+        return [BlockLayout.of(part.rows_on(server), group.record.width) for group, part in parts]
 
     def fill_timeout_s(self, servers: int) -> float:
         """Longest wait for servers to fill or save their tables: `train.timeout_s`, and more the larger they are."""

@@ -24,6 +24,7 @@ KEPT = (
 
 FREE = (
     *("data.verify", "model.precision", "tables.placement", "debug.verify_rows"),
+    *("tables.memory_gb", "tables.ssd_path"),
     *("lookahead.", "cache.", "policy.", "kernels.", "roles."),
     *(f"train.{name}" for name in ("device", "threads", "deterministic", "timeout_s", "trace", "preflight")),
     *(f"train.{name}" for name in ("exact_auc_samples", "auc_group")),

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.rows.disk.array_face import DiskRows
 from bagpipe_hpc.rows.groups import TableGroup
 from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
@@ -59,7 +60,7 @@ class Origins:
         group: TableGroup,
         partition: RowPartition,
         server: int,
-        into: NDArray[np.float32],
+        into: NDArray[np.float32] | DiskRows,
         shards: tuple[Path, ShardManifest],
     ) -> None:
         """Write the rows that a server has of the checkpoint over the first values in its window.
@@ -91,7 +92,7 @@ class Origins:
         first_row: int,
         partition: RowPartition,
         server: int,
-        into: NDArray[np.float32],
+        into: NDArray[np.float32] | DiskRows,
     ) -> None:
         manifest = self.checkpoint.manifest
         number = next(place for place, group in enumerate(manifest.groups) if origin.source in group.numbers)

@@ -51,6 +51,13 @@ SGD_BY_TORCH = "sgd by torch"
 MEASURED = (1, 1)
 """World with one run more, whose trainers time both."""
 
+ON_DISK = {
+    (1, 1): [("rowwise_adam", 0.00012, [])],
+    (2, 2): [("adam", 0.00008, ["train.checkpoint_every_steps=5", "train.full_checkpoint_every=3"])],
+    (1, 3): [("rowwise_adagrad", 0.00006, ["debug.verify_rows=true", "kernels.backend=reference"])],
+}
+"""Runs whose servers keep a third of their rows in memory: optimizer, GB of each server, further settings."""
+
 Case = tuple[str, str]
 RunRanks = Callable[..., CompletedProcess[str]]
 References = Callable[[str, int], Path]
@@ -183,6 +190,18 @@ def test_distributed_equals_reference(
     ]
     if (servers, trainers) == MEASURED:
         runs.append(overrides("sgd", tmp_path / "measured", "roles.servers=1", "kernels.linear=auto"))
+    on_disk = {f"disk-{optimizer}": optimizer for optimizer, *_ in ON_DISK.get((servers, trainers), [])}
+    for optimizer, memory_gb, more in ON_DISK.get((servers, trainers), []):
+        runs.append(
+            overrides(
+                optimizer,
+                tmp_path / f"disk-{optimizer}",
+                *(f"roles.servers={servers}", "lookahead.batches=6", "lookahead.group=2"),
+                *(f"tables.memory_gb={memory_gb}", f"tables.ssd_path={tmp_path}"),
+                f"train.deterministic={str(trainers > 2).lower()}",
+                *more,
+            )
+        )
     hosts = TWO_HOSTS.get((servers, trainers), ())
     simulated = ["--hosts", *map(str, hosts)] if hosts else []
     train(run_ranks, 1 + servers + trainers, config_path, runs, tmp_path, *simulated)
@@ -191,6 +210,14 @@ def test_distributed_equals_reference(
     for (optimizer, name), output in cases.items():
         if name != "long":  # which writes more checkpoints
             assert story(output) == story(references(optimizer, trainers))
+    for name, optimizer in on_disk.items():
+        assert compare(references(optimizer, trainers), tmp_path / name).largest() == 0.0
+        log = (tmp_path / name / "logs" / "server-0.log").read_text()
+        ((read, ahead, written),) = re.findall(
+            r"(\d+) blocks of \d+ bytes were read, (\d+) of them ahead, and (\d+)", log
+        )
+        assert int(read) > int(ahead) > 0
+        assert int(written) > 0
     if (servers, trainers) == MEASURED:
         check_measured(tmp_path / "measured", references)
 

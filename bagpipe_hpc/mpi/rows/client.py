@@ -5,11 +5,13 @@ nothing but long messages. `mpi.rows.server` is the other end.
 
 A get is a message of int32 offsets `[N]` with tag GET, answered by the records in pieces with tag ROWS. A put is a
 message of offsets with tag PUT and the records in pieces with tag ROWS, answered by an empty message with tag DONE once
-they are in place. An add is as a put, with tag ADD; the server adds the records to the rows.
+they are in place. An add is as a put, with tag ADD; the server adds the records to the rows. Offsets with tag
+AHEAD_GET or AHEAD_PUT announce what will be got and put, and are not answered.
 
 Legend: `N` rows of one call, `W` float32 numbers of a row's record.
 """
 
+from collections import deque
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,12 +19,17 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.rows.transfer import RowTransfer
+from bagpipe_hpc.rows.store import Use
 
 TAG_GET = 1
 TAG_PUT = 2
 TAG_ROWS = 3
 TAG_DONE = 4
 TAG_ADD = 5
+TAG_AHEAD_GET = 6
+TAG_AHEAD_PUT = 7
+
+_AHEAD_TAGS = {Use.GET: TAG_AHEAD_GET, Use.PUT: TAG_AHEAD_PUT}
 
 _PIECE_BYTES = 1 << 20
 """Bytes of a piece: long enough for a link's full rate, short enough that the server gathers one while the link carries
@@ -47,6 +54,13 @@ class RowClient:
     def __init__(self, comm: MPI.Intracomm, rank_of_server: list[int]) -> None:
         self._comm = comm
         self._rank_of_server = rank_of_server
+        self._announced: deque[tuple[MPI.Request, NDArray[np.int32]]] = deque()
+
+    def announce(self, server: int, use: Use, offsets: NDArray[np.int32]) -> None:
+        """Tell a server at which `offsets [N]` the next get or put will be that has not been announced."""
+        while self._announced and self._announced[0][0].Test():
+            self._announced.popleft()
+        self._announced.append((self._comm.Isend(offsets, self._rank_of_server[server], _AHEAD_TAGS[use]), offsets))
 
     def start_get(self, server: int, offsets: NDArray[np.int32], into: NDArray[np.float32]) -> RowTransfer:
         """Start to read the rows at `offsets [N]` of a server; `into [N, W]` holds them once the transfer is complete.
@@ -82,5 +96,6 @@ class RowClient:
         return RowTransfer(requests)
 
     def close(self) -> None:
-        """Free the communicator. Collective over: `comm`."""
+        """Free the communicator. Collective over: `comm`; servers must have answered until now."""
+        MPI.Request.Waitall([request for request, _ in self._announced])
         self._comm.Free()

@@ -44,6 +44,8 @@ class HostTables:
             )
         self._row_type = MPI.FLOAT.Create_contiguous(record_width).Commit()
         self._row_bytes = row_bytes
+        self.record_width = record_width
+        """Numbers W of a record."""
         self._window.Lock_all(MPI.MODE_NOCHECK)
         self.rows = np.empty((0, record_width), dtype=np.float32)
         """Records of all servers of this host, float32 `[P, W]`."""

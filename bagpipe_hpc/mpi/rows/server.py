@@ -1,7 +1,7 @@
-"""The row server: answers the messages of trainers of other hosts, which `mpi.rows.client` describes.
+"""The row server: answers the messages of trainers which `mpi.rows.client` describes, wherever its rows are.
 
-Each answer is a generator that stops wherever it would have to wait, so one thread serves all trainers at once and the
-memory of an answer is bounded.
+Each answer is a generator that stops wherever it would have to wait, for a message or for a disk, so one thread serves
+all trainers at once and the memory of an answer is bounded.
 
 Legend: `N` rows of one call, `W` float32 numbers of a row's record.
 """
@@ -14,40 +14,96 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.mpi.rows.client import TAG_ADD, TAG_DONE, TAG_GET, TAG_PUT, TAG_ROWS, pieces
+from bagpipe_hpc.mpi.rows.client import (
+    TAG_ADD,
+    TAG_AHEAD_GET,
+    TAG_AHEAD_PUT,
+    TAG_DONE,
+    TAG_GET,
+    TAG_PUT,
+    TAG_ROWS,
+    pieces,
+)
 from bagpipe_hpc.mpi.rows.host_tables import HostTables
 from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
 from bagpipe_hpc.rows.copies import RowCopies
+from bagpipe_hpc.rows.store import Places, Records, RowStore, Use
 
-_Write = Callable[[NDArray[np.int32], NDArray[np.float32]], None]
-"""Takes offsets `[N]` and records `[N, W]`."""
+_Write = Callable[[NDArray[np.int32], NDArray[np.float32]], Iterator[None]]
+"""Takes offsets `[N]` and records `[N, W]`; is gone through to its end."""
 
 _PIECES_UNDER_WAY = 3
 """Pieces of an answer that may be in memory at a time."""
 
 
-class RowServer:
-    """Answers requests for the rows of one server.
+class SharedRows:
+    """`RowStore` in the memory of this host, where the methods are described; none of them waits.
 
     Trainers of this host load and store the same rows: `HostTables.synchronise` before rows are read and after they
     were written orders that with the messages.
 
     Args:
-        comm: as given to the trainers' `RowClient`.
         tables: the memory of this host, with this server's rows.
         copies: how rows are gathered and scattered.
         add: adds records to this server's rows, in a way that goes together with what trainers of this host do.
     """
 
-    def __init__(self, comm: MPI.Intracomm, tables: HostTables, copies: RowCopies, add: _Write) -> None:
-        self._comm = comm
-        self._copies = copies
+    def __init__(self, tables: HostTables, copies: RowCopies, add: Callable[[Places, Records], None]) -> None:
         self._tables = tables
+        self._copies = copies
+        self._add = add
+
+    @property
+    def width(self) -> int:
+        """Numbers W of a record."""
+        return self._tables.record_width
+
+    def gather(self, places: Places, into: Records) -> Iterator[None]:
+        """Copy the rows at `places [N]` to `into [N, W]`."""
+        self._tables.synchronise()
+        self._copies.gather(self._tables.own, places, into)
+        return iter(())
+
+    def scatter(self, places: Places, records: Records) -> Iterator[None]:
+        """Copy `records [N, W]` to `places [N]`."""
+        self._copies.scatter(self._tables.own, places, records)
+        self._tables.synchronise()
+        return iter(())
+
+    def add(self, places: Places, records: Records) -> Iterator[None]:
+        """Add `records [N, W]` to the rows at `places [N]`."""
+        self._add(places, records)
+        self._tables.synchronise()
+        return iter(())
+
+    def announce(self, trainer: int, use: Use, places: Places) -> None:
+        """Nothing: all rows are here."""
+
+    def begin(self, trainer: int, use: Use, count: int) -> None:
+        """Nothing, as for `announce`."""
+
+    def work(self) -> None:
+        """Nothing, as for `announce`."""
+
+
+class RowServer:
+    """Answers requests for the rows of one server.
+
+    Args:
+        comm: as given to the trainers' `RowClient`.
+        store: the rows.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, store: RowStore) -> None:
+        self._comm = comm
+        self._store = store
         self._answers: list[Iterator[None]] = []
         self._kinds = (
+            (TAG_AHEAD_GET, partial(self._note, Use.GET)),  # first, so that they are seen before what they announce
+            (TAG_AHEAD_PUT, partial(self._note, Use.PUT)),
             (TAG_GET, self._send_rows),
-            (TAG_PUT, partial(self._take_rows, self._store)),
-            (TAG_ADD, partial(self._take_rows, add)),
+            (TAG_PUT, self._put_rows),
+            (TAG_ADD, partial(self._take_rows, store.add)),
         )
 
     def answer(self) -> bool:
@@ -61,39 +117,43 @@ class RowServer:
         was_busy = bool(self._answers)
         for _ in range(TESTS_A_WAKE if was_busy else 0):
             self._answers = [answer for answer in self._answers if next(answer, self) is None]
+        self._store.work()
         return was_busy
+
+    def _note(self, use: Use, trainer: int, offsets: NDArray[np.int32]) -> Iterator[None]:
+        """Take note of what a trainer announces."""
+        self._store.announce(trainer, use, offsets)
+        return iter(())
 
     def _send_rows(self, trainer: int, offsets: NDArray[np.int32]) -> Iterator[None]:
         """Answer a get of the rows at `offsets [N]`."""
-        self._tables.synchronise()
-        rows = self._tables.own
+        self._store.begin(trainer, Use.GET, offsets.size)
         under_way: deque[MPI.Request] = deque()
-        for piece in pieces(offsets.size, rows.shape[1]):
+        for piece in pieces(offsets.size, self._store.width):
             if len(under_way) == _PIECES_UNDER_WAY:
                 yield from _until_done(under_way.popleft())
-            records = np.empty((piece.stop - piece.start, rows.shape[1]), dtype=np.float32)
-            self._copies.gather(rows, offsets[piece], records)
+            records = np.empty((piece.stop - piece.start, self._store.width), dtype=np.float32)
+            yield from self._store.gather(offsets[piece], records)
             under_way.append(self._comm.Isend(records, trainer, TAG_ROWS))
         for request in under_way:
             yield from _until_done(request)
 
+    def _put_rows(self, trainer: int, offsets: NDArray[np.int32]) -> Iterator[None]:
+        """Answer a put of the rows at `offsets [N]`."""
+        self._store.begin(trainer, Use.PUT, offsets.size)
+        yield from self._take_rows(self._store.scatter, trainer, offsets)
+
     def _take_rows(self, write: _Write, trainer: int, offsets: NDArray[np.int32]) -> Iterator[None]:
         """Answer a put or an add of the rows at `offsets [N]`: `write` what has come, piece by piece."""
-        rows = self._tables.own
         under_way: deque[tuple[MPI.Request, NDArray[np.int32], NDArray[np.float32]]] = deque()
-        for piece in pieces(offsets.size, rows.shape[1]):
+        for piece in pieces(offsets.size, self._store.width):
             if len(under_way) == _PIECES_UNDER_WAY:
                 yield from _written(write, *under_way.popleft())
-            records = np.empty((piece.stop - piece.start, rows.shape[1]), dtype=np.float32)
+            records = np.empty((piece.stop - piece.start, self._store.width), dtype=np.float32)
             under_way.append((self._comm.Irecv(records, trainer, TAG_ROWS), offsets[piece], records))
         while under_way:
             yield from _written(write, *under_way.popleft())
-        self._tables.synchronise()
         yield from _until_done(self._comm.Isend(bytearray(), trainer, TAG_DONE))
-
-    def _store(self, offsets: NDArray[np.int32], records: NDArray[np.float32]) -> None:
-        """Put received records in place."""
-        self._copies.scatter(self._tables.own, offsets, records)
 
 
 def _written(
@@ -101,7 +161,7 @@ def _written(
 ) -> Iterator[None]:
     """Write records once they have been received."""
     yield from _until_done(request)
-    write(offsets, records)
+    yield from write(offsets, records)
 
 
 def _until_done(request: MPI.Request) -> Iterator[None]:

@@ -19,13 +19,14 @@ from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.mpi.rows.client import RowClient
 from bagpipe_hpc.mpi.rows.host_tables import HostTables
 from bagpipe_hpc.mpi.rows.one_sided import OneSidedRows
-from bagpipe_hpc.mpi.rows.server import RowServer
+from bagpipe_hpc.mpi.rows.server import RowServer, SharedRows
 from bagpipe_hpc.mpi.rows.transfer import PendingRows, RowTransfer, RowTransfers
 from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.rows.additions import add_rows
 from bagpipe_hpc.rows.copies import NumpyRowCopies, RowCopies
 from bagpipe_hpc.rows.partition import RowPartition, most_rows, total_rows
+from bagpipe_hpc.rows.store import Places, Records, RowStore, Use
 
 _MOST_ROWS = int(np.iinfo(np.int32).max)
 """Offsets travel, and displacements of a datatype are, C ints."""
@@ -70,6 +71,7 @@ class RowWindow:
             the other ranks to open or close the window.
         transfers: how rows travel between far pairs, `messages` or `one_sided`.
         copies: how rows are gathered and scattered; NumPy where it is not given.
+        store: a server's own rows, where `routes` say that they are not in memory; they travel by messages then.
 
     Raises:
         CapacityError: a server would hold more rows than a transfer can address.
@@ -85,6 +87,7 @@ class RowWindow:
         timeout_s: float,
         transfers: str = "messages",
         copies: RowCopies | None = None,
+        store: RowStore | None = None,
     ) -> None:
         rows_on = [partition.rows_on(server) for server in range(partition.servers)]
         require_addressable(routes, partition)
@@ -95,7 +98,8 @@ class RowWindow:
         self._total_rows = sum(rows_on)
         rank = comm.Get_rank()
         layout = routes.layout
-        self._first_rows, rows_here = _places_on_host(routes.servers_on_host(rank), rows_on)
+        sharers = routes.servers_on_host(rank) if routes.in_memory else ()
+        self._first_rows, rows_here = _places_on_host(sharers, rows_on)
         first_row, self.local_rows = 0, 0
         if layout.role(rank) is Role.SERVER:
             first_row = int(self._first_rows[layout.role_rank(rank)])
@@ -109,7 +113,8 @@ class RowWindow:
         """Rank of each server of this host among its ranks."""
         with TimeLimit("the ranks of this host to share the memory of the tables", timeout_s):
             host = MPI.Intracomm(comm.Split(routes.hosts[rank], rank))
-            self._tables = HostTables(host, self.local_rows, first_row, rows_here, record_width)
+            shared_rows = self.local_rows if routes.in_memory else 0
+            self._tables = HostTables(host, shared_rows, first_row, rows_here, record_width)
             host.Free()
         self.is_asked = layout.role(rank) is Role.SERVER and bool(routes.far_trainers(layout.role_rank(rank)))
         """Whether this is a server whose rows trainers reach through MPI."""
@@ -119,6 +124,7 @@ class RowWindow:
         self._added_here = tuple(s for s in self._near if not (by_window and routes.far_trainers(s)))
         self._any_far = bool(far)
         self._transfers: RowTransfers | None = None
+        self._announces: RowClient | None = None
         self._server: RowServer | None = None
         if routes.any_far:
             ranks = [layout.world_rank(Role.SERVER, server) for server in range(layout.servers)]
@@ -128,15 +134,18 @@ class RowWindow:
             else:
                 with TimeLimit("all ranks to open the channel of the tables", timeout_s):
                     messages = comm.Dup()
-                self._transfers = RowClient(messages, ranks)
+                self._transfers = client = RowClient(messages, ranks)
+                if not routes.in_memory:
+                    self._announces = client
                 if layout.role(rank) is Role.SERVER:
-                    self._server = RowServer(messages, self._tables, self._copies, self._own_add(routes))
+                    shared = SharedRows(self._tables, self._copies, self._own_add(routes))
+                    self._server = RowServer(messages, store or shared)
         self.ways = f"rows of {len(self._near)} servers in shared memory, of {len(far)} by {transfers}"
         """How this rank's rows travel, for the log."""
 
     @property
     def local(self) -> NDArray[np.float32]:
-        """A server's own records, float32 `[rows_on, W]`, at their window positions; empty elsewhere.
+        """A server's own records in memory, float32 `[rows_on, W]`, at their window positions; empty elsewhere.
 
         Call `synchronise` between reading or writing it and the other ranks' accesses, with a barrier beside.
         """
@@ -150,6 +159,30 @@ class RowWindow:
     def synchronise(self) -> None:
         """Make this rank's loads and stores and those of other ranks see each other; see the class."""
         self._tables.synchronise()
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether servers want to know of rows before they are got and put."""
+        return self._announces is not None
+
+    def announce(self, use: Use, rows: NDArray[np.int64]) -> None:
+        """Tell servers that read ahead which rows the next gets or puts will be of.
+
+        What is announced must come, in the order in which it was announced, though several announcements may come in
+        one call. What is not announced may come at any time only if nothing is.
+
+        Args:
+            use: how they will be used.
+            rows: global rows `[N]`, in the order in which they will come.
+
+        Raises:
+            ValueError: there is no such row.
+        """
+        if self._announces is None:
+            return
+        self._require_rows(rows)
+        for part in self._by_server(rows, ())[2]:
+            self._announces.announce(part.server, use, part.places)
 
     def get(self, rows: NDArray[np.int64], records: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
         """Read records and wait for them; arguments and errors as for `start_get`.
@@ -305,7 +338,7 @@ class RowWindow:
                 f"records {records.dtype} {list(records.shape)}: must be float32 {[rows.size, self._width]}"
             )
 
-    def _own_add(self, routes: RowRoutes) -> Callable[[NDArray[np.int32], NDArray[np.float32]], None]:
+    def _own_add(self, routes: RowRoutes) -> Callable[[Places, Records], None]:
         """How this server adds what far trainers send: alone, or beside trainers of its host that add as well."""
         layout, rank = routes.layout, self._comm.Get_rank()
         if len(routes.far_trainers(layout.role_rank(rank))) < layout.trainers:

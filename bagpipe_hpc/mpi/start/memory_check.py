@@ -26,7 +26,7 @@ def require_memory(comm: MPI.Comm, need: Need) -> None:
         hosts.append(
             HostNeed(
                 name=host,
-                servers=sum(own.tables_bytes > 0 for own, *_ in ranks),
+                servers=sum(own.tables_bytes + own.frames_bytes > 0 for own, *_ in ranks),
                 ranks=sum(own.total_bytes > 0 for own, *_ in ranks),
                 need=sum((own for own, *_ in ranks), Need()),
                 free_bytes=min(free for _, free, _ in ranks),

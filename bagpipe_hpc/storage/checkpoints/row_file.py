@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.rows.disk.array_face import SnapshotRows
 from bagpipe_hpc.rows.partition import RowPartition, total_rows
 from bagpipe_hpc.rows.runs import MOST_RUNS, rows_at, runs_of
 from bagpipe_hpc.storage.checkpoints.row_numbers import INT64
@@ -56,7 +57,7 @@ class SelectedRows:
 
 def write_row_file(
     path: Path,
-    records: NDArray[np.float32] | SelectedRows,
+    records: NDArray[np.float32] | SelectedRows | SnapshotRows,
     embedding_dim: int,
     partition: RowPartition,
     server: int,

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.rows.disk.array_face import DiskRows
 from bagpipe_hpc.rows.groups import TableGroup
 from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.rows.runs import RowRun, runs_of
@@ -74,7 +75,7 @@ class SavedRows:
         bounds = [self._total_rows * number // parts for number in (part, part + 1)]
         self._layers[0].require_all(*bounds)
 
-    def read_server(self, partition: RowPartition, server: int, into: NDArray[np.float32]) -> None:
+    def read_server(self, partition: RowPartition, server: int, into: NDArray[np.float32] | DiskRows) -> None:
         """Fill the window of one server, whatever partition and number of servers wrote the checkpoint.
 
         Where the window's rows make few runs, a server reads only those files that hold some of them. Otherwise it goes
@@ -139,11 +140,11 @@ class _Layer:
                 what = f"{row} is in no row file" if not is_held.all() else "a row is in two row files"
                 raise CheckpointError(f"{self.directory}: {what}; use another checkpoint")
 
-    def read(self, run: RowRun, target: NDArray[np.float32]) -> int:
+    def read(self, run: RowRun, target: NDArray[np.float32] | DiskRows) -> int:
         """Lay the rows of a run that the layer holds over `target [rows of the run, D + k]`; how many they are."""
         return sum(file.read(run, target) for file in self._files)
 
-    def read_runs(self, runs: Sequence[RowRun], into: NDArray[np.float32]) -> int:
+    def read_runs(self, runs: Sequence[RowRun], into: NDArray[np.float32] | DiskRows) -> int:
         """Lay the rows of all runs, one after the other, over `into`; how many of them the layer holds."""
         first = read = 0
         for run in runs:
@@ -151,7 +152,7 @@ class _Layer:
             first += run.length
         return read
 
-    def read_own(self, partition: RowPartition, server: int, into: NDArray[np.float32]) -> int:
+    def read_own(self, partition: RowPartition, server: int, into: NDArray[np.float32] | DiskRows) -> int:
         """Lay the rows of a server over its window, wherever they are in the files; how many the layer holds."""
         return sum(file.read_own(partition, server, into) for file in self._files)
 
@@ -167,7 +168,7 @@ class _Records:
         # Of one piece, used again for the next: fresh memory would cost as much as reading.
         self._pieces = [np.empty((self.most, dataset.shape[1]), np.float32) for dataset in self._datasets]
 
-    def read(self, first: int, stride: int, target: NDArray[np.float32]) -> None:
+    def read(self, first: int, stride: int, target: NDArray[np.float32] | DiskRows) -> None:
         """Copy the records `first`, `first + stride`, ... to `target [N, D + k]`, piece by piece."""
         step = max(1, copy_rows(target.shape[1]) // stride)
         for begin in range(0, len(target), step):
@@ -201,7 +202,7 @@ class _RowFile:
     def __init__(self, records: _Records) -> None:
         self._records = records
 
-    def read_own(self, partition: RowPartition, server: int, into: NDArray[np.float32]) -> int:
+    def read_own(self, partition: RowPartition, server: int, into: NDArray[np.float32] | DiskRows) -> int:
         """Copy the rows of a server to their places in its window; how many the file holds."""
         self.numbers.check()
         read = 0
@@ -225,7 +226,7 @@ class _RunFile(_RowFile):
         super().__init__(records)
         self.numbers: RunNumbers = numbers
 
-    def read(self, run: RowRun, target: NDArray[np.float32]) -> int:
+    def read(self, run: RowRun, target: NDArray[np.float32] | DiskRows) -> int:
         """Copy the rows of a run that the file holds to their places in `target`; how many they are."""
         read = 0
         for start, found in self.numbers.overlaps(run):
@@ -242,7 +243,7 @@ class _ListedFile(_RowFile):
         super().__init__(records)
         self.numbers: ListedNumbers = numbers
 
-    def read(self, run: RowRun, target: NDArray[np.float32]) -> int:
+    def read(self, run: RowRun, target: NDArray[np.float32] | DiskRows) -> int:
         """Copy the rows of a run that the file holds to their places in `target`; the rest of it stays as it is."""
         begin, end = self.numbers.between(run.first, run.last + 1)
         read = 0

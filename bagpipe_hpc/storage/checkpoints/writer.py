@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.rows.disk.array_face import SnapshotRows
 from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256, fsync
 from bagpipe_hpc.storage.checked_json import FileInfo
@@ -67,7 +68,7 @@ class CheckpointWriter:
         self,
         server: int,
         partition: RowPartition,
-        records: NDArray[np.float32] | SelectedRows,
+        records: NDArray[np.float32] | SelectedRows | SnapshotRows,
         embedding_dim: int,
         positions: NDArray[np.int64] | None = None,
         *,

@@ -1,5 +1,6 @@
 """Rows behind one-sided calls are a table: what trainers put and add, every trainer gets and the servers hold."""
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,9 +13,14 @@ from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.config.schema import TRANSFERS
 from bagpipe_hpc.errors import CapacityError, WaitTimeoutError
+from bagpipe_hpc.kernels.block_file import block_files
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
+from bagpipe_hpc.rows.disk.array_face import DiskRows
+from bagpipe_hpc.rows.disk.layout import BlockLayout
+from bagpipe_hpc.rows.disk.store import DiskStore
 from bagpipe_hpc.rows.partition import RoundRobinPartition
+from bagpipe_hpc.rows.store import Use
 
 TIMEOUT_S = 30.0
 ONE_SERVER = RoleLayout(servers=1, trainers=2)
@@ -27,6 +33,8 @@ ROUTES = {
     "two servers, loads": RowRoutes.choose(TWO_SERVERS, ONE_HOST, "loads"),
     "two servers, transfers": RowRoutes.choose(TWO_SERVERS, ONE_HOST, "transfers"),
     "two servers, one elsewhere": RowRoutes.choose(TWO_SERVERS, (0, 1, 0, 0), "auto"),
+    "one server, on disk": RowRoutes.choose(ONE_SERVER, ONE_HOST, "auto", in_memory=False),
+    "two servers, on disk": RowRoutes.choose(TWO_SERVERS, (0, 1, 0, 0), "auto", in_memory=False),
 }
 """Every way that rows can take; the ranks of this one machine are dealt out to hosts that do not exist."""
 
@@ -35,10 +43,13 @@ all_ways = pytest.mark.parametrize(
     [
         pytest.param(routes, transfers, id=f"{name}, {transfers}")
         for name, routes in ROUTES.items()
-        for transfers in (TRANSFERS if routes.any_far else TRANSFERS[:1])
+        for transfers in (TRANSFERS if routes.any_far and routes.in_memory else TRANSFERS[:1])
     ],
 )
 far_ways = pytest.mark.parametrize("transfers", TRANSFERS)
+SHARING = [(way, kind) for way in ("loads", "transfers", "a trainer elsewhere") for kind in TRANSFERS]
+SHARING.append(("on disk", "messages"))
+"""How two trainers reach the rows of one server."""
 
 
 class Ranks:
@@ -51,12 +62,26 @@ class Ranks:
         self.role = layout.role(comm.Get_rank())
         self.role_rank = layout.role_rank(comm.Get_rank())
         self.partition = RoundRobinPartition(rows, layout.servers)
-        self.window = RowWindow(comm, routes, self.partition, width, TIMEOUT_S, transfers)
+        self.store = None
+        if self.role is Role.SERVER and not routes.in_memory:
+            layout = BlockLayout.of(self.partition.rows_on(self.role_rank), width)
+            memory_bytes = max(layout.least_bytes, layout.file_bytes // 4)
+            self.store = DiskStore(layout.rows, width, memory_bytes, tempfile.gettempdir(), block_files("auto"))
+        self.window = RowWindow(comm, routes, self.partition, width, TIMEOUT_S, transfers, store=self.store)
         self.table = np.random.default_rng(rows).standard_normal((rows, width)).astype(np.float32)
         if self.role is Role.SERVER:
-            self.window.local[:] = self.table[self.rows_here]
+            self.records[:] = self.table[self.rows_here]
         self.window.synchronise()
         self.meet()
+
+    @property
+    def records(self) -> np.ndarray | DiskRows:
+        """This server's records, to be set."""
+        return self.window.local if self.store is None else DiskRows(self.store)
+
+    def read_records(self) -> np.ndarray:
+        """This server's records."""
+        return self.window.local if self.store is None else self.store.read(np.arange(self.window.local_rows))
 
     @property
     def rows_here(self) -> np.ndarray:
@@ -80,7 +105,7 @@ class Ranks:
         """Every server must hold the table's records."""
         self.window.synchronise()
         if self.role is Role.SERVER:
-            np.testing.assert_array_equal(self.window.local, self.table[self.rows_here])
+            np.testing.assert_array_equal(self.read_records(), self.table[self.rows_here])
         self.meet()
 
 
@@ -91,6 +116,8 @@ def ranks_of(routes: RowRoutes, transfers: str = "messages", rows: int = 61, wid
     with ranks.window:
         yield ranks
         ranks.meet()
+    if ranks.store is not None:
+        ranks.store.close()
     comm.Free()
 
 
@@ -120,8 +147,7 @@ def test_random_puts_and_gets_are_those_of_a_table(routes, transfers, width):
 
 
 @pytest.mark.mpi(min_size=4)
-@pytest.mark.parametrize("way", ["loads", "transfers", "a trainer elsewhere"])
-@far_ways
+@pytest.mark.parametrize(("way", "transfers"), SHARING)
 def test_a_put_is_there_when_it_returns(way, transfers):
     """Two trainers pass a row back and forth; the message that hands it over overtakes no write."""
     with ranks_of(ROUTES[f"one server, {way}"], transfers) as ranks:
@@ -155,7 +181,7 @@ def test_no_addition_is_lost(routes, transfers, width):
             for _ in range(ranks.trainers)
         ]
         if ranks.role is Role.SERVER:
-            ranks.window.local[:] = np.rint(ranks.window.local)
+            ranks.records[:] = np.rint(ranks.read_records())
         ranks.table[:] = np.rint(ranks.table)
         ranks.window.synchronise()
         ranks.meet()
@@ -189,14 +215,13 @@ def test_one_adder_of_a_row_gives_exact_bits(routes, transfers):
 
 
 @pytest.mark.mpi(min_size=4)
-@pytest.mark.parametrize("way", ["loads", "transfers", "a trainer elsewhere"])
-@far_ways
+@pytest.mark.parametrize(("way", "transfers"), SHARING)
 def test_many_additions_to_the_same_rows_meet(way, transfers):
     """Long calls of both trainers, under way at the same time, over several pieces of a message."""
     count = 20_000 if transfers == "messages" else 1_000  # Open MPI sends a message a row
     with ranks_of(ROUTES[f"one server, {way}"], transfers, rows=count, width=33) as ranks:
         if ranks.role is Role.SERVER:
-            ranks.window.local[:] = 1.0
+            ranks.records[:] = 1.0
         ranks.table[:] = 1.0
         ranks.window.synchronise()
         ranks.meet()
@@ -229,7 +254,7 @@ def test_no_rows_are_no_traffic(routes, transfers):
 
 
 @pytest.mark.mpi(min_size=4)
-@pytest.mark.parametrize("way", ["loads", "transfers", "one elsewhere"])
+@pytest.mark.parametrize("way", ["loads", "transfers", "one elsewhere", "on disk"])
 def test_a_server_may_have_no_rows(way):
     """A table of one row on two servers."""
     with ranks_of(ROUTES[f"two servers, {way}"], rows=1) as ranks:
@@ -357,3 +382,37 @@ def test_more_rows_than_mpi_can_address_are_refused():
     routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 2), "auto")
     with pytest.raises(CapacityError, match=r"8589934592 rows on one embedding server .* roles\.servers to at least 5"):
         RowWindow(MPI.COMM_WORLD, routes, partition, 4, TIMEOUT_S)
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("way", ["one server", "two servers"])
+def test_announced_rows_are_read_ahead_and_are_those_of_the_table(way):
+    """Each trainer announces what it gets and puts in several rounds, all before the first, and in fewer calls."""
+    with ranks_of(ROUTES[f"{way}, on disk"], rows=20_000, width=33) as ranks:
+        rng = np.random.default_rng(7)
+        shares = np.array_split(rng.permutation(20_000), ranks.trainers)
+        rounds = [[rng.choice(share, 500, replace=False) for share in shares] for _ in range(6)]
+
+        def move() -> None:
+            own = [rows[ranks.role_rank] for rows in rounds]
+            for rows in own:
+                ranks.window.announce(Use.GET, rows)
+                ranks.window.announce(Use.PUT, rows)
+            for rows in (np.concatenate(own[:2]), *own[2:]):
+                np.testing.assert_array_equal(ranks.window.get(rows), ranks.table[rows])
+            for rows in own:
+                ranks.window.put(rows, -ranks.table[rows])
+
+        ranks.on_trainers(move)
+        for rows in {row for shares in rounds for share in shares for row in share.tolist()}:
+            ranks.table[rows] *= -1
+        ranks.check_servers()
+        if ranks.store is not None:
+            assert 0 < ranks.store.blocks_ahead <= ranks.store.blocks_read
+
+
+@pytest.mark.mpi(min_size=4)
+def test_servers_in_memory_hear_of_nothing():
+    with ranks_of(ROUTES["one server, transfers"]) as ranks:
+        assert not ranks.window.reads_ahead
+        ranks.on_trainers(lambda: ranks.window.announce(Use.GET, np.asarray([10**9])))

@@ -85,6 +85,8 @@ class OpenBarrier:
 class Rows:
     """A window whose rows are where they belong at once."""
 
+    reads_ahead = False
+
     def __init__(self, device: RecordingDevice) -> None:
         self._device = device
         self._done = PendingRows([], lambda: None, "nothing", 0.0)

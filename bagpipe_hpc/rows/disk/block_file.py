@@ -1,0 +1,207 @@
+"""A file of blocks that are moved to and from frames of memory behind the caller's back, past the page cache.
+
+The file has no name, so the system takes its space back when the process ends, however that ends, and there is nothing
+that a later start could mistake for its own.
+
+Legend: `n` moves of one call.
+"""
+
+import errno
+import mmap
+import os
+import queue
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import CapacityError, ConfigError, FileError, refused
+
+NO_BLOCK = -1
+
+_CUT_SHORT = -1
+_NOT_KNOWN_TO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
+
+Int64s = NDArray[np.int64]
+
+
+class BlockFile(Protocol):
+    """Moves blocks of a file to and from frames of memory; used by one thread at a time."""
+
+    def submit(self, frames: Int64s, written: Int64s, read: Int64s) -> int:
+        """Start one job of moves, in the order given: a frame's bytes to a block, then another block's to the frame.
+
+        A block that is read in the same job or a later one than it is written in comes as it was written. Nobody may
+        touch the frames until the job is done, and a frame is in one job at a time.
+
+        Args:
+            frames: where the bytes are, and come, int64 `[n]`.
+            written: blocks that the frames hold and that are written, int64 `[n]`; `NO_BLOCK` for those that are not.
+            read: blocks that the frames get, int64 `[n]`; `NO_BLOCK` fills a frame with zeros.
+
+        Returns:
+            The job's number, from 1 on.
+        """
+
+    def done(self) -> int:
+        """The number of the last job that is done, as are all before it; 0 for none.
+
+        Raises:
+            FileError: a block could not be read or written.
+        """
+
+    def close(self) -> None:
+        """Stop moving, and give the file back."""
+
+
+OpenBlockFile = Callable[[int, mmap.mmap, int, str], BlockFile]
+"""Makes a `BlockFile` of a descriptor, which it closes; of the frames' memory; of a block's bytes; and of a name for
+errors."""
+
+
+def open_unnamed(folder: str, size: int) -> int:
+    """Open a file without a name, for direct reads and writes, whose space is there.
+
+    Args:
+        folder: where it takes space.
+        size: of the file, in bytes.
+
+    Returns:
+        Its descriptor.
+
+    Raises:
+        FileError: the folder is not there, or cannot be written to.
+        ConfigError: its file system does not read and write past the page cache.
+        CapacityError: the disk has not as much room.
+    """
+    if not Path(folder).is_dir():
+        raise FileError(f"tables.ssd_path = {folder!r}: is no folder on this host; make it, or name another")
+    try:
+        descriptor = _open_unnamed(folder)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            raise ConfigError(
+                f"tables.ssd_path = {folder!r}: its file system knows no direct reads and writes (O_DIRECT), without "
+                "which the rows would take memory twice; name a folder on a local disk"
+            ) from error
+        raise refused(error, Path(folder)) from error
+    try:
+        os.posix_fallocate(descriptor, 0, max(size, 1))
+    except OSError as error:
+        os.close(descriptor)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise CapacityError(
+                f"tables.ssd_path = {folder!r}: the rows of a server take {size / 1e9:.3f} GB there, for which there "
+                f"is no room ({error.strerror}); make room, or name a folder on another disk"
+            ) from error
+        raise refused(error, Path(folder)) from error
+    return descriptor
+
+
+def _open_unnamed(folder: str) -> int:
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT
+    try:
+        return os.open(folder, flags | os.O_TMPFILE, 0o600)
+    except OSError as error:
+        if error.errno not in _NOT_KNOWN_TO_TMPFILE:
+            raise
+    plain, name = tempfile.mkstemp(prefix=".bagpipe-rows-", dir=folder)  # a network file system
+    try:
+        return os.open(name, flags)
+    finally:
+        os.close(plain)
+        Path(name).unlink()
+
+
+def move_error(name: str, block: int, code: int, *, is_write: bool) -> FileError:
+    """What is said of a block that could not be moved.
+
+    Args:
+        name: of the file.
+        block: its number.
+        code: the system's error, or -1 where the file ends too early.
+        is_write: which way it went.
+    """
+    done = "written" if is_write else "read"
+    told = "the file ends there" if code == _CUT_SHORT else os.strerror(code)
+    return FileError(
+        f"{name}: block {block} cannot be {done} ({told}): the disk or its file system fails; look into the system's "
+        "log, and go on from the newest checkpoint with another tables.ssd_path"
+    )
+
+
+class PlainBlockFile:
+    """`BlockFile` with one thread that moves block after block.
+
+    Args:
+        descriptor: of the file.
+        memory: of the frames.
+        block_bytes: size of a block and of a frame.
+        name: of the file, for errors.
+    """
+
+    def __init__(self, descriptor: int, memory: mmap.mmap, block_bytes: int, name: str) -> None:
+        self._descriptor = descriptor
+        self._memory = memoryview(memory)
+        self._block_bytes = block_bytes
+        self._name = name
+        self._jobs: queue.SimpleQueue[list[tuple[int, int, int]] | None] = queue.SimpleQueue()
+        self._given = self._done = 0
+        self._failure: FileError | None = None
+        self._thread = threading.Thread(target=self._work, name="rows on disk", daemon=True)
+        self._thread.start()
+
+    def submit(self, frames: Int64s, written: Int64s, read: Int64s) -> int:
+        """Start one job of moves."""
+        self._given += 1
+        self._jobs.put(list(zip(frames.tolist(), written.tolist(), read.tolist(), strict=True)))
+        return self._given
+
+    def done(self) -> int:
+        """The number of the last job that is done."""
+        if self._failure is not None:
+            raise self._failure
+        return self._done
+
+    def close(self) -> None:
+        """Stop moving, and give the file back."""
+        self._jobs.put(None)
+        self._thread.join()
+        self._memory.release()
+        os.close(self._descriptor)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            try:
+                for frame, written, read in job:
+                    self._move(frame, written, read)
+            except FileError as failure:
+                self._failure = failure
+                return
+            self._done += 1
+
+    def _move(self, frame: int, written: int, read: int) -> None:
+        place = self._memory[frame * self._block_bytes : (frame + 1) * self._block_bytes]
+        if written != NO_BLOCK:
+            self._transfer(os.pwritev, place, written, is_write=True)
+        if read != NO_BLOCK:
+            self._transfer(os.preadv, place, read, is_write=False)
+        else:
+            place[:] = bytes(self._block_bytes)
+
+    def _transfer(self, call: Callable[..., int], place: memoryview, block: int, *, is_write: bool) -> None:
+        try:
+            moved = call(self._descriptor, [place], block * self._block_bytes)
+        except OSError as error:
+            raise move_error(self._name, block, error.errno or 0, is_write=is_write) from error
+        if moved != self._block_bytes:
+            raise move_error(self._name, block, _CUT_SHORT, is_write=is_write)
+
+
+def frame_memory(frames: int, block_bytes: int) -> mmap.mmap:
+    """Memory for so many frames, on a page of its own; a page counts as used once it is written to."""
+    return mmap.mmap(-1, max(1, frames) * block_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

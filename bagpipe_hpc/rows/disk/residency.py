@@ -1,0 +1,161 @@
+"""Which blocks of a file are in which frames of memory, and which of them has to go. Pure bookkeeping.
+
+A frame whose block nobody uses goes to whoever needs one: first the one whose last use is longest ago, among those that
+nobody has announced; what is announced goes last, the latest announced first.
+
+Legend: `n` blocks of one call, which differ.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.rows.disk.block_file import NO_BLOCK, Int64s
+
+_NO_FRAME = -1
+_SOUGHT_SHARE = 32
+"""A search for frames that may go finds this part of all at once."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Blocks that are in frames, or will be once the moves are done; they stay until they are released.
+
+    Attributes:
+        blocks: int64 `[n]`.
+        frames: of each, int64 `[n]`.
+        moved: those frames that have to get their block first, int64 `[m]`.
+        written: blocks that have to be written from these frames before, int64 `[m]`; `NO_BLOCK` for none.
+        read: blocks that have to be read into them, int64 `[m]`; `NO_BLOCK` for zeros.
+    """
+
+    blocks: Int64s
+    frames: Int64s
+    moved: Int64s
+    written: Int64s
+    read: Int64s
+
+
+class Residency:
+    """Blocks in frames. A block that was never written holds zeros.
+
+    Args:
+        blocks: of the file.
+        frames: of the memory.
+    """
+
+    def __init__(self, blocks: int, frames: int) -> None:
+        self.frames = frames
+        self._frame_of = np.full(blocks, _NO_FRAME, dtype=np.int32)
+        self._is_written = np.zeros(blocks, dtype=np.bool_)
+        self._promised = np.zeros(blocks, dtype=np.int16)
+        self._block_of = np.full(frames, NO_BLOCK, dtype=np.int64)
+        self._last_use = np.zeros(frames, dtype=np.int64)
+        self._filled_by = np.zeros(frames, dtype=np.int64)
+        self._users = np.zeros(frames, dtype=np.int32)
+        self._is_changed = np.zeros(frames, dtype=np.bool_)
+        self._now = 0
+        self._fresh = 0
+        self._old, self._old_use = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+
+    def claim(self, blocks: Int64s, done: int, *, stays: bool = True) -> Claim | None:
+        """Give each block a frame, which it keeps until it is released.
+
+        Args:
+            blocks: int64 `[n]`, which differ.
+            done: jobs that are done; frames of later ones are left alone.
+            stays: whether the blocks are likely to be used again; frames of others are the first to go.
+
+        Returns:
+            None if too many frames are in use.
+        """
+        frames = self._frame_of[blocks].astype(np.int64)
+        is_here = frames != _NO_FRAME
+        self._users[frames[is_here]] += 1
+        absent = blocks[~is_here]
+        taken = self._take(absent.size, done)
+        if taken is None:
+            self._users[frames[is_here]] -= 1
+            return None
+        left = self._block_of[taken]
+        written = np.where(self._is_changed[taken], left, NO_BLOCK)
+        self._frame_of[left[left != NO_BLOCK]] = _NO_FRAME
+        self._is_written[written[written != NO_BLOCK]] = True
+        read = np.where(self._is_written[absent], absent, NO_BLOCK)
+        self._frame_of[absent] = taken
+        self._block_of[taken] = absent
+        self._is_changed[taken] = False
+        frames[~is_here] = taken
+        self._now += 1
+        if stays:
+            self._last_use[frames] = self._now
+        else:
+            self._last_use[taken] = 0
+            self._old, self._old_use = np.concatenate((taken, self._old)), np.append(taken * 0, self._old_use)
+        must_move = (left != NO_BLOCK) | (read != NO_BLOCK)  # else the frame has held nothing yet: zeros
+        return Claim(blocks, frames, taken[must_move], written[must_move], read[must_move])
+
+    def fill(self, claim: Claim, job: int) -> None:
+        """Note the job that moves what a claim needs."""
+        self._filled_by[claim.moved] = job
+
+    def last_job(self, claim: Claim) -> int:
+        """The job after which all blocks of a claim are in their frames."""
+        return int(self._filled_by[claim.frames].max(initial=0))
+
+    def change(self, claim: Claim) -> None:
+        """Note that the blocks are no longer what the file holds."""
+        self._is_changed[claim.frames] = True
+
+    def release(self, claim: Claim) -> None:
+        """Let others have the frames, once they need some."""
+        self._users[claim.frames] -= 1
+
+    def promise(self, blocks: Int64s) -> None:
+        """Note once more that somebody will use these blocks, which differ."""
+        self._promised[blocks] += 1
+
+    def redeem(self, blocks: Int64s) -> None:
+        """Take one promise of each of these blocks back."""
+        self._promised[blocks] -= 1
+
+    def _take(self, count: int, done: int) -> Int64s | None:
+        """So many frames, in use from now on; None if there are not as many."""
+        fresh = min(count, self.frames - self._fresh)
+        parts, missing = [np.arange(self._fresh, self._fresh + fresh, dtype=np.int64)], count - fresh
+        self._users[parts[0]] += 1
+        while missing:
+            if not self._old.size and not self._seek(missing, done):
+                for part in parts:
+                    self._users[part] -= 1
+                return None
+            frames, last_use = self._old[:missing], self._old_use[:missing]
+            self._old, self._old_use = self._old[missing:], self._old_use[missing:]
+            chosen = frames[self._may_go(frames, done) & (self._last_use[frames] == last_use)]
+            self._users[chosen] += 1
+            parts.append(chosen)
+            missing -= chosen.size
+        self._fresh += fresh
+        return np.concatenate(parts)
+
+    def _may_go(self, frames: Int64s | slice, done: int) -> NDArray[np.bool_]:
+        may_go: NDArray[np.bool_] = (self._users[frames] == 0) & (self._filled_by[frames] <= done)
+        return may_go
+
+    def _seek(self, count: int, done: int) -> bool:
+        """Find the frames that go next, at least one; false if there is none."""
+        held = slice(0, self._fresh)
+        may_go = self._may_go(held, done)
+        last_use = self._last_use[held]
+        is_promised = self._promised[self._block_of[held]] > 0
+        found = np.flatnonzero(may_go & ~is_promised)
+        if not found.size:
+            found, last_use = np.flatnonzero(may_go), -last_use
+        if not found.size:
+            return False
+        most = min(found.size, max(count, self.frames // _SOUGHT_SHARE))
+        found = found[np.argpartition(last_use[found], most - 1)[:most]]
+        self._old = found[np.argsort(last_use[found], kind="stable")]
+        self._old_use = self._last_use[self._old]
+        return True

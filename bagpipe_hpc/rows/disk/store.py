@@ -1,0 +1,287 @@
+"""The rows of a server in a file on its disk, with as many blocks in memory as it may take.
+
+Reads and writes of the disk are under way while nobody waits in a call: gathers, scatters and adds are iterators that
+yield instead. What trainers announce is read ahead of its use, and stays until then. While a checkpoint is written,
+blocks that change are kept as they were, as many as there are spares; with more, changes wait for the checkpoint.
+
+Legend: `N` rows of one call, `W` float32 numbers of a record.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.rows.additions import distinct_rounds
+from bagpipe_hpc.rows.disk.announcements import Announcements
+from bagpipe_hpc.rows.disk.block_file import Int64s, OpenBlockFile, PlainBlockFile, frame_memory, open_unnamed
+from bagpipe_hpc.rows.disk.layout import BlockLayout, spares
+from bagpipe_hpc.rows.disk.residency import Claim, Residency
+from bagpipe_hpc.rows.disk.snapshot import Snapshot
+from bagpipe_hpc.rows.store import Places, Records, Use
+
+_PAUSE_S = 50e-6
+_AHEAD_BLOCKS = 256
+"""Blocks that are read ahead in one job: enough to keep a disk busy until the next look."""
+_AHEAD_JOBS = 2
+"""Jobs that may be under way when another one reads ahead; what trainers wait for comes soon after them."""
+_CALL_SHARE = 4
+_PROMISED_SHARE = 2
+"""Parts of the memory that one piece of a call may use at a time, and that blocks which were read ahead may take."""
+
+
+class DiskStore:
+    """`RowStore` in a file, where the methods are described.
+
+    One thread answers trainers; another one may read a `snapshot` meanwhile.
+
+    Args:
+        rows: of the server.
+        record_width: numbers W of a record.
+        memory_bytes: all that the rows may take of main memory.
+        folder: where the file takes its space.
+        open_file: how blocks are moved.
+
+    Raises:
+        CapacityError: the memory or the disk is too small.
+        ConfigError: the folder's file system does not fit.
+        FileError: the folder cannot be written to.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        record_width: int,
+        memory_bytes: int,
+        folder: str,
+        open_file: OpenBlockFile = PlainBlockFile,
+    ) -> None:
+        self.shape = rows, record_width
+        self.layout = layout = BlockLayout.of(rows, record_width)
+        frames = layout.frames_in(memory_bytes)
+        descriptor = open_unnamed(folder, layout.file_bytes)
+        self._memory = frame_memory(frames, layout.block_bytes)
+        self._file = open_file(descriptor, self._memory, layout.block_bytes, f"rows of this server in {folder}")
+        self._residency = Residency(layout.blocks, frames)
+        self._announcements = Announcements(self._residency)
+        self._records = frame_records(self._memory, layout, frames)
+        self._snapshot: Snapshot | None = None
+        self._lock = threading.Lock()
+        self._given = 0
+        self._call_blocks = max(1, min(frames // _CALL_SHARE, spares(frames)))
+        self.blocks_read = self.blocks_written = 0
+        """What the disk has done so far."""
+        self.blocks_ahead = 0
+        """Of `blocks_read`, those that were read before they were asked for."""
+
+    @property
+    def width(self) -> int:
+        """Numbers W of a record."""
+        return self.shape[1]
+
+    @property
+    def frames(self) -> int:
+        """Blocks that memory holds."""
+        return self._residency.frames
+
+    def gather(self, places: Places, into: Records) -> Iterator[None]:
+        """Copy the rows at `places [N]` to `into [N, W]`."""
+        items = _items(into)
+        for piece in self._pieces(places):
+            frames, offsets, claim = yield from self._claim(places[piece])
+            with self._lock:
+                items[piece] = self._records[frames, offsets]
+                self._residency.release(claim)
+
+    def scatter(self, places: Places, records: Records) -> Iterator[None]:
+        """Copy `records [N, W]` to distinct `places [N]`."""
+        items = _items(records)
+
+        def store(piece: slice, frames: Int64s, offsets: Int64s) -> None:
+            self._records[frames, offsets] = items[piece]
+
+        yield from self._change(places, store)
+
+    def add(self, places: Places, records: Records) -> Iterator[None]:
+        """Add `records [N, W]` to the rows at `places [N]`, in their order."""
+
+        def add(piece: slice, frames: Int64s, offsets: Int64s) -> None:
+            added = records[piece]
+            for chosen in distinct_rounds(np.asarray(places[piece])):
+                here = (frames, offsets) if chosen is None else (frames[chosen], offsets[chosen])
+                sums = self._records[here].view(np.float32).reshape(-1, self.width)
+                sums += added if chosen is None else added[chosen]
+                self._records[here] = _items(sums)
+
+        yield from self._change(places, add)
+
+    def set_columns(self, places: Places, first: int, last: int, values: NDArray[np.float32]) -> Iterator[None]:
+        """Set columns `first` up to `last` of the rows at distinct `places [N]` to `values`, `[N, last - first]`."""
+
+        def store(piece: slice, frames: Int64s, offsets: Int64s) -> None:
+            records = self._records[frames, offsets].view(np.float32).reshape(-1, self.width)
+            records[:, first:last] = values[piece]
+            self._records[frames, offsets] = _items(records)
+
+        yield from self._change(places, store)
+
+    def announce(self, trainer: int, use: Use, places: Places) -> None:
+        """Take note of rows that a trainer will use next, to be read ahead."""
+        blocks = np.unique(np.asarray(places, dtype=np.int64) // self.layout.rows_per_block)
+        with self._lock:
+            self._announcements.add(trainer, use, len(places), blocks)
+
+    def begin(self, trainer: int, use: Use, count: int) -> None:
+        """Take note that a trainer uses its next `count` rows now."""
+        with self._lock:
+            self._announcements.begin(trainer, use, count)
+
+    def work(self) -> None:
+        """Read ahead, unless the disk is busy or enough blocks that were read ahead wait for their use."""
+        with self._lock:
+            while (
+                self._given - (done := self._file.done()) <= _AHEAD_JOBS
+                and (room := self.frames // _PROMISED_SHARE - self._announcements.promised) > 0
+                and (blocks := self._announcements.next_blocks(min(room, _AHEAD_BLOCKS))) is not None
+            ):
+                claim = self._residency.claim(blocks, done)
+                if claim is None:
+                    return
+                self._announcements.promise(blocks)
+                self._residency.release(claim)
+                self.blocks_ahead += self._start(claim)
+
+    def start_snapshot(self, positions: Int64s | None = None) -> None:
+        """From now on `read_snapshot` gives the rows as they are now, whatever is changed; one at a time.
+
+        Args:
+            positions: rows that will be read, int64; None for all.
+        """
+        with self._lock:
+            self._snapshot = Snapshot(self.layout, spares(self.frames), positions)
+
+    def end_snapshot(self) -> None:
+        """Keep nothing as it was any longer."""
+        with self._lock:
+            self._snapshot = None
+
+    def read_snapshot(self, places: Places) -> NDArray[np.float32]:
+        """Rows at `places [N]` as they were when the snapshot began, float32 `[N, W]`; each row once.
+
+        Waits for the disk; for any thread.
+        """
+        found = np.empty((len(places), self.width), dtype=np.float32)
+        items = _items(found)
+        for piece in self._pieces(places):
+            frames, offsets, claim = wait_for(self._claim(places[piece], stays=False))
+            blocks = np.asarray(places[piece], dtype=np.int64) // self.layout.rows_per_block
+            with self._lock:
+                assert self._snapshot is not None, "a snapshot was started"
+                items[piece] = self._records[frames, offsets]
+                self._snapshot.read(blocks, offsets, items[piece])
+                self._residency.release(claim)
+        return found
+
+    def read(self, places: Places) -> NDArray[np.float32]:
+        """Rows at `places [N]` as they are, float32 `[N, W]`; waits for the disk."""
+        found = np.empty((len(places), self.width), dtype=np.float32)
+        wait_for(self.gather(places, found))
+        return found
+
+    def describe(self) -> str:
+        """What is where, for the log."""
+        layout, frames = self.layout, self.frames
+        return (
+            f"rows of {self.width} numbers in {layout.file_bytes / 1e6:.1f} MB on disk, {frames} of {layout.blocks} "
+            f"blocks in {layout.bytes_with(frames) / 1e6:.1f} MB of memory"
+        )
+
+    def describe_work(self) -> str:
+        """What the disk has done, for the log."""
+        return (
+            f"rows of {self.width} numbers: {self.blocks_read} blocks of {self.layout.block_bytes} bytes were read, "
+            f"{self.blocks_ahead} of them ahead, and {self.blocks_written} written"
+        )
+
+    def close(self) -> None:
+        """Give file and memory back; nobody may use the rows afterwards."""
+        self._file.close()
+        del self._records, self._memory  # unmapped once no error holds a piece of it any longer
+
+    def _pieces(self, places: Places) -> Iterator[slice]:
+        """A call in pieces whose blocks fit beside those of others."""
+        blocks = np.asarray(places) // self.layout.rows_per_block
+        turns = np.cumsum(blocks[1:] != blocks[:-1])  # so many blocks at most lie before a row of the call
+        starts = np.searchsorted(turns, np.arange(1, turns[-1:].sum() // self._call_blocks + 1) * self._call_blocks) + 1
+        for first, last in pairwise([0, *starts.tolist(), len(places)] if len(places) else []):
+            yield slice(first, last)
+
+    def _change(self, places: Places, change: Callable[[slice, Int64s, Int64s], None]) -> Iterator[None]:
+        """Change rows piece by piece, once their blocks are here and, for a snapshot, kept as they are."""
+        for piece in self._pieces(places):
+            while True:
+                frames, offsets, claim = yield from self._claim(places[piece])
+                with self._lock:
+                    if is_kept := self._snapshot is None or self._snapshot.keep(claim, self._records):
+                        change(piece, frames, offsets)
+                        self._residency.change(claim)
+                    self._residency.release(claim)
+                if is_kept:
+                    break
+                yield  # until the checkpoint has come by
+
+    def _claim(self, places: Places, *, stays: bool = True) -> Generator[None, None, tuple[Int64s, Int64s, Claim]]:
+        """The frame and the place in it of each row, once it is there, and what to release afterwards."""
+        numbers, offsets = np.divmod(np.asarray(places, dtype=np.int64), self.layout.rows_per_block)
+        blocks, which = np.unique(numbers, return_inverse=True)
+        while (claim := self._try_claim(blocks, stays)) is None:
+            yield
+        job = self._residency.last_job(claim)
+        while self._file.done() < job:
+            yield
+        return claim.frames[which], offsets, claim
+
+    def _try_claim(self, blocks: Int64s, stays: bool) -> Claim | None:
+        with self._lock:
+            claim = self._residency.claim(blocks, self._file.done(), stays=stays)
+            if claim is not None:
+                self._start(claim)
+            return claim
+
+    def _start(self, claim: Claim) -> int:
+        """Start to move what a claim needs; how many blocks are read."""
+        if not claim.moved.size:
+            return 0
+        self._given = self._file.submit(claim.moved, claim.written, claim.read)
+        self._residency.fill(claim, self._given)
+        read = int(np.count_nonzero(claim.read >= 0))
+        self.blocks_read += read
+        self.blocks_written += int(np.count_nonzero(claim.written >= 0))
+        return read
+
+
+def frame_records(memory: Any, layout: BlockLayout, frames: int) -> NDArray[np.void]:
+    """The records in so many frames, one item each, `[frames, rows_per_block]`."""
+    kind = np.dtype((np.void, layout.record_bytes))
+    shape, strides = (frames, layout.rows_per_block), (layout.block_bytes, layout.record_bytes)
+    return np.ndarray(shape, kind, memory, strides=strides)
+
+
+def wait_for(steps: Generator[None, None, Any] | Iterator[None]) -> Any:
+    """Go through an iterator to its end, with a pause wherever it would wait; what it returns."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+        time.sleep(_PAUSE_S)
+
+
+def _items(records: NDArray[np.float32]) -> NDArray[np.void]:
+    """`[N, W]` floats as `[N]` items of a record each."""
+    items: NDArray[np.void] = records.view(np.dtype((np.void, records.shape[1] * records.itemsize)))[:, 0]
+    return items

@@ -1,0 +1,359 @@
+"""Rows on disk are those of an array, whatever is read, written, announced and saved in whichever order."""
+
+import ctypes
+import errno
+import mmap
+import os
+import tracemalloc
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bagpipe_hpc.errors import CapacityError, FileError
+from bagpipe_hpc.kernels.block_file import NativeBlockFile
+from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.rows.disk.array_face import DiskRows, SnapshotRows
+from bagpipe_hpc.rows.disk.block_file import NO_BLOCK, OpenBlockFile, PlainBlockFile, frame_memory
+from bagpipe_hpc.rows.disk.layout import BlockLayout, spares
+from bagpipe_hpc.rows.disk.store import DiskStore, wait_for
+from bagpipe_hpc.rows.store import Use
+
+WIDTH = 200
+"""Five records of 800 bytes a block."""
+ROWS = 233
+FILES = pytest.mark.parametrize("open_file", [PlainBlockFile, NativeBlockFile])
+MEMORY_BYTES = 60_000
+"""For 12 of 47 blocks."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tmp_path_factory.mktemp("ssd"))
+
+
+def new_store(folder: str, open_file: OpenBlockFile = PlainBlockFile, memory_bytes: int = MEMORY_BYTES) -> DiskStore:
+    return DiskStore(ROWS, WIDTH, memory_bytes, folder, open_file)
+
+
+@pytest.fixture
+def store(folder: str) -> Iterator[DiskStore]:
+    made = new_store(folder)
+    yield made
+    made.close()
+
+
+def records(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((count, WIDTH)).astype(np.float32)
+
+
+def fill(store: DiskStore) -> np.ndarray:
+    table = records(ROWS, 1)
+    DiskRows(store)[:] = table
+    return table
+
+
+class Twin:
+    """A store, and the array that it has to be like; a checkpoint goes on whenever a call has to wait."""
+
+    def __init__(self, store: DiskStore) -> None:
+        self.store = store
+        self.table = np.zeros((ROWS, WIDTH), np.float32)
+        self.saved: np.ndarray | None = None
+        self.unread = np.empty(0, np.int64)
+
+    def finish(self, call: Iterator[None]) -> None:
+        for _ in call:
+            self.read_on(7)
+
+    def read_on(self, count: int) -> None:
+        """Read some more rows of the checkpoint, if one is under way."""
+        if self.saved is not None:
+            rows, self.unread = self.unread[:count], self.unread[count:]
+            np.testing.assert_array_equal(self.store.read_snapshot(rows), self.saved[rows])
+            if not self.unread.size:
+                self.store.end_snapshot()
+                self.saved = None
+
+    def gather(self, rows: np.ndarray, seed: int) -> None:
+        found = np.empty((rows.size, WIDTH), np.float32)
+        self.store.begin(seed % 2, Use.GET, rows.size)
+        self.finish(self.store.gather(rows, found))
+        np.testing.assert_array_equal(found, self.table[rows])
+
+    def scatter(self, rows: np.ndarray, seed: int) -> None:
+        rows = np.random.default_rng(seed).permutation(np.unique(rows))
+        given_records = records(rows.size, seed)
+        self.finish(self.store.scatter(rows, given_records))
+        self.table[rows] = given_records
+
+    def add(self, rows: np.ndarray, seed: int) -> None:
+        given_records = records(rows.size, seed)
+        self.finish(self.store.add(rows, given_records))
+        for row, record in zip(rows, given_records, strict=True):
+            self.table[row] += record
+
+    def set_columns(self, rows: np.ndarray, seed: int) -> None:
+        rows = np.unique(rows)
+        values = records(rows.size, seed)[:, 3:17]
+        self.finish(self.store.set_columns(rows, 3, 17, values))
+        self.table[rows, 3:17] = values
+
+    def announce(self, rows: np.ndarray, seed: int) -> None:
+        self.store.announce(seed % 2, Use.GET, rows)
+        self.store.work()
+
+    def save(self, rows: np.ndarray, seed: int) -> None:
+        if self.saved is None:
+            positions = np.unique(rows).astype(np.int64) if seed % 2 else None
+            self.store.start_snapshot(positions)
+            self.saved = self.table.copy()
+            self.unread = np.arange(ROWS) if positions is None else positions
+
+    def read(self, _: np.ndarray, seed: int) -> None:
+        self.read_on(seed)
+
+
+calls = st.sampled_from([Twin.gather, Twin.scatter, Twin.add, Twin.set_columns, Twin.announce, Twin.save, Twin.read])
+steps = st.lists(st.tuples(calls, st.lists(st.integers(0, ROWS - 1), max_size=60), st.integers(0, 99)), max_size=25)
+
+
+@FILES
+@given(steps=steps)
+@settings(max_examples=50, deadline=None)
+def test_any_calls_leave_the_rows_of_an_array(folder: str, open_file: OpenBlockFile, steps: list) -> None:
+    """Whatever is announced, rightly or not, and with a checkpoint under way or not; rows begin as zeros."""
+    store = new_store(folder, open_file)
+    twin = Twin(store)
+    try:
+        for call, rows, seed in steps:
+            call(twin, np.asarray(rows, np.int32), seed)
+        twin.read_on(ROWS)
+        twin.gather(np.arange(ROWS), 0)
+    finally:
+        store.close()
+
+
+def test_a_checkpoint_in_a_thread_holds_the_rows_of_its_beginning(folder: str) -> None:
+    """All rows change three times while another thread reads them; changes wait where there is no room for old ones."""
+    store = new_store(folder, NativeBlockFile)
+    table = fill(store)
+    store.start_snapshot()
+    saved = SnapshotRows(store, 150, None)
+    pieces = [slice(first, first + 9) for first in range(0, ROWS, 9)]
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit(lambda: np.concatenate([saved[piece] for piece in pieces]))
+        for turn in range(3):
+            wait_for(store.scatter(np.arange(ROWS), table + np.float32(turn)))
+        np.testing.assert_array_equal(read.result(), table[:, :150])
+    store.end_snapshot()
+    np.testing.assert_array_equal(store.read(np.arange(ROWS)), table + np.float32(2))
+    store.close()
+
+
+def test_an_increment_reads_its_rows_alone(store: DiskStore) -> None:
+    """The other rows may change without being kept."""
+    table = fill(store)
+    positions = np.asarray([50, 51, 232])
+    store.start_snapshot(positions)
+    wait_for(store.scatter(np.setdiff1d(np.arange(100, 200), positions), records(100, 2)))
+    wait_for(store.scatter(positions, records(3, 3)))
+    saved = SnapshotRows(store, WIDTH, positions)
+    assert saved.shape == (3, WIDTH)
+    np.testing.assert_array_equal(saved[np.asarray([1, 0])], table[[51, 50]])
+    np.testing.assert_array_equal(saved[slice(2, 3)], table[[232]])
+
+
+def test_announced_blocks_are_read_before_they_are_asked_for_and_once(folder: str) -> None:
+    store = new_store(folder)
+    table = fill(store)
+    rows = np.asarray([0, 1, 26, 52, 7])
+    wait_for(store.gather(np.arange(100, 160), np.empty((60, WIDTH), np.float32)))  # the others have to go
+    store.announce(4, Use.GET, rows)
+    before = store.blocks_read
+    store.work()
+    assert store.blocks_ahead == 4 == store.blocks_read - before
+    store.work()
+    np.testing.assert_array_equal(store.read(rows), table[rows])
+    assert store.blocks_read - before == 4
+    store.close()
+
+
+def test_what_is_announced_stays_until_it_is_used(folder: str) -> None:
+    """However much else is used meanwhile; afterwards it goes like the rest."""
+    store = new_store(folder)
+    fill(store)
+    rows, others = np.asarray([0, 26]), np.arange(60, ROWS)
+    store.announce(0, Use.GET, rows)
+    store.work()
+    store.read(others)
+    before = store.blocks_read
+    store.begin(0, Use.GET, rows.size)
+    store.read(rows)
+    assert store.blocks_read == before
+    store.read(others)
+    before = store.blocks_read
+    store.read(rows)
+    assert store.blocks_read == before + 2
+    store.close()
+
+
+def test_a_request_that_overtakes_its_announcement_is_not_read_ahead(store: DiskStore) -> None:
+    fill(store)
+    store.begin(0, Use.PUT, 3)
+    store.announce(0, Use.PUT, np.asarray([0, 26, 52]))
+    store.work()
+    assert store.blocks_ahead == 0
+
+
+def test_blocks_that_were_read_ahead_leave_room_for_others(store: DiskStore) -> None:
+    """Half of the memory at most, however much is announced; and those give way where a call needs more."""
+    fill(store)
+    store.announce(0, Use.GET, np.arange(0, 100))
+    for _ in range(10):
+        store.work()
+        store.read(np.asarray([232]))
+    assert store.blocks_ahead == store.frames // 2
+    store.read(np.arange(ROWS))
+
+
+def test_the_limit_holds(folder: str) -> None:
+    """Of memory, arrays included, and of the page cache, which holds nothing of the file."""
+    memory_bytes, rows = 1_000_000, 200_000
+    tracemalloc.start()
+    store = DiskStore(rows, 17, memory_bytes, folder, NativeBlockFile)
+    mapped = store.frames * store.layout.block_bytes
+    DiskRows(store)[:] = 1.0
+    store.start_snapshot()
+    first_rows = np.arange(spares(store.frames)) * store.layout.rows_per_block
+    wait_for(store.scatter(first_rows, np.zeros((first_rows.size, 17), np.float32)))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert 0.8 * memory_bytes < mapped + held < memory_bytes + 50_000
+    with mmap.mmap(store._file._descriptor, store.layout.file_bytes) as view:  # type: ignore[attr-defined]
+        pages = -(-len(view) // mmap.PAGESIZE)
+        cached = (ctypes.c_ubyte * pages)()
+        address = ctypes.addressof(ctypes.c_char.from_buffer(view))
+        assert ctypes.CDLL(None, use_errno=True).mincore(ctypes.c_void_p(address), len(view), cached) == 0
+        assert sum(page & 1 for page in cached) == 0
+        del address
+    store.close()
+
+
+@FILES
+def test_a_disk_that_fails_is_named(folder: str, open_file: OpenBlockFile) -> None:
+    """Here it can be written alone."""
+    store = new_store(folder, open_file)
+    fill(store)
+    write_only = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(write_only, store._file._descriptor)  # type: ignore[attr-defined]
+    os.close(write_only)
+    with pytest.raises(FileError, match=r"rows of this server in .*: block \d+ cannot be read \(Bad file descriptor\)"):
+        store.read(np.arange(ROWS))
+    store.close()
+
+
+@FILES
+def test_a_file_that_ends_too_early_is_named(tmp_path: Path, open_file: OpenBlockFile) -> None:
+    (tmp_path / "file").write_bytes(bytes(6000))
+    memory = frame_memory(3, 4096)
+    file = open_file(os.open(tmp_path / "file", os.O_RDWR), memory, 4096, "rows")
+    none = np.full(1, NO_BLOCK)
+    assert file.submit(np.zeros(1, np.int64), none, np.zeros(1, np.int64)) == 1
+    wait_until(lambda: file.done() == 1, "block 0", timeout_s=10)
+    file.submit(np.ones(1, np.int64), none, np.ones(1, np.int64))
+    with pytest.raises(FileError, match=r"rows: block 1 cannot be read \(the file ends there\)"):
+        wait_until(lambda: file.done() == 2, "block 1", timeout_s=10)
+    file.close()
+
+
+@FILES
+def test_a_disk_that_takes_nothing_is_named(folder: str, open_file: OpenBlockFile) -> None:
+    store = new_store(folder, open_file)
+    read_only = os.open(__file__, os.O_RDONLY)
+    os.dup2(read_only, store._file._descriptor)  # type: ignore[attr-defined]
+    os.close(read_only)
+    with pytest.raises(FileError, match=r"cannot be written .*Bad file descriptor"):
+        DiskRows(store)[:] = 1.0
+    store.close()
+
+
+def test_the_file_has_no_name_and_its_space_is_there(tmp_path: Path) -> None:
+    store = new_store(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    assert os.fstat(store._file._descriptor).st_blocks * 512 >= store.layout.file_bytes  # type: ignore[attr-defined]
+    store.close()
+
+
+def test_a_file_system_that_knows_no_unnamed_files_gets_one_without_a_name_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    true_open = os.open
+
+    def refusing(path: str, flags: int, *mode: int) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE:
+            raise OSError(errno.EOPNOTSUPP, "not here")
+        return true_open(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", refusing)
+    store = new_store(str(tmp_path))
+    assert list(tmp_path.iterdir()) == []
+    table = fill(store)
+    np.testing.assert_array_equal(store.read(np.arange(ROWS)), table)
+    store.close()
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"tables.ssd_path = '.*nowhere': is no folder on this host"):
+        new_store(str(tmp_path / "nowhere"))
+
+
+def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(CapacityError, match=r"take 0.000 GB there, for which there is no room .*No space left"):
+        new_store(str(tmp_path))
+
+
+def test_memory_that_is_too_small_is_named(folder: str) -> None:
+    layout = BlockLayout.of(ROWS, WIDTH)
+    with pytest.raises(
+        CapacityError, match=r"tables.memory_gb: 0.00000\d GB for 233 rows of 800 bytes .* at the least"
+    ):
+        new_store(folder, memory_bytes=1000)
+    new_store(folder, memory_bytes=layout.least_bytes).close()
+    with pytest.raises(CapacityError):
+        new_store(folder, memory_bytes=layout.least_bytes - 1)
+
+
+@pytest.mark.parametrize("width", [1, 9, 17, 65, 129, 1025, 5000])
+@pytest.mark.parametrize("rows", [1, 1000, 100_003])
+def test_blocks_waste_little_and_hold_all_rows(rows: int, width: int) -> None:
+    layout = BlockLayout.of(rows, width)
+    assert layout.rows_per_block * layout.record_bytes > 0.89 * layout.block_bytes
+    assert layout.blocks * layout.rows_per_block >= rows > (layout.blocks - 1) * layout.rows_per_block
+    for memory_bytes in (layout.least_bytes, layout.least_bytes + 10**6, 2 * layout.file_bytes + 10**6):
+        frames = layout.frames_in(memory_bytes)
+        assert frames <= layout.blocks
+        assert layout.bytes_with(frames) <= memory_bytes
+
+
+def test_the_face_of_an_array(store: DiskStore) -> None:
+    """Slices of slices, steps, columns, numbers of rows, one value for many: as of an array."""
+    table, face = np.zeros((ROWS, WIDTH), np.float32), DiskRows(store)
+    for target in (table, face):
+        target[:] = 1.0
+        target[5:50, 3:9] = records(45, 1)[:, 3:9]
+        part = target[10:200][::3][:20]
+        part[2:4, :7] = records(2, 2)[:, :7]
+        part[np.asarray([9, 5]), 100:] = records(2, 3)[:, 100:]
+        target[:, :2][::2] = 4.0
+        target[:, 200:] = 9.0
+    assert (len(face), face.shape) == (ROWS, (ROWS, WIDTH))
+    np.testing.assert_array_equal(store.read(np.arange(ROWS)), table)
