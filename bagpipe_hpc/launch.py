@@ -145,6 +145,8 @@ def run_alone(purpose: Purpose, loop: "Loop | None" = None) -> None:
         if purpose.folder:
             log_to_file(purpose.folder / LOGS_NAME / "reference.log")
         reference.run(loop or click_training)
+        if purpose.conclude:
+            purpose.conclude()
 
 
 def run_role(purpose: Purpose, loop: "Loop | None" = None) -> None:
@@ -335,6 +337,8 @@ def _run_prepared(
         else:
             _run_trainer(purpose, run, need, comms, windows, fill_timeout_s, trace, loop)
         comms.meet("having finished", timeout_s)
+        if purpose.conclude:
+            from_oracle(comms, purpose.conclude, timeout_s)
         if purpose.folder:
             save_resources(purpose.folder / RESOURCES_NAME, comms)
         if trace.enabled:

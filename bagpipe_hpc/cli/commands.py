@@ -18,7 +18,7 @@ from bagpipe_hpc.cli.outcome import (
     EXIT_OK,
     exit_code_of,
 )
-from bagpipe_hpc.cli.scoring import add_evaluate, evaluate
+from bagpipe_hpc.cli.scoring import add_evaluate, add_predict, evaluate, predict
 from bagpipe_hpc.cli.training import GO_ON, train_from_file
 from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.config.file import load_config
@@ -280,6 +280,8 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
 
     summary = "measure a checkpoint on prepared rows; start it like train, with as many ranks or others"
     add_evaluate(_add(commands, "evaluate", evaluate, summary))
+    summary = "write what a checkpoint predicts for raw rows; start it like train, with as many ranks or others"
+    add_predict(_add(commands, "predict", predict, summary))
 
     inspect = _add(commands, "inspect", _inspect, "describe a shard directory or a checkpoint")
     inspect.add_argument("path", type=Path, metavar="PATH")

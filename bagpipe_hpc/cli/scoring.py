@@ -1,7 +1,8 @@
-"""`bagpipe evaluate`: a trained model in use."""
+"""`bagpipe evaluate` and `bagpipe predict`: a trained model in use."""
 
 import argparse
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,9 @@ from bagpipe_hpc.cli.training import COLD_START_S
 from bagpipe_hpc.errors import BagpipeError, ConfigError
 
 if TYPE_CHECKING:
-    from bagpipe_hpc.run.purpose import Purpose
+    from bagpipe_hpc.config.schema import Config
+    from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+    from bagpipe_hpc.tools.scoring.purpose import Scoring
 
 
 def add_evaluate(parser: CommandParser) -> None:
@@ -33,26 +36,72 @@ def _add_checkpoint(parser: CommandParser) -> None:
     parser.add_argument("--logs", type=Path, metavar="DIR", help="write logs of all ranks into DIR (default: none)")
 
 
+def add_predict(parser: CommandParser) -> None:
+    """The arguments of `bagpipe predict`."""
+    _add_checkpoint(parser)
+    parser.add_argument(
+        "--input", nargs="+", action="extend", required=True, metavar="FILE", help="raw rows; files or glob patterns"
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="FILE.csv, FILE.tsv or FILE.parquet; must not be there",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="prepared rows whose vocabulary and settings apply (default: those that the checkpoint was trained on)",
+    )
+    parser.add_argument("--logits", action="store_true", help="write a column of logits for each label as well")
+
+
 def evaluate(arguments: argparse.Namespace) -> int:
     """Evaluate a checkpoint. Collective over: all ranks that the launcher started."""
 
-    def purpose() -> "Purpose":
-        from bagpipe_hpc.run.scored_settings import scoring_config, with_data
-        from bagpipe_hpc.tools.scoring.chosen import choose_checkpoint
+    def purpose() -> "Scoring":
         from bagpipe_hpc.tools.scoring.evaluate import Evaluating
 
-        checkpoint = choose_checkpoint(arguments.checkpoint, best=arguments.best)
-        config = scoring_config(checkpoint, arguments.overrides)
-        if arguments.data:
-            config = with_data(config, str(arguments.data))
-        if not config.data.path:
-            raise ConfigError(f"{checkpoint.directory}: does not say on what it was trained; use --data")
+        config, checkpoint = _chosen(arguments)
         return Evaluating(config, checkpoint, arguments.split, arguments.save, arguments.logs)
 
     return _carry_out(purpose)
 
 
-def _carry_out(make_purpose: Callable[[], "Purpose"]) -> int:
+def predict(arguments: argparse.Namespace) -> int:
+    """Predict raw rows with a checkpoint. Collective over: all ranks that the launcher started."""
+
+    def purpose() -> "Scoring":
+        from bagpipe_hpc.tools.scoring.predict import Predicting
+
+        config, checkpoint = _chosen(arguments)
+        inputs, output, logits = arguments.input, arguments.output, arguments.logits
+        return Predicting(config, checkpoint, inputs, output, with_logits=logits, logs=arguments.logs)
+
+    return _carry_out(purpose)
+
+
+def _chosen(arguments: argparse.Namespace) -> "tuple[Config, Checkpoint]":
+    """The checkpoint that is scored, and with which settings.
+
+    Raises:
+        BagpipeError: there is none, or an override is wrong.
+    """
+    from bagpipe_hpc.run.scored_settings import scoring_config, with_data
+    from bagpipe_hpc.tools.scoring.chosen import choose_checkpoint
+
+    checkpoint = choose_checkpoint(arguments.checkpoint, best=arguments.best)
+    config = scoring_config(checkpoint, arguments.overrides)
+    if arguments.data:
+        config = with_data(config, str(arguments.data))
+    if not config.data.path:
+        raise ConfigError(f"{checkpoint.directory}: does not say on what it was trained; use --data")
+    return config, checkpoint
+
+
+def _carry_out(make_purpose: "Callable[[], Scoring]") -> int:
     """Make the purpose on every rank, and carry it out; the exit code.
 
     Every rank reads the same files and finds the same mistake; later errors are each rank's own.
@@ -70,4 +119,5 @@ def _carry_out(make_purpose: Callable[[], "Purpose"]) -> int:
     with mpi_running(timeout_s + COLD_START_S, timeout_s):
         from bagpipe_hpc.launch import carry_out
 
-        return carry_out(purpose)
+        with closing(purpose):
+            return carry_out(purpose)

@@ -1,7 +1,7 @@
 """The run as a list of segments that every rank derives alone from the configuration and the data's size. Pure.
 
 A segment is a run of consecutive batches at whose end every row is back on its server and every cache is empty: the
-training steps up to the next evaluation or checkpoint, or an evaluation.
+training steps up to the next evaluation or checkpoint, an evaluation, or a prediction of samples without labels.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +20,7 @@ class SegmentKind(Enum):
 
     TRAIN = "train"
     EVALUATE = "evaluate"
+    PREDICT = "predict"
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Segment:
     """Consecutive batches of one epoch.
 
     Attributes:
-        kind: training or evaluation.
+        kind: training, evaluation or prediction.
         epoch: epoch of the training samples, from 0; an evaluation carries the epoch that it follows.
         first_batch: position of the first batch in its epoch.
         batches: number of batches.
@@ -37,7 +38,7 @@ class Segment:
         checkpoint: whether a checkpoint is written at the segment's end.
         is_judged: whether it is an evaluation that is compared with others, which all are of the same samples.
         may_end: whether training may end after it, for want of a better one: the oracle waits for the trainers' word.
-        split: `train` or `test`: of which samples an evaluation is; training is on those of `train`.
+        split: `train` or `test`: which samples are evaluated or predicted; training is on those of `train`.
         slices: each batch of `batch_size` samples is cut into so many slices, and these are the batches of the segment:
             one trainer has each of them. 0: batches are whole, and all trainers share each of them.
     """
@@ -147,15 +148,22 @@ def build_schedule(
 
 
 def scoring_segment(
-    split: str, samples: int, batch_size: int, trained: tuple[int, int], trainers: int, trained_by: int
+    kind: SegmentKind,
+    split: str,
+    samples: int,
+    batch_size: int,
+    trained: tuple[int, int],
+    trainers: int,
+    trained_by: int,
 ) -> Segment:
-    """The one segment of a run that scores a checkpoint: an evaluation, in the slices that evaluations in training had.
+    """The one segment of a run that scores a checkpoint, in the slices that evaluations in training had.
 
     A row of a matrix product may depend, in its last bit, on how many rows there are. So the same logits come from the
     same slices alone. Where there are as many trainers as then, they share batches as then; other numbers of trainers
     take the slices of then one by one.
 
     Args:
+        kind: evaluation or prediction.
         split: `train` or `test`.
         samples: of the split, 1 or more.
         batch_size: of the training.
@@ -168,7 +176,7 @@ def scoring_segment(
     whole, rest = divmod(samples, batch_size)
     of_batch = slices or 1
     return Segment(
-        kind=SegmentKind.EVALUATE,
+        kind=kind,
         epoch=epoch,
         first_batch=0,
         batches=whole * of_batch + min(rest, of_batch),  # a rest of fewer samples than slices has empty ones at its end

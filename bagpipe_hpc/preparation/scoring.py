@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError, DataError
-from bagpipe_hpc.plan.schedule import scoring_segment
+from bagpipe_hpc.plan.schedule import SegmentKind, scoring_segment
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.shards.check import verify_shards
@@ -15,7 +15,9 @@ from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 log = logging.getLogger(__name__)
 
 
-def prepare_scoring(config: Config, checkpoint: Checkpoint, split: str, trainers: int) -> Run:
+def prepare_scoring(
+    config: Config, checkpoint: Checkpoint, split: str, trainers: int, kind: SegmentKind = SegmentKind.EVALUATE
+) -> Run:
     """Check data and checkpoint, and lay out a run that scores the one with the other.
 
     Args:
@@ -23,6 +25,7 @@ def prepare_scoring(config: Config, checkpoint: Checkpoint, split: str, trainers
         checkpoint: that is scored.
         split: `train` or `test`.
         trainers: that compute; 0 in a one-rank run, which takes the slices of the training.
+        kind: evaluation or prediction.
 
     Raises:
         DataError: the shard directory is incomplete or damaged, or has no rows of that split.
@@ -43,7 +46,7 @@ def prepare_scoring(config: Config, checkpoint: Checkpoint, split: str, trainers
         config = replace(config, train=replace(config.train, reference_slices=trained_by))
     epoch = manifest.epoch if manifest.epoch_step else max(0, manifest.epoch - 1)  # that of the last step
     trained = manifest.step, epoch
-    segment = scoring_segment(split, rows, manifest.batch_size, trained, trainers or trained_by, trained_by)
+    segment = scoring_segment(kind, split, rows, manifest.batch_size, trained, trainers or trained_by, trained_by)
     log.info("scoring %s, step %d, with %d %s rows of %s", checkpoint.directory, manifest.step, rows, split, directory)
     run = Run(config, shards, (segment,), checkpoint, trains=False)
     run.auc_feature(segment)  # whether there is such a feature

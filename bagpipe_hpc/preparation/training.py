@@ -15,6 +15,8 @@ from bagpipe_hpc.telemetry.run_record import RunRecord
 class Training:
     """A `Purpose`: train as configured."""
 
+    conclude: Callable[[], None] | None = None
+
     def __init__(self, config: Config) -> None:
         self.config = config
         self.folder: Path | None = Path(config.train.output)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bagpipe_hpc.cache.row_cache import RowCache
@@ -22,7 +23,7 @@ from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.evaluation.peers import Alone
 from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.plan.bags import Bags
-from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import BatchSlices, slice_samples
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.run.dense_start import check_dense
@@ -39,7 +40,7 @@ from bagpipe_hpc.step.dense_step import predict
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear, must_time
 from bagpipe_hpc.step.linear_timing import time_linear_layers
 from bagpipe_hpc.step.ready_batch import BatchInputs, LookUps
-from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader, SliceSamples
+from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader, SliceReader, SliceSamples
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
 from bagpipe_hpc.storage.checkpoints.best import write_best
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_older_checkpoints
@@ -61,6 +62,16 @@ class _GroupBatch(NamedTuple):
         """The rows of a batch, by their numbers in the group."""
         unique, inverse = np.unique(rows.values, return_inverse=True)
         return cls(unique, [part.values for part in slices.parts(replace(rows, values=inverse))])
+
+
+class _ScoredSlice(NamedTuple):
+    """Logits of a slice, with the numbers of its batch and of itself, and its samples; within the batch, if named."""
+
+    batch: int
+    part: int
+    chosen: NDArray[np.int32] | None
+    samples: SliceSamples
+    logits: NDArray[np.float32]
 
 
 class Reference:
@@ -139,6 +150,8 @@ class Reference:
                     reader.start_segment(segment)
                 if segment.is_training:
                     yield from self._train(segment, record)
+                elif segment.kind is SegmentKind.PREDICT:
+                    self._predict(segment, record)
                 else:
                     self._evaluate(segment, record)
                 ends = segment.may_end and self._judge.has_lost_patience
@@ -228,26 +241,39 @@ class Reference:
     def _evaluate(self, segment: Segment, record: Record) -> None:
         start = time.perf_counter()
         whole = self._run.start_evaluation(segment)
-        to_host = self._parts.device.to_host
-        slicing = self._policy.start_slicing()
         with ExitStack() as stack:
             readers = [GroupReader(self._run, number, self._slices, segment) for number in range(self._slices)]
             groups = [stack.enter_context(reader) for reader in readers]
-            for number, rows in enumerate(self._run.batches(segment)):
-                slices = slicing(rows)
-                for part, (reader, own_rows) in enumerate(zip(self._readers, slices.parts(rows), strict=True)):
-                    chosen = slices.of_trainer(part)
-                    samples = reader.read(number, chosen)
-                    look_ups = (group.look_ups.of(own_rows).values for group in self._run.groups)
-                    own = self._inputs(samples, [np.unique(values, return_inverse=True) for values in look_ups])
-                    embeddings = own.embeddings(self._parts.caches, self._features)
-                    logits = to_host(predict(self._parts.model, own.dense, embeddings))
-                    self._divergence.require_finite_predictions(segment.last_step, logits)
-                    whole.add(samples.labels, logits, groups[part].read(number, chosen), samples.weights)
+            for one in self._scored(segment):
+                of_samples = groups[one.part].read(one.batch, one.chosen)
+                whole.add(one.samples.labels, one.logits, of_samples, one.samples.weights)
         evaluations = whole.finish(Alone())
         record.evaluation(segment.last_step, segment.epoch, evaluations, time.perf_counter() - start)
         if segment.is_judged:
             self._judge.see(segment.last_step, next(iter(evaluations.values())))
+
+    def _predict(self, segment: Segment, record: Record) -> None:
+        start = time.perf_counter()
+        numbers = [NumberReader(self._run, number, self._slices, segment) for number in range(self._slices)]
+        with self._run.start_prediction(trainer=0) as own:
+            for one in self._scored(segment):
+                own.add(numbers[one.part].read(one.batch, one.chosen), one.logits)
+        record.prediction(segment.samples, time.perf_counter() - start)
+
+    def _scored(self, segment: Segment) -> Iterator[_ScoredSlice]:
+        """The slices of an evaluation or a prediction, with their logits."""
+        slicing = self._policy.start_slicing()
+        for number, rows in enumerate(self._run.batches(segment)):
+            slices = slicing(rows)
+            for part, (reader, own_rows) in enumerate(zip(self._readers, slices.parts(rows), strict=True)):
+                chosen = slices.of_trainer(part)
+                samples = reader.read(number, chosen)
+                look_ups = (group.look_ups.of(own_rows).values for group in self._run.groups)
+                own = self._inputs(samples, [np.unique(values, return_inverse=True) for values in look_ups])
+                embeddings = own.embeddings(self._parts.caches, self._features)
+                logits = self._parts.device.to_host(predict(self._parts.model, own.dense, embeddings))
+                self._divergence.require_finite_predictions(segment.last_step, logits)
+                yield _ScoredSlice(number, part, chosen, samples, logits)
 
     def _save(self, segment: Segment, record: Record) -> None:
         """Write the checkpoint, unless there is one already; the records are copied once in memory."""

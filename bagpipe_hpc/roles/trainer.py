@@ -3,11 +3,13 @@
 import logging
 import os
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from bagpipe_hpc.checkpointing.protocol import SavingSettings, checkpoint_manifest
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
@@ -23,7 +25,7 @@ from bagpipe_hpc.mpi.rows.reduction import RowReducer
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
-from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.roles.row_traffic import RowTraffic
@@ -40,7 +42,7 @@ from bagpipe_hpc.step.linear_choice import LinearWish, Offer, must_time
 from bagpipe_hpc.step.linear_timing import time_linear_layers
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_sums import RowSums
-from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader
+from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader, SliceReader
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.telemetry.step_stats import StepStats
@@ -148,7 +150,8 @@ class Trainer:
         self._need = need
         timeout_s = config.train.timeout_s
         self._receiver = PlanReceiver(comms.planning, len(run.groups))
-        self._reader = SliceReader(run, comms.role_rank, comms.layout.trainers)
+        self._own_slice = comms.role_rank, comms.layout.trainers
+        self._reader = SliceReader(run, *self._own_slice)
         has_increments = config.train.full_checkpoint_every > 1
         updated = [UpdatedRows(part) if has_increments else None for part in run.partitions(comms.layout.servers)]
         traffic = [
@@ -180,7 +183,7 @@ class Trainer:
                 staged_from=None if reduces_on(device) else self._device,
             ),
             run.model_facts.features,
-            (comms.role_rank, comms.layout.trainers),
+            self._own_slice,
             trace,
             verify=config.debug.verify_rows,
         )
@@ -228,7 +231,10 @@ class Trainer:
         with self._reader:
             self._mover.start()
             for segment in self._run.schedule:
-                done = (yield from self._train(segment)) if segment.is_training else self._evaluate(segment)
+                if segment.is_training:
+                    done = yield from self._train(segment)
+                else:
+                    done = self._predict(segment) if segment.kind is SegmentKind.PREDICT else self._evaluate(segment)
                 stopped = done < segment.batches
                 step = segment.first_step + (done if segment.is_training else 0)
                 is_best = segment.is_judged and not stopped and self._judge.is_best(step)
@@ -294,24 +300,15 @@ class Trainer:
     def _evaluate(self, segment: Segment) -> int:
         """Evaluate on the batches of a segment; how many there were: none, if the run is to stop."""
         start = time.perf_counter()
-        own = self._run.start_evaluation(segment)
-        done = 0
-        with GroupReader(self._run, self._comms.role_rank, self._comms.layout.trainers, segment) as groups:
-            while not (batch := self._mover.next_batch()).plan.is_closing:
-                done += 1
-                logits = self._step.predict(batch)
-                self._divergence.require_finite_predictions(segment.last_step, logits)
+        own, to_host = self._run.start_evaluation(segment), self._device.to_host
+        with GroupReader(self._run, *self._own_slice, segment) as groups:
+
+            def take(batch: ReadyBatch, logits: NDArray[np.float32]) -> None:
                 labels, weights = batch.inputs.labels, batch.inputs.weights
-                own.add(
-                    self._device.to_host(labels),
-                    logits,
-                    groups.read(batch.plan.batch, batch.plan.samples),
-                    None if weights is None else self._device.to_host(weights),
-                )
-                if batch.plan.retire_group:
-                    self._mover.retire(batch)
-                self._receiver.give_credit()
-        self._close(batch, StepStats())
+                of_samples = groups.read(batch.plan.batch, batch.plan.samples)
+                own.add(to_host(labels), logits, of_samples, None if weights is None else to_host(weights))
+
+            done = self._score(segment, take)
         if done < segment.batches:
             return done
         evaluations = own.finish(self._peers)
@@ -321,6 +318,34 @@ class Trainer:
             self._judge.see(segment.last_step, next(iter(evaluations.values())))
         if segment.may_end:
             self._decide(segment.last_step)
+        return done
+
+    def _predict(self, segment: Segment) -> int:
+        """Write the logits of the batches of a segment; how many there were."""
+        start = time.perf_counter()
+        numbers = NumberReader(self._run, *self._own_slice, segment)
+        with self._run.start_prediction(self._comms.role_rank) as own:
+
+            def take(batch: ReadyBatch, logits: NDArray[np.float32]) -> None:
+                own.add(numbers.read(batch.plan.batch, batch.plan.samples), logits)
+
+            done = self._score(segment, take)
+        if self._record:
+            self._record.prediction(segment.samples, time.perf_counter() - start)
+        return done
+
+    def _score(self, segment: Segment, take: Callable[[ReadyBatch, NDArray[np.float32]], None]) -> int:
+        """Compute the logits of this trainer's slices, each of which `take` is given; how many batches there were."""
+        done = 0
+        while not (batch := self._mover.next_batch()).plan.is_closing:
+            done += 1
+            logits = self._step.predict(batch)
+            self._divergence.require_finite_predictions(segment.last_step, logits)
+            take(batch, logits)
+            if batch.plan.retire_group:
+                self._mover.retire(batch)
+            self._receiver.give_credit()
+        self._close(batch, StepStats())
         return done
 
     def _decide(self, step: int) -> None:

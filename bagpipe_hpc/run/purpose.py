@@ -20,10 +20,12 @@ class Purpose(Protocol):
     Attributes:
         config: the settings.
         folder: where ranks put their logs and what they have used; None: nowhere.
+        conclude: what is left to do when all ranks are done, as long as it may take; None: nothing.
     """
 
     config: Config
     folder: Path | None
+    conclude: Callable[[], None] | None
 
     def check(self) -> None:
         """See that what the run will leave behind can be written; makes nothing.

@@ -18,7 +18,7 @@ from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.group_look_ups import group_look_ups
 from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
-from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import dealt_whole
 from bagpipe_hpc.planning.groups import RunPolicy
 from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy, policy_class
@@ -34,6 +34,7 @@ from bagpipe_hpc.run.row_group import RowGroup
 from bagpipe_hpc.run.table_origins import Origins, TableOrigin, WarmStart
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
+from bagpipe_hpc.storage.logits import LogitsWriter
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.sample_stream import SampleStream
@@ -54,6 +55,7 @@ class Run:
         warm_start: what a new training begins with; None for first weights by the seed.
         trains: whether it trains, and goes on from `start`. Else it scores samples: it takes the weights of `start`
             without the optimizers' states, and saves nothing.
+        logits: folder in which trainers leave what they predict; None where nothing is.
     """
 
     config: Config
@@ -62,6 +64,7 @@ class Run:
     start: Checkpoint | None = None
     warm_start: WarmStart | None = None
     trains: bool = True
+    logits: Path | None = None
 
     @cached_property
     def table_offsets(self) -> NDArray[np.int64]:
@@ -296,9 +299,14 @@ class Run:
         by_group = self.auc_feature(segment) is not None
         return LabelEvaluations(self.manifest.labels, is_exact=self.is_exact(segment), by_group=by_group)
 
+    def start_prediction(self, trainer: int) -> LogitsWriter:
+        """What takes in one trainer's logits of a prediction."""
+        assert self.logits is not None, "a run that predicts has a folder for it"
+        return LogitsWriter(self.logits, trainer, len(self.manifest.labels))
+
     def evaluation_bytes(self, trainers: int) -> int:
         """Memory of a trainer for the largest evaluation."""
-        evaluations = [segment for segment in self.schedule if not segment.is_training]
+        evaluations = [segment for segment in self.schedule if segment.kind is SegmentKind.EVALUATE]
         needs = (evaluation_bytes(one.samples, trainers, is_exact=self.is_exact(one)) for one in evaluations)
         return len(self.manifest.labels) * max(needs, default=0)
 

@@ -129,6 +129,19 @@ class GroupReader:
         self._stack.close()
 
 
+class NumberReader:
+    """Tells which samples of the split a slice has; arguments as for `SliceReader`."""
+
+    def __init__(self, run: Run, slice_number: int, slices: int, segment: Segment) -> None:
+        self._segment = segment
+        self._number = slice_number, slices
+        self._numbers = SampleStream(lambda first, last: np.arange(first, last, dtype=np.int64), run.order(segment))
+
+    def read(self, batch: int, samples: NDArray[np.int32] | None = None) -> NDArray[np.int64]:
+        """Numbers of the slice's samples in the split, int64 `[n]`; arguments as for `SliceReader.read`."""
+        return _read(self._numbers, self._segment.sample_range(batch), self._number, samples)
+
+
 def _read(
     stream: SampleStream[_Columns],
     batch: tuple[int, int],

@@ -42,6 +42,9 @@ class Record:
     def evaluation(self, step: int, epoch: int, evaluations: Mapping[str, Evaluation], seconds: float) -> None:
         """An evaluation took `seconds`; of each label by its name, the first judges the run."""
 
+    def prediction(self, samples: int, seconds: float) -> None:
+        """Logits of so many samples were computed, in `seconds`."""
+
     def checkpoint(self, manifest: CheckpointManifest, directory: Path, stood_still_s: float, seconds: float) -> None:
         """A checkpoint is complete.
 

@@ -29,6 +29,7 @@ class Scoring:
         self.checkpoint = checkpoint
         self.split = split
         self.folder = logs
+        self.conclude: Callable[[], None] | None = None
 
     def check(self) -> None:
         """See that logs and timeline can be written.
@@ -70,6 +71,9 @@ class Scoring:
 
     def settled(self, run: Run) -> None:
         """Nothing is recorded of it."""
+
+    def close(self) -> None:
+        """Remove what the command made for itself."""
 
     def record(self, run: Run, *, has_cache: bool) -> Record:
         """Tells what the subclass has to tell."""

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagpipe_hpc.plan.bags import Bags
-from bagpipe_hpc.plan.schedule import Segment, scoring_segment
+from bagpipe_hpc.plan.schedule import Segment, SegmentKind, scoring_segment
 from bagpipe_hpc.plan.slices import dealt_whole, slice_bounds
 
 sizes = st.tuples(st.integers(1, 60), st.integers(1, 12), st.integers(1, 5))
@@ -15,7 +15,7 @@ sizes = st.tuples(st.integers(1, 60), st.integers(1, 12), st.integers(1, 5))
 
 
 def segment_for(samples: int, batch_size: int, trained_by: int, trainers: int) -> Segment:
-    return scoring_segment("test", samples, batch_size, (30, 2), trainers, trained_by)
+    return scoring_segment(SegmentKind.EVALUATE, "test", samples, batch_size, (30, 2), trainers, trained_by)
 
 
 def slices_in_training(samples: int, batch_size: int, trained_by: int) -> list[tuple[int, int]]:

@@ -1,0 +1,104 @@
+"""Logits on their way to a file of predictions: a part of each trainer, in the order in which it computed them.
+
+Shapes: `n` samples of a slice, `K` labels.
+"""
+
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import ConsistencyError, refused
+
+_AT_ONCE = 1 << 18
+"""Samples of a part that are put in order at a time."""
+_PART = "part-{:05d}.logits"
+
+
+class LogitsWriter:
+    """Writes the part of one trainer; a context manager that closes the file.
+
+    Args:
+        folder: of the parts, which is there.
+        trainer: its number.
+        labels: K.
+
+    Raises:
+        FileError: by every method: the system refuses the file.
+    """
+
+    def __init__(self, folder: Path, trainer: int, labels: int) -> None:
+        self._path = folder / _PART.format(trainer)
+        self._labels = labels
+        self._dtype = _dtype(labels)
+        try:
+            self._file: BinaryIO = self._path.open("wb")
+        except OSError as error:
+            raise refused(error, self._path) from error
+
+    def __enter__(self) -> "LogitsWriter":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def add(self, rows: NDArray[np.int64], logits: NDArray[np.float32]) -> None:
+        """Append the samples of a slice.
+
+        Args:
+            rows: number of each in the split, int64 `[n]`.
+            logits: float32 `[n]`, or `[n, K]` for several labels.
+        """
+        records = np.empty(len(rows), dtype=self._dtype)
+        records["row"], records["logits"] = rows, logits.reshape(len(rows), self._labels)
+        try:
+            self._file.write(records.tobytes())
+        except OSError as error:
+            raise refused(error, self._path) from error
+
+    def close(self) -> None:
+        """See that the part is whole."""
+        try:
+            self._file.close()
+        except OSError as error:
+            raise refused(error, self._path) from error
+
+
+def ordered_logits(folder: Path, trainers: int, rows: int, labels: int) -> NDArray[np.float32]:
+    """The logits of all parts in the order of the split, in a file: memory does not grow with them.
+
+    Args:
+        folder: of the parts.
+        trainers: that have written one.
+        rows: of the split, 1 or more.
+        labels: K.
+
+    Returns:
+        float32 `[rows, K]`, mapped from a file in `folder`.
+
+    Raises:
+        ConsistencyError: a row is in no part, or in two.
+        FileError: the system refuses a file.
+    """
+    dtype, path = _dtype(labels), folder / "ordered.logits"
+    found = 0
+    try:
+        whole = np.memmap(path, np.float32, "w+", shape=(rows, labels))
+        is_there = np.memmap(folder / "ordered.rows", np.bool_, "w+", shape=(rows,))
+        for trainer in range(trainers):
+            with (folder / _PART.format(trainer)).open("rb") as file:
+                while len(records := np.frombuffer(file.read(_AT_ONCE * dtype.itemsize), dtype)):
+                    whole[records["row"]] = records["logits"]
+                    is_there[records["row"]] = True
+                    found += len(records)
+    except OSError as error:
+        raise refused(error, Path(error.filename) if error.filename else path) from error
+    there = sum(int(is_there[first : first + _AT_ONCE].sum()) for first in range(0, rows, _AT_ONCE))
+    if (found, there) != (rows, rows):
+        raise ConsistencyError(f"{folder}: {found} predictions of {there} of {rows} rows: each must be there once")
+    return whole
+
+
+def _dtype(labels: int) -> np.dtype[np.void]:
+    return np.dtype([("row", np.int64), ("logits", np.float32, (labels,))])

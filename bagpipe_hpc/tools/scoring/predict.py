@@ -1,0 +1,128 @@
+"""`bagpipe predict`: raw rows in, probabilities out, through the vocabulary and settings of the checkpoint's data.
+
+The rows are prepared into a folder beside the output, which all ranks read; trainers leave their logits there; at the
+end one rank puts these in order. The folder is removed.
+"""
+
+import logging
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import DataError, refused
+from bagpipe_hpc.plan.schedule import SegmentKind
+from bagpipe_hpc.preparation.scoring import prepare_scoring, require_same_ids
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.scored_settings import with_data
+from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.storage.logits import ordered_logits
+from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.terminal import printable
+from bagpipe_hpc.tools.scoring.predictions_file import check_predictions_file, columns_of, write_predictions
+from bagpipe_hpc.tools.scoring.purpose import Scoring
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
+
+log = logging.getLogger(__name__)
+
+
+class PredictionRecord(Record):
+    """Says how fast predictions were computed."""
+
+    def prediction(self, samples: int, seconds: float) -> None:
+        """Say it."""
+        log.info("predicted %d rows in %.1f s, %.0f rows/s", samples, seconds, samples / seconds)
+
+
+class Predicting(Scoring):
+    """The purpose of `bagpipe predict`.
+
+    Args:
+        config: as for `Scoring`; its data says how rows are prepared, and may lack its shards.
+        checkpoint: that predicts.
+        inputs: names and glob patterns of files with raw rows.
+        output: file for the predictions.
+        with_logits: write logits as well.
+        logs: as for `Scoring`.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        checkpoint: Checkpoint,
+        inputs: Sequence[str],
+        output: Path,
+        *,
+        with_logits: bool = False,
+        logs: Path | None = None,
+    ) -> None:
+        super().__init__(config, checkpoint, logs=logs)
+        self.conclude = self._write
+        self._inputs = inputs
+        self._output = output
+        self._with_logits = with_logits
+        self._own: Path | None = None
+        self._run: Run | None = None
+
+    def check(self) -> None:
+        """See that the output can be written, and that the vocabulary is the checkpoint's.
+
+        Raises:
+            BagpipeError: it is not.
+        """
+        super().check()
+        check_predictions_file(self._output)
+        directory = Path(self.config.data.path)
+        require_same_ids(self.checkpoint, load_manifest(directory), directory)
+
+    def lay_out(self, trainers: int) -> tuple[Run, str]:
+        """Prepare the rows, and lay out a run that predicts them.
+
+        Raises:
+            BagpipeError: a row is malformed, or data or checkpoint are damaged.
+        """
+        name = self._output.name[:100]
+        try:
+            self._own = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".partial", dir=self._output.parent))
+            self._own.chmod(0o755)  # other ranks may be of another user of the group
+            (self._own / "logits").mkdir()
+        except OSError as error:
+            raise refused(error, self._output) from error
+        shards = self._own / "shards"
+        like = PrepareSettings(like=Path(self.config.data.path), labelled=False, compression="none")
+        manifest = prepare_clicks(self._inputs, shards, like, log.info)
+        if not manifest.rows("test"):
+            raise DataError(f"{', '.join(self._inputs)}: no rows to predict")
+        config = with_data(self.config, str(shards))
+        config = replace(config, data=replace(config.data, verify="quick"))
+        run = prepare_scoring(config, self.checkpoint, "test", trainers, SegmentKind.PREDICT)
+        self._run = replace(run, logits=self._own / "logits")
+        self._parts = trainers or 1
+        return self._run, ""
+
+    def record(self, run: Run, *, has_cache: bool) -> PredictionRecord:  # noqa: ARG002 - of any run the same
+        """As `Purpose.record`."""
+        return PredictionRecord()
+
+    def close(self) -> None:
+        """Remove the prepared rows and the logits."""
+        if self._own is not None:
+            shutil.rmtree(self._own, ignore_errors=True)
+
+    def _write(self) -> None:
+        """Write the predictions.
+
+        Raises:
+            FileError: the system refuses a file.
+        """
+        assert self._run is not None, "the run was laid out on this rank"
+        assert self._run.logits is not None, "as a run that predicts"
+        labels, (segment,) = self._run.manifest.labels, self._run.schedule
+        logits = ordered_logits(self._run.logits, self._parts, segment.samples, len(labels))
+        write_predictions(self._output, logits, labels, with_logits=self._with_logits)
+        columns = ", ".join(columns_of(labels, logits=self._with_logits))
+        print(printable(f"{self._output}: {segment.samples} rows of {columns}"), flush=True)

@@ -1,0 +1,38 @@
+"""Logits of many trainers come into the order of the rows, each once."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.errors import ConsistencyError, FileError
+from bagpipe_hpc.storage import logits as logits_module
+from bagpipe_hpc.storage.logits import LogitsWriter, ordered_logits
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+def test_parts_come_into_order(labels: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logits_module, "_AT_ONCE", 7)
+    rng = np.random.default_rng(1)
+    whole = rng.normal(size=(50, labels)).astype(np.float32)
+    order = rng.permutation(50)
+    for trainer, rows in enumerate(np.split(order, [20, 20, 41])):  # the second has none
+        with LogitsWriter(tmp_path, trainer, labels) as part:
+            for own in np.array_split(rows, 4):
+                part.add(own, whole[own] if labels > 1 else whole[own, 0])
+    assert np.array_equal(ordered_logits(tmp_path, 4, 50, labels), whole)
+
+
+@pytest.mark.parametrize("rows", [[0, 1, 1], [0, 1], [0, 1, 2, 2]])
+def test_a_row_that_is_not_there_once_is_noticed(rows: list[int], tmp_path: Path) -> None:
+    with LogitsWriter(tmp_path, 0, 1) as part:
+        part.add(np.asarray(rows), np.zeros(len(rows), dtype=np.float32))
+    with pytest.raises(ConsistencyError, match="each must be there once"):
+        ordered_logits(tmp_path, 1, 3, 1)
+
+
+def test_a_part_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match="part-00002"):
+        LogitsWriter(tmp_path / "absent", 2, 1)
+    with pytest.raises(FileError, match="part-00000"):
+        ordered_logits(tmp_path, 1, 3, 1)
