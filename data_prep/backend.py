@@ -20,7 +20,7 @@ from bagpipe_hpc.storage.shards.encoded import Encoder
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from bagpipe_hpc.storage.shards.writer import GZIP_LEVEL
 from data_prep import native_ids, vocabulary
-from data_prep.formats.layout import Table
+from data_prep.formats.layout import IdRule, Table
 from data_prep.formats.source_format import SourceFormat
 from data_prep.parsed_rows import ParsedRows
 from data_prep.vocabulary import Ids
@@ -48,10 +48,10 @@ class Backend:
     """
 
     build_vocabularies: Callable[
-        [ThreadPoolExecutor, ParsedRows, Sequence[Table], int, int, int | None, Callable[[int], None]],
+        [ThreadPoolExecutor, ParsedRows, Sequence[Table], int, Sequence[IdRule], Callable[[int], None]],
         list[CountedValues | None],
     ]
-    id_maps: Callable[[Sequence[Table], Sequence[TableVocabulary | None], int], IdMaps]
+    id_maps: Callable[[Sequence[Table], Sequence[TableVocabulary | None], Sequence[IdRule]], IdMaps]
     encoders: dict[str, Encoder | None] | None
 
 

@@ -13,7 +13,7 @@ from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.vocabulary import Int64s, TableUse, TableValues, TableVocabulary
 from bagpipe_hpc.storage.shards.waiting_values import read_waiting
 from data_prep.backend import Backend
-from data_prep.formats.layout import Table
+from data_prep.formats.layout import IdRule, Table
 from data_prep.formats.value_lists import list_values
 from data_prep.growth import KnownTable
 from data_prep.parsed_rows import ParsedRows
@@ -91,7 +91,9 @@ def last_uses_of_rows(
         watched: distinct values of each.
         backend: finds the values.
     """
-    places = backend.id_maps(tables, [TableVocabulary(values) for values in watched], 2)
+    places = backend.id_maps(
+        tables, [TableVocabulary(values) for values in watched], [IdRule(1, None, 2)] * len(tables)
+    )
     last = [np.full(len(values) + 1, -1, dtype=np.int64) for values in watched]
 
     def note_part(number: int, part: pa.Table, begin: int) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from bagpipe_hpc.kernels.value_ids import Column, IdTables, ValueCounter
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from data_prep import vocabulary
-from data_prep.formats.layout import Table
+from data_prep.formats.layout import IdRule, Table
 from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.vocabulary import Ids, Numbering, by_count
 from data_prep.wide_values import CountedValues
@@ -26,27 +26,34 @@ def build_vocabularies(
     rows: ParsedRows,
     tables: Sequence[Table],
     train_rows: int,
-    min_count: int,
-    most_values: int | None,
+    rules: Sequence[IdRule],
     told: Callable[[int], None],
 ) -> list[CountedValues | None]:
     """As `vocabulary.build_vocabularies`; memory is 16 to 32 bytes for each distinct value of all tables."""
-    counters = {table.name: ValueCounter() for table in tables if table.values.is_32_bit}
+    rule_of = {table.name: rule for table, rule in zip(tables, rules, strict=True)}
+    limits = {name: rule.most_values for name, rule in rule_of.items() if rule.most_values is not None}
+    counters = {
+        table.name: ValueCounter() for table in tables if table.values.is_32_bit and limits.get(table.name, 0) >= 0
+    }
     columns = {table.name: table.columns for table in tables}
+    counted = set(counters)
     fields_of_row = sum(len(columns[name]) for name in counters)
     look_ups = dict.fromkeys(counters, 0)
     for part in rows.parts(train_rows) if counters else ():
         # Waits for all tables: a counter is not for two threads at once.
         chunks = [values_of(part, columns[name]) for name in counters]
-        for name, counted in zip(counters, pool.map(count_values, counters.values(), chunks), strict=True):
-            look_ups[name] += counted
-        if most_values is not None:
-            counters = {name: counter for name, counter in counters.items() if counter.values <= most_values}
+        for name, found_values in zip(counters, pool.map(count_values, counters.values(), chunks), strict=True):
+            look_ups[name] += found_values
+        counters = {
+            name: counter for name, counter in counters.items() if name not in limits or counter.values <= limits[name]
+        }
         told(len(part) * fields_of_row)
-    built = pool.map(lambda name: by_count(*counters[name].tally(1), min_count, look_ups[name]), counters)
+    built = pool.map(lambda name: by_count(*counters[name].tally(1), rule_of[name].min_count, look_ups[name]), counters)
     found: dict[str, CountedValues | None] = dict(zip(counters, built, strict=True))
-    others = [table for table in tables if not table.values.is_32_bit]
-    of_others = vocabulary.build_vocabularies(pool, rows, others, train_rows, min_count, most_values, told)
+    others = [table for table in tables if table.name not in counted]
+    of_others = vocabulary.build_vocabularies(
+        pool, rows, others, train_rows, [rule_of[table.name] for table in others], told
+    )
     found |= {table.name: values for table, values in zip(others, of_others, strict=True)}
     return [found.get(table.name) for table in tables]
 
@@ -69,14 +76,17 @@ class IdMaps:
     Args:
         tables: the tables.
         vocabularies: of each table; None where its values are hashed.
-        hashed_rows: rows of a table whose values are hashed, 2 or more.
+        rules: of each table.
     """
 
     def __init__(
-        self, tables: Sequence[Table], vocabularies: Sequence[TableVocabulary | None], hashed_rows: int
+        self, tables: Sequence[Table], vocabularies: Sequence[TableVocabulary | None], rules: Sequence[IdRule]
     ) -> None:
-        native = [number for number, table in enumerate(tables) if table.values.is_32_bit]
-        others = [number for number, table in enumerate(tables) if not table.values.is_32_bit]
+        # Native code hashes to one number of rows; tables that are hashed to another are left to the definition.
+        narrow = [number for number, table in enumerate(tables) if table.values.is_32_bit]
+        hashed_rows = next((rules[number].hashed_rows for number in narrow if vocabularies[number] is None), 2)
+        native = [number for number in narrow if vocabularies[number] or rules[number].hashed_rows == hashed_rows]
+        others = [number for number in range(len(tables)) if number not in native]
         self._native = {table: number for number, table in enumerate(native)}
         self._others = {table: number for number, table in enumerate(others)}
         of_native = [vocabularies[number] for number in native]
@@ -85,7 +95,8 @@ class IdMaps:
         self._tables = IdTables(values, hashed_rows)
         numberings = [Numbering(vocabulary) if vocabulary else None for vocabulary in of_native]
         self._numberings = [None if numbering and numbering.is_plain else numbering for numbering in numberings]
-        self._maps = vocabulary.IdMaps([tables[number] for number in others], of_others, hashed_rows)
+        of_rules = [rules[number] for number in others]
+        self._maps = vocabulary.IdMaps([tables[number] for number in others], of_others, of_rules)
 
     def write_ids(self, columns: Sequence[pa.Array], tables: Sequence[int], ids: Ids) -> None:
         """Write the ids of `n` rows of columns, each with the number of its table, to `ids [n, F]`, contiguous."""

@@ -5,6 +5,7 @@ over (often compressed) text unnecessary, and they are what a killed preparation
 """
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.checked_json import Count, Positive
+from data_prep.formats.source_format import Refine
 from data_prep.formats.value_lists import list_values
 from data_prep.text_blocks import TextPosition
 
@@ -77,10 +79,17 @@ class ParsedRows:
     """
 
     def __init__(self, directory: Path, parts: Sequence[Part]) -> None:
+        self._refine: Refine | None = None
         self._parts = [(directory / part.file, part.rows) for part in parts if part.rows]
         self._bounds = np.cumsum([0] + [rows for _, rows in self._parts])
         self.rows = int(self._bounds[-1])
         self._open_part = lru_cache(maxsize=4)(_map_part)
+
+    def refined(self, refine: Refine) -> "ParsedRows":
+        """The same rows, as `refine` makes them."""
+        found = copy(self)
+        found._refine = refine
+        return found
 
     def values(self, columns: Sequence[str], rows: int) -> pa.ChunkedArray:
         """All values of some columns of the first `rows` rows, part by part; their memory is the page cache's."""
@@ -103,7 +112,8 @@ class ParsedRows:
         """The first `rows` rows, a part at a time; to open one takes as long as to count some columns of it."""
         for number, part in enumerate(self._parts):
             if self._bounds[number] < rows:
-                yield _map_part(*part).slice(0, rows - int(self._bounds[number]))
+                table = _map_part(*part).slice(0, rows - int(self._bounds[number]))
+                yield table if self._refine is None else pa.Table.from_batches(map(self._refine, table.to_batches()))
 
     def read(self, first: int, last: int) -> list[pa.RecordBatch]:
         """Rows `first` up to `last`, in pieces."""
@@ -115,7 +125,7 @@ class ParsedRows:
             part = self._open_part(*self._parts[number])
             begin, end = max(first, start), min(last, int(self._bounds[number + 1]))
             pieces += part.slice(begin - start, end - begin).to_batches()
-        return pieces
+        return pieces if self._refine is None else [self._refine(piece) for piece in pieces]
 
 
 def values_of(rows: pa.Table, columns: Sequence[str]) -> list[pa.Array]:

@@ -25,6 +25,8 @@ from data_prep.parsed_rows import Part
 
 STATE_VERSION = 4
 PARTS_FOLDER = "parsed"
+FITTED = "fitted"
+"""The setting of a manifest that holds what the source format took from the training rows; the inputs decide it."""
 _VOCABULARIES = "vocabularies"
 
 _Read = TypeVar("_Read")
@@ -181,7 +183,9 @@ def _refuse_other(
         names = sorted({source.file for source in set(inputs) ^ set(wanted.inputs)})
         difference = f"different or changed: {', '.join(names)}" if names else "in another order"
         raise DataError(f"{output}: holds {what} of other inputs ({difference}); {cure}")
-    for name in sorted(settings.keys() | wanted.settings.keys(), key=lambda name: (name != "source_format", name)):
+    for name in sorted(
+        (settings.keys() | wanted.settings.keys()) - {FITTED}, key=lambda name: (name != "source_format", name)
+    ):
         found, asked = settings.get(name), wanted.settings.get(name)
         if found != asked:
             raise DataError(f"{output}: holds {what} with {name} = {found!r} instead of {asked!r}; {cure}")

@@ -8,7 +8,7 @@ in the folder (`preparation_state`).
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from bagpipe_hpc.storage.run_lock import RunLock
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from data_prep.backend import Backend, choose_backend
+from data_prep.fit_stage import fit_rows, refined_rows
 from data_prep.formats.load import load_format
 from data_prep.formats.source_format import ColumnInput, SourceFormat, TextInput
 from data_prep.input_files import find_sources, order_note
@@ -26,6 +27,7 @@ from data_prep.ordered_map import worker_threads
 from data_prep.parse_stage import check_skipped, parse_input
 from data_prep.parsed_rows import ParsedRows
 from data_prep.preparation_state import (
+    FITTED,
     PreparationState,
     WorkFolder,
     describe_inputs,
@@ -91,6 +93,9 @@ def prepare_clicks(
             )
             team.first_does(lambda: _require_unchanged(work, begun.sources))
             rows = ParsedRows(work.parts_folder, parsed.parts)
+            train_rows = rows.rows - round(rows.rows * settings.test_share)
+            fitted = team.first_does(lambda: fit_rows(rows, train_rows, how.source_format, how.earlier, progress))
+            rows = refined_rows(rows, fitted, how.source_format)
             manifest = write_shards(
                 team,
                 pool,
@@ -103,6 +108,8 @@ def prepare_clicks(
                 progress,
                 how.earlier,
             )
+        if fitted is not None:
+            manifest = replace(manifest, settings={**(manifest.settings or {}), FITTED: fitted})
         team.first_does(lambda: _finish(output, manifest))
     return manifest
 

@@ -9,7 +9,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.storage.shards.writer import COMPRESSIONS
 from data_prep.backend import BACKENDS
 from data_prep.formats import buckets
-from data_prep.formats.layout import RowLayout, Values
+from data_prep.formats.layout import IdRule, RowLayout, Table, TableLimits, Values
 
 _GROWN = (
     "old ids stay; a value that the day uses, and all days min_count times, gets one that no value has, else a new "
@@ -76,6 +76,16 @@ class PrepareSettings:
         if self.max_rows_per_table is not None:
             most = self.max_rows_per_table - 1
             _require(self.unseen_buckets < most, "unseen-buckets", self.unseen_buckets, f"use less than {most}")
+
+    def id_rule(self, table: Table) -> IdRule:
+        """Which values of a table get an id each, and what the others get: by its own limits, else by the settings."""
+        own, limit = table.limits or TableLimits(), self.max_rows_per_table
+        if own.hash_rows is not None:
+            return IdRule(1, -1, own.hash_rows)
+        if own.max_rows is not None or (own.min_count is None and limit is not None):
+            rows = own.max_rows or limit or 2
+            return IdRule(1, rows - 1 - self.unseen_buckets, rows)
+        return IdRule(own.min_count or self.min_count, None, 2)
 
     @property
     def test_share(self) -> float:

@@ -17,7 +17,8 @@ from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, copy_vocabula
 from data_prep.backend import choose_backend
 from data_prep.formats.layout import RowLayout, SparseList, Values, table_of
 from data_prep.formats.load import load_format
-from data_prep.formats.source_format import SourceFormat
+from data_prep.formats.source_format import Refine, SourceFormat
+from data_prep.preparation_state import FITTED
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.sample_encoder import SampleEncoder
 
@@ -67,6 +68,23 @@ class RecordedPreparation:
             raise ValueError(f"{self.directory} has no vocabularies, which load_recorded refuses")
         return self.manifest.vocabularies
 
+    @property
+    def fitted(self) -> Mapping[str, Any] | None:
+        """What the source format took from the training rows; None where it takes nothing."""
+        return (self.manifest.settings or {}).get(FITTED)
+
+    def refinement(self) -> Refine | None:
+        """What makes final rows of parsed ones; None where they are final.
+
+        Raises:
+            DataError: the manifest does not say what was taken from the training rows.
+        """
+        try:
+            return None if self.fitted is None else self.source_format.refinement(self.fitted)
+        except ConfigError as error:
+            path = self.directory / MANIFEST_NAME
+            raise DataError(f"{path}: settings.{FITTED}: {error}; {PREPARE_AGAIN}") from None
+
     def copy_vocabularies(self, directory: Path) -> FileInfo:
         """Copy the vocabularies to another shard directory, byte for byte.
 
@@ -86,9 +104,11 @@ class RecordedPreparation:
         """
         chosen, _ = choose_backend(backend, self.source_format)
         layout = self.source_format.layout
-        id_maps = chosen.id_maps(layout.tables, self.vocabularies, self.settings.max_rows_per_table or 2)
+        rules = [self.settings.id_rule(table) for table in layout.tables]
+        id_maps = chosen.id_maps(layout.tables, self.vocabularies, rules)
         rows = max(self.manifest.table_rows)
-        return SampleEncoder(layout, id_maps, np.int32 if rows <= SPARSE_INT32_ROWS else np.int64)
+        dtype = np.int32 if rows <= SPARSE_INT32_ROWS else np.int64
+        return SampleEncoder(layout, id_maps, dtype, self.refinement())
 
     def refuse_contradictions(self, given: Mapping[str, Any]) -> None:
         """Refuse settings of later rows that would give their values another meaning.

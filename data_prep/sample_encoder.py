@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.storage.shards.samples import RaggedColumn, Samples
 from data_prep.backend import IdMaps
 from data_prep.formats.layout import RowLayout
+from data_prep.formats.source_format import Refine
 from data_prep.formats.value_lists import list_values
 from data_prep.vocabulary import Ids
 
@@ -24,9 +25,11 @@ class SampleEncoder:
         layout: of the source format.
         id_maps: gives values their ids, by the number of the layout's table.
         sparse_dtype: type of the ids, int32 or int64.
+        refine: makes final rows of those that are given; None where they are final.
     """
 
-    def __init__(self, layout: RowLayout, id_maps: IdMaps, sparse_dtype: type) -> None:
+    def __init__(self, layout: RowLayout, id_maps: IdMaps, sparse_dtype: type, refine: Refine | None = None) -> None:
+        self._refine = refine
         self._layout = layout
         self._id_maps = id_maps
         self._sparse_dtype = sparse_dtype
@@ -40,12 +43,15 @@ class SampleEncoder:
         Args:
             batches: one or more, of the schema of the source format (`SourceFormat.schema`), in order.
         """
+        if self._refine is not None:
+            batches = [self._refine(batch) for batch in batches]
         layout = self._layout
         rows, labels = sum(map(len, batches)), len(layout.labels)
         dense = np.empty((rows, len(layout.dense)), dtype=np.float32)
         sparse: Ids = np.empty((rows, len(layout.sparse)), dtype=self._sparse_dtype)
         label = np.empty(rows if labels == 1 else (rows, labels), dtype=np.uint8)
         weight = np.empty(rows, dtype=np.float32) if layout.weight else None
+        others = {name: np.empty(rows, dtype=np.int64) for name in layout.others}
         at = 0
         for batch in batches:
             part = slice(at, at + len(batch))
@@ -57,12 +63,14 @@ class SampleEncoder:
             if layout.sparse:
                 columns = [batch.column(column.name) for column in layout.sparse]
                 self._id_maps.write_ids(columns, self._tables, sparse[part])
+            for name, numbers in others.items():
+                numbers[part] = batch.column(name).to_numpy()
             at = part.stop
         ragged = {
             column.name: self._ragged([batch.column(column.name) for batch in batches], table)
             for column, table in zip(layout.lists, self._list_tables, strict=True)
         }
-        return Samples(dense, sparse, label, ragged, weight)
+        return Samples(dense, sparse, label, ragged, weight, others)
 
     def _ragged(self, chunks: Sequence[pa.ListArray], table: int) -> RaggedColumn:
         """The ids of a column of lists."""

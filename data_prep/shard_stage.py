@@ -97,9 +97,12 @@ def write_shards(
         progress(f"note: no row is left for tests: {settings.test_share} of {rows.rows} rows is less than one")
     made = make_vocabularies(team, pool, rows, train_rows, work, layout, settings, backend, progress, earlier)
     vocabularies = made.tables
-    hashed_rows = settings.max_rows_per_table or 2  # without a limit none is hashed
-    id_maps = backend.id_maps(layout.tables, vocabularies, hashed_rows)
-    table_rows = [hashed_rows if vocabulary is None else vocabulary.rows for vocabulary in vocabularies]
+    rules = [settings.id_rule(table) for table in layout.tables]
+    id_maps = backend.id_maps(layout.tables, vocabularies, rules)
+    table_rows = [
+        rule.hashed_rows if vocabulary is None else vocabulary.rows
+        for vocabulary, rule in zip(vocabularies, rules, strict=True)
+    ]
     encoder = SampleEncoder(layout, id_maps, np.int32 if max(table_rows) <= SPARSE_INT32_ROWS else np.int64)
     reader = _PieceReader(rows, layout, encoder)
     train = list(_plan_shards("train", 0, train_rows, settings.rows_per_shard))

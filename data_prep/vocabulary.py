@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.storage.shards.vocabulary import TableValues, TableVocabulary
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
 from data_prep import wide_values
-from data_prep.formats.layout import Table, Values
+from data_prep.formats.layout import IdRule, Table, Values
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
 from data_prep.wide_values import CountedValues
@@ -50,15 +50,15 @@ class IdMaps:
     Args:
         tables: the tables.
         vocabularies: of each table; None where its values are hashed.
-        hashed_rows: rows of a table whose values are hashed, 2 or more.
+        rules: of each table.
     """
 
     def __init__(
-        self, tables: Sequence[Table], vocabularies: Sequence[TableVocabulary | None], hashed_rows: int
+        self, tables: Sequence[Table], vocabularies: Sequence[TableVocabulary | None], rules: Sequence[IdRule]
     ) -> None:
         self._maps: list[IdMap] = [
-            HashedIds(hashed_rows) if vocabulary is None else VocabularyIds(table.values, vocabulary)
-            for table, vocabulary in zip(tables, vocabularies, strict=True)
+            HashedIds(rule.hashed_rows) if vocabulary is None else VocabularyIds(table.values, vocabulary)
+            for table, vocabulary, rule in zip(tables, vocabularies, rules, strict=True)
         ]
 
     def write_ids(self, columns: Sequence[pa.Array], tables: Sequence[int], ids: Ids) -> None:
@@ -72,8 +72,7 @@ def build_vocabularies(
     rows: ParsedRows,
     tables: Sequence[Table],
     train_rows: int,
-    min_count: int,
-    most_values: int | None,
+    rules: Sequence[IdRule],
     told: Callable[[int], None],
 ) -> list[CountedValues | None]:
     """The values of each table in the first `train_rows` rows, with their counts.
@@ -83,19 +82,22 @@ def build_vocabularies(
         rows: all parsed rows.
         tables: the tables.
         train_rows: how many of them count.
-        min_count: fewest occurrences of a value that gets an id of its own; 1 if `most_values` is given.
-        most_values: a table with more distinct values than this has no vocabulary (None): it is to be hashed.
+        rules: of each table; one that is to be hashed has no vocabulary (None).
         told: is called with the fields, rows x columns, that were counted, from any thread; may end it by an error.
     """
 
-    def count(table: Table) -> CountedValues | None:
+    def count(table_and_rule: tuple[Table, IdRule]) -> CountedValues | None:
+        table, rule = table_and_rule
+        if rule.most_values is not None and rule.most_values < 0:
+            told(train_rows * len(table.columns))
+            return None
         counted = counted_values if table.values.is_32_bit else wide_values.counted_values
-        values = counted(rows.values(table.columns, train_rows), min_count)
+        values = counted(rows.values(table.columns, train_rows), rule.min_count)
         told(train_rows * len(table.columns))
-        return None if most_values is not None and len(values.values) > most_values else values
+        return None if rule.most_values is not None and len(values.values) > rule.most_values else values
 
     # Each table that is counted holds its distinct values in memory, so not one per core of a large machine.
-    return list(ordered_map(pool, count, tables, ahead=min(4, worker_threads())))
+    return list(ordered_map(pool, count, zip(tables, rules, strict=True), ahead=min(4, worker_threads())))
 
 
 def counted_values(column: pa.ChunkedArray, min_count: int) -> CountedValues:

@@ -3,7 +3,7 @@
 Ranks share the tables; threads count columns.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, loa
 from bagpipe_hpc.storage.shards.waiting_values import waiting_info, write_waiting
 from data_prep.backend import Backend, IdMaps
 from data_prep.counted_tables import count_tables, counted_tables
-from data_prep.formats.layout import RowLayout, Table
+from data_prep.formats.layout import IdRule, RowLayout, Table
 from data_prep.growth import GrowthRules, TableGrowth, growth_text
 from data_prep.last_uses import known_tables, last_uses_of_rows
 from data_prep.ordered_map import ordered_map, worker_threads
@@ -102,8 +102,8 @@ def _count(
     Returns:
         The file of vocabularies, and that of values that are too rare for an id.
     """
-    limit, buckets = settings.max_rows_per_table, settings.unseen_buckets
-    min_count, most_values = (settings.min_count, None) if limit is None else (1, limit - 1 - buckets)
+    buckets = settings.unseen_buckets
+    rules = {table.name: settings.id_rule(table) for table in layout.tables}
 
     def write() -> tuple[FileInfo, FileInfo]:
         names = [table.name for table in layout.tables]
@@ -117,11 +117,14 @@ def _count(
             work.note_vocabularies(info)
         ids = sum(vocabulary.rows for vocabulary in vocabularies.values())
         hashed = [name for name in names if name not in found]
-        others = f"; {', '.join(hashed)} hashed to {limit} ids each" if hashed else ""
+        others = "".join(
+            f"; {', '.join(name for name in hashed if rules[name].hashed_rows == rows)} hashed to {rows} ids each"
+            for rows in sorted({rules[name].hashed_rows for name in hashed})
+        )
         progress(f"built vocabularies of {ids:,} ids from {train_rows:,} rows{others}")
         return info, waiting
 
-    _count_tables(team, pool, rows, train_rows, work, layout.tables, backend, min_count, most_values)
+    _count_tables(team, pool, rows, train_rows, work, layout.tables, backend, rules)
     return team.first_does(write)
 
 
@@ -133,8 +136,7 @@ def _count_tables(
     work: WorkFolder,
     tables: Sequence[Table],
     backend: Backend,
-    min_count: int,
-    most_values: int | None,
+    rules: Mapping[str, IdRule],
 ) -> None:
     """Count the values of training rows, each rank those of tables of its own."""
 
@@ -142,7 +144,7 @@ def _count_tables(
         def told(fields: int) -> None:
             team.go_on(Tell(fields, fields, finished=True))
 
-        return backend.build_vocabularies(pool, rows, tables, train_rows, min_count, most_values, told)
+        return backend.build_vocabularies(pool, rows, tables, train_rows, [rules[table.name] for table in tables], told)
 
     fields = train_rows * sum(len(table.columns) for table in tables)
     team.begin(Stage("counted", fields, unit="the training rows", what_of="fields"))
@@ -168,11 +170,14 @@ def _grow(
     def write() -> tuple[FileInfo, FileInfo]:
         known = known_tables(earlier)
         first = read_train_rows(earlier.directory, earlier.manifest)
-        limit = settings.max_rows_per_table
-        min_count = settings.min_count if limit is None else 1
-        rules = GrowthRules(min_count, limit, settings.evict_unused, first + train_rows)
+        all_rows = first + train_rows
+
+        def growth_rules(rule: IdRule) -> GrowthRules:
+            limit = None if rule.most_values is None else rule.hashed_rows
+            return GrowthRules(rule.min_count, limit, settings.evict_unused, all_rows)
+
         growths = [
-            TableGrowth(table.values, known[table.name], day, rules)
+            TableGrowth(table.values, known[table.name], day, growth_rules(settings.id_rule(table)))
             for table, day in zip(tables, counted_tables(work, tables), strict=True)
             if day is not None
         ]
@@ -183,13 +188,14 @@ def _grow(
         uses = {name: table.use for name, table in grown.items()}
         with naming_output(work.output):
             waiting = write_waiting(work.output, {name: table.waiting for name, table in grown.items()})
-            info = write_vocabularies(work.output, vocabularies, settings.unseen_buckets, uses, rules.train_rows)
+            info = write_vocabularies(work.output, vocabularies, settings.unseen_buckets, uses, all_rows)
             work.note_vocabularies(info)
         text = growth_text(list(known.values()), list(grown.values()))
         progress(f"grew the vocabularies of {earlier.directory} by {train_rows:,} rows: {text}")
         return info, waiting
 
-    _count_tables(team, pool, rows, train_rows, work, tables, backend, 1, None)
+    all_values = {table.name: IdRule(1, None, 2) for table in tables}
+    _count_tables(team, pool, rows, train_rows, work, tables, backend, all_values)
     return team.first_does(write)
 
 

@@ -55,6 +55,15 @@ class ExactSum:
         """The sum over a whole number above 0, rounded once."""
         return self._units / (count * _UNIT)
 
+    def variance(self, squares: "ExactSum", count: int) -> float:
+        """Mean squared distance from their mean of `count` numbers, 1 or more, with this sum, rounded once.
+
+        Args:
+            squares: the sum of their squares.
+            count: how many there are.
+        """
+        return (squares._units * _UNIT * count - self._units**2) / (count * _UNIT) ** 2
+
     def __float__(self) -> float:
         """The sum, rounded once."""
         return self.divided_by(1)

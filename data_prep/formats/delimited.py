@@ -16,7 +16,7 @@ import pyarrow.csv as pa_csv
 from numpy.typing import NDArray
 
 from data_prep.formats.fields import bucket_column, problem, read_fields, shown, text_type
-from data_prep.formats.layout import RowLayout, TextFields, Unused
+from data_prep.formats.layout import GROUP, TIMESTAMP, Group, RowLayout, TextFields, Time, Unused
 
 RowsOf = Callable[[Mapping[str, pa.Array]], pa.RecordBatch]
 """Makes parsed rows of the fields of each column that is used, as `fields.read_fields` gives them.
@@ -173,9 +173,18 @@ def layout_rows(layout: RowLayout, schema: pa.Schema) -> RowsOf:
             bucket_column(fields[column.name]) if column.name in bucketed else fields[column.name]
             for column in layout.features
         ]
+        columns += other_columns(layout, fields)
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return rows_of
+
+
+def other_columns(layout: RowLayout, fields: Mapping[str, pa.Array]) -> list[pa.Int64Array]:
+    """The columns `layout.others` of parsed rows."""
+    kinds = {TIMESTAMP: Time, GROUP: Group}
+    return [
+        fields[column.name] for name in layout.others for column in layout.columns if isinstance(column, kinds[name])
+    ]
 
 
 def log_of_count(integers: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from data_prep.formats.buckets import buckets
 from data_prep.formats.hex_columns import DIGITS, parse_hex
-from data_prep.formats.layout import Column, Dense, Label, Sparse, SparseList, Time, Values, Weight
+from data_prep.formats.layout import Column, Dense, Group, Label, Sparse, SparseList, Time, Values, Weight
 from data_prep.formats.value_lists import parse_lists
+from data_prep.wide_values import hash_keys
 
 _INTEGER = re.compile(rb"-?[0-9]+")
 _NUMBER = re.compile(rb"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -45,9 +46,9 @@ def value_type(column: Sparse | SparseList) -> pa.DataType:
 def text_type(column: Column, as_text: bool) -> pa.DataType:
     """As what pyarrow's parser is to read a column; numbers as text where a block holds suspect characters."""
     match column:
-        case Sparse(values=Values.TEXT) | SparseList(values=Values.TEXT):
+        case Sparse(values=Values.TEXT) | SparseList(values=Values.TEXT) | Group(values=Values.TEXT):
             return pa.string()
-        case Sparse(values=Values.INTEGER | Values.BUCKET) | Dense(log=True) if not as_text:
+        case Sparse(values=Values.INTEGER | Values.BUCKET) | Group() | Dense(log=True) if not as_text:
             return pa.int64()
         case Dense() | Weight() if not as_text:
             return pa.float64()
@@ -62,8 +63,8 @@ def read_fields(column: pa.Array, kind: Column) -> pa.Array:
         kind: of the column.
 
     Returns:
-        `[n]`: uint8, 0 or 1, of a label; float32 of a weight; int64 (with `log`) or float64 of a dense feature, and
-        int64 of a time, null where it is missing; values and lists of `value_type`.
+        `[n]`: uint8, 0 or 1, of a label; float32 of a weight; int64 (with `log`) or float64 of a dense feature, null
+        where it is missing; int64 of a time and of a group; values and lists of `value_type`.
 
     Raises:
         pyarrow.ArrowInvalid: a field is not what it should be; which one is for the caller to find.
@@ -84,6 +85,8 @@ def read_fields(column: pa.Array, kind: Column) -> pa.Array:
             return parse_lists(column, kind, value_type(kind), lambda texts: _values(texts, values), _id_weights)
         case Time(written=written):
             return _times(column, written)
+        case Group(values=values):
+            return _groups(column, values)
     raise TypeError(f"{kind} is not read")
 
 
@@ -134,10 +137,21 @@ def _numbers(column: pa.Array, log: bool) -> pa.Array:
 
 
 def _times(column: pa.BinaryArray, written: str) -> pa.Int64Array:
-    """Seconds since 1970 `[n]`, int64, null where they are missing."""
+    """Seconds since 1970 `[n]`, int64."""
+    if column.null_count:
+        raise pa.ArrowInvalid("a time is missing")
     if written in _PER_SECOND:
         return pc.floor(pc.divide(_cast(column, _INTEGER, pa.int64()), _PER_SECOND[written])).cast(pa.int64())
     return pc.strptime(column.cast(pa.string()), written, "s").cast(pa.int64())
+
+
+def _groups(column: pa.Array, values: Values) -> pa.Int64Array:
+    """Groups `[n]`, int64: integers, or hashes of texts."""
+    if column.null_count:
+        raise pa.ArrowInvalid("a group is missing")
+    if values is Values.TEXT:
+        return pa.array(hash_keys(column).view(np.int64))
+    return _values(column, Values.INTEGER)
 
 
 def _values(column: pa.Array, values: Values) -> pa.Array:
@@ -191,8 +205,10 @@ def problem(column: Column, field: bytes) -> str | None:
                 return ", which is no number"
             if not abs(float(field)) < _FLOAT32_LIMIT:
                 return ", which is too large for float32"
-        case Time(written=written) if field:
-            return _time_problem(written, field)
+        case Time(written=written):
+            return _time_problem(written, field) if field else " instead of a time"
+        case Group(values=values):
+            return problem(Sparse(column.name, values), field) if field else " instead of a group"
         case Sparse(values=Values.TEXT):
             try:
                 field.decode()

@@ -53,6 +53,21 @@ class Weight:
 
 
 @dataclass(frozen=True)
+class TableLimits:
+    """How many ids a table may have, where that is not what the command says of all tables. One is given at most.
+
+    Attributes:
+        min_count: training rows in which a value must occur to get an id of its own.
+        max_rows: hash the values to this many ids if more would be needed for an id each.
+        hash_rows: hash the values to this many ids, however few there are.
+    """
+
+    min_count: int | None = None
+    max_rows: int | None = None
+    hash_rows: int | None = None
+
+
+@dataclass(frozen=True)
 class Dense:
     """A dense feature, float32; a missing one is 0.
 
@@ -76,11 +91,13 @@ class Sparse:
         name: of the column.
         values: what its values are.
         table: name of the table, which columns with values of one kind may share; that of the column if not given.
+        limits: of the table, where it has its own; columns that share it have equal ones.
     """
 
     name: str
     values: Values = Values.TEXT
     table: str | None = None
+    limits: TableLimits | None = None
 
 
 @dataclass(frozen=True)
@@ -94,6 +111,7 @@ class SparseList:
         table: name of the table, which columns with values of one kind may share; that of the column if not given.
         weights: the character between a value and its weight, a decimal number that is finite as float32, as `:` in
             `12:0.5|7:2`; None where values have no weights. All values of the column have one, or none has.
+        limits: of the table, where it has its own; columns that share it have equal ones.
     """
 
     name: str
@@ -101,11 +119,16 @@ class SparseList:
     separator: str = "|"
     table: str | None = None
     weights: str | None = None
+    limits: TableLimits | None = None
+
+
+TIMESTAMP, GROUP = "timestamp", "group"
+"""Names of what rows hold besides, where a layout has it, and of its datasets in the shards."""
 
 
 @dataclass(frozen=True)
 class Time:
-    """A column of times, seconds since 1970 (UTC) as int64; a missing one is null.
+    """A column of times, kept as seconds since 1970 (UTC), int64. A layout has one at most.
 
     Attributes:
         name: of the column.
@@ -117,13 +140,26 @@ class Time:
 
 
 @dataclass(frozen=True)
+class Group:
+    """A column that says which rows belong together, kept as int64. A layout has one at most.
+
+    Attributes:
+        name: of the column.
+        values: `INTEGER`, kept as they are, or `TEXT`, of which 64 bits of BLAKE2b are kept.
+    """
+
+    name: str
+    values: Values = Values.INTEGER
+
+
+@dataclass(frozen=True)
 class Unused:
     """A column that is passed over, whatever it holds."""
 
     name: str
 
 
-Column = Label | Weight | Dense | Sparse | SparseList | Time | Unused
+Column = Label | Weight | Dense | Sparse | SparseList | Time | Group | Unused
 
 
 @dataclass(frozen=True)
@@ -134,11 +170,28 @@ class Table:
         name: of the table.
         values: what its values are.
         columns: names of the columns that look it up.
+        limits: of its ids, where it has its own.
     """
 
     name: str
     values: Values
     columns: tuple[str, ...]
+    limits: TableLimits | None = None
+
+
+@dataclass(frozen=True)
+class IdRule:
+    """Which values of a table get an id each, and what the others get.
+
+    Attributes:
+        min_count: fewest occurrences of a value that gets an id of its own, 1 or more.
+        most_values: a table with more such values has no vocabulary: its values are hashed; None has no such limit.
+        hashed_rows: rows of the table if they are hashed, 2 or more.
+    """
+
+    min_count: int
+    most_values: int | None
+    hashed_rows: int
 
 
 SEPARATORS = set(string.punctuation + "\t ") - set("\"'+-._\\")
@@ -233,7 +286,9 @@ class RowLayout:
         for name in names:
             _require(name.isprintable() and name != "", f"a column is named {name!r}; use printable characters")
             _require(names.count(name) == 1, f"two columns are named {name!r}; give each its own name")
-        parsed = _PARSED_NAMES if weights else _PARSED_NAMES[:2]
+        parsed = (*(_PARSED_NAMES if weights else _PARSED_NAMES[:2]), *self.others)
+        for kind in (Time, Group):
+            _require(sum(isinstance(column, kind) for column in self.columns) <= 1, f"give one {kind.__name__} at most")
         for what, name in (
             *(("table", table.name) for table in self.tables),
             *(("sparse column", column.name) for column in self.features),
@@ -245,6 +300,8 @@ class RowLayout:
         for table in self.tables:
             kinds = {column.values for column in self.features if column.name in table.columns}
             _require(len(kinds) == 1, f"{' and '.join(table.columns)} share table {table.name}; give them equal values")
+            limits = {column.limits for column in self.features if column.name in table.columns}
+            _require(len(limits) == 1, f"{' and '.join(table.columns)} share table {table.name}; give it equal limits")
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -255,6 +312,12 @@ class RowLayout:
     def weight(self) -> str | None:
         """Name of the column of the samples' weights; None where they have none."""
         return next((column.name for column in self.columns if isinstance(column, Weight)), None)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """What rows hold besides, int64: `TIMESTAMP` and `GROUP`, where there are columns of them."""
+        kinds = {type(column) for column in self.columns}
+        return tuple(name for name, kind in ((TIMESTAMP, Time), (GROUP, Group)) if kind in kinds)
 
     @property
     def dense(self) -> tuple[Dense, ...]:
@@ -287,7 +350,8 @@ class RowLayout:
         for column in self.features:
             columns.setdefault(table_of(column), []).append(column)
         return tuple(
-            Table(name, users[0].values, tuple(column.name for column in users)) for name, users in columns.items()
+            Table(name, users[0].values, tuple(column.name for column in users), users[0].limits)
+            for name, users in columns.items()
         )
 
     @property

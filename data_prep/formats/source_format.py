@@ -4,14 +4,14 @@ Shapes: `n` rows of a block, `N` dense features, `K` labels.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.errors import ConfigError, DataError
 from data_prep.formats.delimited import BadLine, DelimitedParser, layout_rows
 from data_prep.formats.fields import value_type
 from data_prep.formats.layout import RowLayout, TextLayout
@@ -23,6 +23,11 @@ BlockParser = Callable[[bytes], tuple[pa.RecordBatch, list[BadLine]]]
 """Reads the rows of a block, as `SourceFormat.parse_block`."""
 ColumnParser = Callable[[pa.RecordBatch], tuple[pa.RecordBatch, list[BadLine]]]
 """Reads the rows of a block of columns, as they stand in a Parquet file, to what `BlockParser` gives."""
+
+Parts = Callable[[], Iterable[pa.Table]]
+"""Gives parsed rows from the beginning, a part at a time."""
+Refine = Callable[[pa.RecordBatch], pa.RecordBatch]
+"""Makes final rows of parsed ones, from any thread; their number and order stay."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class SourceFormat(ABC):
     A preparation makes one object of the class and asks it, in this order: `describe` before any file is opened; then
     `open_input` for each file, before rows of any are read. What that gives, `parse_block` unless a format says
     otherwise, is called for each block of about 2 MiB, from several threads at once. Nothing behind the parsed rows
-    asks it anything.
+    asks it anything, but for `fit` and `refinement` where a format takes something from the training rows.
 
     Attributes:
         layout: what `describe` said.
@@ -133,6 +138,28 @@ class SourceFormat(ABC):
             return TextInput(self.layout.header, unlabelled_parser(parse_block, source, self.layout))
         return TextInput(False, lambda text: without_labels(*parse_block(text)))
 
+    def fit(self, parts: Parts) -> dict[str, Any] | None:  # noqa: ARG002  # most formats need nothing of them
+        """What the format takes from the training rows once they are parsed, as plain values that JSON holds.
+
+        The same rows must give the same values in whatever parts they come. The manifest records them
+        (`settings["fitted"]`), so that later rows go by the same ones.
+
+        Args:
+            parts: gives the training rows from the beginning, a table of `schema` at a time.
+
+        Returns:
+            The values; None where the format takes nothing, so that the parsed rows are final.
+        """
+        return None
+
+    def refinement(self, fitted: Mapping[str, Any]) -> Refine:
+        """What makes final rows of parsed ones, by what `fit` gave: of the types of `row_schema(layout)`.
+
+        Raises:
+            ConfigError: these are not what `fit` gives.
+        """
+        raise ConfigError(f"{type(self).__name__} takes nothing from training rows, and was given {sorted(fitted)}")
+
     def native_parser(self) -> BlockParser | None:
         """A faster reader that gives what `parse_block` gives for any text; None where there is none."""
         return None
@@ -153,4 +180,5 @@ def row_schema(layout: RowLayout) -> pa.Schema:
     weight = [pa.field("weight", pa.float32())] if layout.weight else []
     dense = [pa.field("dense", pa.list_(pa.float32(), len(layout.dense)))] if layout.dense else []
     values = [pa.field(column.name, value_type(column)) for column in layout.features]
-    return pa.schema([label, *weight, *dense, *values])
+    others = [pa.field(name, pa.int64()) for name in layout.others]
+    return pa.schema([label, *weight, *dense, *values, *others])

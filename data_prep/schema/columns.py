@@ -12,7 +12,7 @@ from bagpipe_hpc.config.doors import SettingError
 PARTS = ("hour", "weekday", "day", "month")
 """What a category may take of a time, in UTC; weekday 0 is Monday."""
 _TEXTS = ("text", "integer", "hex", "decimal")
-_MOST_QUANTILES = 1 << 16
+_MOST_QUANTILES = 1 << 8
 
 
 @dataclass(frozen=True, kw_only=True)

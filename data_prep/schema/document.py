@@ -224,9 +224,16 @@ def to_document(schema: Schema) -> dict[str, Any]:
 
 def column_toml(column: SchemaColumn) -> str:
     """The line of a column in TOML."""
-    keys = {key: value for key, value in _column_document(column).items() if key != "name"}
+    keys = {key: _short(value) for key, value in _column_document(column).items() if key != "name"}
     name = column.name if column.name.isascii() and column.name.replace("_", "").replace("-", "").isalnum() else None
     return f"{name or toml_value(column.name)} = {toml_value(keys)}"
+
+
+def _short(value: Any) -> Any:
+    """A value with whole numbers instead of floats where these are equal."""
+    if isinstance(value, list):
+        return [_short(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _column_document(column: SchemaColumn) -> dict[str, Any]:

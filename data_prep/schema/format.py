@@ -1,19 +1,20 @@
 """The source format of a schema: any CSV, TSV or Parquet file."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.errors import ConfigError, DataError
 from data_prep.formats.delimited import DelimitedParser
 from data_prep.formats.layout import Column, Label, RowLayout, TextFields, Unused
-from data_prep.formats.source_format import ColumnInput, SourceFormat, TextInput
+from data_prep.formats.source_format import ColumnInput, Parts, Refine, SourceFormat, TextInput, row_schema
 from data_prep.input_files import first_line, first_row
 from data_prep.parquet_blocks import column_types, is_parquet
 from data_prep.schema.document import Schema
+from data_prep.schema.fitting import Refinement, check_fitted, fit, is_fitted
 from data_prep.schema.parquet_fields import ParquetFields, unreadable
-from data_prep.schema.rows import SchemaRows, field_of, layout_of
+from data_prep.schema.rows import SchemaRows, field_of, layout_of, parsed_schema
 
 _SHOWN_COLUMNS = 12
 
@@ -28,6 +29,7 @@ class SchemaFormat(SourceFormat):
     def __init__(self, settings: Schema) -> None:
         self._schema = settings
         super().__init__(settings)
+        self.schema = parsed_schema(settings, self.schema)
         self._fields = tuple(field_of(column) for column in settings.columns)
         self._rows = SchemaRows(settings, self.layout, self.schema)
         self._unlabelled_rows = SchemaRows(settings, self.layout, self.schema, labelled=False)
@@ -35,6 +37,16 @@ class SchemaFormat(SourceFormat):
     def describe(self, settings: Any) -> RowLayout:
         """What the rows of the schema hold."""
         return layout_of(settings)
+
+    def fit(self, parts: Parts) -> dict[str, Any] | None:
+        """Means, deviations and quantiles of the training rows, where the schema wants any."""
+        return fit(self._schema, parts) if is_fitted(self._schema) else None
+
+    def refinement(self, fitted: Mapping[str, Any]) -> Refine:
+        """What standardises and puts into intervals."""
+        if problem := check_fitted(self._schema, fitted):
+            raise ConfigError(f"what was taken from the training rows {problem}")
+        return Refinement(self._schema, fitted, row_schema(self.layout))
 
     def open_input(self, source: Path, native: bool) -> TextInput | ColumnInput:  # noqa: ARG002  # it has no native code
         """Find the columns of the schema in a file, which may have them in another order and more than these.

@@ -11,15 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bagpipe_hpc.errors import ConfigError
-from data_prep.formats.delimited import dense_column, label_column, log_of_count
+from data_prep.formats.delimited import dense_column, label_column, other_columns
 from data_prep.formats.layout import (
     Column,
     Dense,
+    Group,
     Label,
     RowLayout,
     Sparse,
     SparseList,
+    TableLimits,
     Time,
     Unused,
     Values,
@@ -33,6 +34,7 @@ from data_prep.schema.columns import (
     NumericColumn,
     SchemaColumn,
     SequenceColumn,
+    TableColumn,
     TimestampColumn,
     UnusedColumn,
     WeightColumn,
@@ -64,7 +66,7 @@ def field_of(column: SchemaColumn) -> Column:
         case TimestampColumn():
             return Time(column.name, column.format)
         case GroupColumn():
-            return Sparse(column.name, Values(column.values))
+            return Group(column.name, Values(column.values))
         case UnusedColumn():
             return Unused(column.name)
     raise TypeError(f"{column} is no column of a file")
@@ -72,17 +74,13 @@ def field_of(column: SchemaColumn) -> Column:
 
 def layout_of(schema: Schema) -> RowLayout:
     """What the rows of a schema hold."""
-    columns = [_row_column(column, schema) for column in schema.outputs]
-    return RowLayout(tuple(column for column in columns if column is not None))
+    return RowLayout(tuple(_row_column(column, schema) for column in schema.outputs))
 
 
-_UNWIRED = ("min_count", "max_rows", "hash_rows", "standardise", "quantiles")
-
-
-def _row_column(column: SchemaColumn, schema: Schema) -> Column | None:
-    for key in _UNWIRED:
-        if getattr(column, key, None):
-            raise ConfigError(f"{column.name}: {key} = {getattr(column, key)!r}: is not prepared yet; leave it out")
+def _row_column(column: SchemaColumn, schema: Schema) -> Column:
+    limits = None
+    if isinstance(column, TableColumn) and (column.min_count or column.max_rows or column.hash_rows):
+        limits = TableLimits(column.min_count, column.max_rows, column.hash_rows)
     match column:
         case LabelColumn(name=name):
             return Label(name)
@@ -91,10 +89,39 @@ def _row_column(column: SchemaColumn, schema: Schema) -> Column | None:
         case NumericColumn(name=name, log=log):
             return Dense(name, log=log)
         case CategoricalColumn(name=name, table=table):
-            return Sparse(name, schema.values_of(column), table)
+            return Sparse(name, schema.values_of(column), table, limits)
         case MultiHotColumn(name=name, table=table):
-            return SparseList(name, schema.values_of(column), column.separator, table, column.weights)
-    return None
+            return SparseList(name, schema.values_of(column), column.separator, table, column.weights, limits)
+        case TimestampColumn() | GroupColumn():
+            return field_of(column)
+    raise TypeError(f"{column} is no column of rows")
+
+
+def unscaled(name: str) -> str:
+    """Name of the column of parsed rows that holds the numbers of a column that is to be standardised.
+
+    No other column has it: names are printable.
+    """
+    return f"{CROSS_SEPARATOR}{name}"
+
+
+def parsed_schema(schema: Schema, row_schema: pa.Schema) -> pa.Schema:
+    """Of rows before they go by what is taken from training rows.
+
+    Numbers to be cut at quantiles are numbers yet, and those to be standardised stand in columns of their own
+    (`unscaled`).
+
+    Args:
+        schema: says which columns are cut so.
+        row_schema: of the final rows.
+    """
+    for column in schema.outputs:
+        if isinstance(column, CategoricalColumn) and column.quantiles is not None:
+            place = row_schema.get_field_index(column.name)
+            row_schema = row_schema.set(place, pa.field(column.name, pa.float64()))
+        if isinstance(column, NumericColumn) and column.standardise:
+            row_schema = row_schema.append(pa.field(unscaled(column.name), pa.float64()))
+    return row_schema
 
 
 class SchemaRows:
@@ -103,15 +130,15 @@ class SchemaRows:
     Args:
         schema: says how.
         layout: `layout_of` it.
-        row_schema: of the rows.
+        parsed: `parsed_schema` of the rows.
         labelled: whether there are fields of labels; otherwise all labels are 0.
     """
 
-    def __init__(self, schema: Schema, layout: RowLayout, row_schema: pa.Schema, *, labelled: bool = True) -> None:
+    def __init__(self, schema: Schema, layout: RowLayout, parsed: pa.Schema, *, labelled: bool = True) -> None:
         self._labelled = labelled
         self._schema = schema
         self._layout = layout
-        self._row_schema = row_schema
+        self._parsed = parsed
         self._named = {column.name: column for column in schema.columns}
         self._outputs = {column.name: column for column in schema.outputs}
         self._dense: list[Any] = [self._outputs[column.name] for column in layout.dense]
@@ -125,13 +152,17 @@ class SchemaRows:
         columns = [label_column([fields[name] if self._labelled else unlabelled for name in layout.labels])]
         if layout.weight is not None:
             columns.append(fields[layout.weight])
+        to_standardise: list[pa.DoubleArray] = []
         if self._dense:
             dense = np.empty((rows, len(self._dense)), dtype=np.float32)
             for number, column in enumerate(self._dense):
-                dense[:, number] = _numeric(fields[column.source or column.name], column)
+                numbers = transformed(fields[column.source or column.name], column)
+                dense[:, number] = 0 if column.standardise else numbers.fill_null(0).to_numpy()
+                to_standardise += [numbers] if column.standardise else []
             columns.append(dense_column(dense))
         columns += [self._feature(column, fields) for column in self._features]
-        return pa.RecordBatch.from_arrays(columns, schema=self._row_schema)
+        columns += other_columns(layout, fields) + to_standardise
+        return pa.RecordBatch.from_arrays(columns, schema=self._parsed)
 
     def _feature(self, column: Any, fields: Mapping[str, pa.Array]) -> pa.Array:
         if isinstance(column, MultiHotColumn):
@@ -144,6 +175,8 @@ class SchemaRows:
         source = fields[column.source or column.name]
         if column.missing is not None:
             source = pc.fill_null(source, _filling(column.missing, source.type))
+        if column.quantiles is not None:
+            return source.cast(pa.float64(), safe=False)
         if column.bucketise:
             return interval_of(source, column.bucketise)
         if column.part:
@@ -199,17 +232,19 @@ def part_of(seconds: pa.Int64Array, part: str) -> pa.UInt32Array:
     return found.cast(pa.uint32())
 
 
-def _numeric(numbers: pa.Array, column: NumericColumn) -> NDArray[np.float32]:
-    """A dense feature `[n]`. A missing one is 0, but NaN where it is to be standardised."""
-    present = numbers.fill_null(0) if column.missing is None else numbers.fill_null(_as(column.missing, numbers.type))
-    values: NDArray[Any] = present.to_numpy()
+def transformed(numbers: pa.Array, column: NumericColumn) -> pa.Array:
+    """Numbers `[n]` of a dense feature, filled, clipped, as logarithms; missing ones that are not filled are null."""
+    if column.missing is not None:
+        numbers = numbers.fill_null(_as(column.missing, numbers.type))
+    if column.clip is None and not column.log:
+        return numbers.cast(pa.float64(), safe=False)
+    missing = numbers.is_null().to_numpy(zero_copy_only=False) if numbers.null_count else None
+    values: NDArray[Any] = numbers.fill_null(0).to_numpy()
     if column.clip is not None:
         values = np.clip(values.astype(np.float64), *column.clip)
-    feature = log_of_count(values) if column.log else values.astype(np.float32)
-    if numbers.null_count and column.missing is None:
-        feature = feature.copy()
-        feature[numbers.is_null().to_numpy(zero_copy_only=False)] = np.nan if column.standardise else 0
-    return feature
+    if column.log:
+        values = np.log(np.maximum(values, 0) + 1.0)
+    return pa.array(values, mask=missing)
 
 
 def _as(number: float, kind: pa.DataType) -> Any:

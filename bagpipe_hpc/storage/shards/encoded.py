@@ -69,11 +69,12 @@ def encode_samples(samples: Samples, shard_rows: int, encode: Encoder | None) ->
     chunk_rows = min(shard_rows, CHUNK_ROWS)
     columns = samples.columns
     weight = None if samples.weight is None else samples.weight[:0]
+    no_others = {name: numbers[:0] for name, numbers in samples.others.items()}
     no_ids = {name: column.part(0, 0) for name, column in samples.ragged.items()}
     return EncodedSamples(
         rows=len(samples),
         positives=np.count_nonzero(samples.label, axis=0),
-        like=Samples(samples.dense[:0], samples.sparse[:0], samples.label[:0], no_ids, weight),
+        like=Samples(samples.dense[:0], samples.sparse[:0], samples.label[:0], no_ids, weight, no_others),
         chunks={
             name: [
                 _encode(values[first : first + chunk_rows], chunk_rows, name in SHUFFLED, encode)

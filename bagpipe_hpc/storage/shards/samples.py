@@ -48,6 +48,7 @@ class Samples:
         label: 0 or 1, uint8 `[n]` for one label, `[n, K]` for several.
         ragged: the other features by name, in the order of the manifest.
         weight: weights of the samples, float32 `[n]`, finite, 0 or more; None where they have none.
+        others: what is kept of samples besides, int64 `[n]` each: `timestamp`, `group`. Training does not read it.
     """
 
     dense: NDArray[np.float32]
@@ -55,6 +56,7 @@ class Samples:
     label: NDArray[np.uint8]
     ragged: Mapping[str, RaggedColumn] = field(default_factory=dict)
     weight: NDArray[np.float32] | None = None
+    others: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -66,4 +68,6 @@ class Samples:
         columns: dict[str, NDArray[np.generic]] = {"dense": self.dense, "sparse": self.sparse, "label": self.label}
         if not self.sparse.shape[1]:
             del columns["sparse"]
-        return columns if self.weight is None else columns | {"weight": self.weight}
+        if self.weight is not None:
+            columns["weight"] = self.weight
+        return {**columns, **self.others}

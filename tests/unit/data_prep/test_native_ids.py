@@ -12,7 +12,7 @@ from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.kernels.value_ids import ValueCounter
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from data_prep import native_ids, vocabulary
-from data_prep.formats.layout import Table, Values
+from data_prep.formats.layout import IdRule, Table, Values
 from data_prep.wide_values import CountedValues
 
 pytestmark = pytest.mark.skipif(not is_built("value_ids"), reason="native code was not built")
@@ -38,6 +38,10 @@ def assert_equal(found: CountedValues, expected: CountedValues) -> None:
 
 def tables(vocabularies: Sequence[object]) -> list[Table]:
     return [Table(f"T{number}", Values.HEX, (f"T{number}",)) for number in range(len(vocabularies))]
+
+
+def hashed_to(rows: int) -> IdRule:
+    return IdRule(1, None, rows)
 
 
 def drawn(values: np.ndarray, data: st.DataObject) -> TableVocabulary:
@@ -83,10 +87,10 @@ def test_ids_by_vocabulary_and_by_hashing(
     expected = ids.copy()
     hashed = [data.draw(st.booleans()) for _ in values]
     known_values = [None if is_hashed else drawn(table, data) for table, is_hashed in zip(values, hashed, strict=True)]
-    rows_of_hashed = data.draw(st.integers(2, 1 << 31))
+    rules = [hashed_to(data.draw(st.sampled_from([2, 7, 1 << 31]))) for _ in known]
     order = range(len(known))
-    native_ids.IdMaps(tables(known_values), known_values, rows_of_hashed).write_ids(columns, order, ids)
-    vocabulary.IdMaps(tables(known_values), known_values, rows_of_hashed).write_ids(columns, order, expected)
+    native_ids.IdMaps(tables(known_values), known_values, rules).write_ids(columns, order, ids)
+    vocabulary.IdMaps(tables(known_values), known_values, rules).write_ids(columns, order, expected)
     assert ids.tolist() == expected.tolist()
 
 
@@ -94,10 +98,11 @@ def test_ids_by_vocabulary_and_by_hashing(
 def test_ids_by_hashing(rows: list[tuple[int | None, int | None]], skipped: int, rows_per_table: int) -> None:
     columns = [column([row[table] for row in rows]).slice(skipped) for table in (0, 1)]
     for dtype in (np.int32, np.int64):
+        rules = [hashed_to(rows_per_table)] * 2
         ids = np.full((max(0, len(rows) - skipped), 2), -1, dtype=dtype)
         expected = ids.copy()
-        native_ids.IdMaps(tables([None] * 2), [None] * 2, rows_per_table).write_ids(columns, (0, 1), ids)
-        vocabulary.IdMaps(tables([None] * 2), [None] * 2, rows_per_table).write_ids(columns, (0, 1), expected)
+        native_ids.IdMaps(tables([None] * 2), [None] * 2, rules).write_ids(columns, (0, 1), ids)
+        vocabulary.IdMaps(tables([None] * 2), [None] * 2, rules).write_ids(columns, (0, 1), expected)
         assert ids.tolist() == expected.tolist()
 
 
@@ -106,7 +111,8 @@ def test_more_rows_than_a_tile_holds() -> None:
     known = rng.permutation(5000).astype(np.uint32)
     asked = rng.integers(0, 9000, 3000).astype(np.uint32)
     ids = np.empty((3000, 2), dtype=np.int32)
-    native_ids.IdMaps(tables([known, known]), [TableVocabulary(known), TableVocabulary(known[:10])], 2).write_ids(
+    both = [TableVocabulary(known), TableVocabulary(known[:10])]
+    native_ids.IdMaps(tables(both), both, [hashed_to(2)] * 2).write_ids(
         [pa.array(asked), pa.array(asked[::-1].copy())], (0, 1), ids
     )
     expected = [

@@ -204,7 +204,7 @@ def test_a_format_whose_description_was_changed_does_not_go_on(tmp_path: Path, m
     changed = TextLayout((Label("liked"), Sparse("user"), Sparse("film")), "|")
     with monkeypatch.context() as patch:
         patch.setattr(Likes, "describe", lambda *_: changed)
-        named = r"a format with Sparse\(name='user', values=<Values.INTEGER: 'integer'>, table=None\) instead of Sparse"
+        named = r"a format with Sparse\(name='user', values=<Values.INTEGER: .*, limits=None\) instead of Sparse\("
         with pytest.raises(DataError, match=f"holds an unfinished preparation of {named}"):
             prepare_clicks([source], tmp_path / "out", likes, silent)
     assert prepare_clicks([source], tmp_path / "out", likes, silent).rows("train") == 2

@@ -1,0 +1,63 @@
+"""Between parsing and counting: what a format takes from the training rows, and a look at the order of time."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from data_prep.formats.layout import TIMESTAMP
+from data_prep.formats.source_format import SourceFormat
+from data_prep.parsed_rows import ParsedRows
+from data_prep.recorded import RecordedPreparation
+
+
+def fit_rows(
+    rows: ParsedRows,
+    train_rows: int,
+    source_format: SourceFormat,
+    earlier: RecordedPreparation | None,
+    progress: Callable[[str], None],
+) -> Mapping[str, Any] | None:
+    """What a format takes from the training rows; None where it takes nothing.
+
+    Args:
+        rows: as they were parsed.
+        train_rows: how many of them are training rows.
+        source_format: says what it takes.
+        earlier: where the rows are later ones, those that it was taken from.
+        progress: is given a note where times do not ascend.
+
+    Raises:
+        DataError: the manifest of the earlier rows does not say what was taken from them.
+    """
+    if note := _time_note(rows):
+        progress(note)
+    if earlier is not None:
+        earlier.refinement()  # refuses what was not taken by this format
+        return earlier.fitted
+    return source_format.fit(lambda: rows.parts(train_rows))
+
+
+def refined_rows(rows: ParsedRows, fitted: Mapping[str, Any] | None, source_format: SourceFormat) -> ParsedRows:
+    """The final rows, by what `fit_rows` gave."""
+    return rows if fitted is None else rows.refined(source_format.refinement(fitted))
+
+
+def _time_note(rows: ParsedRows) -> str | None:
+    """What to say of rows whose times do not ascend; None where they do, or have no times."""
+    last, at, disordered, first = np.iinfo(np.int64).min, 0, 0, 0
+    for part in rows.parts(rows.rows):
+        if TIMESTAMP not in part.column_names:
+            return None
+        for chunk in part.column(TIMESTAMP).chunks:
+            times = chunk.to_numpy()
+            back = np.flatnonzero(np.diff(times, prepend=last if at else times[:1]) < 0)
+            first = first or (at + int(back[0]) + 1 if len(back) else 0)
+            disordered += len(back)
+            last, at = (times[-1] if len(times) else last), at + len(times)
+    if not disordered:
+        return None
+    return (
+        f"note: {disordered} of {rows.rows} rows are earlier than the row before them, row {first} first; the last "
+        "rows of the files are for tests, whatever their time: sort them by time, or name the files in that order"
+    )
