@@ -173,16 +173,7 @@ def load_recorded(directory: Path) -> RecordedPreparation:
         raise DataError(
             f"{directory / MANIFEST_NAME}: does not say how the rows were prepared (settings); {PREPARE_AGAIN}"
         )
-    settings = _settings(directory / MANIFEST_NAME, manifest)
-    try:
-        source_format, _ = load_format(settings.source_format, settings.format_options, settings.schema)
-    except ConfigError as error:
-        raise ConfigError(f"{directory}: its source format cannot be had: {error}") from error
-    for problem in _differences(manifest, source_format.layout):
-        raise DataError(
-            f"{directory}: {manifest.source_format} now has {problem}, so it is not the source format of these rows; "
-            f"restore the one that they were prepared with, or {PREPARE_AGAIN}"
-        )
+    source_format, settings = recorded_format(directory, manifest)
     if manifest.vocabularies is None:
         raise DataError(f"{directory}: has no file of vocabularies, as of an older program; {PREPARE_AGAIN}")
     check_vocabularies(directory, manifest, "full")
@@ -194,6 +185,26 @@ def load_recorded(directory: Path) -> RecordedPreparation:
                 f"and those of {manifest.source_format} are {table.values}; {PREPARE_AGAIN}"
             )
     return RecordedPreparation(directory, manifest, source_format, settings, vocabularies)
+
+
+def recorded_format(directory: Path, manifest: ShardManifest) -> tuple[SourceFormat, PrepareSettings]:
+    """What the raw rows of a shard directory look like, and how they were prepared; from its manifest alone.
+
+    Raises:
+        DataError: the settings are none, or the source format is another one now.
+        ConfigError: the source format is not to be had here.
+    """
+    settings = _settings(directory / MANIFEST_NAME, manifest)
+    try:
+        source_format, _ = load_format(settings.source_format, settings.format_options, settings.schema)
+    except ConfigError as error:
+        raise ConfigError(f"{directory}: its source format cannot be had: {error}") from error
+    for problem in _differences(manifest, source_format.layout):
+        raise DataError(
+            f"{directory}: {manifest.source_format} now has {problem}, so it is not the source format of these rows; "
+            f"restore the one that they were prepared with, or {PREPARE_AGAIN}"
+        )
+    return source_format, settings
 
 
 def _settings(path: Path, manifest: ShardManifest) -> PrepareSettings:

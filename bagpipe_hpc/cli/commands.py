@@ -12,7 +12,7 @@ from pathlib import Path
 from bagpipe_hpc import __version__
 from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_number, tolerance
 from bagpipe_hpc.cli.command_parser import CommandParser
-from bagpipe_hpc.cli.exporting import add_export_arguments, run_export
+from bagpipe_hpc.cli.exporting import add_export, export
 from bagpipe_hpc.cli.outcome import (
     EXIT_DIFFERENT,
     EXIT_OK,
@@ -294,8 +294,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
         "--tolerance", type=tolerance, default=0.0, metavar="X", help="largest difference allowed (default: 0)"
     )
 
-    export = _add(commands, "export", run_export, "write a trained model as a folder for a service with torch alone")
-    add_export_arguments(export, positive)
+    add_export(_add(commands, "export", export, "write a trained model as a folder for a service with torch alone"))
 
     _add_simulate(commands)
     # Without a summary the help does not list it: a user who types it hears where benchmarks are.

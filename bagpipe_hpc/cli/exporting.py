@@ -1,26 +1,25 @@
-"""The command `bagpipe export`."""
+"""`bagpipe export`: a trained model as a folder for a service."""
 
 import argparse
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
+from bagpipe_hpc.cli.argument_types import positive
+from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.terminal import printable
 
+_FILE_BYTES = 5_000_000_000
 
-def add_export_arguments(parser: argparse.ArgumentParser, positive: Callable[[str], int]) -> None:
-    """Say what the command takes.
 
-    Args:
-        parser: of the command.
-        positive: reads a count.
-    """
+def add_export(parser: CommandParser) -> None:
+    """The arguments of `bagpipe export`."""
     parser.add_argument(
-        "checkpoint", type=Path, metavar="CHECKPOINT", help="its folder, or a run's output folder for its newest one"
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="its folder, or a run's output folder for the newest"
     )
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="the folder to make")
+    parser.add_argument("--best", action="store_true", help="of an output folder the best checkpoint")
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="shards that it was trained on (default: where the run found them)"
+        "--data", type=Path, metavar="DIR", help="the data that it was trained on (default: where the run found it)"
     )
     parser.add_argument(
         "--tables", choices=["safetensors", "parquet"], default="safetensors", help="(default: safetensors)"
@@ -32,20 +31,31 @@ def add_export_arguments(parser: argparse.ArgumentParser, positive: Callable[[st
         help="what multiplies matrices in the program (default: as in training); torch runs on every processor",
     )
     parser.add_argument(
-        "--file-bytes", type=positive, default=5_000_000_000, metavar="N", help="most of a file that tables share (5e9)"
+        "--onnx",
+        action=argparse.BooleanOptionalAction,
+        help="write the program as ONNX too, or not (default: where onnxscript is installed)",
+    )
+    parser.add_argument(
+        "--file-bytes",
+        type=positive,
+        default=_FILE_BYTES,
+        metavar="N",
+        help="most of a file that tables share (default: 5e9)",
     )
 
 
-def run_export(arguments: argparse.Namespace) -> int:
-    """Export a checkpoint, as `bagpipe export` was told."""
+def export(arguments: argparse.Namespace) -> int:
+    """Export a checkpoint, in one process."""
     from bagpipe_hpc.tools.exporting.export import ExportSettings, export_checkpoint
+    from bagpipe_hpc.tools.scoring.chosen import choose_checkpoint
 
     settings = ExportSettings(
-        checkpoint=arguments.checkpoint,
+        checkpoint=choose_checkpoint(arguments.checkpoint, best=arguments.best),
         output=arguments.to,
         data=arguments.data,
         tables=arguments.tables,
         linear=arguments.linear,
+        onnx=arguments.onnx,
         most_file_bytes=arguments.file_bytes,
     )
     export_checkpoint(settings, lambda line: print(printable(line), file=sys.stderr, flush=True))

@@ -181,13 +181,13 @@ def load_vocabularies(path: Path, tables: Sequence[str]) -> dict[str, TableVocab
         DataError: the file is missing or damaged, or is none of vocabularies.
     """
     with open_shard(path) as file, errors_name(path):
-        buckets, prefix = _format(path, file)
+        buckets, prefix = vocabulary_format(path, file)
         return {
             table: _vocabulary(path, table, file, prefix, buckets) for table in tables if f"{prefix}{table}" in file
         }
 
 
-def _format(path: Path, file: h5py.File) -> tuple[int, str]:
+def vocabulary_format(path: Path, file: h5py.File) -> tuple[int, str]:
     """The number of unseen buckets, and what stands before the names of tables."""
     if "format" not in file.attrs:
         return 0, ""
@@ -223,18 +223,18 @@ def read_int64s(path: Path, file: h5py.File, name: str) -> Int64s:
     return found
 
 
-def read_values(path: Path, table: str, dataset: Any) -> TableValues:
-    """The values of a table, of one of the types that they may have.
+def read_values(path: Path, table: str, dataset: Any, first: int = 0, last: int | None = None) -> TableValues:
+    """The values of a table, of one of the types that they may have: number `first` up to `last`, or all others.
 
     Raises:
         DataError: the dataset is none of values.
     """
     is_list = isinstance(dataset, h5py.Dataset) and dataset.ndim == 1
     if is_list and dataset.dtype in _INTEGERS:
-        integers: TableValues = dataset[:]
+        integers: TableValues = dataset[first:last]
         return integers
     if is_list and h5py.check_string_dtype(dataset.dtype):
         with suppress(UnicodeDecodeError):
-            texts: TableValues = dataset.asstr()[:]
+            texts: TableValues = dataset.asstr()[first:last]
             return texts
     raise DataError(f"{path}: holds no values of table {table}; {PREPARE_AGAIN}")

@@ -4,7 +4,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,12 +14,17 @@ from torch import Tensor
 
 from bagpipe_hpc import __version__
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.models.linear import check_implementation
+from bagpipe_hpc.models.contract import ModelKernels
+from bagpipe_hpc.models.interaction import torch_interaction
+from bagpipe_hpc.models.linear import check_implementation, torch_linear
 from bagpipe_hpc.step.compute_setup import model_kernels
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE as SAVED_DENSE_FILE
 from bagpipe_hpc.storage.checkpoints.manifest import MANIFEST_FILE
 from bagpipe_hpc.storage.tensor_file import StreamedTensor, write_tensors
+from bagpipe_hpc.tools.exporting import onnx
 from bagpipe_hpc.tools.exporting.folder import new_folder, require_new, require_room
 from bagpipe_hpc.tools.exporting.program import ServedModel, largest_difference, program_kernels, write_down
 from bagpipe_hpc.tools.exporting.readme import readme
@@ -33,12 +37,24 @@ from bagpipe_hpc.tools.exporting.tables import (
     write_safetensors,
     write_text,
 )
-from bagpipe_hpc.tools.exporting.vocabularies import TableValueReader, write_vocabularies
+from bagpipe_hpc.tools.exporting.vocabularies import ExportedValues, write_vocabularies
 
 TABLE_FORMATS = ("safetensors", "parquet")
 FORMAT, VERSION = "bagpipe-export", 1
-PROGRAM_FILE, DENSE_FILE, SCHEMA_FILE = "model.pt2", "dense.safetensors", "schema.json"
+PROGRAM_FILE, ONNX_FILE = "model.pt2", "model.onnx"
+DENSE_FILE, SCHEMA_FILE = "dense.safetensors", "schema.json"
 _SERVED = Path(__file__).parent / "served"
+_PARQUET_LINES = {
+    "import json, pathlib, safetensors, torch\n": "import json, pathlib, pyarrow.parquet, torch\n",
+    'safetensors.safe_open(folder / t["file"], "pt").get_tensor(t["name"])': "read(t)",
+    "tables = ": """def read(table):
+    weights = pyarrow.parquet.read_table(folder / table["file"], columns=["weights"])["weights"]
+    return torch.tensor(weights.combine_chunks().flatten().to_numpy().reshape(-1, table["width"]))
+
+
+tables = """,
+    "torch, numpy and safetensors, and": "torch and pyarrow, and",
+}
 _DENSE_COPIES = 3
 """The dense half comes as tensors and in the program; one more for what belongs to it."""
 _KINDS = {
@@ -59,8 +75,8 @@ _KINDS = {
 class ExportSettings:
     """How a model is exported; an argument of `bagpipe export` each."""
 
-    checkpoint: Path
-    """Its folder, or a run's output folder for its newest one."""
+    checkpoint: Checkpoint
+    """The trained model."""
     output: Path
     """The folder to make."""
     data: Path | None = None
@@ -69,6 +85,8 @@ class ExportSettings:
     """Format of the tables: `safetensors` or `parquet`."""
     linear: str = ""
     """What multiplies matrices in the program: `onednn`, `torch`, or empty for what the model was trained with."""
+    onnx: bool | None = None
+    """Whether to write the program as ONNX too; None: where that can be done."""
     most_file_bytes: int = 5_000_000_000
     """Of a file that several tables share."""
 
@@ -92,13 +110,16 @@ def export_checkpoint(settings: ExportSettings, say: Callable[[str], None]) -> N
     say(f"{source.checkpoint.directory}: step {source.checkpoint.manifest.step}, {source.config.model.name}; checking")
     source.checkpoint.verify()
     tables = tables_of(source.checkpoint)
-    readers = [TableValueReader(source.directory, source.shards, table.name) for table in tables]
+    readers = [ExportedValues(source.directory, source.shards, table.name) for table in tables]
     require_room(settings.output, _estimated_bytes(source, tables))
     linear = settings.linear or source.checkpoint.manifest.arithmetic.linear
     check_implementation(linear, torch.device("cpu"))
     program, difference = _program(source, linear)
+    translated = _onnx(source, settings.onnx, say)
     with new_folder(settings.output) as folder:
         written = [_write_bytes(folder / PROGRAM_FILE, program), _write_dense(folder / DENSE_FILE, source)]
+        if translated:
+            written.append(_write_bytes(folder / ONNX_FILE, translated))
         say("writing the tables")
         if settings.tables == "parquet":
             files, of_tables = write_parquet(folder, source.checkpoint, tables, readers)
@@ -107,7 +128,7 @@ def export_checkpoint(settings: ExportSettings, say: Callable[[str], None]) -> N
         vocabularies, of_values = write_vocabularies(folder, readers)
         schema = schema_of(source, tables, files, vocabularies, readers)
         written += [*of_tables, *of_values, write_text(folder / SCHEMA_FILE, _json(schema))]
-        written += _copy_served(folder)
+        written += _copy_served(folder, settings.tables)
         about = _about(source, linear, difference)
         written.append(write_text(folder / "README.md", readme(source, schema, about)))
         write_text(folder / MANIFEST_FILE, _json(about | {"files": [asdict(info) for info in written]}))
@@ -129,8 +150,26 @@ def _program(source: ExportSource, linear: str) -> tuple[bytes, float]:
     return content.getvalue(), difference
 
 
+def _onnx(source: ExportSource, wanted: bool | None, say: Callable[[str], None]) -> bytes | None:
+    """The program as ONNX, whose sums of products nobody promises the order of; None where it is not wanted."""
+    if wanted is False:
+        return None
+    if wanted is None and not onnx.is_installed():
+        say(f"no {ONNX_FILE}: onnxscript is not installed ({onnx.INSTALL})")
+        return None
+    config, facts, features = source.config, source.facts, source.shards.features
+    try:
+        traced = ServedModel(source.model(ModelKernels(torch_linear, torch_interaction)), facts, features)
+        return onnx.onnx_bytes(write_down(traced, config.model.name, facts, features))
+    except ConfigError as error:
+        if wanted:
+            raise
+        say(f"no {ONNX_FILE}: {error}")
+        return None
+
+
 def _estimated_bytes(source: ExportSource, tables: Sequence[ExportedTable]) -> int:
-    dense = next(info.bytes for info in source.checkpoint.manifest.files if info.file == "dense.h5")
+    dense = next(info.bytes for info in source.checkpoint.manifest.files if info.file == SAVED_DENSE_FILE)
     vocabularies = source.shards.vocabularies
     values = 4 * vocabularies.bytes if vocabularies else 0
     return sum(table.bytes for table in tables) + _DENSE_COPIES * dense + values
@@ -168,13 +207,15 @@ def _about(source: ExportSource, linear: str, difference: float) -> dict[str, An
     }
 
 
-def _copy_served(folder: Path) -> list[FileInfo]:
-    """Copy what a service runs."""
+def _copy_served(folder: Path, tables: str) -> list[FileInfo]:
+    """Copy what a service runs; where tables are Parquet, with another line that reads them."""
     written = []
     for source in sorted(_SERVED.glob("*.py")):
-        path = folder / source.name
-        shutil.copyfile(source, path)
-        written.append(FileInfo(path.name, path.stat().st_size, file_sha256(path)))
+        text = source.read_text(encoding="utf-8")
+        if tables == "parquet":
+            for line, other in _PARQUET_LINES.items():
+                text = text.replace(line, other)
+        written.append(write_text(folder / source.name, text))
     return written
 
 

@@ -1,11 +1,22 @@
 """What an exported model says of its inputs: how raw rows become features, and which features there are."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from bagpipe_hpc.tools.exporting.source import ExportSource
 from bagpipe_hpc.tools.exporting.tables import ExportedTable
-from bagpipe_hpc.tools.exporting.vocabularies import TableValueReader
+from bagpipe_hpc.tools.exporting.vocabularies import ExportedValues
+from data_prep.recorded import recorded_format
+
+
+def _raw(source: ExportSource) -> dict[str, Any] | None:
+    """What raw rows look like: their columns, and of text what stands between fields; None where nobody recorded it."""
+    if not source.shards.settings:
+        return None
+    layout = recorded_format(source.directory, source.shards)[0].layout
+    columns = [{"kind": type(column).__name__.lower(), **asdict(column)} for column in layout.columns]
+    return {**asdict(layout), "columns": columns}
 
 
 def schema_of(
@@ -13,7 +24,7 @@ def schema_of(
     tables: Sequence[ExportedTable],
     files: Mapping[str, str],
     vocabularies: Mapping[str, str | None],
-    readers: Sequence[TableValueReader],
+    readers: Sequence[ExportedValues],
 ) -> dict[str, Any]:
     """The content of `schema.json`.
 
@@ -27,6 +38,7 @@ def schema_of(
     facts = {feature.name: feature for feature in source.facts.features}
     return {
         "source_format": source.shards.source_format,
+        "raw": _raw(source),
         "preparation": dict(source.shards.settings or {}),
         "labels": list(source.shards.labels),
         "dense_features": source.shards.dense_features,

@@ -3,19 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
-from bagpipe_hpc.config.file import config_of
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.errors import CheckpointError, DataError
+from bagpipe_hpc.errors import CheckpointError, ConfigError, DataError
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.facts import ModelFacts
+from bagpipe_hpc.preparation.scoring import require_same_ids
 from bagpipe_hpc.run.features import read_limits
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from bagpipe_hpc.run.scored_settings import scoring_config
+from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import MANIFEST_FILE
 from bagpipe_hpc.storage.shards.check import check_vocabularies
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
@@ -72,20 +72,21 @@ class ExportSource:
         return model.eval().requires_grad_(False)
 
 
-def open_source(path: Path, data: Path | None) -> ExportSource:
-    """Open a checkpoint and the data that it was trained on, and see that they belong together.
+def open_source(checkpoint: Checkpoint, data: Path | None) -> ExportSource:
+    """Open the data that a checkpoint was trained on, and see that they belong together.
 
     Args:
-        path: the checkpoint's folder, or a run's output folder for its newest one.
+        checkpoint: the trained model.
         data: the shard directory; None for the one that the checkpoint names.
 
     Raises:
-        CheckpointError: there is no complete checkpoint.
-        ConfigError: its settings are none of this program.
-        DataError: the data is absent, damaged, or not what the checkpoint was trained on.
+        CheckpointError: its settings are none of this program, or it was trained with other ids than the data has.
+        DataError: the data is absent or damaged.
+        ConfigError: settings and data do not fit each other.
     """
-    checkpoint = load_checkpoint(path)
-    config = _config(checkpoint)
+    config = scoring_config(checkpoint)
+    if data is None and not config.data.path:
+        raise ConfigError(f"{checkpoint.directory}: does not say on what it was trained; name that data with --data")
     directory = data or Path(config.data.path)
     try:
         shards = load_manifest(directory)
@@ -93,7 +94,7 @@ def open_source(path: Path, data: Path | None) -> ExportSource:
         if data is None:
             raise DataError(f"{error}; or name the data that the model was trained on with --data") from None
         raise
-    _require_same_data(checkpoint, directory, shards)
+    _require_same_data(checkpoint, shards, directory)
     check_vocabularies(directory, shards, "full")
     run = Run(config, shards, ())
     if run.table_widths != checkpoint.manifest.widths:
@@ -104,35 +105,19 @@ def open_source(path: Path, data: Path | None) -> ExportSource:
     return ExportSource(checkpoint, config, directory, shards, run.model_facts)
 
 
-def _config(checkpoint: Checkpoint) -> Config:
-    """The settings that a checkpoint records."""
-    sections: dict[str, dict[str, Any]] = checkpoint.manifest.config
-    given = {f"{section}.{name}": value for section, settings in sections.items() for name, value in settings.items()}
-    return config_of(given, f"{checkpoint.directory / MANIFEST_FILE}: config")
-
-
-def _require_same_data(checkpoint: Checkpoint, directory: Path, shards: ShardManifest) -> None:
+def _require_same_data(checkpoint: Checkpoint, shards: ShardManifest, directory: Path) -> None:
     """See that the ids of a shard directory are the numbers of the checkpoint's rows.
 
+    A checkpoint of an older program does not say which vocabularies it had: then the training rows must be the same.
+
     Raises:
-        DataError: they are not.
+        CheckpointError: they are not.
     """
-    manifest = checkpoint.manifest
-    tables = dict(zip(manifest.table_names, manifest.table_rows, strict=True))
-    own = {table.name: table.rows for table in shards.tables}
-    cure = "name the data that the model was trained on with --data"
-    if list(own.items()) != list(tables.items()):
-        differs = next(name for name in [*tables, *own] if tables.get(name) != own.get(name) or list(own) != [*tables])
-        raise DataError(
-            f"{directory}: is not the data of {checkpoint.directory}: table {differs} has "
-            f"{own.get(differs, 'no')} rows there and {tables.get(differs, 'no')} here; {cure}"
-        )
-    what, here, there = "training shards", shards.digest("train"), manifest.training_data
-    if manifest.vocabularies is not None:
-        own_file = shards.vocabularies
-        what, here, there = "vocabularies", own_file.sha256 if own_file else "none", manifest.vocabularies
-    if here != there:
-        raise DataError(
-            f"{directory}: is not the data of {checkpoint.directory}: the digest of its {what} is {here}, and the "
-            f"checkpoint says {there}; {cure}"
+    require_same_ids(checkpoint, shards, directory)
+    then, now = checkpoint.manifest.training_data, shards.digest("train")
+    if checkpoint.manifest.vocabularies is None and then != now:
+        raise CheckpointError(
+            f"{checkpoint.directory}: does not say which vocabularies it was trained with, and {directory} has other "
+            f"training rows (digest {now:.12} instead of {then:.12}), so an id may mean another value; name the data "
+            "that it was trained on with --data"
         )

@@ -23,7 +23,7 @@ from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.saved_rows import stream_rows
 from bagpipe_hpc.storage.tensor_file import StreamedTensor, write_tensors
-from bagpipe_hpc.tools.exporting.vocabularies import TableValueReader
+from bagpipe_hpc.tools.exporting.vocabularies import ExportedValues
 
 INDEX_FILE = "tables.safetensors.index.json"
 _FLOAT_BYTES = 4
@@ -120,7 +120,7 @@ def _tensor(checkpoint: Checkpoint, table: ExportedTable) -> StreamedTensor:
 
 
 def write_parquet(
-    folder: Path, checkpoint: Checkpoint, tables: Sequence[ExportedTable], values: Sequence[TableValueReader]
+    folder: Path, checkpoint: Checkpoint, tables: Sequence[ExportedTable], values: Sequence[ExportedValues]
 ) -> tuple[dict[str, str], list[FileInfo]]:
     """Write each table as a Parquet file with the columns `id`, `value` (null where an id has none) and `weights`.
 
@@ -140,11 +140,11 @@ def write_parquet(
         kind = pa.list_(pa.float32(), table.width)
         schema = pa.schema([("id", pa.int64()), ("value", reader.arrow_type), ("weights", kind)])
         with pq.ParquetWriter(path, schema) as file:
-            first, column = 0, reader.column()
+            first = 0
             for piece in table.pieces(checkpoint):
                 last = first + len(piece)
                 weights = pa.FixedSizeListArray.from_arrays(pa.array(piece.reshape(-1)), table.width)
-                columns: list[Any] = [pa.array(np.arange(first, last)), column.slice(first, len(piece)), weights]
+                columns: list[Any] = [pa.array(np.arange(first, last)), reader.of_rows(first, last), weights]
                 file.write_batch(pa.record_batch(columns, schema))
                 first = last
         fsync(path)

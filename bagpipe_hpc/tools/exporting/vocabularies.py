@@ -1,10 +1,11 @@
 """Which raw value has which id, for a service: of numbers as safetensors, of texts as JSON.
 
-Shapes: `V` values of a table.
+Shapes: `n` values of a piece.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,17 +14,25 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bagpipe_hpc.storage.atomic_write import file_sha256, fsync
+from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
-from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, read_table_vocabulary
+from bagpipe_hpc.storage.shards.vocabulary_pieces import VocabularyPieces, open_vocabulary
 from bagpipe_hpc.storage.tensor_file import StreamedTensor, write_tensors
 
 NUMBERS_FILE = "vocabulary.safetensors"
+_PieceOf = Callable[[VocabularyPieces, int, int], NDArray[Any]]
 
 
-class TableValueReader:
-    """Which values a table has. Holds none of them: they are read anew where they are asked for.
+class ExportedValues:
+    """Which values a table has. Holds none of them: they are read anew, piece by piece, where they are wanted.
+
+    Attributes:
+        name: of the table.
+        is_hashed: whether ids are made of values by a hash, so that nobody knows the values.
+        is_text: whether values are texts.
+        count: number of values.
+        buckets: ids 1 up to this share out, by a hash, all values that have no id of their own.
 
     Args:
         directory: the shard directory.
@@ -35,47 +44,48 @@ class TableValueReader:
     """
 
     def __init__(self, directory: Path, manifest: ShardManifest, table: str) -> None:
-        self.table = table
+        self.name = table
         self.is_hashed = manifest.vocabularies is None or table in manifest.hashed_tables
-        self._source = directory, manifest, table
-        self.is_text, self.count, self.buckets = False, 0, 0
+        self.open = partial(open_vocabulary, directory, manifest, table)
         if self.is_hashed:
             (rows,) = (info.rows for info in manifest.tables if info.name == table)
-            self.buckets = rows - 1
-        else:
-            vocabulary = self.read()
-            self.is_text = vocabulary.values.dtype == np.object_
-            self.count, self.buckets = len(vocabulary.values), vocabulary.unseen_buckets
+            self.is_text, self.count, self.buckets = False, 0, rows - 1
+            return
+        with self.open() as vocabulary:
+            self.is_text, self.count = vocabulary.is_text, vocabulary.count
+            self.buckets = vocabulary.unseen_buckets
 
     @property
     def arrow_type(self) -> Any:
         """Type of the values; null where they were hashed."""
         return pa.null() if self.is_hashed else pa.string() if self.is_text else pa.int64()
 
-    def read(self) -> TableVocabulary:
-        """Which value has which id; of a table that is not hashed."""
-        return read_table_vocabulary(*self._source)
-
-    def column(self) -> Any:
-        """The value of each id, an array of pyarrow; null where an id has none."""
-        (rows,) = (info.rows for info in self._source[1].tables if info.name == self.table)
+    def of_rows(self, first: int, last: int) -> Any:
+        """The value of each id from `first` up to `last`, an array of pyarrow; null where an id has none."""
         if self.is_hashed:
-            return pa.nulls(rows)
-        vocabulary = self.read()
-        places = np.full(rows, -1, dtype=np.int64)
-        places[vocabulary.ids] = np.arange(self.count)
-        found = pa.array(vocabulary.values, self.arrow_type)
-        return found.take(pa.array(places, mask=places < 0))
+            return pa.nulls(last - first)
+        with self.open() as vocabulary:
+            numbers = vocabulary.number_of(first), vocabulary.number_of(last)
+            values = pa.array(vocabulary.values(*numbers), self.arrow_type)
+            places = np.zeros(last - first, dtype=np.int64)
+            has_value = np.zeros(last - first, dtype=np.bool_)
+            own = vocabulary.ids(*numbers) - first
+            places[own], has_value[own] = np.arange(len(own)), True
+        return values.take(pa.array(places, mask=~has_value))
+
+    def pieces(self, of: _PieceOf) -> Iterator[NDArray[Any]]:
+        """What `of` gives for each piece of the values."""
+        with self.open() as vocabulary:
+            for piece in vocabulary.pieces():
+                yield of(vocabulary, *piece)
 
 
-def write_vocabularies(
-    folder: Path, readers: Sequence[TableValueReader]
-) -> tuple[dict[str, str | None], list[FileInfo]]:
+def write_vocabularies(folder: Path, tables: Sequence[ExportedValues]) -> tuple[dict[str, str | None], list[FileInfo]]:
     """Write which value has which id.
 
     Args:
         folder: where to.
-        readers: of all tables.
+        tables: all tables.
 
     Returns:
         The file of each table, by its name, None where values are hashed; and what was written.
@@ -83,40 +93,41 @@ def write_vocabularies(
     files: dict[str, str | None] = {}
     tensors: list[StreamedTensor] = []
     written = []
-    for number, reader in enumerate(readers):
-        if reader.is_hashed:
-            files[reader.table] = None
-        elif reader.is_text:
+    for number, table in enumerate(tables):
+        if table.is_hashed:
+            files[table.name] = None
+        elif table.is_text:
             path = folder / f"vocabulary-{number:05d}.json"
-            files[reader.table] = path.name
-            written.append(_write_texts(path, reader))
+            files[table.name] = path.name
+            written.append(_write_texts(path, table))
         else:
-            files[reader.table] = NUMBERS_FILE
-            of_values, of_ids = f"{reader.table}.values", f"{reader.table}.ids"
-            tensors.append(StreamedTensor(of_values, "I64", (reader.count,), partial(_numbers, reader)))
-            tensors.append(StreamedTensor(of_ids, "I64", (reader.count,), partial(_ids, reader)))
+            files[table.name] = NUMBERS_FILE
+            for what, of in (("values", _numbers), ("ids", _ids)):
+                name, pieces = f"{table.name}.{what}", partial(table.pieces, of)
+                tensors.append(StreamedTensor(name, "I64", (table.count,), pieces))
     if tensors:
         written.append(write_tensors(folder / NUMBERS_FILE, tensors, {"format": "pt"}))
     return files, written
 
 
-def _numbers(reader: TableValueReader) -> Iterator[NDArray[np.int64]]:
-    yield reader.read().values.astype("<i8")
+def _numbers(vocabulary: VocabularyPieces, first: int, last: int) -> NDArray[np.int64]:
+    return vocabulary.values(first, last).astype("<i8")
 
 
-def _ids(reader: TableValueReader) -> Iterator[NDArray[np.int64]]:
-    yield reader.read().ids.astype("<i8")
+def _ids(vocabulary: VocabularyPieces, first: int, last: int) -> NDArray[np.int64]:
+    return vocabulary.ids(first, last).astype("<i8")
 
 
-def _write_texts(path: Path, reader: TableValueReader) -> FileInfo:
+def _write_texts(path: Path, table: ExportedValues) -> FileInfo:
     """Write a JSON object with the id of each text, a line each."""
-    with path.open("x", encoding="utf-8") as file:
+    with path.open("x", encoding="utf-8") as file, table.open() as vocabulary:
         file.write("{")
         separator = "\n"
-        vocabulary = reader.read()
-        for text, number in zip(vocabulary.values, vocabulary.ids.tolist(), strict=True):
-            file.write(f"{separator}{json.dumps(text, ensure_ascii=False)}: {number}")
-            separator = ",\n"
+        for piece in vocabulary.pieces():
+            for text, row in zip(vocabulary.values(*piece), vocabulary.ids(*piece).tolist(), strict=True):
+                file.write(f"{separator}{json.dumps(text, ensure_ascii=False)}: {row}")
+                separator = ",\n"
         file.write("\n}\n")
-    fsync(path)
+        file.flush()
+        os.fsync(file.fileno())
     return FileInfo(path.name, path.stat().st_size, file_sha256(path))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from bagpipe_hpc.config.doors import MODELS
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import FeatureInfo, TableInfo
 from bagpipe_hpc.tools.exporting.export import ExportSettings, export_checkpoint
 from tests.ragged_shards import write_ragged
@@ -66,7 +67,7 @@ def differences(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         own = folder / str(number)
         write_ragged(own / "shards", seed=number, **data)
         trained = train_small(own, own / "shards", ["model.embedding_dim=5", *settings])
-        export_checkpoint(ExportSettings(own / "run", own / "exported"), lambda _: None)
+        export_checkpoint(ExportSettings(load_checkpoint(own / "run"), own / "exported"), lambda _: None)
         (own / "inputs.json").write_text(json.dumps(batches_of(own / "shards", 21)))
         requests.append([str(own / name) for name in ("exported", "inputs.json", "logits.npy")])
         found[case] = trained, own
