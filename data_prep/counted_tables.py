@@ -17,6 +17,7 @@ from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
 from data_prep.formats.layout import Table
 from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.preparation_state import WorkFolder, naming_output
+from data_prep.ranks.board import Stage
 from data_prep.ranks.team import Team
 from data_prep.wide_values import CountedValues
 
@@ -31,7 +32,9 @@ CountTables = Callable[[Sequence[Table]], Sequence[CountedValues | None]]
 """Counts some tables."""
 
 
-def count_tables(team: Team, rows: ParsedRows, work: WorkFolder, tables: Sequence[Table], count: CountTables) -> None:
+def count_tables(
+    team: Team, rows: ParsedRows, train_rows: int, work: WorkFolder, tables: Sequence[Table], count: CountTables
+) -> None:
     """Let each rank count tables of its own. Collective over: all ranks of `team`.
 
     A rank needs memory for the values of its tables alone while it counts.
@@ -39,11 +42,15 @@ def count_tables(team: Team, rows: ParsedRows, work: WorkFolder, tables: Sequenc
     Args:
         team: the ranks.
         rows: all parsed rows.
+        train_rows: how many of them count.
         work: takes the files.
         tables: all tables.
         count: gives the values of some of them; None where they are to be hashed.
     """
     missing = team.first_does(lambda: [n for n in range(len(tables)) if not _file(work, n).exists()])
+    fields = [train_rows * len(table.columns) for table in tables]
+    done = sum(fields) - sum(fields[number] for number in missing)
+    team.begin(Stage("counted", sum(fields), done, done, unit="the training rows", what_of="fields"))
 
     def count_own() -> None:
         own = deal_tables(rows, [tables[number] for number in missing], team.size)[team.rank]

@@ -14,7 +14,7 @@ from typing import Any
 
 from bagpipe_hpc.cluster.allocator import keep_freed_arrays
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.storage.run_lock import RunLock
+from bagpipe_hpc.storage.run_lock import LOCK_NAME, RunLock
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from data_prep.backend import Backend, choose_backend
@@ -172,7 +172,7 @@ def _begin(
     opened = [how.open_input(source) for source in sources]
     wanted = how.state(sources)
     with naming_output(output):
-        if not is_finished(output):
+        if not is_finished(output) or (output / LOCK_NAME).exists():  # which a killed preparation leaves
             output.mkdir(parents=True, exist_ok=True)
             _take_folder(output, team, held)
         if is_finished(output):

@@ -22,7 +22,7 @@ from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.preparation_state import WorkFolder, naming_output
 from data_prep.prepare_settings import PrepareSettings
-from data_prep.ranks.board import Stage, Tell
+from data_prep.ranks.board import Tell
 from data_prep.ranks.team import Team
 from data_prep.recorded import RecordedPreparation
 from data_prep.vocabulary import counts_of_ids
@@ -146,9 +146,7 @@ def _count_tables(
 
         return backend.build_vocabularies(pool, rows, tables, train_rows, [rules[table.name] for table in tables], told)
 
-    fields = train_rows * sum(len(table.columns) for table in tables)
-    team.begin(Stage("counted", fields, unit="the training rows", what_of="fields"))
-    count_tables(team, rows, work, tables, count)
+    count_tables(team, rows, train_rows, work, tables, count)
 
 
 def _grow(

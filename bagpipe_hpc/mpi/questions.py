@@ -26,20 +26,22 @@ _LONGEST_PAUSE_S = 2.0
 _QUESTIONS_A_LIMIT = 4
 """At least so many come from each rank within the silence that the first one bears."""
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 50e-6, 5e-3
-_SHORTEST_AGAIN_S, _LONGEST_AGAIN_S = 1e-3, 0.2
+_SHORTEST_AGAIN_S, _LONGEST_AGAIN_S_A_RANK = 1e-3, 2e-3
+"""All ranks together ask the first one again 500 times a second at most."""
 _LOOK_EVERY_S = 0.5
 _EXIT_FAILED = 1
 
 
 class Questions:
-    """Between all ranks of the job and the first one; a context manager.
+    """Between all ranks and the first one; a context manager.
 
-    Collective over all ranks: construction, and the end of the body where it ends without an error.
+    Collective over all of them: construction, and the end of the body where it ends without an error.
 
     Args:
         answer: on the first rank, what gives the answer to the question of a rank, both of which can be pickled; called
             in any thread, and soon done.
         silence_s: longest wait for a word from another rank; after it the job is ended by name.
+        comm: the ranks; None for all of the job.
 
     Raises:
         WaitTimeoutError: a rank did not come.
@@ -50,13 +52,14 @@ class Questions:
         host: name of this rank's host.
     """
 
-    def __init__(self, answer: Callable[[int, Any], Any], silence_s: float) -> None:
+    def __init__(self, answer: Callable[[int, Any], Any], silence_s: float, comm: MPI.Intracomm | None = None) -> None:
         self._answer, self._silence_s = answer, silence_s
-        self.rank, self.size = MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()
-        call_roll(MPI.COMM_WORLD, "having started", silence_s)
+        comm = comm or MPI.COMM_WORLD
+        self.rank, self.size = comm.Get_rank(), comm.Get_size()
+        call_roll(comm, "having started", silence_s)
         remove_shared_files()
         with TimeLimit("all ranks to say where they are", silence_s):
-            self._comm = MPI.COMM_WORLD.Dup()
+            self._comm = comm.Dup()
             self._hosts = Hosts.find(self._comm)
         self.host = self._hosts.names[self.rank]
         self._asking = threading.Lock()
@@ -111,7 +114,7 @@ class Questions:
         pause_s = _SHORTEST_AGAIN_S
         while (answer := self.ask(question)) is None:
             time.sleep(pause_s)
-            pause_s = min(1.5 * pause_s, _LONGEST_AGAIN_S)
+            pause_s = min(1.5 * pause_s, _LONGEST_AGAIN_S_A_RANK * self.size)
         return answer
 
     def end_all(self, message: str) -> None:

@@ -43,9 +43,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Meet:
-    """All ranks meet for the `number`-th time, each with a value. Answer: all values once all have come, else None."""
+    """`size` ranks meet for the `number`-th time, each with a value. Answer: all of these once all are there."""
 
     number: int
+    size: int
     value: Any
 
 
@@ -82,12 +83,10 @@ class Board:
     """Kept by the first rank.
 
     Args:
-        size: number of ranks.
         progress: is given lines of progress, maybe by other threads, one at a time.
     """
 
-    def __init__(self, size: int, progress: Progress) -> None:
-        self._size = size
+    def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._lock = threading.RLock()
         self._met: dict[int, dict[int, Any]] = defaultdict(dict)
@@ -110,22 +109,23 @@ class Board:
         """The answer to a rank's question, at once."""
         with self._lock:
             match question:
-                case Meet(number, value):
-                    return self._meet(rank, number, value)
+                case Meet():
+                    return self._meet(rank, question)
                 case Take():
                     self._taken += 1
                     return self._taken - 1
                 case Tell():
                     return self._tell(question)
 
-    def _meet(self, rank: int, number: int, value: Any) -> list[Any] | None:
+    def _meet(self, rank: int, question: Meet) -> list[Any] | None:
+        number, size = question.number, question.size
         met = self._met[number]
-        met.setdefault(rank, value)
-        if len(met) < self._size:
+        met.setdefault(rank, question.value)
+        if len(met) < size:
             return None
-        values = [met[other] for other in range(self._size)]
+        values = [met[other] for other in range(size)]
         self._left[number] = self._left.get(number, 0) + 1
-        if self._left[number] == self._size:  # All have heard it.
+        if self._left[number] == size:  # All have heard it.
             del self._met[number], self._left[number]
         return values
 

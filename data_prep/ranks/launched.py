@@ -4,12 +4,13 @@ import os
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from bagpipe_hpc.errors import BagpipeError
 from bagpipe_hpc.mpi.questions import Questions
-from bagpipe_hpc.mpi.start.world import abort_job, world_rank, world_size
+from bagpipe_hpc.mpi.start.world import abort_job, world_rank
 from data_prep.ordered_map import fair_threads
-from data_prep.ranks.board import Board, Question
+from data_prep.ranks.board import Board
 from data_prep.ranks.progress import Progress
 from data_prep.ranks.team import Team
 
@@ -20,7 +21,7 @@ _EXIT_INTERRUPTED = 130
 
 
 @contextmanager
-def launched_team(progress: Progress) -> Iterator[Team]:
+def launched_team(progress: Progress, comm: Any = None) -> Iterator[Team]:
     """The ranks of the job, MPI being started. Collective over: all of them, as is the end of the body.
 
     The body lets pass what all ranks agree on (`Team.has_failed`): on the first rank the error that ends the
@@ -28,18 +29,15 @@ def launched_team(progress: Progress) -> Iterator[Team]:
 
     Args:
         progress: is given lines on the first rank, maybe by another thread.
+        comm: some ranks of the job, to whom all this is about; None for all.
 
     Raises:
         BagpipeError: on the first rank, what ends the preparation.
     """
-    board = Board(world_size(), progress) if world_rank() == 0 else None
-
-    def answer(rank: int, question: Question) -> object:
-        return board.answer(rank, question) if board else None
-
+    board = Board(progress)
     failure: BagpipeError | None = None
     try:
-        with Questions(answer, SILENCE_S) as questions:
+        with Questions(board.answer, SILENCE_S, comm) as questions:
             team = Team(questions, board, threads=1)
             places = team.gather((questions.host, frozenset(os.sched_getaffinity(0))))
             here = [rank for rank, (host, _) in enumerate(places) if host == questions.host]

@@ -58,7 +58,7 @@ class Team:
 
     Args:
         link: to the first rank.
-        board: kept here on the first rank; None on the others.
+        board: of which that of the first rank counts.
         threads: that this rank may keep busy.
 
     Attributes:
@@ -68,7 +68,7 @@ class Team:
         has_failed: whether all ranks know that the preparation has failed, and leave it.
     """
 
-    def __init__(self, link: Link, board: Board | None, threads: int) -> None:
+    def __init__(self, link: Link, board: Board, threads: int) -> None:
         self._link, self._board = link, board
         self.rank, self.size, self.threads = link.rank, link.size, threads
         self.end_all = link.end_all
@@ -83,7 +83,7 @@ class Team:
     def gather(self, value: Value) -> list[Value]:
         """What each rank gives, in the order of ranks; waits as long as the others live."""
         self._meetings += 1
-        values: list[Value] = self._link.ask_again(Meet(self._meetings, value))
+        values: list[Value] = self._link.ask_again(Meet(self._meetings, self.size, value))
         return values
 
     def each_does(self, work: Callable[[], Value]) -> Value:
@@ -131,7 +131,7 @@ class Team:
 
     def begin(self, stage: Stage) -> None:
         """Begin a stage; `take` and `tell` are about it from now on."""
-        if self._board is not None:
+        if self.is_first:
             self._board.begin(stage)
         self.gather(None)
 
@@ -175,5 +175,5 @@ class _Alone:
 
 def alone(progress: Progress, threads: int) -> Team:
     """One process without others."""
-    board = Board(1, progress)
+    board = Board(progress)
     return Team(_Alone(board), board, threads)

@@ -4,7 +4,6 @@ import errno
 import gzip
 import lzma
 import math
-import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,30 +31,12 @@ from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
+from tests.click_rows import random_rows
 
 BACKENDS = [
     "reference",
     pytest.param("native", marks=pytest.mark.skipif(not is_built("click_text"), reason="native code was not built")),
 ]
-
-
-def random_rows(rows: int, seed: int) -> list[str]:
-    """Rows with few distinct values, so that counts matter, and with missing and negative ones."""
-    rng = random.Random(seed)
-    integers = ["", "-2", "0", "1", "17", "123456"]
-    values = [
-        "",
-        "00000000",
-        "68fd1e64",
-        "80e26c9b",
-        "FB936136",
-        "7",
-        "1f",
-        *(f"{rng.getrandbits(32):08x}" for _ in range(9)),
-    ]
-    return [
-        "\t".join([rng.choice("01"), *rng.choices(integers, k=13), *rng.choices(values, k=26)]) for _ in range(rows)
-    ]
 
 
 def write_text(path: Path, rows: list[str]) -> str:
