@@ -383,9 +383,9 @@ class TrainConfig:
     timeout_s: float = 300.0
     """Longest wait for another rank before the job is ended with a message that names what was waited for."""
     warm_start: str = ""
-    """Start anew, with the weights of this checkpoint instead of those of the seed: rows by table and value, the dense
-    half by name. It is step 0 of another training, with new optimizer states. Where `resume` finds a checkpoint, that
-    goes first."""
+    """Start anew, with the weights of this checkpoint or exported folder instead of the seed's: rows by table and
+    value, the dense half by name. It is step 0 of another training, with new optimizer states. Where `resume` finds a
+    checkpoint, that goes first."""
     warm_start_takes: str = "all"
     """What `warm_start` takes of the checkpoint: `all`, `rows` alone, or the `dense` half alone."""
 

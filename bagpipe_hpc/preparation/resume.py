@@ -11,6 +11,7 @@ from bagpipe_hpc.run.resumed_settings import require_same_training
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.checkpoints.finite_files import require_finite
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
+from bagpipe_hpc.storage.exported import ExportedModel
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 
 log = logging.getLogger(__name__)
@@ -43,19 +44,25 @@ def find_start(config: Config, shards: ShardManifest) -> Checkpoint | None:
     return checkpoint
 
 
-def verify_share(checkpoint: Checkpoint, part: int, parts: int) -> None:
+def verify_share(checkpoint: Checkpoint | ExportedModel, part: int, parts: int) -> None:
     """Check one of `parts` shares of a checkpoint's files: digests, what the row files say they hold, finite numbers.
+
+    Of an exported model, digests alone.
 
     What passes can be read to its end, so that no damage shows later, after other ranks have begun.
 
     Args:
-        checkpoint: where the run goes on from.
+        checkpoint: what the run begins with.
         part: number of the share.
         parts: number of shares.
 
     Raises:
         CheckpointError: a file is damaged, or holds NaN or infinity.
     """
+    if isinstance(checkpoint, ExportedModel):
+        for file in checkpoint.files[part::parts]:
+            checkpoint.verify_file(file)
+        return
     share = checkpoint.files()[part::parts]
     for layer, info in share:
         with _offering(checkpoint.directory, layer.directory):

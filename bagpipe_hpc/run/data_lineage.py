@@ -5,9 +5,22 @@ of it (`--grow`): ids keep their meaning, so training goes on with them.
 """
 
 from enum import Enum
+from typing import Protocol
 
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
+
+
+class Trained(Protocol):
+    """What a checkpoint or an exported model says of the data that it was trained on."""
+
+    @property
+    def training_data(self) -> str:
+        """Digest of the training shards."""
+
+    @property
+    def vocabularies(self) -> str | None:
+        """Digest of their vocabularies; None where that is not recorded."""
 
 
 class Lineage(Enum):
@@ -23,14 +36,14 @@ class Lineage(Enum):
     """Ids may mean anything."""
 
 
-def lineage(then: CheckpointManifest, now: ShardManifest) -> Lineage:
-    """What the training rows of a run are to those of a checkpoint.
+def lineage(then: Trained, now: ShardManifest) -> Lineage:
+    """What the training rows of a run are to those of a trained model.
 
     Args:
-        then: of the checkpoint.
+        then: of the model.
         now: of the run's data.
     """
-    if (then.training_data, then.train_samples) == (now.digest("train"), now.rows("train")):
+    if then.training_data == now.digest("train"):
         return Lineage.SAME
     if then.vocabularies is None or now.vocabularies is None:
         return Lineage.OTHER

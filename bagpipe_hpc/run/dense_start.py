@@ -12,6 +12,7 @@ from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.storage.exported import ExportedModel
 
 _MISFITS = (RuntimeError, ValueError, KeyError, TypeError, AttributeError, IndexError)
 """What torch raises about states that are not those of its module or optimizer."""
@@ -31,7 +32,7 @@ def check_dense(run: Run) -> None:
     """
     config = run.config
     model = build_model(config.model, run.model_facts)
-    if warm := _warm_checkpoint(run):
+    if warm := _warm_source(run):
         with _blaming(warm, _WARM_CURE):
             _require_model(warm.outline_dense()[0], model.state_dict())
     if run.start is None:
@@ -61,7 +62,7 @@ def load_dense(run: Run, model: torch.nn.Module, optimizer: torch.optim.Optimize
     Raises:
         CheckpointError: it is damaged, or of another model or optimizer.
     """
-    if warm := _warm_checkpoint(run):
+    if warm := _warm_source(run):
         with _blaming(warm, _WARM_CURE):
             model.load_state_dict(warm.read_dense()[0])
     if run.start is None:
@@ -78,13 +79,13 @@ def load_dense(run: Run, model: torch.nn.Module, optimizer: torch.optim.Optimize
         optimizer.load_state_dict({**optimizer_state, "param_groups": groups})
 
 
-def _warm_checkpoint(run: Run) -> Checkpoint | None:
-    """The checkpoint that the dense weights of a new training come from, if they come from one."""
-    return run.warm_start.checkpoint if run.warm_start and run.warm_start.takes_dense else None
+def _warm_source(run: Run) -> Checkpoint | ExportedModel | None:
+    """The trained model that the dense weights of a new training come from, if they come from one."""
+    return run.warm_start.source if run.warm_start and run.warm_start.takes_dense else None
 
 
 @contextmanager
-def _blaming(start: Checkpoint, cure: str = _CURE) -> Iterator[None]:
+def _blaming(start: Checkpoint | ExportedModel, cure: str = _CURE) -> Iterator[None]:
     """Say of what torch and the checks below raise that the checkpoint does not fit."""
     try:
         yield

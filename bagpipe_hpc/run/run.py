@@ -31,9 +31,10 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.data_lineage import Lineage, data_step, lineage
 from bagpipe_hpc.run.features import feature_facts, read_limits, table_widths
 from bagpipe_hpc.run.row_group import RowGroup
-from bagpipe_hpc.run.table_origins import Origins, TableOrigin, WarmStart
+from bagpipe_hpc.run.table_origins import Origins, SavedTables, TableOrigin, WarmStart
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
+from bagpipe_hpc.storage.exported import ExportedModel
 from bagpipe_hpc.storage.logits import LogitsWriter
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
@@ -137,9 +138,9 @@ class Run:
         return self.start.manifest.step if self.start else 0
 
     @property
-    def read_first(self) -> Checkpoint | None:
+    def read_first(self) -> Checkpoint | ExportedModel | None:
         """The checkpoint that first weights come from; None where they come from the seed."""
-        return self.start or (self.warm_start.checkpoint if self.warm_start else None)
+        return self.start or (self.warm_start.source if self.warm_start else None)
 
     @cached_property
     def origins(self) -> Origins | None:
@@ -152,8 +153,7 @@ class Run:
         then = self.start.manifest
         if lineage(then, self.manifest) is not Lineage.GROWN:
             return None
-        tables = (TableOrigin(name, number) for number, name in enumerate(then.table_names))
-        return Origins(self.start, tuple(tables), with_state=True)
+        return Origins(SavedTables(self.start, with_state=True), tuple(map(TableOrigin, then.table_names)))
 
     @property
     def data_step(self) -> int:

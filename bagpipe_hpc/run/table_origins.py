@@ -1,4 +1,4 @@
-"""Where a table's first rows come from, if not from the seed: a checkpoint, by id or by raw value.
+"""Where a table's first rows come from, if not from the seed: a trained model, by id or by raw value.
 
 Row numbers of a run and of a checkpoint differ where a table has grown, or where tables are grouped in another way; ids
 within a table do not, or their values say which is which.
@@ -6,9 +6,11 @@ within a table do not, or their values say which is which.
 Shapes: n ids of a piece of a table, D its width, k optimizer state columns.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +20,53 @@ from bagpipe_hpc.rows.groups import TableGroup
 from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.saved_rows import stream_rows
+from bagpipe_hpc.storage.exported import ExportedModel, TrainedTable
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, read_table_vocabulary
 
 NewIds = Callable[[int, int], NDArray[np.int64]]
-"""Ids `[n]` in the run's table of the ids `first` up to `last` of the checkpoint's; -1 where it has none for them."""
+"""Ids `[n]` in the run's table of the ids `first` up to `last` of the trained one; -1 where it has none for them."""
+
+
+class TrainedTables(Protocol):
+    """Tables with trained rows."""
+
+    def open_table(self, table: str) -> AbstractContextManager[TrainedTable]:
+        """Open one for reading."""
+
+
+@dataclass(frozen=True)
+class SavedTables:
+    """The tables of a checkpoint.
+
+    Attributes:
+        checkpoint: it.
+        with_state: whether the optimizer's state comes with the weights.
+    """
+
+    checkpoint: Checkpoint
+    with_state: bool
+
+    @contextmanager
+    def open_table(self, table: str) -> Iterator[TrainedTable]:
+        """Open one for reading.
+
+        Raises:
+            CheckpointError: a file is damaged.
+        """
+        manifest = self.checkpoint.manifest
+        groups = enumerate(manifest.groups)
+        number, group = next((number, group) for number, group in groups if table in group.tables.names)
+        place = group.tables.names.index(table)
+        begin = int(group.tables.offsets[place])
+        saved_columns = manifest.record_columns(group.width)
+        columns = saved_columns if self.with_state else group.width
+        with self.checkpoint.open_rows(number) as saved:
+            yield TrainedTable(
+                group.tables.rows[place],
+                stream_rows(saved_columns),
+                lambda first, last: saved.read(begin + first, begin + last)[:, :columns],
+            )
 
 
 @dataclass(frozen=True)
@@ -30,30 +74,26 @@ class TableOrigin:
     """What a table begins with.
 
     Attributes:
-        table: its name.
-        source: number of the checkpoint's table of that name.
-        values_of: the shards that the checkpoint was trained on, where ids are told by their values; None where an id
-            means the same in both.
+        table: its name, here and in the trained model.
+        values_of: what says the values of the trained model's ids, shards or the exported model itself, where rows go
+            by value; None where an id means the same in both.
     """
 
     table: str
-    source: int
-    values_of: Path | None = None
+    values_of: Path | ExportedModel | None = None
 
 
 @dataclass(frozen=True)
 class Origins:
-    """What the tables of a run begin with: the rows of a checkpoint.
+    """What the tables of a run begin with: the rows of a trained model.
 
     Attributes:
-        checkpoint: that has them.
+        rows: the trained rows.
         tables: of which; the others begin as the seed says.
-        with_state: whether the optimizer's state comes with the weights.
     """
 
-    checkpoint: Checkpoint
+    rows: TrainedTables
     tables: tuple[TableOrigin, ...]
-    with_state: bool
 
     def lay_over(
         self,
@@ -63,9 +103,9 @@ class Origins:
         into: NDArray[np.float32] | DiskRows,
         shards: tuple[Path, ShardManifest],
     ) -> None:
-        """Write the rows that a server has of the checkpoint over the first values in its window.
+        """Write the trained rows that a server has over the first values in its window.
 
-        Every server reads the checkpoint's tables from end to end, in pieces, and keeps what is its own.
+        Every server reads the trained tables from end to end, in pieces, and keeps what is its own.
 
         Args:
             group: the tables of one width.
@@ -75,61 +115,48 @@ class Origins:
             shards: the run's data, and its manifest.
 
         Raises:
-            CheckpointError: a file of the checkpoint is damaged.
+            CheckpointError: a file of the trained model is damaged.
             DataError: a file of values is missing or damaged.
         """
         origins = {origin.table: origin for origin in self.tables}
         first_rows = group.tables.offsets[:-1].tolist()
         for name, first_row, rows in zip(group.tables.names, first_rows, group.tables.rows, strict=True):
-            if name in origins:
-                new_ids = _new_ids(origins[name], rows, *shards)
-                self._lay_table(origins[name], new_ids, first_row, partition, server, into)
-
-    def _lay_table(
-        self,
-        origin: TableOrigin,
-        new_ids: NewIds,
-        first_row: int,
-        partition: RowPartition,
-        server: int,
-        into: NDArray[np.float32] | DiskRows,
-    ) -> None:
-        manifest = self.checkpoint.manifest
-        number = next(place for place, group in enumerate(manifest.groups) if origin.source in group.numbers)
-        source = manifest.groups[number]
-        place = source.numbers.index(origin.source)
-        begin, end = source.tables.offsets[place : place + 2].tolist()
-        columns = manifest.record_columns(source.width) if self.with_state else source.width
-        with self.checkpoint.open_rows(number) as saved:
-            step = stream_rows(manifest.record_columns(source.width))
-            for first in range(begin, end, step):
-                last = min(first + step, end)
-                ids = new_ids(first - begin, last - begin)
-                rows = first_row + np.maximum(ids, 0)
-                own = np.flatnonzero((ids >= 0) & (partition.owner(rows) == server))
-                if own.size:
-                    into[partition.offset(rows[own]), :columns] = saved.read(first, last)[own, :columns]
+            if name not in origins:
+                continue
+            new_ids = _new_ids(origins[name], rows, *shards)
+            with self.rows.open_table(name) as trained:
+                for first in range(0, trained.rows, trained.piece_rows):
+                    last = min(first + trained.piece_rows, trained.rows)
+                    ids = new_ids(first, last)
+                    numbers = first_row + np.maximum(ids, 0)
+                    own = np.flatnonzero((ids >= 0) & (partition.owner(numbers) == server))
+                    if own.size:
+                        records = trained.read(first, last)[own]
+                        into[partition.offset(numbers[own]), : records.shape[1]] = records
 
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The checkpoint whose weights a new training begins with.
+    """The trained model whose weights a new training begins with.
 
     Attributes:
-        checkpoint: it.
+        source: it.
         rows: which of its rows are taken; None where none are.
         takes_dense: whether its dense weights are.
     """
 
-    checkpoint: Checkpoint
+    source: Checkpoint | ExportedModel
     rows: Origins | None
     takes_dense: bool
 
 
 def _new_ids(origin: TableOrigin, rows: int, directory: Path, shards: ShardManifest) -> NewIds:
-    """Which id of a table of `rows` ids each of the checkpoint's ids is."""
+    """Which id of a table of `rows` ids each of the trained model's ids is."""
     if origin.values_of is not None:
-        earlier = read_table_vocabulary(origin.values_of, load_manifest(origin.values_of), origin.table)
+        if isinstance(origin.values_of, ExportedModel):
+            earlier = origin.values_of.vocabulary(origin.table)
+        else:
+            earlier = read_table_vocabulary(origin.values_of, load_manifest(origin.values_of), origin.table)
         found = ids_by_value(earlier, read_table_vocabulary(directory, shards, origin.table))
         return lambda first, last: found[first:last]
 

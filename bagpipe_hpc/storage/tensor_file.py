@@ -13,11 +13,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.checked_json import FileInfo
 
 METADATA = "__metadata__"
@@ -26,6 +27,9 @@ ITEM_BYTES = {"BOOL": 1, "U8": 1, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "F16": 
 """Bytes of a number of each type."""
 _ALIGNED_TO = 8
 _LENGTH_BYTES = 8
+_MOST_HEADER_BYTES = 100_000_000
+"""As in the library."""
+_CURE = "export the model again"
 
 
 @dataclass(frozen=True)
@@ -107,3 +111,49 @@ def write_tensors(path: Path, tensors: Sequence[StreamedTensor], metadata: Mappi
 
 def _bytes_of(piece: NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data
+
+
+class TensorPlace(NamedTuple):
+    """Where a tensor lies in a file.
+
+    Attributes:
+        kind: type of its numbers, one of `ITEM_BYTES`.
+        shape: its sizes.
+        first: place of its first byte in the file.
+        bytes: of its numbers.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    first: int
+    bytes: int
+
+
+def tensor_places(path: Path) -> dict[str, TensorPlace]:
+    """Where each tensor of a file lies; none of them is read.
+
+    Raises:
+        CheckpointError: the file is absent, or is none of this format, or a tensor does not lie in it in full.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+            if size < _LENGTH_BYTES or length > min(size - _LENGTH_BYTES, _MOST_HEADER_BYTES):
+                raise CheckpointError(f"{path}: is no safetensors file; {_CURE}")
+            header = json.loads(file.read(length))
+        return {name: _place(about, _LENGTH_BYTES + length, size) for name, about in header.items() if name != METADATA}
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); {_CURE}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}: its header is damaged ({error}); {_CURE}") from error
+
+
+def _place(about: Mapping[str, Any], begin: int, size: int) -> TensorPlace:
+    shape = tuple(about["shape"])
+    first, end = about["data_offsets"]
+    if any(type(number) is not int or number < 0 for number in (*shape, first, end)):
+        raise ValueError(f"{about!r:.80} holds what is no size")
+    if end - first != ITEM_BYTES[about["dtype"]] * math.prod(shape) or begin + end > size:
+        raise ValueError(f"{about!r:.80} does not lie in the file")
+    return TensorPlace(about["dtype"], shape, begin + first, end - first)

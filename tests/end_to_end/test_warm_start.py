@@ -10,6 +10,7 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoi
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
 from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.exporting.export import ExportSettings, export_checkpoint
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
@@ -45,10 +46,10 @@ class Runs:
         """Output of the reference."""
         return self._folder / f"reference-{list(CASES).index(case)}"
 
-    def settings(self, case: str, output: Path, *more: str) -> list[str]:
+    def settings(self, case: str, output: Path, *more: str, start: Path | None = None) -> list[str]:
         """Those of one run."""
         optimizer, *own = CASES[case]
-        begun = f"data.path={self.shards}", f"train.warm_start={self.earlier}", STEPS
+        begun = f"data.path={self.shards}", f"train.warm_start={start or self.earlier}", STEPS
         return overrides(optimizer, output, *begun, *own, *more)
 
 
@@ -81,6 +82,15 @@ def test_it_equals_the_reference(runs: Runs, tmp_path: Path) -> None:
     for case, output in outputs.items():
         assert compare(runs.reference(case), output).largest() == 0.0, case
         assert story(output) == story(runs.reference(case)), case
+
+
+def test_an_exported_model_is_as_good_a_start_as_its_checkpoint(runs: Runs, tmp_path: Path) -> None:
+    """By value, with its own vocabulary: the data that it was trained on is not asked for."""
+    export_checkpoint(ExportSettings(runs.earlier, tmp_path / "exported"), lambda _: None)
+    case = "rows by value, tables and layers frozen"
+    settings = runs.settings(case, tmp_path / "run", PLAIN, "train.reference_slices=2", start=tmp_path / "exported")
+    train(run_ranks, 1, runs.config, [settings], tmp_path)
+    assert compare(runs.reference(case), tmp_path / "run").largest() == 0.0
 
 
 def test_frozen_rows_are_those_of_their_values_and_others_are_trained(runs: Runs, shards: Path) -> None:

@@ -10,7 +10,7 @@ from bagpipe_hpc.config.file import to_document
 from bagpipe_hpc.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from bagpipe_hpc.errors import BagpipeError, CheckpointError, ConfigError
 from bagpipe_hpc.preparation.warm_start import find_warm_start
-from bagpipe_hpc.run.table_origins import TableOrigin
+from bagpipe_hpc.run.table_origins import SavedTables, TableOrigin
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
@@ -60,13 +60,17 @@ def test_unasked_weights_come_from_the_seed() -> None:
 
 
 def test_ids_are_the_same_on_the_same_and_on_later_rows_and_told_by_value_on_others(output: Path) -> None:
-    same_ids = (TableOrigin("C1", 0), TableOrigin("C2", 1))
+    same_ids = (TableOrigin("C1"), TableOrigin("C2"))
     grown = replace(LATER, grown_from="a" * 64)
     for shards in (EARLIER, replace(LATER, vocabularies=EARLIER.vocabularies), grown):
         found = find_warm_start(settings(output), shards)
         assert found is not None
         assert found.rows is not None
-        assert (found.rows.tables, found.rows.with_state, found.takes_dense) == (same_ids, False, True)
+        assert (found.rows.tables, found.rows.rows, found.takes_dense) == (
+            same_ids,
+            SavedTables(found.source, False),
+            True,
+        )
     found = find_warm_start(settings(output, "rows"), LATER)
     assert found is not None
     assert found.rows is not None

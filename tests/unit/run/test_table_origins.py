@@ -11,7 +11,7 @@ from bagpipe_hpc.rows.groups import table_groups
 from bagpipe_hpc.rows.partition import RoundRobinPartition, RowPartition, Tables
 from bagpipe_hpc.rows.ranges import ContiguousPartition, TablePartition
 from bagpipe_hpc.run import table_origins
-from bagpipe_hpc.run.table_origins import Origins, TableOrigin, ids_by_value
+from bagpipe_hpc.run.table_origins import Origins, SavedTables, TableOrigin, ids_by_value
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
@@ -68,8 +68,10 @@ def test_a_row_that_was_there_has_its_record_and_another_is_new(
     names = tuple(f"C{number + 1}" for number in order)
     tables = Tables(tuple(ROWS[number] + more[number] for number in order), names)
     widths = tuple(WIDTHS[number] for number in order)
-    origins = tuple(TableOrigin(f"C{number + 1}", number) for number in range(len(ROWS)))
-    found = laid_over(Origins(load_checkpoint(checkpoint), origins, with_state), tables, widths, placement, servers)
+    origins = tuple(TableOrigin(f"C{number + 1}") for number in range(len(ROWS)))
+    found = laid_over(
+        Origins(SavedTables(load_checkpoint(checkpoint), with_state), origins), tables, widths, placement, servers
+    )
     for number, earlier in enumerate(sample_tables(ROWS, WIDTHS)):
         width, records = WIDTHS[number], found[f"C{number + 1}"]
         columns = slice(None) if with_state else slice(0, width)
@@ -80,7 +82,8 @@ def test_a_row_that_was_there_has_its_record_and_another_is_new(
 
 def test_ids_that_are_no_longer_and_tables_without_an_origin_begin_anew(checkpoint: Path) -> None:
     tables = Tables((3, 3, 2), ("C1", "C9", "C2"))
-    origins = Origins(load_checkpoint(checkpoint), (TableOrigin("C1", 0), TableOrigin("C2", 1)), with_state=True)
+    rows = SavedTables(load_checkpoint(checkpoint), with_state=True)
+    origins = Origins(rows, (TableOrigin("C1"), TableOrigin("C2")))
     found = laid_over(origins, tables, (4, 4, 2), RoundRobinPartition, 2)
     earlier = sample_tables(ROWS, WIDTHS)
     assert np.array_equal(found["C1"], earlier[0][:3])
@@ -98,9 +101,15 @@ def test_rows_go_where_their_values_are(checkpoint: Path, monkeypatch: pytest.Mo
         return TableVocabulary((earlier if path == Path("before") else later)[name])
 
     monkeypatch.setattr(table_origins, "read_table_vocabulary", read)
-    origins = TableOrigin("C1", 0, Path("before")), TableOrigin("C3", 2)
+    origins = TableOrigin("C1", Path("before")), TableOrigin("C3")
     tables = Tables((6, 7), ("C1", "C3"))
-    found = laid_over(Origins(load_checkpoint(checkpoint), origins, True), tables, (4, 4), RoundRobinPartition, 2)
+    found = laid_over(
+        Origins(SavedTables(load_checkpoint(checkpoint), with_state=True), origins),
+        tables,
+        (4, 4),
+        RoundRobinPartition,
+        2,
+    )
     first, third = (sample_tables(ROWS, WIDTHS)[number] for number in (0, 2))
     assert np.array_equal(found["C1"][[0, 1, 3, 4]], first[[0, 2, 4, 1]])
     assert (found["C1"][[2, 5]] == NEW).all()

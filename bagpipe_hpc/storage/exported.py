@@ -1,0 +1,224 @@
+"""Reads the folder that `bagpipe export` wrote, as what a training may begin with.
+
+Its files are described in docs/serving.md. A folder is read as if a stranger had written it: every size is compared
+with the file before anything is allocated by it.
+
+Shapes: n rows of a piece, D the width of a table, V values.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import CheckpointError, FileError, read_small
+from bagpipe_hpc.storage.atomic_write import file_sha256
+from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
+from bagpipe_hpc.storage.tensor_file import TensorPlace, tensor_places
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MANIFEST_FILE, SCHEMA_FILE, DENSE_FILE = "manifest.json", "schema.json", "dense.safetensors"
+FORMAT, VERSION = "bagpipe-export", 1
+_MOST_BYTES = 64 << 20
+"""Of a JSON file without values."""
+_PIECE_ROWS = 1 << 16
+_CURE = "export the model again"
+
+
+class TrainedTable(NamedTuple):
+    """A table that is open for reading.
+
+    Attributes:
+        rows: number of its ids.
+        piece_rows: how many to read at a time.
+        read: gives the ids `first` up to `last`, float32 `[n, D]` or, with an optimizer's state, `[n, D + k]`.
+    """
+
+    rows: int
+    piece_rows: int
+    read: Callable[[int, int], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """A folder of an exported model, whose two JSON files were read and checked.
+
+    Attributes:
+        directory: it.
+        step: of the checkpoint that was exported.
+        training_data: digest of that one's training shards.
+        vocabularies: digest of their vocabularies; None where these are not recorded.
+        table_names: the tables.
+        table_rows: rows of each.
+        table_widths: numbers of a row of each.
+        hashed_tables: those whose values are hashed.
+        files: all files but the manifest.
+    """
+
+    directory: Path
+    step: int
+    training_data: str
+    vocabularies: str | None
+    table_names: tuple[str, ...]
+    table_rows: tuple[int, ...]
+    table_widths: tuple[int, ...]
+    hashed_tables: tuple[str, ...]
+    files: tuple[FileInfo, ...]
+    _of_tables: Mapping[str, Mapping[str, Any]] = field(repr=False)
+
+    def verify_file(self, info: FileInfo, quick: bool = False) -> None:
+        """Check one file's size and, unless `quick`, its contents.
+
+        Raises:
+            CheckpointError: it is absent or differs.
+        """
+        path = self.directory / info.file
+        try:
+            size = path.stat().st_size if path.is_file() else None
+            digest = info.sha256 if quick or size != info.bytes else file_sha256(path)
+        except OSError as error:
+            raise CheckpointError(f"{path}: cannot be read ({error.strerror}); check its permissions") from error
+        if (size, digest) != (info.bytes, info.sha256):
+            what = "is absent" if size is None else f"has {size} bytes instead of {info.bytes}" if quick else "differs"
+            raise CheckpointError(f"{path}: {what}, by the manifest beside it; {_CURE}")
+
+    def verify(self, quick: bool = False) -> None:
+        """Check all files; arguments and errors as for `verify_file`."""
+        for info in self.files:
+            self.verify_file(info, quick)
+
+    @contextmanager
+    def open_table(self, table: str) -> Iterator[TrainedTable]:
+        """Open the rows of a table, without optimizer state, for reading.
+
+        Raises:
+            CheckpointError: its file is absent or damaged, or is one of Parquet.
+        """
+        number = self.table_names.index(table)
+        shape = self.table_rows[number], self.table_widths[number]
+        name = str(self._of_tables[table]["file"])
+        if name.endswith(".parquet"):
+            raise CheckpointError(
+                f"{self.directory / name}: training does not begin with tables in Parquet; export the model with "
+                "--tables safetensors, or begin with its checkpoint"
+            )
+        numbers = _tensor(self.directory / name, table, "F32", shape)
+        yield TrainedTable(shape[0], _PIECE_ROWS, lambda first, last: np.array(numbers[first:last], np.float32))
+
+    def vocabulary(self, table: str) -> TableVocabulary:
+        """Which value of a table that is not hashed has which id.
+
+        Raises:
+            CheckpointError: the file is absent or damaged.
+        """
+        about = self._of_tables[table]
+        path = self.directory / str(about["vocabulary"])
+        if about["values"] == "texts":
+            texts = _read_json(path, path.stat().st_size)
+            values, ids = np.array(list(texts), object), np.array(list(texts.values()), np.int64)
+        else:
+            values = np.array(_tensor(path, f"{table}.values", "I64", None))
+            ids = np.array(_tensor(path, f"{table}.ids", "I64", values.shape))
+        rows, buckets = self.table_rows[self.table_names.index(table)], int(about["buckets"])
+        own = np.arange(1 + buckets, rows, dtype=np.int64)
+        if not np.isin(ids, own).all() or (np.diff(ids) <= 0).any():
+            raise CheckpointError(f"{path}: the ids of {table} are not ascending ones of its {rows} rows; {_CURE}")
+        return TableVocabulary(values, buckets, np.setdiff1d(own, ids))
+
+    def read_dense(self) -> "tuple[dict[str, Tensor], dict[str, Any]]":
+        """The dense weights by name; and the state of an optimizer, which there is none of.
+
+        Raises:
+            CheckpointError: the file is absent or damaged.
+        """
+        import torch  # noqa: PLC0415 - servers read tables without it
+
+        path = self.directory / DENSE_FILE
+        kinds = {"F32": torch.float32, "F64": torch.float64, "BF16": torch.bfloat16, "F16": torch.float16}
+        kinds |= {"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8}
+        kinds |= {"BOOL": torch.bool}
+        state = {}
+        for name, place in tensor_places(path).items():
+            raw = torch.from_numpy(np.array(_raw(path, place)))
+            state[name] = raw.view(kinds[place.kind]).reshape(place.shape)
+        return state, {}
+
+    outline_dense = read_dense
+    """The dense half is small: there is no need to leave its numbers out."""
+
+
+def is_exported(directory: Path) -> bool:
+    """Whether a folder is one that `bagpipe export` wrote, whatever it is worth."""
+    path = directory / MANIFEST_FILE
+    try:
+        return path.is_file() and _read_json(path).get("format") == FORMAT
+    except CheckpointError:
+        return False
+
+
+def load_exported(directory: Path) -> ExportedModel:
+    """Read what the folder of an exported model says of itself.
+
+    Raises:
+        CheckpointError: a file is absent or malformed.
+    """
+    about, schema = _read_json(directory / MANIFEST_FILE), _read_json(directory / SCHEMA_FILE)
+    if (about.get("format"), about.get("version")) != (FORMAT, VERSION):
+        raise CheckpointError(
+            f"{directory / MANIFEST_FILE}: is {about.get('format')!r:.40} version {about.get('version')!r:.20} instead "
+            f"of {FORMAT} version {VERSION}; {_CURE}"
+        )
+    try:
+        checkpoint, tables = about["checkpoint"], schema["tables"]
+        return ExportedModel(
+            directory,
+            int(checkpoint["step"]),
+            str(checkpoint["training_data"]),
+            checkpoint["vocabularies"],
+            tuple(str(table["name"]) for table in tables),
+            tuple(int(table["rows"]) for table in tables),
+            tuple(int(table["width"]) for table in tables),
+            tuple(str(table["name"]) for table in tables if table["values"] == "hashed"),
+            tuple(FileInfo(str(file["file"]), int(file["bytes"]), str(file["sha256"])) for file in about["files"]),
+            {str(table["name"]): table for table in tables},
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{directory}: manifest.json or schema.json lacks {error}; {_CURE}") from error
+
+
+def _read_json(path: Path, most_bytes: int = _MOST_BYTES) -> dict[str, Any]:
+    try:
+        document = json.loads(read_small(path, most_bytes))
+    except FileError as error:
+        raise CheckpointError(str(error)) from None
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be read ({error.strerror}); {_CURE}") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path}: is no JSON ({error}); {_CURE}") from error
+    if not isinstance(document, dict):
+        raise CheckpointError(f"{path}: holds no object; {_CURE}")
+    return document
+
+
+def _tensor(path: Path, name: str, kind: str, shape: tuple[int, ...] | None) -> NDArray[Any]:
+    """A tensor of numbers, left in the file, of the shape that it must have."""
+    place = tensor_places(path).get(name)
+    if place is None or place.kind != kind or (shape is not None and place.shape != tuple(shape)):
+        raise CheckpointError(f"{path}: has no tensor {name} of {kind} {shape or ''}; {_CURE}")
+    numbers: NDArray[Any] = _raw(path, place).view({"F32": "<f4", "I64": "<i8"}[kind])
+    return numbers.reshape(place.shape)
+
+
+def _raw(path: Path, place: TensorPlace) -> NDArray[np.uint8]:
+    """The bytes of a tensor, mapped."""
+    if place.bytes == 0:
+        return np.empty(0, np.uint8)
+    return np.memmap(path, np.uint8, "r", place.first, (place.bytes,))

@@ -1,0 +1,198 @@
+"""The folder of an exported model is read back as it was written, and refused by name where it was not."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.storage.atomic_write import file_sha256
+from bagpipe_hpc.storage.exported import ExportedModel, is_exported, load_exported
+from bagpipe_hpc.storage.tensor_file import StreamedTensor, write_tensors
+
+C1 = np.arange(20, dtype=np.float32).reshape(5, 4)
+C2 = np.arange(6, dtype=np.float32).reshape(3, 2)
+VALUES, IDS = np.array([70, 50], np.int64), np.array([2, 4], np.int64)
+TEXTS = {"fünf": 1, 'a "b"': 2}
+DENSE = {"top.weight": torch.arange(6.0).reshape(2, 3), "top.scale": torch.tensor(2, dtype=torch.bfloat16)}
+
+
+def tensor(name: str, kind: str, numbers: np.ndarray) -> StreamedTensor:
+    return StreamedTensor(name, kind, numbers.shape, lambda: [numbers])
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """C1 has a bucket and a free id; the values of C2 are texts."""
+    path = tmp_path / "exported"
+    path.mkdir()
+    write_tensors(path / "tables.safetensors", [tensor("C1", "F32", C1), tensor("C2", "F32", C2)], {})
+    numbers = [tensor("C1.values", "I64", VALUES), tensor("C1.ids", "I64", IDS)]
+    write_tensors(path / "vocabulary.safetensors", numbers, {})
+    (path / "vocabulary-1.json").write_text(json.dumps(TEXTS, ensure_ascii=False), encoding="utf-8")
+    raw = DENSE["top.scale"].reshape(1).view(torch.uint8).numpy()
+    dense = [
+        tensor("top.weight", "F32", DENSE["top.weight"].numpy()),
+        StreamedTensor("top.scale", "BF16", (), lambda: [raw]),
+    ]
+    write_tensors(path / "dense.safetensors", dense, {})
+    tables = [
+        table("C1", 5, 4, "vocabulary.safetensors", "numbers", 1),
+        table("C2", 3, 2, "vocabulary-1.json", "texts", 0),
+    ]
+    (path / "schema.json").write_text(json.dumps({"tables": tables}))
+    seal(path)
+    return path
+
+
+def table(name: str, rows: int, width: int, vocabulary: str, values: str, buckets: int) -> dict[str, Any]:
+    about = {"name": name, "rows": rows, "width": width, "file": "tables.safetensors", "vocabulary": vocabulary}
+    return {**about, "values": values, "buckets": buckets}
+
+
+def seal(path: Path, **changes: Any) -> None:
+    """Write the manifest of what is there."""
+    listed = sorted(file for file in path.iterdir() if file.name != "manifest.json")
+    files = [{"file": file.name, "bytes": file.stat().st_size, "sha256": file_sha256(file)} for file in listed]
+    checkpoint = {"step": 7, "training_data": "1" * 64, "vocabularies": "a" * 64}
+    manifest = {"format": "bagpipe-export", "version": 1, "checkpoint": checkpoint, "files": files, **changes}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def read_table(model: ExportedModel, name: str) -> np.ndarray:
+    with model.open_table(name) as rows:
+        return np.concatenate([rows.read(row, row + 1) for row in range(rows.rows)])
+
+
+def test_what_was_written_is_read(folder: Path) -> None:
+    assert is_exported(folder)
+    model = load_exported(folder)
+    model.verify()
+    assert (model.step, model.training_data, model.vocabularies) == (7, "1" * 64, "a" * 64)
+    assert (model.table_names, model.table_rows, model.table_widths) == (("C1", "C2"), (5, 3), (4, 2))
+    assert np.array_equal(read_table(model, "C1"), C1)
+    assert np.array_equal(read_table(model, "C2"), C2)
+    first, second = model.vocabulary("C1"), model.vocabulary("C2")
+    assert (first.values.tolist(), first.ids.tolist(), first.unseen_buckets) == ([70, 50], [2, 4], 1)
+    assert dict(zip(second.values, second.ids.tolist(), strict=True)) == TEXTS
+    state, _ = model.read_dense()
+    assert state.keys() == DENSE.keys()
+    assert all(torch.equal(state[name], weight) for name, weight in DENSE.items())
+
+
+def test_other_folders_are_not_taken_for_one(tmp_path: Path) -> None:
+    assert not is_exported(tmp_path / "nowhere")
+    (tmp_path / "manifest.json").write_text('{"format": "bagpipe-checkpoint"}')
+    assert not is_exported(tmp_path)
+    (tmp_path / "manifest.json").write_text("{")
+    assert not is_exported(tmp_path)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def spoil_header(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b'"data_offsets":[0,', b'"data_offsets":[9,', 1))
+
+
+def give_length(path: Path) -> None:
+    path.write_bytes((1 << 62).to_bytes(8, "little") + path.read_bytes()[8:])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("tables.safetensors", Path.unlink, r"tables\.safetensors: is absent"),
+        ("tables.safetensors", cut, r"tables\.safetensors: has \d+ bytes instead of"),
+        ("vocabulary-1.json", cut, r"vocabulary-1\.json: has \d+ bytes instead of"),
+    ],
+)
+def test_missing_and_cut_files_are_found_at_once(
+    folder: Path, name: str, damage: Callable[[Path], None], message: str
+) -> None:
+    damage(folder / name)
+    with pytest.raises(CheckpointError, match=message):
+        load_exported(folder).verify(quick=True)
+
+
+def test_changed_bytes_are_found(folder: Path) -> None:
+    path = folder / "tables.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    load_exported(folder).verify(quick=True)
+    with pytest.raises(CheckpointError, match=r"tables\.safetensors: differs, by the manifest"):
+        load_exported(folder).verify()
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (spoil_header, "does not lie in the file|header is damaged"),
+        (give_length, "is no safetensors file"),
+        (lambda path: path.write_bytes(b"xx"), "is no safetensors file"),
+        (cut, "does not lie in the file"),
+        (lambda path: path.write_bytes((3).to_bytes(8, "little") + b"[1]"), "header is damaged"),
+    ],
+)
+def test_a_file_that_a_stranger_wrote_is_refused_before_anything_is_allocated(
+    folder: Path, damage: Callable[[Path], None], message: str
+) -> None:
+    damage(folder / "tables.safetensors")
+    seal(folder)
+    model = load_exported(folder)
+    model.verify()
+    with pytest.raises(CheckpointError, match=rf"tables\.safetensors: .*({message}).*export the model again"):
+        read_table(model, "C1")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rows": 6}, r"has no tensor C1 of F32 \(6, 4\)"),
+        ({"width": 2}, r"has no tensor C1 of F32 \(5, 2\)"),
+        ({"file": "nowhere.safetensors"}, r"nowhere\.safetensors: cannot be read"),
+        ({"file": "table-00000.parquet"}, "does not begin with tables in Parquet; export the model with --tables"),
+    ],
+)
+def test_a_schema_that_does_not_fit_is_refused(folder: Path, change: dict[str, Any], message: str) -> None:
+    schema = json.loads((folder / "schema.json").read_text())
+    schema["tables"][0] |= change
+    (folder / "schema.json").write_text(json.dumps(schema))
+    with pytest.raises(CheckpointError, match=message):
+        read_table(load_exported(folder), "C1")
+
+
+def test_ids_that_are_none_of_the_table_are_refused(folder: Path) -> None:
+    schema = json.loads((folder / "schema.json").read_text())
+    schema["tables"][0]["buckets"] = 2
+    (folder / "schema.json").write_text(json.dumps(schema))
+    with pytest.raises(CheckpointError, match="the ids of C1 are not ascending ones of its 5 rows"):
+        load_exported(folder).vocabulary("C1")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"version": 2}, "is 'bagpipe-export' version 2 instead of bagpipe-export version 1"),
+        ({"checkpoint": {}}, r"manifest\.json or schema\.json lacks 'step'"),
+        ({"files": 3}, r"manifest\.json or schema\.json lacks"),
+    ],
+)
+def test_a_manifest_that_lacks_something_is_refused(folder: Path, changes: dict[str, Any], message: str) -> None:
+    seal(folder, **changes)
+    with pytest.raises(CheckpointError, match=message):
+        load_exported(folder)
+
+
+def test_without_a_schema_it_is_refused(folder: Path) -> None:
+    shutil.move(folder / "schema.json", folder / "other.json")
+    with pytest.raises(CheckpointError, match=r"schema\.json: cannot be read"):
+        load_exported(folder)
