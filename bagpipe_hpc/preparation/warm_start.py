@@ -58,8 +58,8 @@ def _origins(source: Checkpoint | ExportedModel, config: Config, shards: ShardMa
         log.info("warm start: %s of the checkpoint are not among the tables of the data", _listed(left))
     _require_widths(source, config, names, shared)
     rows = SavedTables(source, with_state=False) if isinstance(source, Checkpoint) else source
-    if lineage(then, shards) is not Lineage.OTHER:
-        return Origins(rows, tuple(map(TableOrigin, shared)))
+    if (data := lineage(then, shards)) is not Lineage.OTHER:
+        return Origins(rows, tuple(map(TableOrigin, shared)), has_grown=data is Lineage.GROWN)
     values: Path | ExportedModel
     if isinstance(source, ExportedModel):
         values = source

@@ -153,7 +153,8 @@ class Run:
         then = self.start.manifest
         if lineage(then, self.manifest) is not Lineage.GROWN:
             return None
-        return Origins(SavedTables(self.start, with_state=True), tuple(map(TableOrigin, then.table_names)))
+        rows, tables = SavedTables(self.start, with_state=True), tuple(map(TableOrigin, then.table_names))
+        return Origins(rows, tables, has_grown=True)
 
     @property
     def data_step(self) -> int:

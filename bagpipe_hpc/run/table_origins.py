@@ -21,6 +21,7 @@ from bagpipe_hpc.rows.partition import RowPartition
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.saved_rows import stream_rows
 from bagpipe_hpc.storage.exported import ExportedModel, TrainedTable
+from bagpipe_hpc.storage.shards.id_uses import read_reborn
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary, read_table_vocabulary
 
@@ -90,10 +91,13 @@ class Origins:
     Attributes:
         rows: the trained rows.
         tables: of which; the others begin as the seed says.
+        has_grown: whether the run's vocabulary has grown out of that of the trained model: ids that have another value
+            now begin anew.
     """
 
     rows: TrainedTables
     tables: tuple[TableOrigin, ...]
+    has_grown: bool = False
 
     def lay_over(
         self,
@@ -123,7 +127,8 @@ class Origins:
         for name, first_row, rows in zip(group.tables.names, first_rows, group.tables.rows, strict=True):
             if name not in origins:
                 continue
-            new_ids = _new_ids(origins[name], rows, *shards)
+            reborn = read_reborn(*shards, name) if self.has_grown else np.empty(0, np.int64)
+            new_ids = _new_ids(origins[name], rows, reborn, *shards)
             with self.rows.open_table(name) as trained:
                 for first in range(0, trained.rows, trained.piece_rows):
                     last = min(first + trained.piece_rows, trained.rows)
@@ -150,8 +155,10 @@ class WarmStart:
     takes_dense: bool
 
 
-def _new_ids(origin: TableOrigin, rows: int, directory: Path, shards: ShardManifest) -> NewIds:
-    """Which id of a table of `rows` ids each of the trained model's ids is."""
+def _new_ids(
+    origin: TableOrigin, rows: int, reborn: NDArray[np.int64], directory: Path, shards: ShardManifest
+) -> NewIds:
+    """Which id of a table of `rows` ids, of which some are reborn, each of the trained model's ids is."""
     if origin.values_of is not None:
         if isinstance(origin.values_of, ExportedModel):
             earlier = origin.values_of.vocabulary(origin.table)
@@ -162,7 +169,7 @@ def _new_ids(origin: TableOrigin, rows: int, directory: Path, shards: ShardManif
 
     def same(first: int, last: int) -> NDArray[np.int64]:
         ids = np.arange(first, last, dtype=np.int64)
-        ids[ids >= rows] = -1
+        ids[(ids >= rows) | np.isin(ids, reborn)] = -1
         return ids
 
     return same

@@ -2,10 +2,13 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.shards.id_uses import read_reborn
+from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.tools.compare import compare
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
@@ -15,7 +18,11 @@ from tests.end_to_end.test_resume import interrupted
 from tests.ranks import run_ranks
 
 DAY_STEPS, EVERY = 12, 11
-DAYS = {"the same vocabulary": {"like": True}}
+DAYS: dict[str, dict[str, Any]] = {
+    "the same vocabulary": {"like": True},
+    "a vocabulary that has grown": {"grow": True},
+    "values that left": {"grow": True, "evict_unused": 900},
+}
 
 
 class Days:
@@ -27,7 +34,8 @@ class Days:
         for number, (day, kind) in enumerate(DAYS.items()):
             clicks = folder / f"clicks-{number}.tsv"
             generate_clicks(900, clicks, seed=5 + number)
-            settings = PrepareSettings(test_fraction=0.1, **dict.fromkeys(kind, first))
+            earlier = {name: first if value is True else value for name, value in kind.items()}
+            settings = PrepareSettings(test_fraction=0.1, **earlier)
             self.shards[day] = folder / f"day-{number}"
             prepare_clicks([str(clicks)], self.shards[day], settings, lambda _: None)
         self.first = folder / "first"
@@ -59,6 +67,16 @@ def test_steps_count_on_and_epochs_of_the_new_rows_begin(days: Days) -> None:
         records = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
         (resumed,) = [record for record in records if record["event"] == "resumed"]
         assert any("later rows with" in change for change in resumed["changes"])
+
+
+def test_tables_have_grown_and_ids_have_gone_to_other_values(days: Days) -> None:
+    """So that the runs below have new rows of both kinds."""
+    first = load_checkpoint(days.first).manifest.table_rows
+    for day, shards in days.shards.items():
+        manifest = load_manifest(shards)
+        reborn = [len(read_reborn(shards, manifest, table.name)) for table in manifest.tables]
+        assert (manifest.table_rows != first) == ("grow" in DAYS[day]), day
+        assert any(reborn) == ("evict_unused" in DAYS[day]), day
 
 
 def test_it_equals_the_reference_also_from_the_midst_of_the_day(days: Days, tmp_path: Path) -> None:

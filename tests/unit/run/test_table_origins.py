@@ -116,6 +116,21 @@ def test_rows_go_where_their_values_are(checkpoint: Path, monkeypatch: pytest.Mo
     assert np.array_equal(found["C3"], third)
 
 
+def test_an_id_that_went_to_another_value_begins_anew(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where the vocabulary has grown out of the checkpoint's: later rows with the same one may say that, too."""
+    reborn = {"C1": np.array([1, 3, 6]), "C3": np.empty(0, np.int64)}
+    monkeypatch.setattr(table_origins, "read_reborn", lambda _, __, name: reborn[name])
+    tables, origins = Tables((7, 7), ("C1", "C3")), (TableOrigin("C1"), TableOrigin("C3"))
+    rows = SavedTables(load_checkpoint(checkpoint), with_state=True)
+    grown = laid_over(Origins(rows, origins, has_grown=True), tables, (4, 4), RoundRobinPartition, 2)
+    same = laid_over(Origins(rows, origins), tables, (4, 4), RoundRobinPartition, 2)
+    first = sample_tables(ROWS, WIDTHS)[0]
+    assert np.array_equal(grown["C1"][[0, 2, 4]], first[[0, 2, 4]])
+    assert (grown["C1"][[1, 3, 5, 6]] == NEW).all()
+    assert np.array_equal(same["C1"][:5], first)
+    assert np.array_equal(grown["C3"], same["C3"])
+
+
 @st.composite
 def vocabularies(draw: st.DrawFn) -> TableVocabulary:
     """Some values, buckets of others, and ids that no value has."""
