@@ -152,7 +152,8 @@ def growth_text(before: Sequence[KnownTable], after: Sequence[KnownTable]) -> st
     )
     reborn, new = sum(len(table.use.reborn) for table in after), rows[1] - rows[0]
     lost = values[0] + reborn + new - values[1]
-    return f"{new} new ids, {reborn} ids of values that left earlier or now; {lost} values left; {free[1]} ids are free"
+    of_old = f"{reborn:,} ids that other values had; {lost:,} values lost theirs"
+    return f"{new:,} new ids, {of_old}, and {free[1]:,} ids are free"
 
 
 def by_count(values: TableValues, counts: Int64s) -> NDArray[Any]:

@@ -59,14 +59,9 @@ def last_uses_of_shards(earlier: RecordedPreparation) -> list[Int64s]:
     with ClickShards(earlier.directory, manifest, "train") as shards:
         for first in range(0, shards.rows, _BLOCK_ROWS):
             bags = shards.read_look_ups(first, min(first + _BLOCK_ROWS, shards.rows))
-            features = len(manifest.features)
-            if bags.offsets is None:
-                cells = np.arange(len(bags.values))
-            else:
-                cells = np.repeat(np.arange(len(bags.offsets) - 1), np.diff(bags.offsets))
-            rows, feature_of = first + cells // features, cells % features
+            rows, columns = first + bags.sample_of_value.astype(np.int64), bags.columns
             for feature, table in enumerate(manifest.feature_tables):
-                is_its = feature_of == feature
+                is_its = columns == feature
                 note_uses(last[table], bags.values[is_its], rows[is_its])
     return last
 

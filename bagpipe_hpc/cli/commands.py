@@ -13,6 +13,7 @@ from bagpipe_hpc import __version__
 from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_number, tolerance
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.cli.exporting import add_export, export
+from bagpipe_hpc.cli.inspecting import add_inspect, inspect
 from bagpipe_hpc.cli.outcome import (
     EXIT_DIFFERENT,
     EXIT_OK,
@@ -111,16 +112,6 @@ def _doctor(arguments: argparse.Namespace) -> int:
         from bagpipe_hpc.tools.doctor import diagnose
 
         return diagnose(arguments.output, arguments.timeout_s)
-
-
-def _inspect(arguments: argparse.Namespace) -> int:
-    from bagpipe_hpc.tools.inspection import describe
-
-    description = describe(arguments.path, verify=arguments.verify)
-    print(printable(description.text), flush=True)
-    for fault in description.faults:
-        print(printable(f"bagpipe: {fault}"), file=sys.stderr)
-    return EXIT_DIFFERENT if description.faults else EXIT_OK
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -283,9 +274,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     summary = "write what a checkpoint predicts for raw rows; start it like train, with as many ranks or others"
     add_predict(_add(commands, "predict", predict, summary))
 
-    inspect = _add(commands, "inspect", _inspect, "describe a shard directory or a checkpoint")
-    inspect.add_argument("path", type=Path, metavar="PATH")
-    inspect.add_argument("--verify", action="store_true", help="read every file and check its checksum")
+    add_inspect(_add(commands, "inspect", inspect, "describe a shard directory or a checkpoint"))
 
     compare = _add(commands, "compare", _compare, "compare two checkpoints; exits with 1 where they differ")
     compare.add_argument("first", type=Path, metavar="A")

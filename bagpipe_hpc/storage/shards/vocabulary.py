@@ -174,6 +174,19 @@ def read_table_vocabulary(directory: Path, manifest: ShardManifest, table: str) 
     return vocabulary
 
 
+def read_unseen_buckets(directory: Path, manifest: ShardManifest) -> int:
+    """The number of buckets that each table with a vocabulary has for values without an id.
+
+    Raises:
+        DataError: the file of vocabularies is missing or damaged.
+    """
+    if manifest.vocabularies is None:
+        return 0
+    path = directory / manifest.vocabularies.file
+    with open_shard(path) as file, errors_name(path):
+        return vocabulary_format(path, file)[0]
+
+
 def load_vocabularies(path: Path, tables: Sequence[str]) -> dict[str, TableVocabulary]:
     """The vocabulary of each of the tables that the file holds, whatever a manifest says of them.
 

@@ -1,0 +1,91 @@
+"""`bagpipe inspect`: describes a folder, and measures the look-ups of shards."""
+
+import os
+import sys
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+
+from bagpipe_hpc.cli.argument_types import positive
+from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_OK
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.terminal import printable
+
+_BATCH_SIZE = 2048
+"""That of `train.batch_size`."""
+
+
+def add_inspect(parser: ArgumentParser) -> None:
+    """Give the command its arguments."""
+    parser.add_argument("path", type=Path, metavar="PATH")
+    parser.add_argument("--verify", action="store_true", help="read every file and check its checksum")
+    parser.add_argument(
+        "--look-ups", action="store_true", help="read the ids of shards: skew, missing values, reuse of rows by batches"
+    )
+    parser.add_argument(
+        "--batch-size", type=positive, metavar="N", help=f"samples of a batch, for --look-ups (default: {_BATCH_SIZE})"
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw what --look-ups finds")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write what --look-ups finds")
+
+
+def inspect(arguments: Namespace) -> int:
+    """Describe the folder on the terminal.
+
+    Returns:
+        The exit code: whether files are damaged or absent.
+
+    Raises:
+        BagpipeError: the path is no folder of this program, or a file cannot be written.
+    """
+    from bagpipe_hpc.tools.inspection import describe
+
+    measures = arguments.look_ups or arguments.batch_size or arguments.plot or arguments.json
+    if measures:
+        _check_outputs(arguments)
+    description = describe(arguments.path, verify=arguments.verify)
+    print(printable(description.text), flush=True)
+    for fault in description.faults:
+        print(printable(f"bagpipe: {fault}"), file=sys.stderr)
+    if description.faults:
+        return EXIT_DIFFERENT
+    if measures:
+        _measure(arguments)
+    return EXIT_OK
+
+
+def _measure(arguments: Namespace) -> None:
+    from bagpipe_hpc.storage.shards.manifest import load_manifest
+    from bagpipe_hpc.tools.inspection.look_up_plot import save_plot
+    from bagpipe_hpc.tools.inspection.look_up_text import look_up_lines
+    from bagpipe_hpc.tools.inspection.look_ups import measure_look_ups
+
+    found = measure_look_ups(arguments.path, load_manifest(arguments.path), arguments.batch_size or _BATCH_SIZE)
+    print("", *map(printable, look_up_lines(found)), sep="\n", flush=True)
+    if arguments.json:
+        found.save(arguments.json)
+    if arguments.plot:
+        save_plot(found, arguments.plot)
+
+
+def _check_outputs(arguments: Namespace) -> None:
+    """Refuse, before anything is read, what could not be measured or written."""
+    from bagpipe_hpc.storage.checkpoints.folder import is_checkpoint
+    from bagpipe_hpc.storage.shards.manifest import load_manifest
+
+    if arguments.plot and arguments.plot.suffix != ".svg":
+        raise ConfigError(f"inspect: plot = {str(arguments.plot)!r}: is drawn as SVG; use a name that ends in .svg")
+    if arguments.plot and arguments.json and arguments.plot.absolute() == arguments.json.absolute():
+        raise ConfigError(f"inspect: plot = {str(arguments.plot)!r}: is the file of --json as well; name two files")
+    for name, path in (("plot", arguments.plot), ("json", arguments.json)):
+        if path is None:
+            continue
+        if os.path.lexists(path):
+            raise ConfigError(f"inspect: {name} = {str(path)!r}: is there already; remove it, or use another name")
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise ConfigError(
+                f"inspect: {name} = {str(path)!r}: its folder does not exist or cannot be written to; make it, or "
+                "check its permissions"
+            )
+    if is_checkpoint(arguments.path):
+        raise ConfigError(f"inspect: {arguments.path} is a checkpoint; --look-ups are those of a shard directory")
+    load_manifest(arguments.path)
