@@ -106,6 +106,8 @@ def export_checkpoint(settings: ExportSettings, say: Callable[[str], None]) -> N
         BagpipeError: something is in the way; then nothing is left of the folder.
     """
     require_new(settings.output)
+    if settings.onnx:
+        onnx.require_installed()
     source = open_source(settings.checkpoint, settings.data)
     say(f"{source.checkpoint.directory}: step {source.checkpoint.manifest.step}, {source.config.model.name}; checking")
     source.checkpoint.verify()

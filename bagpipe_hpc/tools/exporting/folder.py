@@ -18,11 +18,14 @@ def require_new(output: Path) -> None:
         ConfigError: something has that name, or the folder that it is to lie in is none.
         FileError: the system refuses a look at it.
     """
+    parent = output.absolute().parent
     try:
-        if os.path.lexists(output):
-            raise ConfigError(f"--to {output}: is there already; name a new folder, or remove that one")
-        if not output.absolute().parent.is_dir():
-            raise ConfigError(f"--to {output}: {output.absolute().parent} is no folder; make it first")
+        if not parent.is_dir():
+            raise ConfigError(f"--to {output}: {parent} is no folder; make it first")
+        output.lstat()
+        raise ConfigError(f"--to {output}: is there already; name a new folder, or remove that one")
+    except FileNotFoundError:
+        return
     except OSError as error:
         raise refused(error, output) from error
     except ValueError as error:
@@ -47,12 +50,12 @@ def require_room(output: Path, wanted_bytes: int) -> None:
 def new_folder(output: Path) -> Iterator[Path]:
     """Give a folder beside `output` to write to; it takes that name when the block ends without an error.
 
-    Else it is removed with all that is in it. A process that is killed leaves `.NAME.PID.partial`.
+    Else it is removed with all that is in it. A process that is killed leaves `.export-PID.partial`.
 
     Raises:
         OutputError: the folder, or a file in it, cannot be written.
     """
-    partial = output.absolute().with_name(f".{output.name}.{os.getpid()}.partial")
+    partial = output.absolute().with_name(f".export-{os.getpid()}.partial")
     try:
         partial.mkdir()
         yield partial

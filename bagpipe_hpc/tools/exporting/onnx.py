@@ -24,6 +24,16 @@ def is_installed() -> bool:
     return all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript"))
 
 
+def require_installed() -> None:
+    """See that a program can be translated here.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if not is_installed():
+        raise ConfigError(f"--onnx: onnxscript is not installed; {INSTALL}, or leave it out")
+
+
 def onnx_bytes(program: ExportedProgram) -> bytes:
     """Translate a program.
 
@@ -36,8 +46,7 @@ def onnx_bytes(program: ExportedProgram) -> bytes:
     Raises:
         ConfigError: onnxscript is not installed, or does not know an operation.
     """
-    if not is_installed():
-        raise ConfigError(f"--onnx: onnxscript is not installed; {INSTALL}, or leave it out")
+    require_installed()
     try:
         with _quiet():
             translated = torch.onnx.export(

@@ -2,9 +2,6 @@
 
 import json
 import platform
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,9 +12,8 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import FeatureInfo, TableInfo
 from bagpipe_hpc.tools.exporting.export import ExportSettings, export_checkpoint
 from tests.ragged_shards import write_ragged
-from tests.unit.tools.exporting.trained_models import batches_of, train_small
+from tests.unit.tools.exporting.trained_models import batches_of, score, train_small
 
-PROGRAM = Path(__file__).with_name("served_models.py")
 LINEAR = "onednn" if platform.machine() == "x86_64" else "torch"
 ONE_HOT = {
     "features": tuple(FeatureInfo(name, name) for name in ("a", "b", "c")),
@@ -54,34 +50,32 @@ assert {name.split()[0].rstrip(",") for name in CASES} >= set(MODELS.entries)
 
 @pytest.fixture(scope="module")
 def differences(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Of each case that is asked for, what the trainer and the service computed; all are scored in one process."""
+    """Of each case that is asked for what trainer and service computed, and the folder; all are scored in one process."""
     folder = tmp_path_factory.mktemp("served")
     wanted = [
         item.callspec.params["case"]
         for item in request.session.items
         if getattr(item, "module", None) is request.module
     ]
-    requests, found = [], {}
+    trained, exported, batches = {}, {}, {}
     for number, case in enumerate(wanted):
         data, settings = CASES[case]
         own = folder / str(number)
         write_ragged(own / "shards", seed=number, **data)
-        trained = train_small(own, own / "shards", ["model.embedding_dim=5", *settings])
-        export_checkpoint(ExportSettings(load_checkpoint(own / "run"), own / "exported"), lambda _: None)
-        (own / "inputs.json").write_text(json.dumps(batches_of(own / "shards", 21)))
-        requests.append([str(own / name) for name in ("exported", "inputs.json", "logits.npy")])
-        found[case] = trained, own
-    (folder / "requests.json").write_text(json.dumps(requests))
-    subprocess.run([sys.executable, "-I", PROGRAM, folder / "requests.json"], check=True, cwd=folder, timeout=240)
-    return {case: (trained, np.load(own / "logits.npy"), own) for case, (trained, own) in found.items()}
+        trained[case] = train_small(own, own / "shards", ["model.embedding_dim=5", *settings])
+        exported[case] = own / "exported"
+        export_checkpoint(ExportSettings(load_checkpoint(own / "run"), exported[case]), lambda _: None)
+        batches[case] = batches_of(own / "shards", 21)
+    scored = score(folder, exported, batches)
+    return {case: (trained[case], scored[case], exported[case]) for case in wanted}
 
 
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[] if case in HEART else pytest.mark.slow) for case in CASES]
 )
 def test_logits_are_the_trainers(case: str, differences: dict[str, Any]) -> None:
-    trained, served, own = differences[case]
+    trained, served, folder = differences[case]
     assert trained.dtype == served.dtype == np.float32
     assert trained.shape == served.shape
     assert trained.tobytes() == served.tobytes()
-    assert json.loads((own / "exported" / "manifest.json").read_text())["program"]["largest_difference"] == 0.0
+    assert json.loads((folder / "manifest.json").read_text())["program"]["largest_difference"] == 0.0

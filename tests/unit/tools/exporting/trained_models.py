@@ -1,6 +1,9 @@
 """Tiny trained models, what their trainer made of each test sample, and the same samples as a service has them."""
 
+import json
 import logging
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,8 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.evaluation.label_evaluations import LabelEvaluations
 from bagpipe_hpc.launch import train_reference
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
+
+PROGRAM = Path(__file__).with_name("served_models.py")
 
 
 def train_small(folder: Path, shards: Path, overrides: Sequence[str]) -> np.ndarray:
@@ -42,6 +47,24 @@ def train_small(folder: Path, shards: Path, overrides: Sequence[str]) -> np.ndar
         handler.close()
     torch.set_num_threads(threads)
     return np.concatenate(logits)
+
+
+def score(folder: Path, exported: dict[str, Path], batches: dict[str, list[dict[str, Any]]]) -> dict[str, np.ndarray]:
+    """Score samples with exported models, in one process that cannot import this package.
+
+    Args:
+        folder: for what passes between the processes.
+        exported: the folders by name.
+        batches: the samples that each is to score.
+    """
+    requests = []
+    for number, (name, model) in enumerate(exported.items()):
+        inputs, outputs = folder / f"inputs-{number}.json", folder / f"logits-{number}.npy"
+        inputs.write_text(json.dumps(batches[name]))
+        requests.append([str(model), str(inputs), str(outputs)])
+    (folder / "requests.json").write_text(json.dumps(requests))
+    subprocess.run([sys.executable, "-I", PROGRAM, folder / "requests.json"], check=True, cwd=folder, timeout=240)
+    return {name: np.load(outputs) for name, (_, _, outputs) in zip(exported, requests, strict=True)}
 
 
 def batches_of(shards: Path, batch_size: int, split: str = "test") -> list[dict[str, Any]]:
