@@ -3,20 +3,25 @@
 import contextlib
 import gzip
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+import pyarrow.parquet as pa_parquet
 
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.output_errors import DISK_IS_FULL, reason
 from data_prep.formats import criteo, sequences
-from data_prep.formats.layout import TextLayout
+from data_prep.formats.layout import TextFields, TextLayout
+from data_prep.schema.document import Schema
+from data_prep.schema.rows import field_of
 from data_prep.synthetic.criteo_clicks import click_blocks
+from data_prep.synthetic.schema_rows import as_text, schema_blocks
 from data_prep.synthetic.sequences import sequence_blocks
 
 DrawBlocks = Callable[[int, int, float, int | None], Iterator[pa.Table]]
@@ -29,6 +34,11 @@ KINDS: dict[str, tuple[DrawBlocks, TextLayout]] = {
 """What draws the rows of each kind, and the text that they are written as; `bagpipe prepare --format` has its name."""
 
 
+_Sink = BinaryIO | gzip.GzipFile
+_Write = Callable[[_Sink, int, int, float, int | None], None]
+"""Writes rows to a file, by arguments as of `DrawBlocks`."""
+
+
 def generate_clicks(
     rows: int,
     output: Path,
@@ -37,6 +47,7 @@ def generate_clicks(
     *,
     ids_at_most: int | None = None,
     kind: str = "criteo",
+    schema: Schema | None = None,
 ) -> None:
     """Write synthetic clicks, as text of a source format of the package.
 
@@ -52,7 +63,8 @@ def generate_clicks(
         ids_at_most: cut the tables to this many ids each, those of `criteo` from the sizes of the Criteo Kaggle data;
             None takes the kind's own.
         kind: of `KINDS`: `criteo`, label, 13 integers and 26 columns of 8 hexadecimal digits, or `sequences`, users,
-            items and histories of these with two labels.
+            items and histories of these with two labels. It does not matter where there is a schema.
+        schema: writes rows of its columns instead, as Parquet where `output` ends in `.parquet`.
 
     Raises:
         ConfigError: an argument is out of its range, or `output` is there already or cannot be written.
@@ -66,17 +78,16 @@ def generate_clicks(
         output.suffix not in (".xz", ".zst", ".bz2"), "output", str(output), "use a name that ends in .gz, .tsv or .csv"
     )
     _require(kind in KINDS, "kind", kind, f"use one of {', '.join(KINDS)}")
-    draw, layout = KINDS[kind]
-    options = pa_csv.WriteOptions(include_header=False, delimiter=layout.separator, quoting_style="none")
+    write = _text_of_kind(kind) if schema is None else _rows_of_schema(schema, parquet=output.suffix == ".parquet")
+    _require(
+        schema is not None or output.suffix != ".parquet", "output", str(output), "write text, or give a schema as well"
+    )
     try:
         _require(not output.is_dir(), "output", str(output), "is a folder; name a file in it, such as clicks.tsv")
         _require(not os.path.lexists(output), "output", str(output), "is there already; remove it, or use another name")
         output.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(output) as partial, _open_sink(partial, compressed=output.suffix == ".gz") as sink:
-            if layout.header:
-                sink.write(f"{layout.separator.join(layout.names)}\n".encode())
-            for block in draw(rows, seed, zipf, ids_at_most):
-                pa_csv.write_csv(block, sink, options)
+            write(sink, rows, seed, zipf, ids_at_most)
     except OSError as error:
         if error.errno in DISK_IS_FULL:
             raise CapacityError(f"{output}: the disk is full; free some space, or write fewer rows") from error
@@ -90,8 +101,46 @@ def _require(holds: bool, argument: str, value: object, cure: str) -> None:
         raise ConfigError(f"generate: {argument} = {value!r}: {cure}")
 
 
+def _text_of_kind(kind: str) -> _Write:
+    """What writes the rows of one of `KINDS`."""
+    draw, layout = KINDS[kind]
+
+    def write(sink: _Sink, rows: int, seed: int, zipf: float, ids_at_most: int | None) -> None:
+        _write_text(sink, layout, draw(rows, seed, zipf, ids_at_most))
+
+    return write
+
+
+def _rows_of_schema(schema: Schema, *, parquet: bool) -> _Write:
+    """What writes the rows of a schema."""
+    fields = TextFields(
+        tuple(map(field_of, schema.columns)), schema.file.character, schema.file.header, schema.file.quoted
+    )
+
+    def write(sink: _Sink, rows: int, seed: int, zipf: float, ids_at_most: int | None) -> None:
+        blocks = schema_blocks(schema, rows, seed, zipf, ids_at_most)
+        if not parquet:
+            _write_text(sink, fields, (as_text(schema, block) for block in blocks))
+            return
+        first = next(blocks)
+        with pa_parquet.ParquetWriter(sink, first.schema, compression="zstd") as file:
+            for block in chain([first], blocks):
+                file.write_table(block)
+
+    return write
+
+
+def _write_text(sink: _Sink, fields: TextFields, blocks: Iterable[pa.Table]) -> None:
+    options = pa_csv.WriteOptions(include_header=False, delimiter=fields.separator, quoting_style="none")
+    if fields.header:
+        names = (f'"{name}"' if fields.quoted and fields.separator in name else name for name in fields.names)
+        sink.write(f"{fields.separator.join(names)}\n".encode())
+    for block in blocks:
+        pa_csv.write_csv(block, sink, options)
+
+
 @contextlib.contextmanager
-def _open_sink(path: Path, compressed: bool) -> Iterator[BinaryIO | gzip.GzipFile]:
+def _open_sink(path: Path, compressed: bool) -> Iterator[_Sink]:
     with path.open("wb") as plain:
         if not compressed:
             yield plain

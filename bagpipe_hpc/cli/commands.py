@@ -52,6 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _generate(arguments: argparse.Namespace) -> int:
     from data_prep.generate import generate_clicks
+    from data_prep.schema.document import load_schema
 
     generate_clicks(
         arguments.rows,
@@ -59,7 +60,8 @@ def _generate(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         zipf=arguments.zipf,
         ids_at_most=arguments.ids_at_most,
-        kind=arguments.kind,
+        kind=arguments.kind or "criteo",
+        schema=None if arguments.schema is None else load_schema(arguments.schema),
     )
     return 0
 
@@ -158,10 +160,11 @@ def _add_data_commands(commands: "argparse._SubParsersAction[CommandParser]") ->
     generate.add_argument(
         "--output", type=Path, required=True, metavar="FILE", help="FILE.tsv, FILE.csv, or one ending in .gz"
     )
-    generate.add_argument(
+    described = generate.add_mutually_exclusive_group()
+    described.add_argument("--schema", metavar="FILE.toml", help="write rows of its columns; also to FILE.parquet")
+    described.add_argument(
         "--kind",
         choices=["criteo", "sequences"],
-        default="criteo",
         help="the format: Criteo's, or users, items and histories with two labels (default: criteo)",
     )
     generate.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same rows (default: 1)")

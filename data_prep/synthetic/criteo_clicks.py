@@ -129,11 +129,11 @@ def click_blocks(rows: int, seed: int, zipf: float, ids_at_most: int | None) -> 
         for integers, missing in zip(features.integers, features.integers_missing, strict=True):
             columns.append(pa.array(integers, mask=missing))
         for table, (ids, missing) in enumerate(zip(features.ids, features.ids_missing, strict=True)):
-            columns.append(format_hex(_scatter_ids(ids, table), missing))
+            columns.append(format_hex(scatter_ids(ids, table), missing))
         yield pa.table(columns, names=[str(column) for column in range(len(columns))]).slice(0, rows - first)
 
 
-def _scatter_ids(ids: NDArray[np.int64], table: int) -> NDArray[np.uint32]:
+def scatter_ids(ids: NDArray[np.int64], table: int) -> NDArray[np.uint32]:
     """32-bit values that look like Criteo's hashes; distinct for distinct ids of a table (MurmurHash3's finaliser)."""
     mixed = (ids + (table << 20)).astype(np.uint32)
     mixed ^= mixed >> np.uint32(16)

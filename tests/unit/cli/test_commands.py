@@ -140,7 +140,9 @@ def test_generate_passes_its_arguments_on(recorder: Recorder) -> None:
     recorder.replace("data_prep.generate", generate_clicks=recorder.record())
     options = ["--seed", "3", "--zipf", "1.5", "--ids-at-most", "70", "--kind", "sequences"]
     assert main(["generate", "--rows", "10", "--output", "x.tsv.gz", *options]) == 0
-    assert recorder.calls == [(10, Path("x.tsv.gz"), {"seed": 3, "zipf": 1.5, "ids_at_most": 70, "kind": "sequences"})]
+    assert recorder.calls == [
+        (10, Path("x.tsv.gz"), {"seed": 3, "zipf": 1.5, "ids_at_most": 70, "kind": "sequences", "schema": None})
+    ]
 
 
 def test_prepare_passes_its_arguments_on(recorder: Recorder) -> None:
