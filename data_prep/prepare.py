@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.cluster.allocator import keep_freed_arrays
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.storage.run_lock import LOCK_NAME, RunLock
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
 from data_prep.backend import Backend, choose_backend
+from data_prep.disk_need import check_room
 from data_prep.fit_stage import fit_rows, refined_rows
 from data_prep.formats.load import load_format
 from data_prep.formats.source_format import ColumnInput, SourceFormat, TextInput
@@ -188,7 +189,15 @@ def _begin(
         if work.parts:
             parsed = sum(part.rows for part in work.parts)
             progress(f"going on after {parsed:,} parsed rows, {len(work.shards)} shards")
-        return _Begun(sources, plan_ranges(sources, opened, work.state.range_bytes), work)
+        ranges = plan_ranges(sources, opened, work.state.range_bytes)
+        layout, compression = how.source_format.layout, how.settings.compression
+        try:
+            check_room(output, sources, ranges, opened.__getitem__, layout, compression, work.parts, progress)
+        except CapacityError:
+            if not work.parts:
+                remove_unfinished(output)
+            raise
+        return _Begun(sources, ranges, work)
 
 
 def _take_folder(output: Path, team: Team, held: ExitStack) -> None:

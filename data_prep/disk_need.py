@@ -1,0 +1,85 @@
+"""Whether the disk has room for a preparation, before rows are written: an estimate by the first ones of some files."""
+
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from bagpipe_hpc.errors import CapacityError, DataError
+from data_prep.formats.layout import RowLayout
+from data_prep.formats.source_format import ColumnInput, TextInput
+from data_prep.input_blocks import bytes_of, parse_input_block, read_range
+from data_prep.input_ranges import InputRange
+from data_prep.parsed_rows import Part
+
+_SAMPLED_FILES, _SAMPLED_BLOCKS = 4, 4
+_ID_BYTES, _LABEL_BYTES = 4, 1
+_COMPRESSED = 0.4
+"""Size of compressed shards of Criteo's rows, of that without compression."""
+_CERTAIN = 0.8
+"""Of an estimate: so much is needed even if later rows are smaller than the first ones."""
+_UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def check_room(
+    output: Path,
+    sources: Sequence[Path],
+    ranges: Sequence[InputRange],
+    open_input: Callable[[int], TextInput | ColumnInput],
+    layout: RowLayout,
+    compression: str,
+    parts: Sequence[Part],
+    progress: Callable[[str], None],
+) -> None:
+    """Refuse what cannot fit, and note what may not.
+
+    Args:
+        output: the folder, which is there.
+        sources: the input files.
+        ranges: of all files.
+        open_input: says how the file of a number is read.
+        layout: of the source format.
+        compression: of the shards.
+        parts: that are there already.
+        progress: takes the note.
+
+    Raises:
+        CapacityError: the disk has less free space than will be needed; the message has the numbers.
+    """
+    left = sum(piece.bytes for piece in ranges) - sum(part.bytes for part in parts)
+    rows, parsed, read = (sum(numbers) for numbers in zip(*_sample(sources, ranges, open_input), strict=True))
+    if not (rows and read):
+        return
+    fields = len(layout.dense) + len(layout.features)
+    row_bytes = (_LABEL_BYTES + _ID_BYTES * fields) * (1.0 if compression == "none" else _COMPRESSED)
+    total_rows = sum(piece.bytes for piece in ranges) * rows / read
+    of_parts, of_shards = left * parsed / read, total_rows * row_bytes
+    free = shutil.disk_usage(output).free
+    need = (
+        f"{output}: about {_size(of_parts + of_shards)} are needed there ({_size(of_parts)} for parsed rows while it "
+        f"runs, {_size(of_shards)} for shards), and {_size(free)} are free"
+    )
+    if _CERTAIN * (of_parts + of_shards) > free:
+        raise CapacityError(f"{need}; free some space, or choose another --output")
+    if of_parts + of_shards > free:
+        progress(f"note: {need}; if that is too little, the same command goes on once there is more")
+
+
+def _size(size: float) -> str:
+    least, name = next((unit for unit in _UNITS if size >= unit[0]), _UNITS[-1])
+    return f"{size / least:.1f} {name}"
+
+
+def _sample(
+    sources: Sequence[Path], ranges: Sequence[InputRange], open_input: Callable[[int], TextInput | ColumnInput]
+) -> Iterator[tuple[int, int, int]]:
+    """Rows, bytes of parsed rows and bytes of the input of the first blocks of some files."""
+    firsts = [piece for piece in ranges if piece.begin == 0]
+    yield 0, 0, 0
+    for piece in firsts[:: max(1, len(firsts) // _SAMPLED_FILES)]:
+        how = open_input(piece.source)
+        with suppress(DataError):  # which is for the parser to say, in its turn
+            for block in islice(read_range(sources[piece.source], how, piece, None), _SAMPLED_BLOCKS):
+                _, batch, _ = parse_input_block(block, how)
+                yield len(batch), batch.nbytes, bytes_of(block, piece)

@@ -1,0 +1,60 @@
+"""A preparation that cannot fit the disk is refused with the numbers, before a row is written."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import data_prep.disk_need
+from bagpipe_hpc.errors import CapacityError
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
+from tests.click_rows import random_rows
+
+ROWS = 3000
+NONE = PrepareSettings(compression="none", test_fraction=0.0)
+
+
+def free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(data_prep.disk_need, "shutil", SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=size)))
+
+
+def prepare(folder: Path, settings: PrepareSettings = NONE) -> list[str]:
+    lines: list[str] = []
+    prepare_clicks([str(folder / "a"), str(folder / "b")], folder / "out", settings, lines.append)
+    return [line for line in lines if "needed there" in line]
+
+
+def write(folder: Path, compress: Callable[[bytes], bytes] = bytes) -> None:
+    for name in "ab":
+        (folder / name).write_bytes(compress("\n".join(random_rows(ROWS // 2, seed=7)).encode()))
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+def test_what_cannot_fit_is_refused_with_the_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: Callable[[bytes], bytes]
+) -> None:
+    """Shards take 157 bytes a row, parsed rows about as much."""
+    write(tmp_path, compress)
+    free(monkeypatch, ROWS * 157)
+    said = r"out: about 95\d\.\d kB are needed there \(48\d.* kB for parsed rows .*\), and 471\.0 kB are free;"
+    with pytest.raises(CapacityError, match=said):
+        prepare(tmp_path)
+    assert list((tmp_path / "out").iterdir()) == []
+    free(monkeypatch, ROWS * 157 * 3)
+    assert prepare(tmp_path) == []
+
+
+def test_what_may_not_fit_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    free(monkeypatch, int(ROWS * 157 * 1.95))
+    [line] = prepare(tmp_path)
+    assert line.startswith("note: ")
+
+
+def test_compressed_shards_need_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    free(monkeypatch, int(ROWS * 157 * 1.6))
+    assert prepare(tmp_path, PrepareSettings()) == []
