@@ -41,6 +41,9 @@ def known_tables(earlier: RecordedPreparation) -> dict[str, KnownTable]:
             continue
         counts, waiting = read_counts(directory, manifest, table.name), read_waiting(directory, manifest, table.name)
         last = first[number] if first is not None else read_last_use(directory, manifest, table.name)
+        if waiting.values.dtype != vocabulary.values.dtype:
+            kinds = f"{waiting.values.dtype} instead of {vocabulary.values.dtype}"
+            raise DataError(f"{directory}: the waiting values of table {table.name} are {kinds}; {PREPARE_AGAIN}")
         if last is None:
             raise DataError(f"{directory}: does not say when ids were used last; {PREPARE_AGAIN}")
         last[: 1 + vocabulary.unseen_buckets] = -1

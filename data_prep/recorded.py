@@ -179,6 +179,11 @@ def load_recorded(directory: Path) -> RecordedPreparation:
     check_vocabularies(directory, manifest, "full")
     vocabularies = tuple(_vocabulary(directory, manifest, table.name) for table in manifest.tables)
     for table, vocabulary in zip(source_format.layout.tables, vocabularies, strict=True):
+        if vocabulary is not None and vocabulary.unseen_buckets != settings.unseen_buckets:
+            raise DataError(
+                f"{directory / manifest.vocabularies.file}: has {vocabulary.unseen_buckets} unseen buckets instead of "
+                f"{settings.unseen_buckets} as the manifest says; {PREPARE_AGAIN}"
+            )
         if vocabulary is not None and vocabulary.values.dtype != _WIDE.get(table.values, np.uint32):
             raise DataError(
                 f"{directory / manifest.vocabularies.file}: table {table.name} holds {vocabulary.values.dtype} values, "
