@@ -66,6 +66,12 @@ def _generate(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _schema(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.cli.proposing import propose
+
+    return propose(arguments)
+
+
 def _prepare(arguments: argparse.Namespace) -> int:
     from bagpipe_hpc.cli.preparing import prepare
 
@@ -178,6 +184,9 @@ def _add_data_commands(commands: "argparse._SubParsersAction[CommandParser]") ->
         metavar="N",
         help="tables cut to N ids each; criteo's then have the Kaggle data's sizes (default: 339,000 ids in all)",
     )
+
+    schema = _add(commands, "schema", _schema, "propose what the columns of a file are, as TOML for prepare --schema")
+    schema.add_argument("file", metavar="FILE", help="CSV, TSV (plain or compressed) or Parquet; its beginning is read")
 
     prepare = _add(commands, "prepare", _prepare, "turn raw clicks into checksummed shards for training")
     formats = f"format of the input: {', '.join(SOURCE_FORMATS.entries)}, or package.module:Class (default: criteo)"

@@ -12,7 +12,8 @@ from typing import Any, get_args, get_type_hints
 from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.config.values import CURES, converted, toml_value
 from bagpipe_hpc.errors import ConfigError, FileError, read_small
-from data_prep.formats.layout import SEPARATORS, Values
+from bagpipe_hpc.storage.shards.entries import is_stored_name
+from data_prep.formats.layout import GROUP, SEPARATORS, TIMESTAMP, Values
 from data_prep.schema.columns import (
     KINDS,
     CategoricalColumn,
@@ -32,6 +33,8 @@ READY = Path(__file__).parent / "ready"
 
 _MOST_BYTES = 1 << 20
 _NAMED = {"tab": "\t", "comma": ",", "semicolon": ";", "space": " ", "pipe": "|"}
+_TAKEN = ("label", "dense", "weight", TIMESTAMP, GROUP)
+"""Names of what shards hold besides features."""
 _SECTIONS = ("file", "columns", "derived")
 _KEY_OF = {"source": "from"}
 
@@ -90,6 +93,11 @@ class Schema:
             where = f"{section}.{column.name}"
             if not (column.name.isprintable() and column.name):
                 raise SettingError(where, column.name, "use printable characters for its name")
+            if isinstance(column, TableColumn):
+                for key, name in (("table", column.table), ("name", column.name)):
+                    if name is not None and not is_table_name(name):
+                        cure = f"use another name than {', '.join(_TAKEN)}, without a slash"
+                        raise SettingError(f"{where}.{key}", name, cure)
             if section == "derived":
                 if column.name in named:
                     raise SettingError(where, column.name, "is the name of a column; give it another one")
@@ -146,6 +154,11 @@ class Schema:
                 if (value := getattr(column, key)) != getattr(other, key):
                     cure = f"{place} shares the table and has {key} = {getattr(other, key)}; give both the same"
                     raise SettingError(f"{section}.{column.name}.{key}", value, cure)
+
+
+def is_table_name(name: str) -> bool:
+    """Whether a feature and its table may have a name, which shards hold beside those of their own."""
+    return is_stored_name(name) and name not in _TAKEN
 
 
 def load_schema(name: str) -> Schema:

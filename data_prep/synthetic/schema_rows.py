@@ -258,5 +258,7 @@ def _label(column: LabelColumn, clicked: NDArray[np.bool_], rng: np.random.Gener
         other = next(word for word in ("0", "no", "other") if word not in column.positive)
         return pa.array(np.where(clicked, column.positive[0], other))
     if column.at_least is not None:
-        return pa.array(column.at_least + np.where(clicked, 0.0, -rng.integers(1, 4, BLOCK_ROWS)))
+        return pa.array(
+            column.at_least + np.where(clicked, rng.integers(0, 2, BLOCK_ROWS), -rng.integers(1, 4, BLOCK_ROWS))
+        )
     return pa.array(clicked.astype(np.uint8))

@@ -1,0 +1,138 @@
+"""A proposed schema says what the columns are, and prepares the file that it was made of."""
+
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
+import pytest
+
+from bagpipe_hpc.errors import DataError
+from data_prep.generate import generate_clicks
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
+from data_prep.schema.document import Schema, load_schema, to_document
+from data_prep.schema.proposal import propose_schema
+
+REAL_CLICKS = Path("/work/shared/data/criteo_kaggle_head10000.tsv.xz")
+
+
+def proposed(source: Path) -> Schema:
+    """The schema that is proposed for a file, which it prepares whole."""
+    toml = source.parent / "proposed.toml"
+    toml.write_text(propose_schema(str(source)))
+    schema = load_schema(str(toml))
+    output = source.parent / f"of {source.name}"
+    prepare_clicks([str(source)], output, PrepareSettings("schema", schema=to_document(schema)), lambda _: None)
+    return schema
+
+
+def kinds(schema: Schema) -> dict[str, str]:
+    return {column["name"]: column["kind"] for column in to_document(schema)["columns"]}
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+def test_avazus_columns_are_recognised(tmp_path: Path, ending: str) -> None:
+    source = tmp_path / f"clicks.{ending}"
+    generate_clicks(3000, source, schema=load_schema("avazu"))
+    schema = proposed(source)
+    found, wanted = kinds(schema), kinds(load_schema("avazu"))
+    assert found["click"] == "label"
+    assert found["hour"] == "timestamp"
+    assert all(found[name] == "categorical" for name in wanted if name.startswith(("site", "app")))
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_movielens_columns_are_recognised(tmp_path: Path, ending: str) -> None:
+    source = tmp_path / f"ratings.{ending}"
+    generate_clicks(3000, source, schema=load_schema("movielens"))
+    schema = proposed(source)
+    assert kinds(schema) == kinds(load_schema("movielens"))
+    (rating,) = (column for column in schema.columns if column.name == "rating")
+    assert rating == next(column for column in load_schema("movielens").columns if column.name == "rating")
+
+
+@pytest.mark.skipif(not REAL_CLICKS.is_file(), reason="Criteo's real rows are not here")
+def test_criteos_real_rows_are_recognised(tmp_path: Path) -> None:
+    source = tmp_path / "train.txt.xz"
+    source.write_bytes(REAL_CLICKS.read_bytes())
+    schema = proposed(source)
+    assert (schema.file.separator, schema.file.header) == ("tab", False)
+    found = list(kinds(schema).values())
+    assert found[0] == "label"
+    assert found[14:] == ["categorical"] * 26
+
+
+def test_words_for_missing_values_quotes_and_labels_in_words(tmp_path: Path) -> None:
+    rows = [
+        f'{"yes" if row % 3 else "no"};{"NA" if row % 5 == 0 else row / 7};"a;{row % 4}";{row % 9}'
+        for row in range(200)
+    ]
+    (tmp_path / "clicks").write_text("clicked;price;what;size\n" + "\n".join(rows))
+    schema = proposed(tmp_path / "clicks")
+    assert schema.file.missing == ("NA",)
+    assert kinds(schema) == {"clicked": "label", "price": "numeric", "what": "categorical", "size": "categorical"}
+    assert to_document(schema)["columns"][0]["positive"] == ["yes"]
+
+
+def test_every_line_says_why(tmp_path: Path) -> None:
+    generate_clicks(500, tmp_path / "clicks.csv", schema=load_schema("movielens"))
+    text = propose_schema(str(tmp_path / "clicks.csv"))
+    columns = text.partition("[columns]\n")[2].splitlines()
+    assert len(columns) == 7
+    assert all(" # " in line for line in columns)
+
+
+HOSTILE = {
+    "no file": (None, "no such input file"),
+    "empty": (b"", "is empty"),
+    "one word": (b"hello", "no separator"),
+    "prose": (b"This is a text.\nIt has two lines, and no table\nat all\n", "no separator|so none can be the label"),
+    "header alone": (b"click,item\n", "has a header and no row"),
+    "empty lines": (b"\n\n\n", "holds no row"),
+    "zero bytes": (b"click,item\n0,\0\n", "holds zero bytes"),
+    "no label": (b"a,b\n1,2\n3,4\n5,6\n", "so none can be the label"),
+    "no table": (b"click,rest\n0,\n1,\n0,\n", "no column for an embedding table"),
+    "a zip": (b"PK\x03\x04....", "is a zip archive"),
+    "UTF-16": ("click,item\n0,a\n".encode("utf-16"), "is text in UTF-16"),
+    "a cut gzip": (gzip.compress(b"click,item\n0,1\n" * 999)[:30], "cannot be read"),
+    "no Parquet": (b"PAR1 and nothing else", "cannot be read as Parquet"),
+    "HDF5": (b"\x89HDF\r\n\x1a\n", "is an HDF5 file"),
+    "numbers alone": (b"1\n2\n3\n", "no separator"),
+    "lines of all lengths": (b"1,2,3\n1\n1,2\n1,2,3,4\n1,2,3,4,5\n", "no separator"),
+    "one long line": (b"x" * 10_000, "no separator"),
+    "labels that are missing": (b"click,item\n0,a\n,b\n1,c\n", "so none can be the label"),
+    "a folder": ("folder", "is a folder"),
+    "a link to nothing": ("link", "is a link to"),
+    "a pattern of two files": ("pattern", "name one file"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_what_is_no_table_is_refused_by_name_in_one_line(tmp_path: Path, what: str) -> None:
+    content, problem = HOSTILE[what]
+    path = tmp_path / "clicks"
+    match content:
+        case bytes():
+            path.write_bytes(content)
+        case "folder":
+            path.mkdir()
+        case "link":
+            path.symlink_to(tmp_path / "nothing")
+        case "pattern":
+            for name in ("clicks_1", "clicks_2"):
+                (tmp_path / name).write_text("click,item\n0,a\n1,b\n")
+            path = tmp_path / "clicks_*"
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(DataError, match=problem) as error:
+        propose_schema(str(path))
+    assert str(error.value).startswith(str(path)) or "clicks" in str(error.value)
+    assert "\n" not in str(error.value)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_columns_that_parquet_alone_can_hold_are_passed_over(tmp_path: Path) -> None:
+    table = pa.table({"click": [0, 1, 0], "item": ["a", "b", "a"], "point": [{"x": 1}] * 3, "a/b": ["u", "v", "w"]})
+    pa_parquet.write_table(table, tmp_path / "clicks")
+    schema = proposed(tmp_path / "clicks")
+    assert kinds(schema) == {"click": "label", "item": "categorical", "point": "unused", "a/b": "unused"}
