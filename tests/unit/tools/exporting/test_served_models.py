@@ -50,7 +50,7 @@ assert {name.split()[0].rstrip(",") for name in CASES} >= set(MODELS.entries)
 
 @pytest.fixture(scope="module")
 def differences(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Of each case that is asked for what trainer and service computed, and the folder; all are scored in one process."""
+    """What trainer and service computed for each case that is asked for, and the folder; scored in one process."""
     folder = tmp_path_factory.mktemp("served")
     wanted = [
         item.callspec.params["case"]
