@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.cluster.allocator import keep_freed_arrays
-from bagpipe_hpc.errors import CapacityError, DataError
+from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.storage.run_lock import LOCK_NAME, RunLock
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
@@ -43,6 +43,7 @@ from data_prep.ranks.progress import Progress
 from data_prep.ranks.team import Team, alone
 from data_prep.recorded import RecordedPreparation, load_recorded
 from data_prep.shard_stage import write_shards
+from data_prep.splits import split_rows
 
 
 def prepare_clicks(
@@ -94,13 +95,14 @@ def prepare_clicks(
             )
             team.first_does(lambda: _require_unchanged(work, begun.sources))
             rows = ParsedRows(work.parts_folder, parsed.parts)
-            train_rows = rows.rows - round(rows.rows * settings.test_share)
-            fitted = team.first_does(lambda: fit_rows(rows, train_rows, how.source_format, how.earlier, progress))
+            split = split_rows(settings, parsed.parts, begun.ranges, len(begun.sources))
+            fitted = team.first_does(lambda: fit_rows(rows, split.train_rows, how.source_format, how.earlier, progress))
             rows = refined_rows(rows, fitted, how.source_format)
             manifest = write_shards(
                 team,
                 pool,
                 rows,
+                split,
                 work,
                 parsed.skipped_rows,
                 how.source_format.layout,
@@ -170,6 +172,9 @@ def _begin(
 ) -> _Begun | ShardManifest:
     """Look at the inputs and the folder, and take the folder; or give what was finished in it before."""
     sources = find_sources(inputs)
+    if how.settings.test_files is not None and how.settings.test_files >= len(sources):
+        cure = f"there are {len(sources)} input files, and one at least is for training"
+        raise ConfigError(f"prepare: test-files = {how.settings.test_files}: {cure}")
     opened = [how.open_input(source) for source in sources]
     wanted = how.state(sources)
     with naming_output(output):

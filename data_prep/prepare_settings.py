@@ -55,6 +55,11 @@ class PrepareSettings:
     schema: Mapping[str, Any] | None = None
     """The schema of the input as plain values, where `source_format` is `schema`; recorded whole with the shards."""
 
+    test_files: int | None = None
+    """The last so many input files become the test split, such as the last day; None goes by `test_fraction`."""
+    test_half: str | None = None
+    """With `test_files`: only the `first` or the `second` half of their rows; the other half is in no split."""
+
     def __post_init__(self) -> None:
         _require(1 <= self.min_count < 1 << 32, "min-count", self.min_count, "use 1 or more, less than 2 ** 32")
         if self.max_rows_per_table is not None:
@@ -67,6 +72,13 @@ class PrepareSettings:
         _require(self.skip_bad_rows >= 0, "skip-bad-rows", self.skip_bad_rows, "use 0 or more")
         _require(self.backend in BACKENDS, "backend", self.backend, f"use one of {', '.join(BACKENDS)}")
         _require(0 <= self.unseen_buckets < 1 << 31, "unseen-buckets", self.unseen_buckets, "use 0 to 2 ** 31 - 1")
+        if self.test_files is not None:
+            _require(self.test_files >= 1, "test-files", self.test_files, "use 1 or more")
+            alone = self.test_fraction is None and self.like is None
+            _require(alone, "test-files", self.test_files, "use it without --test-fraction and --like")
+        if self.test_half is not None:
+            _require(self.test_half in ("first", "second"), "test-half", self.test_half, "use first or second")
+            _require(self.test_files is not None, "test-half", self.test_half, "use it with --test-files N")
         if self.evict_unused is not None:
             _require(1 <= self.evict_unused < 1 << 62, "evict-unused", self.evict_unused, "use 1 or more rows")
             _require(self.grow is not None, "evict-unused", self.evict_unused, "use it with --grow DIR")
@@ -109,6 +121,9 @@ class PrepareSettings:
         choices |= {name: earlier for name in ("like", "grow") if choices[name] is not None}
         del choices["skip_bad_rows"], choices["backend"], choices["format_options"]
         defaults = {"unseen_buckets": 0, "like": None, "grow": None, "labelled": True, "schema": None}
+        defaults |= {"test_files": None, "test_half": None}
+        if self.test_files is not None:
+            choices["test_fraction"] = None
         for name, default in defaults.items():
             if choices[name] == default:  # not said in the manifests of programs that had no such setting
                 del choices[name]
@@ -135,8 +150,15 @@ class PrepareSettings:
             if limited
             else f"{missing} in fewer than min_count {vocabulary}",
             "dense": layout.dense_rule,
-            "split": "time order: the last round(test_fraction * rows) rows are the test split",
+            "split": f"time order: {_split_rule(self)}",
         }
+
+
+def _split_rule(settings: PrepareSettings) -> str:
+    if settings.test_files is None:
+        return "the last round(test_fraction * rows) rows are the test split"
+    half = f", of which the {settings.test_half} half alone is used" if settings.test_half else ""
+    return f"the rows of the last test_files files are the test split{half}"
 
 
 def _require(holds: bool, flag: str, value: object, cure: str) -> None:

@@ -30,6 +30,7 @@ from data_prep.ranks.board import Stage, Tell
 from data_prep.ranks.team import Team
 from data_prep.recorded import RecordedPreparation
 from data_prep.sample_encoder import SampleEncoder
+from data_prep.splits import Split
 from data_prep.vocabulary_stage import make_vocabularies, unseen_note
 
 Block = TypeVar("Block", Samples, EncodedSamples)
@@ -72,6 +73,7 @@ def write_shards(
     team: Team,
     pool: ThreadPoolExecutor,
     rows: ParsedRows,
+    split: Split,
     work: WorkFolder,
     skipped_rows: Sequence[str],
     layout: RowLayout,
@@ -88,12 +90,12 @@ def write_shards(
     Raises:
         DataError: there is no row to train on.
     """
-    train_rows = rows.rows - round(rows.rows * settings.test_share)
+    train_rows = split.train_rows
     if rows.rows == 0 or (train_rows == 0 and settings.like is None):
         named = ", ".join(source.file for source in work.state.inputs)
-        problem = f"{named}: {rows.rows} good rows leave none to train on; check the inputs and --test-fraction"
+        problem = f"{named}: {rows.rows} good rows leave none to train on; check the inputs and what is for tests"
         team.each_does(lambda: _refuse(problem))
-    if train_rows == rows.rows and settings.test_share > 0:
+    if train_rows == rows.rows and settings.test_files is None and settings.test_share > 0:
         progress(f"note: no row is left for tests: {settings.test_share} of {rows.rows} rows is less than one")
     made = make_vocabularies(team, pool, rows, train_rows, work, layout, settings, backend, progress, earlier)
     vocabularies = made.tables
@@ -106,9 +108,9 @@ def write_shards(
     encoder = SampleEncoder(layout, id_maps, np.int32 if max(table_rows) <= SPARSE_INT32_ROWS else np.int64)
     reader = _PieceReader(rows, layout, encoder)
     train = list(_plan_shards("train", 0, train_rows, settings.rows_per_shard))
-    plan = train + list(_plan_shards("test", train_rows, rows.rows, settings.rows_per_shard))
+    plan = train + list(_plan_shards("test", split.test_first, split.test_last, settings.rows_per_shard))
     left = [shard for shard in plan if shard.name not in work.shards]
-    done = rows.rows - sum(shard.rows for shard in left)
+    done = split.rows - sum(shard.rows for shard in left)
 
     def write_share() -> list[ShardInfo]:
         own = left[team.rank :: team.size]
@@ -120,7 +122,7 @@ def write_shards(
                 team.go_on(Tell(shard.rows, shard.rows, finished=True))
         return shards
 
-    team.begin(Stage("wrote", rows.rows, done, done))
+    team.begin(Stage("wrote", split.rows, done, done))
     shares = team.together(write_share)
     shards = {**work.shards, **{shard.file: shard for share in shares for shard in share}}
     written = tuple(shards[planned.name] for planned in plan)

@@ -238,6 +238,12 @@ def _add_data_commands(commands: "argparse._SubParsersAction[CommandParser]") ->
         metavar="F",
         help="last part of the rows, for tests (default: 0.1; with --like all of them)",
     )
+    prepare.add_argument(
+        "--test-files", type=positive, metavar="N", help="the last N input files are for tests instead"
+    )
+    prepare.add_argument(
+        "--test-half", choices=["first", "second"], help="of --test-files' rows that half alone; the other is left out"
+    )
     prepare.add_argument("--compression", choices=["lzf", "gzip", "none"], default="lzf", help="(default: lzf)")
     prepare.add_argument("--chunk-checksums", action="store_true", help="let HDF5 check every chunk that it reads")
     prepare.add_argument(

@@ -88,6 +88,8 @@ def _settings(arguments: Namespace) -> "PrepareSettings":
         evict_unused=arguments.evict_unused,
         rows_per_shard=arguments.rows_per_shard,
         test_fraction=arguments.test_fraction,
+        test_files=arguments.test_files,
+        test_half=arguments.test_half,
         compression=arguments.compression,
         chunk_checksums=arguments.chunk_checksums,
         skip_bad_rows=arguments.skip_bad_rows,

@@ -257,6 +257,9 @@ SOURCE_FORMATS = Door(
         "criteo_buckets": Entry(
             "data_prep.formats.criteo:CriteoBuckets", "data_prep.formats.criteo:CriteoBuckets.Settings"
         ),
+        "criteo_terabyte": Entry(
+            "data_prep.formats.criteo:CriteoTerabyte", "data_prep.formats.criteo:CriteoTerabyte.Settings"
+        ),
         "sequences": Entry("data_prep.formats.sequences:Sequences"),
     },
 )

@@ -161,6 +161,8 @@ def test_prepare_passes_its_arguments_on(recorder: Recorder) -> None:
         evict_unused=None,
         rows_per_shard=8192,
         test_fraction=0.0,
+        test_files=None,
+        test_half=None,
         compression="none",
         chunk_checksums=True,
         skip_bad_rows=3,
