@@ -1,6 +1,10 @@
 """Vocabularies grow day by day as a slow, plain model of the rules says."""
 
 import hashlib
+import importlib
+import inspect
+import random
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import data_prep.growth
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.id_uses import read_counts, read_last_use, read_reborn, read_train_rows
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
@@ -124,30 +129,128 @@ def bags_of(kind: Values) -> st.SearchStrategy[list[Bag]]:
     return st.lists(st.lists(st.none() | value, max_size=3), min_size=1, max_size=8)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=120, deadline=None)
-@given(data=st.data(), min_count=st.integers(1, 3), buckets=st.integers(0, 2), later_days=st.integers(1, 4))
-def test_a_table_grows_as_the_rules_say(
-    kind: Values, data: st.DataObject, min_count: int, buckets: int, later_days: int
+Day = tuple[list[Bag], int | None, int | None]
+"""Rows of a later day, rows that the table may gain, and after how many rows an unused value is evicted."""
+
+
+def grow_day_by_day(
+    kind: Values, first_bags: list[Bag], days: list[Day], min_count: int, buckets: int, growth_of: Any = TableGrowth
 ) -> None:
+    """Compare a table with the model after each day.
+
+    Raises:
+        AssertionError: they differ.
+    """
     model = Model(KINDS[kind], buckets)
-    bags = data.draw(bags_of(kind))
-    model.day(bags, min_count)
-    first = counted(kind, bags, min_count)
-    last = np.concatenate((np.full(1 + buckets, -1), last_uses(first.values, bags, 0)))
+    model.day(first_bags, min_count)
+    first = counted(kind, first_bags, min_count)
+    last = np.concatenate((np.full(1 + buckets, -1), last_uses(first.values, first_bags, 0)))
     use = TableUse(counts_of_ids(first, buckets), last)
     table = KnownTable(TableVocabulary(first.values, buckets), use, first.rare)
     model.assert_is(table)
-    for _ in range(later_days):
-        bags = data.draw(bags_of(kind))
-        limit = data.draw(st.none() | st.integers(model.rows, model.rows + 2))
-        evict = data.draw(st.none() | st.integers(1, 14))
-        seen = model.train_rows
+    for bags, gain, evict in days:
+        limit, seen = None if gain is None else model.rows + gain, model.train_rows
         model.day(bags, min_count, limit, evict)
         rules = GrowthRules(min_count, limit, evict, model.train_rows)
-        growth = TableGrowth(kind, table, counted(kind, bags, 1), rules)
+        growth = growth_of(kind, table, counted(kind, bags, 1), rules)
         table = growth.grown(last_uses(growth.watched, bags, seen))
         model.assert_is(table)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=120, deadline=None)
+@given(data=st.data(), min_count=st.integers(1, 3), buckets=st.integers(0, 2))
+def test_a_table_grows_as_the_rules_say(kind: Values, data: st.DataObject, min_count: int, buckets: int) -> None:
+    first = data.draw(bags_of(kind))
+    day = st.tuples(bags_of(kind), st.none() | st.integers(0, 2), st.none() | st.integers(1, 14))
+    grow_day_by_day(kind, first, data.draw(st.lists(day, min_size=1, max_size=4)), min_count, buckets)
+
+
+MUTANTS = {
+    "a known value does not count": ("[place[~is_new] - 1] += day.counts[~is_new]", "[place[~is_new] - 1] += 0"),
+    "missing values do not count": ("self._others[0] += day.look_ups - day.counts.sum()", "pass"),
+    "new values do not count for id 0 or their bucket": ("add_unknown(self._others, new, new_counts)", "pass"),
+    "only the day counts": ("counts = waiting.counts.copy()", "counts = 0 * waiting.counts"),
+    "only the days before count": ("counts[place[place > 0] - 1] += new_counts[place > 0]", "pass"),
+    "a value need not be used today": ("used_today & (", "("),
+    "more than min_count": ("self._value_counts >= rules.min_count", "self._value_counts > rules.min_count"),
+    "rare values first": ('("count", "descending")', '("count", "ascending")'),
+    "large values first": ('("value", "ascending")', '("value", "descending")'),
+    "order by value alone": ('[("count", "descending"), ("value", "ascending")]', '[("value", "ascending")]'),
+    "last uses of the days before are forgotten": (
+        "np.maximum(before.use.last_use[old_ids], last_use[:split])",
+        "last_use[:split]",
+    ),
+    "uses of the day do not keep a value": (
+        "np.maximum(before.use.last_use[old_ids], last_use[:split])",
+        "before.use.last_use[old_ids]",
+    ),
+    "evicted a row late": ("rules.train_rows - rules.evict_unused", "rules.train_rows - rules.evict_unused - 1"),
+    "evicted a row early": ("rules.train_rows - rules.evict_unused", "rules.train_rows - rules.evict_unused + 1"),
+    "nothing is evicted": ("stays, alive = old_last >= oldest,", "stays, alive = old_last >= -1,"),
+    "late candidates are admitted": ("last_use[split:] >= oldest\n", "last_use[split:] >= -1\n"),
+    "ids that were free stay so": ("(known.free, old_ids[~stays])", "(known.free[:0], old_ids[~stays])"),
+    "ids of evicted values stay free": ("(known.free, old_ids[~stays])", "(known.free, old_ids[:0])"),
+    "the highest free id first": ("free = np.sort(", "free = -np.sort(-"),
+    "no limit": ("rules.most_rows is None", "True"),
+    "free ids do not help at the limit": ("len(free) + max(0, rules", "max(0, rules"),
+    "a row too many": ("rules.most_rows - known.rows)", "rules.most_rows - known.rows + 1)"),
+    "new ids before free ones": ("len(admitted) - len(free)), dtype", "len(admitted)), dtype"),
+    "an evicted value keeps its count where it was": (
+        "add_unknown(self._others, known.values[~stays], self._counts[~stays])",
+        "pass",
+    ),
+    "earlier uses of an admitted value stay with id 0": (
+        "add_unknown(self._others, self._values[admitted], -self._value_counts[admitted])",
+        "pass",
+    ),
+    "an admitted value begins at 0": ("self._value_counts[admitted]))\n", "0 * self._value_counts[admitted]))\n"),
+    "admitted values still wait": ("still[admitted] = still[forgotten] = False", "still[forgotten] = False"),
+    "late candidates keep their counts": ("still[admitted] = still[forgotten] = False", "still[admitted] = False"),
+    "waiting values are not in order": ("waiting[ascending], waiting_counts[ascending]", "waiting, waiting_counts"),
+    "all new ids are reborn": ("new_ids[new_ids < known.rows]", "new_ids"),
+    "none is reborn": ("new_ids[new_ids < known.rows]", "new_ids[:0]"),
+    "free ids are lost": ("free[len(admitted) :]", "free[:0]"),
+    "last uses of admitted values are lost": (
+        "(old_last[stays], last_admitted)",
+        "(old_last[stays], 0 * last_admitted)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_broken_rule_is_found(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rule broken in turn; drawn days tell it from the model."""
+    source, (rule, broken) = inspect.getsource(data_prep.growth), MUTANTS[name]
+    assert rule in source
+    (tmp_path / "broken_growth.py").write_text(source.replace(rule, broken))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "broken_growth", raising=False)
+    mutant = importlib.import_module("broken_growth")
+    with pytest.raises((AssertionError, IndexError, ValueError)):
+        grow_many(mutant.TableGrowth)
+
+
+def grow_many(growth_of: Any) -> None:
+    """Compare tables with the model on many drawn days."""
+    for seed in range(400):
+        grow_day_by_day(*drawn_days(seed), growth_of)
+
+
+def test_no_rule_is_broken() -> None:
+    grow_many(TableGrowth)
+
+
+def drawn_days(seed: int) -> tuple[Values, list[Bag], list[Day], int, int]:
+    """As hypothesis draws them, but quickly."""
+    rng = random.Random(seed)
+    values = [None, *range(9)]
+
+    def bags() -> list[Bag]:
+        return [rng.choices(values, k=rng.randint(0, 3)) for _ in range(rng.randint(1, 9))]
+
+    days = [(bags(), rng.choice([None, 0, 1]), rng.choice([None, 3, 8, 14])) for _ in range(4)]
+    return Values.HEX, bags(), days, rng.randint(1, 3), rng.randint(0, 2)
 
 
 def column_bags(lines: list[str], column: int) -> list[Bag]:
