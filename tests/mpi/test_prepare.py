@@ -3,6 +3,7 @@
 import errno
 import gzip
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -99,6 +100,25 @@ def test_any_number_of_ranks_writes_the_same_bytes(comm: MPI.Intracomm, some: MP
         assert digests(folder / "shared") == digests(folder / "alone")
         assert load_manifest(folder / "shared") == manifest
         assert (manifest.rows("train"), manifest.rows("test")) == (270, 30)
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("some", [2, 4], indirect=True)
+def test_later_rows_and_grown_vocabularies_do_not_depend_on_ranks(
+    comm: MPI.Intracomm, some: MPI.Intracomm | None, folder: Path
+):
+    inputs = write_inputs(folder)
+    if comm.Get_rank() == 0:
+        prepare_clicks(inputs[:1], folder / "first", replace(SETTINGS, min_count=5), silent)
+    comm.Barrier()
+    for number, how in enumerate(({"like": folder / "first"}, {"grow": folder / "first", "evict_unused": 100})):
+        settings = replace(SETTINGS, **how)
+        assert outcome(some, inputs[1:], folder / f"shared_{number}", settings) is None
+        comm.Barrier()
+        if comm.Get_rank() == 0:
+            manifest = prepare_clicks(inputs[1:], folder / f"alone_{number}", settings, silent)
+            assert digests(folder / f"shared_{number}") == digests(folder / f"alone_{number}")
+            assert (manifest.grown_from is None) == ("like" in how)
 
 
 @pytest.mark.mpi(min_size=4)
