@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# Turn raw clicks into shards, as a Slurm job on one node.
+# Turn raw clicks into shards, as a Slurm job: ranks on one or several nodes share the work.
 #
 #   sbatch [sbatch options] slurm/prepare.sh --format criteo --input train.txt --output data/criteo_kaggle
 #
-# The arguments are those of `bagpipe prepare`.
+# The arguments are those of `bagpipe prepare`. All nodes must see inputs and output; --ntasks=1 does without MPI.
 #SBATCH --job-name=bagpipe-prepare
-#SBATCH --nodes=1                     # one process reads the rows in order: row numbers are given in that order
-#SBATCH --ntasks=1
-#SBATCH --cpus-per-task=4             # parsing and compression run on several threads
-#SBATCH --mem=16G                     # the vocabularies of all columns are held until the last row is read
+#SBATCH --ntasks=4                    # ranks share files, ranges of large ones, columns and shards; any number will do
+#SBATCH --cpus-per-task=4             # parsing and compression run on several threads of each rank
+#SBATCH --mem-per-cpu=4G              # while it writes shards each rank holds the vocabularies of all columns
 #SBATCH --time=12:00:00               # an end that the scheduler knows lets smaller jobs pass before this one
 #SBATCH --requeue                     # after a node's death the job comes again, and goes on after what is finished
 #SBATCH --output=%x-%j.log            # named by job: a second run does not overwrite it
@@ -19,4 +18,7 @@ cd "${SLURM_SUBMIT_DIR:?start this script with sbatch, in the root of the checko
 # shellcheck source=slurm/site_environment.sh
 source slurm/site_environment.sh
 
-exec bagpipe prepare "$@"
+if [ "${SLURM_NTASKS:-1}" -eq 1 ]; then exec bagpipe prepare "$@"; fi
+# srun does not hand on sbatch's --cpus-per-task by itself.
+export SRUN_CPUS_PER_TASK="${SLURM_CPUS_PER_TASK:-1}"
+exec "${LAUNCHER[@]}" -n "$SLURM_NTASKS" bagpipe prepare "$@"

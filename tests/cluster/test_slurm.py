@@ -57,8 +57,8 @@ def site(folder: Path, launcher: str) -> dict[str, str]:
     return {"SITE_ENV": str(path)}
 
 
-def prepare(folder: Path, rows: int, rows_per_shard: int) -> Job:
-    """Submit `slurm/prepare.sh`: `clicks.tsv` to `shards`, both in a folder."""
+def prepare(folder: Path, rows: int, rows_per_shard: int, ranks: int = 1) -> Job:
+    """Submit `slurm/prepare.sh`: `clicks.tsv` to `shards`, both in a folder; several ranks are on a node each."""
     generate_clicks(rows, folder / "clicks.tsv", seed=3)
     arguments = (
         "--input",
@@ -68,7 +68,9 @@ def prepare(folder: Path, rows: int, rows_per_shard: int) -> Job:
         "--rows-per-shard",
         str(rows_per_shard),
     )
-    return submit(folder / "prepare.log", "slurm/prepare.sh", *arguments, env=site(folder, "unused"))
+    options = (f"--ntasks={ranks}", "--ntasks-per-node=1", "--cpus-per-task=1")
+    launcher = "unused" if ranks == 1 else srun()
+    return submit(folder / "prepare.log", *options, "slurm/prepare.sh", *arguments, env=site(folder, launcher))
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +79,7 @@ def config_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("clicks")
     job = prepare(folder, 2023, 700)
     job.await_success()
-    assert job.lines("^wrote test-00000.h5: 202 rows$")
+    assert job.lines("^wrote 2,023 rows ")
     path = folder / "tiny.toml"
     path.write_text(CONFIG.format(shards=folder / "shards"))
     return path
@@ -106,9 +108,9 @@ def whole(train: Train) -> Path:
 
 
 def test_a_requeued_preparation_goes_on(tmp_path: Path) -> None:
-    """It ends with the files of one that was left alone."""
-    job = prepare(tmp_path, 60_000, 50)  # so many shards take some seconds
-    job.await_line("^wrote train-00002.h5")
+    """Two ranks end with the files of one that was left alone."""
+    job = prepare(tmp_path, 60_000, 50, ranks=2)  # so many shards take some seconds
+    job.await_line("^built vocabularies")
     run("scontrol", "requeue", job.number)
     job.await_success()
     assert len(job.lines("^going on after ")) == 1

@@ -156,3 +156,16 @@ def test_the_containers_command_passes_everything_on(job: Job) -> None:
     arguments = ["train", "run.toml", "model.top_mlp=[64, 16]"]
     assert job.run("container/bin/bagpipe", *arguments, PATH=path, BAGPIPE_IMAGE="my image.sif").returncode == 0
     assert job.given_to("apptainer") == ["exec", "my image.sif", "bagpipe", *arguments]
+
+
+def test_ranks_share_a_preparation(job: Job) -> None:
+    arguments = ["--input", "day_* 1.gz", "--output", "my shards"]
+    assert job.run("prepare.sh", *arguments, SLURM_NTASKS="4").returncode == 0
+    assert job.given_to("launch") == ["--mpi=pmix", "-n", "4", "bagpipe", "prepare", *arguments]
+
+
+def test_a_preparation_of_one_task_needs_no_launcher(job: Job) -> None:
+    job.stand_in("bagpipe", f"printf '%s\\n' \"$@\" >'{job.folder / 'bagpipe'}'")
+    assert job.run("prepare.sh", "--input", "a", SLURM_NTASKS="1").returncode == 0
+    assert job.given_to("bagpipe") == ["prepare", "--input", "a"]
+    assert not (job.folder / "launch").exists()
