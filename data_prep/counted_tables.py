@@ -63,9 +63,9 @@ def count_tables(
     team.each_does(count_own)
 
 
-def counted_tables(work: WorkFolder, tables: Sequence[Table]) -> list[CountedValues | None]:
-    """The values of each table, once `count_tables` has come through."""
-    return [_load(_file(work, number)) for number in range(len(tables))]
+def counted_tables(work: WorkFolder, tables: Sequence[Table]) -> Iterator[CountedValues | None]:
+    """The values of each table, once `count_tables` has come through; a table is read when it is asked for."""
+    return (_load(_file(work, number)) for number in range(len(tables)))
 
 
 def deal_tables(rows: ParsedRows, tables: Sequence[Table], ranks: int) -> list[list[int]]:
@@ -136,4 +136,5 @@ def _load(path: Path) -> CountedValues | None:
     values, counts = (table.column(name).to_numpy() for name in ("values", "counts"))
     frequent, look_ups = (int(table.schema.metadata[name]) for name in (_FREQUENT, _LOOK_UPS))
     rare = WaitingValues(values[frequent:], counts[frequent:])
-    return CountedValues(values[:frequent], counts[:frequent], rare, look_ups)
+    # Copies: the frequent values stay in memory, and would keep the rare ones there.
+    return CountedValues(values[:frequent].copy(), counts[:frequent].copy(), rare, look_ups)

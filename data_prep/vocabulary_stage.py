@@ -3,7 +3,7 @@
 Ranks share the tables; threads count columns.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ import numpy as np
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.shards.id_uses import read_train_rows
 from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, load_vocabularies, write_vocabularies
-from bagpipe_hpc.storage.shards.waiting_values import waiting_info, write_waiting
+from bagpipe_hpc.storage.shards.waiting_values import WaitingValues, waiting_info, write_waiting
 from data_prep.backend import Backend, IdMaps
 from data_prep.counted_tables import count_tables, counted_tables
 from data_prep.formats.layout import IdRule, RowLayout, Table
@@ -106,17 +106,22 @@ def _count(
     rules = {table.name: settings.id_rule(table) for table in layout.tables}
 
     def write() -> tuple[FileInfo, FileInfo]:
-        names = [table.name for table in layout.tables]
-        counted = counted_tables(work, layout.tables)
-        found = {name: values for name, values in zip(names, counted, strict=True) if values is not None}
-        vocabularies = {name: TableVocabulary(values.values, buckets) for name, values in found.items()}
-        uses = {name: TableUse(counts_of_ids(values, buckets)) for name, values in found.items()}
+        vocabularies: dict[str, TableVocabulary] = {}
+        uses: dict[str, TableUse] = {}
+
+        def waiting_values() -> Iterator[tuple[str, WaitingValues]]:
+            for table, values in zip(layout.tables, counted_tables(work, layout.tables), strict=True):
+                if values is not None:
+                    vocabularies[table.name] = TableVocabulary(values.values, buckets)
+                    uses[table.name] = TableUse(counts_of_ids(values, buckets))
+                    yield table.name, values.rare
+
         with naming_output(work.output):
-            waiting = write_waiting(work.output, {name: values.rare for name, values in found.items()})
+            waiting = write_waiting(work.output, waiting_values())  # the rare values of a table at a time
             info = write_vocabularies(work.output, vocabularies, buckets, uses, train_rows)
             work.note_vocabularies(info)
         ids = sum(vocabulary.rows for vocabulary in vocabularies.values())
-        hashed = [name for name in names if name not in found]
+        hashed = [table.name for table in layout.tables if table.name not in vocabularies]
         others = "".join(
             f"; {', '.join(name for name in hashed if rules[name].hashed_rows == rows)} hashed to {rows} ids each"
             for rows in sorted({rules[name].hashed_rows for name in hashed})
@@ -185,7 +190,7 @@ def _grow(
         vocabularies = {name: table.vocabulary for name, table in grown.items()}
         uses = {name: table.use for name, table in grown.items()}
         with naming_output(work.output):
-            waiting = write_waiting(work.output, {name: table.waiting for name, table in grown.items()})
+            waiting = write_waiting(work.output, ((name, table.waiting) for name, table in grown.items()))
             info = write_vocabularies(work.output, vocabularies, settings.unseen_buckets, uses, all_rows)
             work.note_vocabularies(info)
         text = growth_text(list(known.values()), list(grown.values()))

@@ -4,7 +4,7 @@ An HDF5 file with two datasets for each table that has a vocabulary: `values/TAB
 vocabulary has, and `counts/TABLE [W]`, how often the training rows of all days hold them, unsigned integers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +35,12 @@ class WaitingValues:
     counts: Int64s
 
 
-def write_waiting(directory: Path, tables: Mapping[str, WaitingValues]) -> FileInfo:
+def write_waiting(directory: Path, tables: Iterable[tuple[str, WaitingValues]]) -> FileInfo:
     """Write the waiting values of each table; whole or not at all, and the same bytes for the same values.
+
+    Args:
+        directory: the shard directory.
+        tables: their names and values, each taken when the one before is written.
 
     Returns:
         The entry for the manifest.
@@ -44,7 +48,7 @@ def write_waiting(directory: Path, tables: Mapping[str, WaitingValues]) -> FileI
     path = directory / WAITING_NAME
     with atomic_write(path) as partial:
         with create_hdf5(partial) as file:
-            for table, waiting in tables.items():
+            for table, waiting in tables:
                 kind = h5py.string_dtype() if waiting.values.dtype == np.object_ else waiting.values.dtype
                 file.create_dataset(f"values/{table}", data=waiting.values, dtype=kind, track_times=False)
                 smallest = np.min_scalar_type(int(waiting.counts.max(initial=0)))  # counts are small: a byte each

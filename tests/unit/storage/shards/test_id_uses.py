@@ -106,8 +106,8 @@ def test_tables_without_counts_are_named(tmp_path: Path, manifest: ShardManifest
 
 def test_waiting_values_come_back(tmp_path: Path, manifest: ShardManifest) -> None:
     assert waiting_info(tmp_path) is None
-    info = write_waiting(tmp_path, WAITING)
-    assert write_waiting(tmp_path, WAITING) == info == waiting_info(tmp_path)
+    info = write_waiting(tmp_path, WAITING.items())
+    assert write_waiting(tmp_path, WAITING.items()) == info == waiting_info(tmp_path)
     manifest = replace(manifest, waiting=info)
     for name, expected in WAITING.items():
         found = read_waiting(tmp_path, manifest, name)
