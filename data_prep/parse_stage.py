@@ -7,8 +7,8 @@ ranges before it are parsed to their end, and ranges behind it are left.
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import count
@@ -23,7 +23,7 @@ from data_prep.formats.source_format import ColumnInput, TextInput
 from data_prep.input_blocks import InputBlock, bytes_of, parse_input_block, read_range
 from data_prep.input_ranges import InputRange
 from data_prep.ordered_map import ordered_map
-from data_prep.parsed_rows import BadRow, Part
+from data_prep.parsed_rows import BadRow, Part, part_name
 from data_prep.preparation_state import WorkFolder, naming_output
 from data_prep.ranks.board import Stage, Tell
 from data_prep.ranks.team import Team
@@ -182,6 +182,8 @@ class _Parser:
         self._schema = schema
         self._work = work
         self._most_skipped = most_skipped
+        self._finisher = ThreadPoolExecutor(1)
+        self._finishing: Future[None] | None = None
         self._skipped: list[BadRow] = []
         self._untold_bytes = self._untold_rows = 0
         self._told_s = 0.0
@@ -193,11 +195,13 @@ class _Parser:
             left: numbers of the ranges that are not finished, in order.
             begun: the finished parts of each range.
         """
-        while (taken := self._team.take()) < len(left):
-            number = left[taken]
-            if number >= self._team.tell(Tell()):
-                return
-            yield from self._parse_range(number, begun.get(number, []))
+        with self._finisher:
+            while (taken := self._team.take()) < len(left):
+                number = left[taken]
+                if number >= self._team.tell(Tell()):
+                    break
+                yield from self._parse_range(number, begun.get(number, []))
+            self._wait_finished()
 
     def _parse_range(self, number: int, before: Sequence[Part]) -> Iterator[Part | _Ended]:
         """Parse a range from behind the parts that are there; the last thing that it gives says how it ended."""
@@ -225,7 +229,8 @@ class _Parser:
         for at in count(len(before)):
             self._skipped = []
             rows = read_bytes = 0
-            with self._new_part(Part(number, at, 0, 0, end, False, ())) as file:
+            with ExitStack() as opened:
+                file = opened.enter_context(self._new_part(part_name(number, at)))
                 while upcoming is not None and rows < PART_ROWS:
                     block, first_line, batch, bad = upcoming
                     self._skipped += [BadRow(first_line + line.index + 1, line.reason) for line in bad]
@@ -233,21 +238,38 @@ class _Parser:
                     file.write_batch(batch)
                     rows, read_bytes, end = rows + len(batch), read_bytes + bytes_of(block, piece), block.end
                     upcoming = next(blocks, None)
-            part = Part(number, at, rows, read_bytes, end, upcoming is None, tuple(self._skipped))
-            bad_before += len(self._skipped)
-            if not rows:
-                (self._work.parts_folder / part.file).unlink()
-            self._work.note_part(part)
-            self._tell_rest(finished=True)
+                part = Part(number, at, rows, read_bytes, end, upcoming is None, tuple(self._skipped))
+                bad_before += len(self._skipped)
+                self._finish_later(part, opened.pop_all())
             yield part
             if part.is_last:
                 return
 
+    def _finish_later(self, part: Part, opened: ExitStack) -> None:
+        """Force a part to the disk in another thread, and note it; waits for the part before."""
+        told = Tell(self._untold_bytes, self._untold_rows, finished=True)
+        self._untold_bytes = self._untold_rows = 0
+
+        def finish() -> None:
+            opened.close()
+            if not part.rows:
+                (self._work.parts_folder / part.file).unlink()
+            self._work.note_part(part)
+            self._team.tell(told)
+
+        self._wait_finished()
+        self._finishing = self._finisher.submit(finish)
+
+    def _wait_finished(self) -> None:
+        if self._finishing is not None:
+            finishing, self._finishing = self._finishing, None
+            finishing.result()
+
     @contextmanager
-    def _new_part(self, part: Part) -> Iterator[pa.RecordBatchFileWriter]:
+    def _new_part(self, name: str) -> Iterator[pa.RecordBatchFileWriter]:
         """The file of a part, to write batches to."""
         with (
-            atomic_write(self._work.parts_folder / part.file) as partial,
+            atomic_write(self._work.parts_folder / f"{name}.arrow") as partial,
             pa.OSFile(str(partial), "wb") as sink,
             pa.ipc.new_file(sink, self._schema) as file,
         ):
@@ -268,7 +290,3 @@ class _Parser:
         self._told_s = time.monotonic()
         if number >= self._team.tell(told) or bad > self._most_skipped:
             raise _UnwantedError
-
-    def _tell_rest(self, *, finished: bool) -> None:
-        self._team.tell(Tell(self._untold_bytes, self._untold_rows, finished=finished))
-        self._untold_bytes = self._untold_rows = 0

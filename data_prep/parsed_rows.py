@@ -59,12 +59,17 @@ class Part:
     @property
     def name(self) -> str:
         """Its name, without the end: parts sort by it in the order of the input."""
-        return f"rows-{self.range:06d}-{self.number:05d}"
+        return part_name(self.range, self.number)
 
     @property
     def file(self) -> str:
         """Name of the file."""
         return f"{self.name}.arrow"
+
+
+def part_name(number_of_range: int, number: int) -> str:
+    """The name of a part, without the end."""
+    return f"rows-{number_of_range:06d}-{number:05d}"
 
 
 class ParsedRows:
