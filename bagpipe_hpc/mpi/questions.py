@@ -28,7 +28,7 @@ _QUESTIONS_A_LIMIT = 4
 _SHORTEST_POLL_S, _LONGEST_POLL_S = 50e-6, 5e-3
 _SHORTEST_AGAIN_S, _LONGEST_AGAIN_S_A_RANK = 1e-3, 2e-3
 """All ranks together ask the first one again 500 times a second at most."""
-_LOOK_EVERY_S = 0.5
+_LOOKS_A_LIMIT = 20
 _EXIT_FAILED = 1
 
 
@@ -139,6 +139,7 @@ class Questions:
         silent_s = dict.fromkeys(range(1, self.size), 0.0)
         sent: list[MPI.Request] = []
         looked_s, pause_s = time.monotonic(), _SHORTEST_POLL_S
+        look_every_s = self._silence_s / _LOOKS_A_LIMIT
         while silent_s:
             status = MPI.Status()
             if self._comm.Iprobe(MPI.ANY_SOURCE, _TAG_QUESTION, status):
@@ -157,9 +158,9 @@ class Questions:
             time.sleep(pause_s)
             pause_s = min(1.5 * pause_s, _LONGEST_POLL_S)
             now = time.monotonic()
-            if now - looked_s > _LOOK_EVERY_S:
+            if now - looked_s > look_every_s:
                 # While this rank was stopped itself, others were not silent.
-                passed_s, looked_s = min(now - looked_s, 2 * _LOOK_EVERY_S), now
+                passed_s, looked_s = min(now - looked_s, 2 * look_every_s), now
                 for rank in silent_s:
                     silent_s[rank] += passed_s
                 self._require_words(silent_s)

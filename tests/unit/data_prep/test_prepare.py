@@ -2,11 +2,12 @@
 
 import errno
 import gzip
+import json
 import lzma
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ import data_prep.ranks.progress
 import data_prep.shard_stage
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.kernels.shared_library import is_built
+from bagpipe_hpc.storage.run_lock import Owner, RunLock
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.id_uses import read_counts, read_train_rows
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
@@ -572,3 +574,43 @@ def test_inputs_without_a_good_row(tmp_path: Path, text: str) -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match="prepare: "):
         PrepareSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_second_preparation_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    source, out = write_text(tmp_path / "clicks", random_rows(30, seed=4)), tmp_path / "out"
+    out.mkdir()
+    other = RunLock(out, lambda _: None)
+    other.take()
+    with pytest.raises(ConfigError, match=r"run.lock: another run uses this output folder .*choose another --output"):
+        prepare_clicks([source], out, PrepareSettings(), silent)
+    assert [path.name for path in out.iterdir()] == ["run.lock"]
+    other.release()
+    prepare_clicks([source], out, PrepareSettings(), silent)
+    assert not (out / "run.lock").exists()
+
+
+def test_the_lock_of_a_dead_preparation_counts_no_more(tmp_path: Path) -> None:
+    """Also in a folder that it has finished."""
+    source, out = write_text(tmp_path / "clicks", random_rows(30, seed=4)), tmp_path / "out"
+    dead = json.dumps(asdict(replace(Owner.this_process(), started=1)))
+    out.mkdir()
+    for _ in range(2):
+        (out / "run.lock").write_text(dead)
+        prepare_clicks([source], out, PrepareSettings(), silent)
+        assert not (out / "run.lock").exists()
+
+
+def test_a_part_without_its_note_is_parsed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And so are those behind it in its range."""
+    small_blocks(monkeypatch, part_rows=15, range_bytes=9000)
+    source, out = write_text(tmp_path / "clicks", random_rows(100, seed=4)), tmp_path / "out"
+    with pytest.raises(KilledError):
+        prepare_clicks([source], out, PrepareSettings(), kill_at("built"))
+    notes = sorted(path.name for path in (out / "parsed").glob("rows-*.json"))
+    first = [name for name in notes if name.startswith("rows-000000-")]
+    assert len(first) == 3
+    (out / "parsed" / first[1]).unlink()
+    lines: list[str] = []
+    manifest = prepare_clicks([source], out, PrepareSettings(), lines.append)
+    assert sum(line.startswith("parsed") for line in lines) == 2
+    assert_holds(out, manifest, prepare_naively(random_rows(100, seed=4), 2, 0.1))
