@@ -177,6 +177,8 @@ def run_role(purpose: Purpose, loop: "Loop | None" = None) -> None:
             if purpose.folder:
                 log_to_file(purpose.folder / LOGS_NAME / f"{comms.role.value}-{comms.role_rank}.log")
             _run_prepared(purpose, _settle_linear(purpose, run, comms), need, comms, stop, loop)
+            if purpose.conclude:
+                from_oracle(comms, purpose.conclude, config.train.timeout_s)
     except RefusalError:
         raise
     except KeyboardInterrupt:
@@ -337,8 +339,6 @@ def _run_prepared(
         else:
             _run_trainer(purpose, run, need, comms, windows, fill_timeout_s, trace, loop)
         comms.meet("having finished", timeout_s)
-        if purpose.conclude:
-            from_oracle(comms, purpose.conclude, timeout_s)
         if purpose.folder:
             save_resources(purpose.folder / RESOURCES_NAME, comms)
         if trace.enabled:

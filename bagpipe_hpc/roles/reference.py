@@ -141,7 +141,7 @@ class Reference:
         """The slices of all training batches; what belongs before, between and behind them is done on the way."""
         log.info("reference: one process, %d rows in memory, %d slices", self._run.total_rows, self._slices)
         with self._purpose.record(self._run, has_cache=False) as record:
-            if self._run.trains and self._run.start:
+            if self._run.start:
                 changes = changes_since(self._run.start.manifest, self._run, self._parts.arithmetic)
                 record.resumed(self._run.steps_done, self._run.start.directory, changes)
             ended_early_at = None

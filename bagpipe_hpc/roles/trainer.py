@@ -225,7 +225,7 @@ class Trainer:
     def _slices(self) -> Iterator[SliceStep]:
         """The slices of all training batches; what belongs before, between and behind them is done on the way."""
         wait_for_barrier(self._comms.store, "the servers to fill their tables", self._fill_timeout_s)
-        if self._record and self._run.trains and self._run.start:
+        if self._record and self._run.start:
             changes = changes_since(self._run.start.manifest, self._run, self._parts.arithmetic)
             self._record.resumed(self._run.steps_done, self._run.start.directory, changes)
         with self._reader:

@@ -4,7 +4,7 @@ Every setting is in one of four sets, and a test sees to it: what no set names w
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from bagpipe_hpc.config.doors import MODELS, POLICIES, ROW_OPTIMIZERS
@@ -180,8 +180,28 @@ def _orders_as_configured(name: str) -> bool:
 
 
 def changes_since(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> list[str]:
-    """What this run does in another way than the one that wrote a checkpoint, each as `NAME: THEN -> NOW`."""
+    """What this run does in another way than the one that wrote a checkpoint, each as `NAME: THEN -> NOW`.
+
+    Of a run that scores, what changes predictions in their last digits.
+    """
+    if not run.trains:
+        return list(_changed_scoring(manifest, run, arithmetic))
     return list(_changes(manifest, run, arithmetic))
+
+
+def _changed_scoring(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> Iterator[str]:
+    then, now = _both(manifest, run.config, "model.precision")
+    if then not in (now, _UNKNOWN):
+        yield f"model.precision: {then} -> {now}"
+    same_slices = replace(arithmetic, trainers=manifest.arithmetic.trainers)  # whatever the number of trainers
+    yield from _changed_arithmetic(manifest.arithmetic, same_slices)
+
+
+def _changed_arithmetic(then: Arithmetic, now: Arithmetic) -> Iterator[str]:
+    earlier = asdict(then)
+    for name, value in asdict(now).items():
+        if earlier[name] != value:
+            yield f"{_ARITHMETIC[name]}: {earlier[name]} -> {value} (results differ in the last bits)"
 
 
 def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> Iterator[str]:
@@ -196,10 +216,7 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
                 f"optimizer.rows, first value of {new.name}: {old.first} -> {new.first} (rows take theirs at the start "
                 "of a training only)"
             )
-    earlier = asdict(manifest.arithmetic)
-    for name, now in asdict(arithmetic).items():
-        if earlier[name] != now:
-            yield f"{_ARITHMETIC[name]}: {earlier[name]} -> {now} (results differ in the last bits)"
+    yield from _changed_arithmetic(manifest.arithmetic, arithmetic)
     if (data := lineage(manifest, run.manifest)) is not Lineage.SAME:
         batches = -(-manifest.train_samples // manifest.batch_size)
         yield (

@@ -19,7 +19,7 @@ class Record:
         """The run is over, or has failed."""
 
     def resumed(self, step: int, directory: Path, changes: Sequence[str] = ()) -> None:
-        """Training goes on from a checkpoint; what has changed since, as `NAME: THEN -> NOW`."""
+        """The run takes up a checkpoint; what has changed since, as `NAME: THEN -> NOW`."""
 
     def progress(
         self,

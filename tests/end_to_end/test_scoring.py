@@ -1,6 +1,7 @@
 """A checkpoint in use: `bagpipe evaluate` and `predict` find what training measured, for any number of ranks."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,18 @@ def test_any_number_of_trainers_finds_what_training_did(
         output = tmp_path / f"{kind}.csv"
         given = ["--input", trained / f"{kind}-bare.tsv", "--output", output, "--logits"]
         commands.append([0, "predict", trained / f"run-{kind}", *given, *settings])
-    run_commands(run_ranks, ranks, commands, tmp_path)
+    wrong = tmp_path / "wrong.tsv"
+    wrong.write_text((trained / "criteo-bare.tsv").read_text() + "many\tfields\n")
+    given = [2, "predict", trained / "run-criteo", *settings]
+    commands.append([*given, "--input", trained / "criteo-bare.tsv", "--output", tmp_path / "criteo.csv"])
+    commands.append([*given, "--input", wrong, "--output", tmp_path / "wrong.csv"])
+    commands.append([2, "evaluate", trained / "run-criteo", *settings, "--data", trained / "shards-0"])
+    said = run_commands(run_ranks, ranks, commands, tmp_path)
+    reasons = (r"criteo\.csv: is there already", rf"wrong\.tsv:{LATER + 1}: ", "was trained with other ids")
+    for text, reason in zip(said[-3:], reasons, strict=True):
+        (error,) = [line for line in text.splitlines() if "error: " in line]
+        assert re.search(reason, error)
+    assert not [text for text in said if "computed with another" in text]
     told = [told_by_training(trained / f"run-{number}") for number in numbers()]
     assert [measures(line) for line in lines(save)] == told
     for kind in RAW:
@@ -189,7 +201,7 @@ def test_any_number_of_trainers_finds_what_training_did(
         assert alone.equals(pa.table(found.columns, names=found.column_names).cast(alone.schema))
     assert sorted(trained.rglob("*")) == before
     assert {path.name for path in tmp_path.iterdir()} == {
-        *("found.jsonl", "logs", f"commands-{ranks}.json"),
+        *("found.jsonl", "logs", "wrong.tsv", f"commands-{ranks}.json"),
         *(f"{kind}.csv" for kind in RAW),
     }
     assert (logs / "logs" / "oracle-0.log").is_file()

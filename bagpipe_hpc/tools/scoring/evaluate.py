@@ -1,6 +1,6 @@
 """`bagpipe evaluate`: the measures of training, of any checkpoint on any rows that were prepared like its data."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,16 +8,16 @@ from typing import Any
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import require_appendable
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
+from bagpipe_hpc.run.output_folder import require_writable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
-from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.telemetry.results import quality
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.tools.report import Report
-from bagpipe_hpc.tools.scoring.purpose import Scoring
+from bagpipe_hpc.tools.scoring.purpose import Scoring, ScoringRecord
 
 
-class EvaluationRecord(Record):
+class EvaluationRecord(ScoringRecord):
     """Prints an evaluation, and a JSON line of it.
 
     Args:
@@ -32,6 +32,11 @@ class EvaluationRecord(Record):
         self._split = split
         self._report = Report("evaluate")
         self._report.figures |= {"checkpoint": str(run.start.directory), "data": run.config.data.path, "split": split}
+
+    def resumed(self, step: int, directory: Path, changes: Sequence[str] = ()) -> None:
+        """As `ScoringRecord` does, and in the JSON line."""
+        super().resumed(step, directory, changes)
+        self._report.figures["changes"] = list(changes)
 
     def evaluation(self, step: int, epoch: int, evaluations: Mapping[str, Evaluation], seconds: float) -> None:
         """Take in the one evaluation; its names are those in the metrics of training."""
@@ -80,6 +85,18 @@ class Evaluating(Scoring):
             BagpipeError: it cannot.
         """
         super().check()
+        if self._save and self._save.exists():
+            require_appendable(self._save)
+        elif self._save:
+            require_writable("--save", str(self._save), self._save.parent)
+
+    def start(self, run: Run) -> None:
+        """Make the file that the JSON line is appended to.
+
+        Raises:
+            BagpipeError: it cannot be made.
+        """
+        super().start(run)
         if self._save:
             require_appendable(self._save)
 

@@ -20,17 +20,16 @@ from bagpipe_hpc.run.scored_settings import with_data
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.logits import ordered_logits
 from bagpipe_hpc.storage.shards.manifest import load_manifest
-from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.terminal import printable
 from bagpipe_hpc.tools.scoring.predictions_file import check_predictions_file, columns_of, write_predictions
-from bagpipe_hpc.tools.scoring.purpose import Scoring
+from bagpipe_hpc.tools.scoring.purpose import Scoring, ScoringRecord
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 
 log = logging.getLogger(__name__)
 
 
-class PredictionRecord(Record):
+class PredictionRecord(ScoringRecord):
     """Says how fast predictions were computed."""
 
     def prediction(self, samples: int, seconds: float) -> None:

@@ -1,6 +1,7 @@
 """The purpose of a run that scores a checkpoint: it writes into no run's folder, so many may score one at once."""
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -12,6 +13,17 @@ from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.stop_request import NeverStopped
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.telemetry.record import Record
+
+log = logging.getLogger(__name__)
+
+
+class ScoringRecord(Record):
+    """Says in what a run computes otherwise than the training did."""
+
+    def resumed(self, step: int, directory: Path, changes: Sequence[str] = ()) -> None:  # noqa: ARG002 - said already
+        """Warn of what may change the last digits."""
+        for change in changes:
+            log.warning("computed with another %s", change)
 
 
 class Scoring:

@@ -233,6 +233,10 @@ EVALUATE: dict[str, tuple[Callable[[Place], list[Any]], str]] = {
         r"has no train rows.*--split test",
     ),
     "no such split": (lambda p: [p.run, "--split", "later"], "invalid choice"),
+    "a damaged checkpoint, and a result to be saved": (
+        lambda p: [broken(p, "dense.h5", damage), "--save", p.folder / "found.jsonl"],
+        r"dense\.h5: its SHA-256",
+    ),
     "a result that cannot be saved": (lambda p: [p.run, "--save", p.data], r"data: Is a directory"),
     "logs that cannot be written": (
         lambda p: [p.run, "--logs", p.folder / "rows.tsv"],
@@ -352,6 +356,17 @@ def test_a_prediction_is_refused(what: str, place: Place, capsys: pytest.Capture
 def test_a_folder_that_may_not_be_written_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
     (closed := place.folder / "closed").mkdir(mode=0o500)
     require_refused(place, ["predict", *map(str, predicting(place, "", "closed/found.csv"))], str(closed), capsys)
+
+
+def test_what_may_change_the_last_digits_is_said(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    save = place.folder / "found.jsonl"
+    place.edit(place.checkpoint / "manifest.json", lambda manifest: manifest["arithmetic"].update(linear="onednn"))
+    assert main(["evaluate", str(place.run), "--save", str(save)]) == 0
+    said = capsys.readouterr()
+    change = "library for linear layers (kernels.linear): onednn -> torch (results differ in the last bits)"
+    assert f"computed with another {change}" in said.err
+    assert json.loads(save.read_text())["changes"] == [change]
+    assert said.out.splitlines()[-1] == save.read_text().strip()
 
 
 def test_predictions_do_without_shards(place: Place, capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,3 +183,19 @@ def test_a_kill_between_two_renames_loses_nothing(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, sample_records(TABLES, 5), TABLES, step=10)
     assert find_checkpoints(tmp_path) == [path]
     assert not aside.exists()
+
+
+def test_weights_are_read_without_their_state(tmp_path: Path) -> None:
+    """As if there were none, of all files, increments among them."""
+    records = sample_records((5, 3), 6)
+    base = write_checkpoint(tmp_path, records, (5, 3), servers=2, state_columns=2, step=80)
+    updated = np.array([1, 6])
+    changed = records.copy()
+    changed[updated] += np.float32(1)
+    later = write_checkpoint(tmp_path, changed, (5, 3), servers=2, state_columns=2, step=90, base=base, updated=updated)
+    with load_checkpoint(later).open_rows(weights_only=True) as rows:
+        assert np.array_equal(rows.read(0, 8), changed[:, :4])
+        partition = RoundRobinPartition(8, 3)
+        window = np.empty((partition.rows_on(1), 4), np.float32)
+        rows.read_server(partition, 1, window)
+    assert np.array_equal(window, changed[partition.rows_of(1, 0, partition.rows_on(1)), :4])
