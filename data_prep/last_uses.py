@@ -62,10 +62,15 @@ def last_uses_of_shards(earlier: RecordedPreparation) -> list[Int64s]:
     with ClickShards(earlier.directory, manifest, "train") as shards:
         for first in range(0, shards.rows, _BLOCK_ROWS):
             bags = shards.read_look_ups(first, min(first + _BLOCK_ROWS, shards.rows))
-            rows, columns = first + bags.sample_of_value.astype(np.int64), bags.columns
+            grid, rows = bags.grid, np.arange(first, first + bags.samples)
+            if grid is not None:
+                for feature, table in enumerate(manifest.feature_tables):
+                    note_uses(last[table], grid[:, feature], rows)
+                continue
+            columns, row_of_value = bags.columns, rows[bags.sample_of_value]
             for feature, table in enumerate(manifest.feature_tables):
                 is_its = columns == feature
-                note_uses(last[table], bags.values[is_its], rows[is_its])
+                note_uses(last[table], bags.values[is_its], row_of_value[is_its])
     return last
 
 
