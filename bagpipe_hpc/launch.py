@@ -304,7 +304,10 @@ def _open_windows(
         windows = []
         for group, partition, store in zip(run.groups, run.partitions(comms.layout.servers), stores, strict=True):
             width = group.record.width
-            window = RowWindow(comms.world, routes, partition, width, timeout_s, transfers, copies, store)
+            window = RowWindow(
+                *(comms.world, routes, partition, width, timeout_s, transfers, copies, store),
+                reads_ahead=run.config.tables.read_ahead,
+            )
             windows.append(opened.enter_context(window))
         if comms.role is Role.TRAINER:
             log.info(windows[0].ways)

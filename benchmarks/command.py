@@ -139,6 +139,19 @@ def _search_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=positive, default=3, metavar="N", help="runs of each (default: 3, quick: 1)")
 
 
+def _ssd_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--path", type=Path, metavar="DIR", help="folder on the disk to measure (default: build/bench)")
+    parser.add_argument(
+        "--shares", nargs="+", type=positive, metavar="PERCENT", help="of the rows in memory (default: 25 50 100)"
+    )
+    parser.add_argument("--plain", action="store_true", help="once more without reading ahead")
+    parser.add_argument("--steps", type=positive, metavar="N", help="steps that count (default: 100, quick: 20)")
+    parser.add_argument("--width", type=positive, default=120, metavar="D", help="of the rows (default: 120)")
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
+    )
+
+
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
     """The benchmark takes none of its own."""
 
@@ -201,6 +214,11 @@ BENCHMARKS = {
         "step.benchmark",
         "whole training steps over several links, and where their time goes",
         _step_arguments,
+    ),
+    "ssd": Benchmark(
+        "ssd",
+        "training with 25, 50 and 100 % of the rows in memory and the rest on SSD, beside all in memory",
+        _ssd_arguments,
     ),
     "simulate": Benchmark("simulate", "what `bagpipe simulate` predicts, beside measured steps", _simulate_arguments),
 }

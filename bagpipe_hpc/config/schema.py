@@ -257,6 +257,8 @@ class TablesConfig:
     ssd_path: str = ""
     """Folder on a local disk of each server's host for rows that `memory_gb` does not hold. It must be there. The file
     has no name, and is gone when the server ends."""
+    read_ahead: bool = True
+    """Servers whose rows lie on disk read what plans will fetch before it is asked for; false is for measurements."""
 
     def __post_init__(self) -> None:
         fill_settings(self)

@@ -22,7 +22,7 @@ from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import require_addressable
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.resume import verify_share
-from bagpipe_hpc.rows.disk.block_file import open_unnamed
+from bagpipe_hpc.rows.disk.block_file import disk_unit
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.placement import check_partition, partition_mark, require_same_partition
 from bagpipe_hpc.rows.record import RowRecord
@@ -128,29 +128,20 @@ def check_disk(run: Run, comms: Communicators) -> None:
     if comms.role is not Role.SERVER:
         return
     block_files(run.config.kernels.backend)
-    disk_frames(run, comms)
-    os.close(open_unnamed(tables.ssd_path, 0))
+    unit_bytes = disk_unit(tables.ssd_path)
+    layouts, memory = run.disk_layouts(servers, comms.role_rank, unit_bytes), run.disk_memory(servers, comms.role_rank)
+    for layout, memory_bytes in zip(layouts, memory, strict=True):
+        layout.frames_in(memory_bytes)
     hosts = comms.hosts
     own = hosts[comms.world.Get_rank()]
     sharers = [server for server in range(servers) if hosts[comms.layout.world_rank(Role.SERVER, server)] == own]
-    wanted = sum(layout.file_bytes for server in sharers for layout in run.disk_layouts(servers, server))
+    wanted = sum(layout.file_bytes for server in sharers for layout in run.disk_layouts(servers, server, unit_bytes))
     free = shutil.disk_usage(tables.ssd_path).free
     if wanted > free:
         raise CapacityError(
             f"tables.ssd_path = {tables.ssd_path!r}: the rows of {len(sharers)} servers on {socket.gethostname()} take "
             f"{wanted / 1e9:.3f} GB there, and {free / 1e9:.3f} GB are free; make room, or name another folder"
         )
-
-
-def disk_frames(run: Run, comms: Communicators) -> list[int]:
-    """Blocks of rows that this server keeps in memory of each group of tables.
-
-    Raises:
-        CapacityError: the memory is too small.
-    """
-    servers, server = comms.layout.servers, comms.role_rank
-    parts = zip(run.disk_layouts(servers, server), run.disk_memory(servers, server), strict=True)
-    return [layout.frames_in(memory_bytes) for layout, memory_bytes in parts]
 
 
 def placement_marks(run: Run, comms: Communicators) -> list[int]:

@@ -133,8 +133,7 @@ class Mover:
         self._retiring: ReceivedPlan | None = None
         self._retired = NO_GROUP
         self._reads_ahead = any(part.reads_ahead for part in traffic)
-        self._to_write_back: deque[ReceivedPlan] = deque()
-        self._is_put_announced = False
+        self._unannounced: deque[ReceivedPlan] = deque()
         self._is_closing = False
         self._drained = threading.Event()
         self._failure: BaseException | None = None
@@ -246,29 +245,20 @@ class Mover:
         return True
 
     def _announce(self, plan: ReceivedPlan) -> None:
-        """Tell servers that read ahead what a plan fetches; of what plans write back, the next group is enough."""
+        """Tell servers that read ahead what a plan fetches, and what is written back before that, in this order.
+
+        What plan g writes back is on its way before anything is fetched that waits for group g. So all announcements
+        come in the order in which their rows are wanted.
+        """
         if not self._reads_ahead:
             return
+        if plan.retire_group != NO_GROUP:
+            self._unannounced.append(plan)
+        while self._unannounced and (plan.is_closing or self._unannounced[0].retire_group <= plan.prefetch_after):
+            for traffic, part in zip(self._traffic, self._unannounced.popleft().groups, strict=True):
+                traffic.announce_put(part.own)
         for traffic, part in zip(self._traffic, plan.groups, strict=True):
             traffic.announce_fetch(part)
-        if plan.retire_group != NO_GROUP:
-            self._to_write_back.append(plan)
-        self._announce_put()
-
-    def _announce_put(self) -> None:
-        """Tell servers that read ahead which group comes back next, unless they know."""
-        if self._is_put_announced or not self._to_write_back:
-            return
-        for traffic, part in zip(self._traffic, self._to_write_back[0].groups, strict=True):
-            traffic.announce_put(part.own)
-        self._is_put_announced = True
-
-    def _note_put(self, plan: ReceivedPlan) -> None:
-        """Note that a group is on its way back; servers that read ahead hear of the one after it."""
-        if self._to_write_back and self._to_write_back[0] is plan:
-            self._to_write_back.popleft()
-            self._is_put_announced = False
-            self._announce_put()
 
     def _start_write_back(self) -> bool:
         """Start to put this trainer's share of the next group, with optimizer state; what it adds comes after that."""
@@ -284,7 +274,6 @@ class Mover:
             if plan.own.additions:
                 left[group] = plan.own.additions
         self._write_back = WriteBack(batch.plan, pending, since_s, left)
-        self._note_put(batch.plan)
         return True
 
     def _finish_write_back(self) -> bool:

@@ -64,7 +64,7 @@ RESOLVED = ("kernels.linear", "train.device", "train.threads", "train.reference_
 FREE = (
     *("data.path", "data.verify"),  # the data itself is compared
     "tables.placement",  # and what it has of its own settings: a checkpoint's files say which rows they hold
-    *("tables.memory_gb", "tables.ssd_path"),
+    *("tables.memory_gb", "tables.ssd_path", "tables.read_ahead"),
     *("lookahead.batches", "lookahead.group", "cache.rows"),
     *(f"roles.{name}" for name in ("servers", "placement", "server_poll_us", "same_host", "transfers")),
     *(f"train.{name}" for name in ("epochs", "max_steps", "output", "overwrite", "resume", "preflight")),

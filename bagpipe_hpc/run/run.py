@@ -259,10 +259,10 @@ class Run:
         limit_bytes = int(self.config.tables.memory_gb * 1e9)
         return [limit_bytes * size // max(1, sum(sizes)) for size in sizes]
 
-    def disk_layouts(self, servers: int, server: int) -> list[BlockLayout]:
-        """How the rows of each group lie on the disk of a server."""
+    def disk_layouts(self, servers: int, server: int, unit_bytes: int) -> list[BlockLayout]:
+        """How the rows of each group lie on the disk of a server, which reads and writes multiples of `unit_bytes`."""
         parts = zip(self.groups, self.partitions(servers), strict=True)
-        return [BlockLayout.of(part.rows_on(server), group.record.width) for group, part in parts]
+        return [BlockLayout.of(part.rows_on(server), group.record.width, unit_bytes) for group, part in parts]
 
     def fill_timeout_s(self, servers: int) -> float:
         """Longest wait for servers to fill or save their tables: `train.timeout_s`, and more the larger they are."""

@@ -1,7 +1,7 @@
 // Moves blocks between a file and frames of memory, in threads of its own: many are under way at once, as an SSD wants.
 //
 // A move writes what a frame holds to its block, where that has changed, and then reads another block into the frame,
-// or fills it with zeros. Moves are taken in the order in which they were given. A block that is read while its last
+// or fills it with zeros; a frame that gets the block that it holds keeps its bytes. Moves are taken in the order in which they were given. A block that is read while its last
 // write is still under way waits for that, so that a caller may ask for a block again that it has just let go.
 #include <fcntl.h>
 #include <sys/uio.h>
@@ -26,7 +26,8 @@
 namespace {
 
 constexpr int64_t kNone = -1;        // no block
-constexpr int64_t kMostAtOnce = 64;  // neighbouring blocks that one call moves
+constexpr int64_t kMostAtOnce = 1024;         // neighbouring blocks that one call moves, as many as any system takes
+constexpr int64_t kBytesAtOnce = 512 * 1024;  // and no more bytes than these, so that others may move as many meanwhile
 constexpr int32_t kCutShort = -1;    // the file ended where a block should be
 
 // Frames that one call moves: they hold blocks that follow each other from `written` on, and get those from `read` on.
@@ -69,15 +70,11 @@ class BlockFile {
       for (int64_t at = 0; at < count; ++moves) {
         Move move{job, written[at], read[at], {frames[at]}};
         const int64_t first = at++;
-        // Both a write and a read in one call: the frames of neighbours among the one are none among the other.
-        const bool only_reads = move.written == kNone && move.read != kNone;
-        const bool only_writes = move.written != kNone && move.read == kNone;
-        for (; at < count && at - first < kMostAtOnce; ++at) {
+        const int64_t most = std::max<int64_t>(1, std::min(kMostAtOnce, kBytesAtOnce / block_bytes_));
+        for (; at < count && at - first < most; ++at) {
           const int64_t step = at - first;
-          const bool goes_on = only_reads    ? written[at] == kNone && read[at] == move.read + step
-                               : only_writes ? read[at] == kNone && written[at] == move.written + step
-                                             : false;
-          if (!goes_on) break;
+          if (written[at] != (move.written == kNone ? kNone : move.written + step)) break;
+          if (read[at] != (move.read == kNone ? kNone : move.read + step)) break;
           move.frames.push_back(frames[at]);
         }
         for (int64_t step = 0; move.written != kNone && step < at - first; ++step) writing_.insert(move.written + step);
@@ -131,7 +128,7 @@ class BlockFile {
       written_.wait(lock, [&] { return ends_ || !is_writing(move.read, count); });
       lock.unlock();
       if (move.read != kNone) {
-        transfer(move.read, move.frames, false);
+        if (move.read != move.written) transfer(move.read, move.frames, false);
       } else {
         for (int64_t frame : move.frames) std::memset(memory_ + frame * block_bytes_, 0, block_bytes_);
       }

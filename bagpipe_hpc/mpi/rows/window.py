@@ -72,6 +72,7 @@ class RowWindow:
         transfers: how rows travel between far pairs, `messages` or `one_sided`.
         copies: how rows are gathered and scattered; NumPy where it is not given.
         store: a server's own rows, where `routes` say that they are not in memory; they travel by messages then.
+        reads_ahead: whether trainers tell such servers what they will get and put.
 
     Raises:
         CapacityError: a server would hold more rows than a transfer can address.
@@ -88,6 +89,8 @@ class RowWindow:
         transfers: str = "messages",
         copies: RowCopies | None = None,
         store: RowStore | None = None,
+        *,
+        reads_ahead: bool = True,
     ) -> None:
         rows_on = [partition.rows_on(server) for server in range(partition.servers)]
         require_addressable(routes, partition)
@@ -135,7 +138,7 @@ class RowWindow:
                 with TimeLimit("all ranks to open the channel of the tables", timeout_s):
                     messages = comm.Dup()
                 self._transfers = client = RowClient(messages, ranks)
-                if not routes.in_memory:
+                if reads_ahead and not routes.in_memory:
                     self._announces = client
                 if layout.role(rank) is Role.SERVER:
                     shared = SharedRows(self._tables, self._copies, self._own_add(routes))

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CapacityError, ConfigError, FileError, refused
 
 NO_BLOCK = -1
+SECTOR_BYTES, PAGE_BYTES = 512, 4096
+"""What disks and file systems read and write directly: multiples of the one, or of the other."""
 
 _CUT_SHORT = -1
 _NOT_KNOWN_TO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
@@ -41,7 +43,8 @@ class BlockFile(Protocol):
         Args:
             frames: where the bytes are, and come, int64 `[n]`.
             written: blocks that the frames hold and that are written, int64 `[n]`; `NO_BLOCK` for those that are not.
-            read: blocks that the frames get, int64 `[n]`; `NO_BLOCK` fills a frame with zeros.
+            read: blocks that the frames get, int64 `[n]`; `NO_BLOCK` fills a frame with zeros. The block that is
+                written leaves a frame as it is.
 
         Returns:
             The job's number, from 1 on.
@@ -63,12 +66,11 @@ OpenBlockFile = Callable[[int, mmap.mmap, int, str], BlockFile]
 errors."""
 
 
-def open_unnamed(folder: str, size: int) -> int:
-    """Open a file without a name, for direct reads and writes, whose space is there.
+def open_unnamed(folder: str) -> int:
+    """Open a file without a name, for direct reads and writes.
 
     Args:
-        folder: where it takes space.
-        size: of the file, in bytes.
+        folder: where it will take space.
 
     Returns:
         Its descriptor.
@@ -76,12 +78,11 @@ def open_unnamed(folder: str, size: int) -> int:
     Raises:
         FileError: the folder is not there, or cannot be written to.
         ConfigError: its file system does not read and write past the page cache.
-        CapacityError: the disk has not as much room.
     """
     if not Path(folder).is_dir():
         raise FileError(f"tables.ssd_path = {folder!r}: is no folder on this host; make it, or name another")
     try:
-        descriptor = _open_unnamed(folder)
+        return _open_unnamed(folder)
     except OSError as error:
         if error.errno == errno.EINVAL:
             raise ConfigError(
@@ -89,17 +90,62 @@ def open_unnamed(folder: str, size: int) -> int:
                 "which the rows would take memory twice; name a folder on a local disk"
             ) from error
         raise refused(error, Path(folder)) from error
+
+
+def unit_bytes(descriptor: int) -> int:
+    """The least that can be read and written of an empty file: what its disk calls a block, or a page.
+
+    Args:
+        descriptor: as `open_unnamed` gives it.
+
+    Raises:
+        OSError: it cannot be written to at all.
+    """
+    with mmap.mmap(-1, PAGE_BYTES) as page:
+        for size in (SECTOR_BYTES, PAGE_BYTES):
+            with memoryview(page)[:size] as part:
+                try:
+                    os.pwritev(descriptor, [part], 0)
+                    os.ftruncate(descriptor, 0)
+                    return size
+                except OSError as error:
+                    if error.errno != errno.EINVAL or size == PAGE_BYTES:
+                        raise
+    raise AssertionError("a page was written or refused")
+
+
+def reserve(descriptor: int, folder: str, size: int) -> None:
+    """Take the space of a file before anything is written to it.
+
+    Args:
+        descriptor: of the file.
+        folder: where it is.
+        size: in bytes.
+
+    Raises:
+        CapacityError: the disk has not as much room.
+        FileError: the system refuses it for another reason.
+    """
     try:
         os.posix_fallocate(descriptor, 0, max(size, 1))
     except OSError as error:
-        os.close(descriptor)
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise CapacityError(
                 f"tables.ssd_path = {folder!r}: the rows of a server take {size / 1e9:.3f} GB there, for which there "
                 f"is no room ({error.strerror}); make room, or name a folder on another disk"
             ) from error
         raise refused(error, Path(folder)) from error
-    return descriptor
+
+
+def disk_unit(folder: str) -> int:
+    """The least that can be read and written of a file in a folder, in bytes; errors as for `open_unnamed`."""
+    descriptor = open_unnamed(folder)
+    try:
+        return unit_bytes(descriptor)
+    except OSError as error:
+        raise refused(error, Path(folder)) from error
+    finally:
+        os.close(descriptor)
 
 
 def _open_unnamed(folder: str) -> int:
@@ -188,6 +234,8 @@ class PlainBlockFile:
         place = self._memory[frame * self._block_bytes : (frame + 1) * self._block_bytes]
         if written != NO_BLOCK:
             self._transfer(os.pwritev, place, written, is_write=True)
+        if read == written != NO_BLOCK:
+            return
         if read != NO_BLOCK:
             self._transfer(os.preadv, place, read, is_write=False)
         else:

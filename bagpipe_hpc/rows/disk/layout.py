@@ -3,17 +3,17 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CapacityError
 
-PAGE_BYTES = 4096
-"""Direct reads and writes begin and end at multiples of it, in the file and in memory, on any disk."""
-_MOST_PAGES = 16
-_MOST_WASTE = 0.1
-"""Of a block, at its end, where no further record fits."""
+_MOST_UNITS = 16
+_MOST_WASTE, _MOST_WASTE_BY_ONE = 0.1, 0.5
+"""Of a block, at its end, where no further record fits. A record with a block of its own may waste more: it is written
+without a read of what lies beside it, and takes no neighbours along that nobody wants."""
 _FEWEST_FRAMES = 8
 
-_BYTES_A_BLOCK = 15
+_BYTES_A_BLOCK = 13
 """What is kept of each block of the file, in memory or not: where it is, whether it was written, who waits for it, and
 of a checkpoint under way, what is left of it."""
 _BYTES_A_FRAME = 32
@@ -29,33 +29,30 @@ class BlockLayout:
     Attributes:
         rows: of the server.
         record_bytes: of a row.
-        pages: of a block; a read of a few neighbouring pages takes a disk hardly longer than that of one.
+        block_bytes: of a block.
     """
 
     rows: int
     record_bytes: int
-    pages: int
+    block_bytes: int
 
     @classmethod
-    def of(cls, rows: int, record_width: int) -> "BlockLayout":
+    def of(cls, rows: int, record_width: int, unit_bytes: int) -> "BlockLayout":
         """The layout of so many rows, in the smallest blocks that waste little.
 
         Args:
             rows: of the server.
             record_width: float32 numbers of a row's record.
+            unit_bytes: direct reads and writes begin and end at multiples of it.
         """
         record_bytes = record_width * np.dtype(np.float32).itemsize
-        least = -(-record_bytes // PAGE_BYTES)
-        for pages in range(least, max(least, _MOST_PAGES) + 1):
-            block_bytes = pages * PAGE_BYTES
-            if block_bytes % record_bytes <= _MOST_WASTE * block_bytes:
-                return cls(rows, record_bytes, pages)
-        return cls(rows, record_bytes, max(least, _MOST_PAGES))
-
-    @property
-    def block_bytes(self) -> int:
-        """Size of a block."""
-        return self.pages * PAGE_BYTES
+        least = -(-record_bytes // unit_bytes)
+        sizes = [units * unit_bytes for units in range(least, max(least, _MOST_UNITS) + 1)]
+        for block_bytes in sizes:
+            waste = block_bytes % record_bytes / block_bytes
+            if waste <= (_MOST_WASTE_BY_ONE if block_bytes < 2 * record_bytes else _MOST_WASTE):
+                return cls(rows, record_bytes, block_bytes)
+        return cls(rows, record_bytes, sizes[-1])
 
     @property
     def rows_per_block(self) -> int:
@@ -66,6 +63,10 @@ class BlockLayout:
     def blocks(self) -> int:
         """Blocks of the file."""
         return -(-self.rows // self.rows_per_block)
+
+    def rows_in(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many of the rows are in each of some blocks."""
+        return np.minimum(self.rows - blocks * self.rows_per_block, self.rows_per_block)
 
     @property
     def file_bytes(self) -> int:

@@ -27,7 +27,7 @@ class Claim:
         frames: of each, int64 `[n]`.
         moved: those frames that have to get their block first, int64 `[m]`.
         written: blocks that have to be written from these frames before, int64 `[m]`; `NO_BLOCK` for none.
-        read: blocks that have to be read into them, int64 `[m]`; `NO_BLOCK` for zeros.
+        read: blocks that have to be read into them, int64 `[m]`; `NO_BLOCK` for zeros, the one written for no change.
     """
 
     blocks: Int64s
@@ -59,12 +59,15 @@ class Residency:
         self._fresh = 0
         self._old, self._old_use = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
-    def claim(self, blocks: Int64s, done: int, *, stays: bool = True) -> Claim | None:
+    def claim(
+        self, blocks: Int64s, done: int, *, stays: bool = True, is_whole: NDArray[np.bool_] | None = None
+    ) -> Claim | None:
         """Give each block a frame, which it keeps until it is released.
 
         Args:
             blocks: int64 `[n]`, which differ.
             done: jobs that are done; frames of later ones are left alone.
+            is_whole: blocks that will be overwritten from end to end, bool `[n]`, and so are not read; None for none.
             stays: whether the blocks are likely to be used again; frames of others are the first to go.
 
         Returns:
@@ -83,6 +86,8 @@ class Residency:
         self._frame_of[left[left != NO_BLOCK]] = _NO_FRAME
         self._is_written[written[written != NO_BLOCK]] = True
         read = np.where(self._is_written[absent], absent, NO_BLOCK)
+        if is_whole is not None:
+            read[is_whole[~is_here]] = NO_BLOCK
         self._frame_of[absent] = taken
         self._block_of[taken] = absent
         self._is_changed[taken] = False
@@ -95,6 +100,17 @@ class Residency:
             self._old, self._old_use = np.concatenate((taken, self._old)), np.append(taken * 0, self._old_use)
         must_move = (left != NO_BLOCK) | (read != NO_BLOCK)  # else the frame has held nothing yet: zeros
         return Claim(blocks, frames, taken[must_move], written[must_move], read[must_move])
+
+    def claim_changed(self, most: int) -> Claim:
+        """Give the first so many blocks that are not as the file holds them to be written; they stay where they are."""
+        changed = np.flatnonzero(self._is_changed)
+        blocks = self._block_of[changed]
+        order = np.argsort(blocks)[:most]
+        frames, blocks = changed[order], blocks[order]
+        self._is_changed[frames] = False
+        self._is_written[blocks] = True
+        self._users[frames] += 1
+        return Claim(blocks, frames, frames, blocks, blocks)
 
     def fill(self, claim: Claim, job: int) -> None:
         """Note the job that moves what a claim needs."""

@@ -22,11 +22,10 @@ class Snapshot:
     def __init__(self, layout: BlockLayout, spares: int, positions: Int64s | None = None) -> None:
         self._layout = layout
         if positions is None:
-            self._left = np.full(layout.blocks, layout.rows_per_block, dtype=np.int32)
-            self._left[-1:] = layout.rows - (layout.blocks - 1) * layout.rows_per_block
+            self._left = layout.rows_in(np.arange(layout.blocks)).astype(np.int16)
         else:
             blocks = positions // layout.rows_per_block
-            self._left = np.bincount(blocks, minlength=layout.blocks).astype(np.int32)
+            self._left = np.bincount(blocks, minlength=layout.blocks).astype(np.int16)
         self._kept_at = np.full(layout.blocks, _NOT_KEPT, dtype=np.int32)
         self._kept = np.empty((spares, layout.rows_per_block), dtype=np.dtype((np.void, layout.record_bytes)))
         self._free = np.arange(spares, dtype=np.int32)
@@ -62,7 +61,7 @@ class Snapshot:
         is_kept = kept_at != _NOT_KEPT
         into[is_kept] = self._kept[kept_at[is_kept], offsets[is_kept]]
         read, counts = np.unique(blocks, return_counts=True)
-        self._left[read] -= counts.astype(np.int32)
+        self._left[read] -= counts.astype(np.int16)
         over = read[(self._left[read] <= 0) & (self._kept_at[read] != _NOT_KEPT)]
         self._free = np.concatenate((self._free, self._kept_at[over]))
         self._kept_at[over] = _NOT_KEPT

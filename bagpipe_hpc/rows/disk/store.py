@@ -7,6 +7,7 @@ blocks that change are kept as they were, as many as there are spares; with more
 Legend: `N` rows of one call, `W` float32 numbers of a record.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -18,7 +19,15 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.rows.additions import distinct_rounds
 from bagpipe_hpc.rows.disk.announcements import Announcements
-from bagpipe_hpc.rows.disk.block_file import Int64s, OpenBlockFile, PlainBlockFile, frame_memory, open_unnamed
+from bagpipe_hpc.rows.disk.block_file import (
+    Int64s,
+    OpenBlockFile,
+    PlainBlockFile,
+    frame_memory,
+    open_unnamed,
+    reserve,
+    unit_bytes,
+)
 from bagpipe_hpc.rows.disk.layout import BlockLayout, spares
 from bagpipe_hpc.rows.disk.residency import Claim, Residency
 from bagpipe_hpc.rows.disk.snapshot import Snapshot
@@ -29,6 +38,7 @@ _AHEAD_BLOCKS = 256
 """Blocks that are read ahead in one job: enough to keep a disk busy until the next look."""
 _AHEAD_JOBS = 2
 """Jobs that may be under way when another one reads ahead; what trainers wait for comes soon after them."""
+_FLUSHED_BLOCKS = 1 << 14
 _CALL_SHARE = 4
 _PROMISED_SHARE = 2
 """Parts of the memory that one piece of a call may use at a time, and that blocks which were read ahead may take."""
@@ -61,9 +71,14 @@ class DiskStore:
         open_file: OpenBlockFile = PlainBlockFile,
     ) -> None:
         self.shape = rows, record_width
-        self.layout = layout = BlockLayout.of(rows, record_width)
-        frames = layout.frames_in(memory_bytes)
-        descriptor = open_unnamed(folder, layout.file_bytes)
+        descriptor = open_unnamed(folder)
+        try:
+            self.layout = layout = BlockLayout.of(rows, record_width, unit_bytes(descriptor))
+            frames = layout.frames_in(memory_bytes)
+            reserve(descriptor, folder, layout.file_bytes)
+        except BaseException:
+            os.close(descriptor)
+            raise
         self._memory = frame_memory(frames, layout.block_bytes)
         self._file = open_file(descriptor, self._memory, layout.block_bytes, f"rows of this server in {folder}")
         self._residency = Residency(layout.blocks, frames)
@@ -74,7 +89,7 @@ class DiskStore:
         self._given = 0
         self._call_blocks = max(1, min(frames // _CALL_SHARE, spares(frames)))
         self.blocks_read = self.blocks_written = 0
-        """What the disk has done so far."""
+        """What the disk has done since `count_anew`."""
         self.blocks_ahead = 0
         """Of `blocks_read`, those that were read before they were asked for."""
 
@@ -104,7 +119,7 @@ class DiskStore:
         def store(piece: slice, frames: Int64s, offsets: Int64s) -> None:
             self._records[frames, offsets] = items[piece]
 
-        yield from self._change(places, store)
+        yield from self._change(places, store, overwrites=True)
 
     def add(self, places: Places, records: Records) -> Iterator[None]:
         """Add `records [N, W]` to the rows at `places [N]`, in their order."""
@@ -131,7 +146,10 @@ class DiskStore:
 
     def announce(self, trainer: int, use: Use, places: Places) -> None:
         """Take note of rows that a trainer will use next, to be read ahead."""
-        blocks = np.unique(np.asarray(places, dtype=np.int64) // self.layout.rows_per_block)
+        numbers = np.asarray(places, dtype=np.int64) // self.layout.rows_per_block
+        blocks, counts = np.unique(numbers, return_counts=True)
+        if use is Use.PUT:
+            blocks = blocks[counts < self.layout.rows_in(blocks)]  # the others need not be read
         with self._lock:
             self._announcements.add(trainer, use, len(places), blocks)
 
@@ -155,8 +173,24 @@ class DiskStore:
                 self._residency.release(claim)
                 self.blocks_ahead += self._start(claim)
 
+    def flush(self) -> Iterator[None]:
+        """Write all blocks that have changed; they stay in memory."""
+        while True:
+            with self._lock:
+                claim = self._residency.claim_changed(_FLUSHED_BLOCKS)
+                self._start(claim)
+            job = self._residency.last_job(claim)
+            while self._file.done() < job:
+                yield
+            with self._lock:
+                self._residency.release(claim)
+            if not claim.blocks.size:
+                return
+
     def start_snapshot(self, positions: Int64s | None = None) -> None:
         """From now on `read_snapshot` gives the rows as they are now, whatever is changed; one at a time.
+
+        No scatter or add may be under way.
 
         Args:
             positions: rows that will be read, int64; None for all.
@@ -192,6 +226,10 @@ class DiskStore:
         wait_for(self.gather(places, found))
         return found
 
+    def count_anew(self) -> None:
+        """Begin to count what the disk does."""
+        self.blocks_read = self.blocks_written = self.blocks_ahead = 0
+
     def describe(self) -> str:
         """What is where, for the log."""
         layout, frames = self.layout, self.frames
@@ -203,8 +241,8 @@ class DiskStore:
     def describe_work(self) -> str:
         """What the disk has done, for the log."""
         return (
-            f"rows of {self.width} numbers: {self.blocks_read} blocks of {self.layout.block_bytes} bytes were read, "
-            f"{self.blocks_ahead} of them ahead, and {self.blocks_written} written"
+            f"rows of {self.width} numbers, after the start: {self.blocks_read} blocks of {self.layout.block_bytes} "
+            f"bytes were read, {self.blocks_ahead} of them ahead, and {self.blocks_written} written"
         )
 
     def close(self) -> None:
@@ -220,11 +258,20 @@ class DiskStore:
         for first, last in pairwise([0, *starts.tolist(), len(places)] if len(places) else []):
             yield slice(first, last)
 
-    def _change(self, places: Places, change: Callable[[slice, Int64s, Int64s], None]) -> Iterator[None]:
-        """Change rows piece by piece, once their blocks are here and, for a snapshot, kept as they are."""
+    def _change(
+        self, places: Places, change: Callable[[slice, Int64s, Int64s], None], *, overwrites: bool = False
+    ) -> Iterator[None]:
+        """Change rows piece by piece, once their blocks are here and, for a snapshot, kept as they are.
+
+        Args:
+            places: of the rows.
+            change: changes a piece of them, in these frames and at these places in them.
+            overwrites: whether places differ and nothing is left of the rows as they were.
+        """
+        overwrites = overwrites and self._snapshot is None
         for piece in self._pieces(places):
             while True:
-                frames, offsets, claim = yield from self._claim(places[piece])
+                frames, offsets, claim = yield from self._claim(places[piece], overwrites=overwrites)
                 with self._lock:
                     if is_kept := self._snapshot is None or self._snapshot.keep(claim, self._records):
                         change(piece, frames, offsets)
@@ -234,20 +281,23 @@ class DiskStore:
                     break
                 yield  # until the checkpoint has come by
 
-    def _claim(self, places: Places, *, stays: bool = True) -> Generator[None, None, tuple[Int64s, Int64s, Claim]]:
+    def _claim(
+        self, places: Places, *, stays: bool = True, overwrites: bool = False
+    ) -> Generator[None, None, tuple[Int64s, Int64s, Claim]]:
         """The frame and the place in it of each row, once it is there, and what to release afterwards."""
         numbers, offsets = np.divmod(np.asarray(places, dtype=np.int64), self.layout.rows_per_block)
-        blocks, which = np.unique(numbers, return_inverse=True)
-        while (claim := self._try_claim(blocks, stays)) is None:
+        blocks, which, counts = np.unique(numbers, return_inverse=True, return_counts=True)
+        is_whole = counts == self.layout.rows_in(blocks) if overwrites else None
+        while (claim := self._try_claim(blocks, stays, is_whole)) is None:
             yield
         job = self._residency.last_job(claim)
         while self._file.done() < job:
             yield
         return claim.frames[which], offsets, claim
 
-    def _try_claim(self, blocks: Int64s, stays: bool) -> Claim | None:
+    def _try_claim(self, blocks: Int64s, stays: bool, is_whole: NDArray[np.bool_] | None) -> Claim | None:
         with self._lock:
-            claim = self._residency.claim(blocks, self._file.done(), stays=stays)
+            claim = self._residency.claim(blocks, self._file.done(), stays=stays, is_whole=is_whole)
             if claim is not None:
                 self._start(claim)
             return claim
@@ -258,7 +308,7 @@ class DiskStore:
             return 0
         self._given = self._file.submit(claim.moved, claim.written, claim.read)
         self._residency.fill(claim, self._given)
-        read = int(np.count_nonzero(claim.read >= 0))
+        read = int(np.count_nonzero((claim.read >= 0) & (claim.read != claim.written)))
         self.blocks_read += read
         self.blocks_written += int(np.count_nonzero(claim.written >= 0))
         return read

@@ -64,7 +64,7 @@ class Ranks:
         self.partition = RoundRobinPartition(rows, layout.servers)
         self.store = None
         if self.role is Role.SERVER and not routes.in_memory:
-            layout = BlockLayout.of(self.partition.rows_on(self.role_rank), width)
+            layout = BlockLayout.of(self.partition.rows_on(self.role_rank), width, 512)
             memory_bytes = max(layout.least_bytes, layout.file_bytes // 4)
             self.store = DiskStore(layout.rows, width, memory_bytes, tempfile.gettempdir(), block_files("auto"))
         self.window = RowWindow(comm, routes, self.partition, width, TIMEOUT_S, transfers, store=self.store)
