@@ -63,8 +63,10 @@ class ParquetFields:
             try:
                 read_column(row.column(kind.name), kind, self._missing)
             except _TYPE_ERRORS as error:
-                field = _written(row.column(kind.name)[0].as_py())
-                return f"{kind.name} is {shown(field)}{problem(kind, field) or f', which cannot be read: {error}'}"
+                value = row.column(kind.name)[0].as_py()
+                field = _written(value)
+                found = None if isinstance(value, list) else problem(kind, field)
+                return f"{kind.name} is {shown(field)}{found or f', which cannot be read: {error}'}"
         return "it cannot be read"
 
 
