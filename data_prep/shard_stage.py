@@ -1,15 +1,16 @@
 """The last stage of a preparation: from parsed rows, through vocabularies, to shards.
 
-Ranks share the shards. Threads encode pieces of rows; the calling thread writes. Pieces of the next shard are encoded
+Ranks share the shards. Threads encode pieces of rows; another thread writes them. The next shard is encoded and written
 while a finished one is checksummed and forced to the disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from threading import Event
 from typing import NamedTuple, NoReturn, TypeVar
 
 import numpy as np
@@ -116,8 +117,7 @@ def write_shards(
         own = left[team.rank :: team.size]
         shards = []
         with naming_output(work.output):
-            for shard in _write_planned(pool, own, work.output, reader, settings, backend):
-                work.note_shard(shard)
+            for shard in _write_planned(pool, own, work, reader, settings, backend):
                 shards.append(shard)
                 team.go_on(Tell(shard.rows, shard.rows, finished=True))
         return shards
@@ -190,18 +190,18 @@ def _plan_shards(split: str, first: int, last: int, rows_per_shard: int) -> Iter
 def _write_planned(
     pool: ThreadPoolExecutor,
     plan: Sequence[PlannedShard],
-    output: Path,
+    work: WorkFolder,
     reader: _PieceReader,
     settings: PrepareSettings,
     backend: Backend,
 ) -> Iterator[ShardInfo]:
-    """Write shards one after the other; where threads cannot compress, HDF5 does."""
+    """Write shards one after the other, and note each; where threads cannot compress, HDF5 does."""
     compression, checksums = settings.compression, settings.chunk_checksums
     if backend.encoders is None or checksums:  # HDF5 alone writes the checksums of chunks.
         yield from _encode_and_write(
             pool,
             plan,
-            output,
+            work,
             reader.piece_rows,
             reader.read,
             partial(write_shard, compression=compression, chunk_checksums=checksums),
@@ -215,7 +215,7 @@ def _write_planned(
     yield from _encode_and_write(
         pool,
         plan,
-        output,
+        work,
         reader.piece_rows,
         encode,
         partial(write_encoded_shard, compression=compression, encode=encoder),
@@ -225,12 +225,46 @@ def _write_planned(
 def _encode_and_write(
     pool: ThreadPoolExecutor,
     plan: Sequence[PlannedShard],
-    output: Path,
+    work: WorkFolder,
     piece_rows: int,
     encode: Callable[[Piece], Block],
     write: Callable[[Path, int, Iterable[Block]], ShardInfo],
 ) -> Iterator[ShardInfo]:
+    """Write shards one after the other: while one is checksummed and forced to the disk, the next is written."""
     pieces = (piece for shard in plan for piece in shard.pieces(piece_rows))
     blocks = ordered_map(pool, encode, pieces, ahead=2 * worker_threads())
-    for shard in plan:
-        yield write(output / shard.name, shard.rows, islice(blocks, len(shard.pieces(piece_rows))))
+
+    has_failed = Event()
+
+    def write_next(shard: PlannedShard, has_blocks: Event) -> ShardInfo:
+        has_come_through = False
+        try:
+            own = islice(blocks, len(shard.pieces(piece_rows)))
+            info = write(work.output / shard.name, shard.rows, _signalling(own, has_blocks))
+            work.note_shard(info)
+            has_come_through = True
+            return info
+        finally:
+            if not has_come_through:
+                has_failed.set()
+            has_blocks.set()
+
+    with ThreadPoolExecutor(2) as writers:
+        before: Future[ShardInfo] | None = None
+        for shard in plan:
+            has_blocks = Event()
+            writing = writers.submit(write_next, shard, has_blocks)
+            has_blocks.wait()  # Two threads never take blocks at once.
+            if before is not None:
+                yield before.result()
+            before = writing
+            if has_failed.is_set():  # The blocks that are left are none of the next shard's.
+                writing.result()
+        if before is not None:
+            yield before.result()
+
+
+def _signalling(blocks: Iterable[Block], taken: Event) -> Iterator[Block]:
+    """The blocks; `taken` is set when the last one has been used."""
+    yield from blocks
+    taken.set()
