@@ -48,8 +48,13 @@ def build_vocabularies(
             name: counter for name, counter in counters.items() if name not in limits or counter.values <= limits[name]
         }
         told(len(part) * fields_of_row)
-    built = pool.map(lambda name: by_count(*counters[name].tally(1), rule_of[name].min_count, look_ups[name]), counters)
-    found: dict[str, CountedValues | None] = dict(zip(counters, built, strict=True))
+    names = list(counters)
+
+    def build(name: str) -> CountedValues:
+        tally = counters.pop(name).tally(1)  # its table is no longer needed
+        return by_count(*tally, rule_of[name].min_count, look_ups[name])
+
+    found: dict[str, CountedValues | None] = dict(zip(names, pool.map(build, names), strict=True))
     others = [table for table in tables if table.name not in counted]
     of_others = vocabulary.build_vocabularies(
         pool, rows, others, train_rows, [rule_of[table.name] for table in others], told
