@@ -15,6 +15,8 @@ from bagpipe_hpc.storage.shards.vocabulary import TableValues
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
 
 _TEXT_KEY_BYTES = 8
+_LEAST_SPAN, _MOST_SPREAD = 1 << 16, 8
+"""A table may have so many places, or so many for each value."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +59,10 @@ def counted_values(column: pa.ChunkedArray, min_count: int) -> CountedValues:
 
 
 class IntegerVocabulary:
-    """Ids 1 .. V for the integers given, 0 for all others and for missing ones; a search in sorted values.
+    """Ids 1 .. V for the integers given, 0 for all others and for missing ones.
+
+    Values that lie close to each other are looked up in a table, several times as fast as others, which are searched
+    for among the sorted ones.
 
     Args:
         values: distinct values `[V]` in the order of their ids.
@@ -65,6 +70,13 @@ class IntegerVocabulary:
 
     def __init__(self, values: NDArray[np.int64]) -> None:
         self.rows = len(values) + 1
+        self._table: NDArray[np.int64] | None = None
+        self._first = int(values.min()) if len(values) else 0
+        span = int(values.max()) - self._first + 1 if len(values) else 1
+        if span <= max(_LEAST_SPAN, _MOST_SPREAD * len(values)):
+            self._table = np.zeros(span + 1, dtype=np.int64)
+            self._table[values - self._first] = np.arange(1, self.rows)
+            return
         order = np.argsort(values)
         self._sorted = values[order]
         self._ids = order + 1
@@ -72,8 +84,11 @@ class IntegerVocabulary:
     def ids(self, column: pa.Int64Array) -> NDArray[np.int64]:
         """Ids `[n]` of values `[n]`; a missing value (null) and one outside the vocabulary have id 0."""
         values: NDArray[np.int64] = column.fill_null(0).to_numpy()
-        if len(self._sorted) == 0:
-            return np.zeros(len(values), dtype=np.int64)
+        if self._table is not None:
+            # Differences are taken modulo 2 ** 64, so that every integer outside the span is beyond its end.
+            beyond = len(self._table) - 1
+            distances = (values.view(np.uint64) - np.uint64(self._first % (1 << 64))).clip(max=np.uint64(beyond))
+            return _null_to_zero(column, self._table[distances.astype(np.int64)])
         places = np.minimum(np.searchsorted(self._sorted, values), len(self._sorted) - 1)
         return _null_to_zero(column, np.where(self._sorted[places] == values, self._ids[places], 0))
 

@@ -73,3 +73,11 @@ def test_hashed_ids_are_the_same_on_every_machine() -> None:
 def test_an_empty_vocabulary() -> None:
     assert IntegerVocabulary(np.array([], dtype=np.int64)).ids(pa.array([5, None], pa.int64())).tolist() == [0, 0]
     assert TextVocabulary(np.array([], dtype=object)).ids(pa.array(["a", None])).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("first", [-(1 << 63), -3, 0, (1 << 63) - 6])
+def test_values_that_lie_close_are_told_from_all_others(first: int) -> None:
+    known = [first + offset for offset in (4, 0, 1, 5)]
+    asked = [*range(first, first + 6), None, -(1 << 63), -1, 0, (1 << 63) - 1]
+    ids = IntegerVocabulary(np.array(known, dtype=np.int64)).ids(pa.array(asked, pa.int64()))
+    assert ids.tolist() == [known.index(value) + 1 if value in known else 0 for value in asked]
