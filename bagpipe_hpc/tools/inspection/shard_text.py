@@ -23,6 +23,7 @@ def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> D
         ("dense features", str(manifest.dense_features)),
         ("embedding tables", f"{len(manifest.tables)} of {sum(manifest.table_rows)} rows"),
         ("vocabularies", manifest.vocabularies.file if manifest.vocabularies else "none"),
+        *([("grown from vocabularies", manifest.grown_from)] if manifest.grown_from else []),
         ("inputs", ", ".join(source.file for source in manifest.inputs) or "none"),
         ("size of shards", size_text(sum(shard.bytes for _, shard in shards))),
         ("skipped rows", str(len(manifest.skipped_rows))),

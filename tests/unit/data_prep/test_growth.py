@@ -23,6 +23,7 @@ from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, read_table_vocabulary
 from bagpipe_hpc.storage.shards.waiting_values import read_waiting
+from bagpipe_hpc.tools.inspection import describe
 from data_prep import vocabulary, wide_values
 from data_prep.formats.layout import Values
 from data_prep.generate import generate_clicks
@@ -311,6 +312,7 @@ def test_days_of_clicks_grow_as_the_rules_say(
             assert manifest.grown_from is None
         else:
             assert manifest.grown_from == hashlib.sha256((parent / "vocabularies.h5").read_bytes()).hexdigest()
+            assert manifest.grown_from in describe(output).text
         parent = output
     assert bool(reborn) == bool(evict)
 
