@@ -139,7 +139,7 @@ def write_parquet(
         path = folder / of_tables[table.name]
         kind = pa.list_(pa.float32(), table.width)
         schema = pa.schema([("id", pa.int64()), ("value", reader.arrow_type), ("weights", kind)])
-        with pq.ParquetWriter(path, schema) as file:
+        with pq.ParquetWriter(path, schema, use_dictionary=False) as file:  # hardly a number comes twice
             first = 0
             for piece in table.pieces(checkpoint):
                 last = first + len(piece)
