@@ -135,6 +135,8 @@ def run_alone(purpose: Purpose, loop: "Loop | None" = None) -> None:
     if what:
         log.info(what)
         return
+    if not run.is_in_memory(servers=1):
+        log.warning("tables.memory_gb is for servers: a run of one rank holds all rows in memory")
     require_reference_memory(run, device)
     check_model(run)
     if run.read_first:

@@ -57,3 +57,13 @@ def test_every_server_is_either_near_or_far(data: st.DataObject, same_host: str)
             assert (server in routes.near_servers(rank)) is is_near
             assert (trainer in routes.far_trainers(server)) is not is_near
     assert routes.any_far is any(routes.far_trainers(server) for server in range(layout.servers))
+
+
+def test_rows_on_disk_are_far_for_all():
+    """Also on one host; loads alone are refused."""
+    layout = RoleLayout(servers=2, trainers=2)
+    routes = RowRoutes.choose(layout, (0,) * 5, "auto", in_memory=False)
+    assert [routes.near_servers(rank) for rank in range(5)] == [()] * 5
+    assert routes.far_trainers(1) == (0, 1)
+    with pytest.raises(ConfigError, match=r"roles.same_host = 'loads': .* use roles.same_host=auto"):
+        RowRoutes.choose(layout, (0,) * 5, "loads", in_memory=False)

@@ -1,10 +1,17 @@
-"""What ranks say of themselves before a run is compared."""
+"""What ranks say of themselves before a run is compared, and what servers need of their disks is looked at."""
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from bagpipe_hpc.config.schema import Config, OptimizerConfig
-from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.preparation.rank_check import facts_of_entries, require_same_entries
+from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
+from bagpipe_hpc.config.schema import Config, OptimizerConfig, RolesConfig, TablesConfig
+from bagpipe_hpc.errors import BagpipeError, CapacityError, ConfigError, FileError
+from bagpipe_hpc.preparation.rank_check import check_disk, facts_of_entries, require_same_entries
+from bagpipe_hpc.rows.disk.layout import BlockLayout
 from bagpipe_hpc.rows.optimizers.sgd import SGD
 
 
@@ -19,3 +26,50 @@ def test_a_host_with_another_version_of_a_module_is_refused() -> None:
     del oracle["optimizer.rows_lr"]
     with pytest.raises(ConfigError, match=r"optimizer\.rows_lr: 0.5 on host .*, None on the oracle's"):
         require_same_entries(config, oracle)
+
+
+def run_on_disk(folder: Path | str, transfers: str = "messages", memory_bytes: int = 100_000) -> Any:
+    """What `check_disk` asks of a run: two servers with 1,000 rows of 400 bytes each."""
+    tables = TablesConfig(memory_gb=memory_bytes / 1e9, ssd_path=str(folder))
+    return SimpleNamespace(
+        config=Config(tables=tables, roles=RolesConfig(transfers=transfers)),
+        server_bytes=lambda _: [400_000, 400_000],
+        disk_layouts=lambda _servers, _server, unit: [BlockLayout.of(1000, 100, unit)],
+        disk_memory=lambda _servers, _server: [memory_bytes],
+    )
+
+
+def server_among(hosts: tuple[int, ...]) -> Any:
+    """The second server of a world of four."""
+    world = SimpleNamespace(Get_rank=lambda: 2)
+    return SimpleNamespace(layout=RoleLayout(2, 1), role=Role.SERVER, role_rank=1, hosts=hosts, world=world)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        (
+            {"folder": ""},
+            ConfigError,
+            r"tables.memory_gb = 0.0001: 0.000 GB of rows .* set tables.ssd_path to a folder",
+        ),
+        ({"transfers": "one_sided"}, ConfigError, r"roles.transfers = 'one_sided': .* use roles.transfers=messages"),
+        ({"folder": "/nowhere/at all"}, FileError, r"tables.ssd_path = '/nowhere/at all': is no folder on this host"),
+        ({"memory_bytes": 2000}, CapacityError, r"tables.memory_gb: 0.000002 GB .* give more"),
+    ],
+)
+def test_rows_that_cannot_lie_on_disk_refuse_the_run(
+    tmp_path: Path, settings: dict[str, Any], error: type[BagpipeError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        check_disk(run_on_disk(**({"folder": tmp_path} | settings)), server_among((0, 0, 0, 0)))
+
+
+def test_a_disk_must_hold_the_rows_of_all_servers_of_its_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of other hosts have another; nothing is left of the look at it."""
+    size = BlockLayout.of(1000, 100, 512).file_bytes
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=int(1.5 * size)))
+    check_disk(run_on_disk(tmp_path), server_among((0, 0, 1, 1)))
+    with pytest.raises(CapacityError, match=r"the rows of 2 servers on .* take 0.001 GB there, and 0.001 GB are free"):
+        check_disk(run_on_disk(tmp_path), server_among((0, 1, 1, 1)))
+    assert list(tmp_path.iterdir()) == []
