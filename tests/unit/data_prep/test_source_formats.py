@@ -234,7 +234,7 @@ def test_a_format_without_dense_features(tmp_path: Path, backend: str, compressi
 @pytest.mark.parametrize(
     ("name", "options", "problem"),
     [
-        ("avazu", (), "--format = 'avazu': use one of criteo, criteo_buckets, sequences, or package.module:Class"),
+        ("avazu", (), "--format = 'avazu': use one of criteo, criteo_buckets, criteo_terabyte, sequences, or"),
         ("nowhere:Format", (), "--format = 'nowhere:Format': there is no module nowhere"),
         ("shop_clicks:Other", (), "shop_clicks has no Other"),
         ("collections:Counter", (), "--format = 'collections:Counter': is no subclass of .*SourceFormat"),
