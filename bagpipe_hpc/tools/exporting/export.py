@@ -32,6 +32,7 @@ from bagpipe_hpc.tools.exporting.schema import schema_of
 from bagpipe_hpc.tools.exporting.source import ExportSource, open_source
 from bagpipe_hpc.tools.exporting.tables import (
     ExportedTable,
+    require_names,
     tables_of,
     write_parquet,
     write_safetensors,
@@ -112,6 +113,8 @@ def export_checkpoint(settings: ExportSettings, say: Callable[[str], None]) -> N
     say(f"{source.checkpoint.directory}: step {source.checkpoint.manifest.step}, {source.config.model.name}; checking")
     source.checkpoint.verify()
     tables = tables_of(source.checkpoint)
+    if settings.tables == "safetensors":
+        require_names(tables)
     readers = [ExportedValues(source.directory, source.shards, table.name) for table in tables]
     require_room(settings.output, _estimated_bytes(source, tables))
     linear = settings.linear or source.checkpoint.manifest.arithmetic.linear

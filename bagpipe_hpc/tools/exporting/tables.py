@@ -18,11 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import file_sha256, fsync
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.saved_rows import stream_rows
-from bagpipe_hpc.storage.tensor_file import StreamedTensor, write_tensors
+from bagpipe_hpc.storage.tensor_file import METADATA, StreamedTensor, write_tensors
 from bagpipe_hpc.tools.exporting.vocabularies import ExportedValues
 
 INDEX_FILE = "tables.safetensors.index.json"
@@ -73,6 +74,16 @@ def tables_of(checkpoint: Checkpoint) -> list[ExportedTable]:
         for table, name, rows, first in zip(group.numbers, tables.names, tables.rows, tables.offsets, strict=False):
             found[table] = ExportedTable(name, rows, group.width, number, int(first))
     return [found[number] for number in sorted(found)]
+
+
+def require_names(tables: Sequence[ExportedTable]) -> None:
+    """See that safetensors can hold tables of these names.
+
+    Raises:
+        DataError: it keeps one of them for itself.
+    """
+    if any(table.name == METADATA for table in tables):
+        raise DataError(f"a table is named {METADATA}, which safetensors keeps for itself; use --tables parquet")
 
 
 def shared_files(tables: Sequence[ExportedTable], most_bytes: int) -> list[list[ExportedTable]]:

@@ -10,13 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 
+from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import MANIFEST_FILE
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.storage.shards.vocabulary import read_table_vocabulary
 from bagpipe_hpc.tools.exporting.export import ExportSettings, export_checkpoint
-from bagpipe_hpc.tools.exporting.tables import ExportedTable, shared_files
+from bagpipe_hpc.tools.exporting.tables import ExportedTable, require_names, shared_files
 from tests.unit.tools.exporting.trained_models import batches_of, score
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -146,6 +147,11 @@ def test_the_readme_names_every_feature(exported: dict[str, Path]) -> None:
     assert "the last 9" in text
     assert "any number, with a weight each" in text
     assert "bit for bit" in text
+
+
+def test_a_name_that_safetensors_keeps_is_refused() -> None:
+    with pytest.raises(DataError, match="a table is named __metadata__"):
+        require_names([ExportedTable(name, 1, 1, 0, 0) for name in ("C1", "__metadata__")])
 
 
 def test_tables_share_files_up_to_the_limit() -> None:
