@@ -14,10 +14,12 @@ import data_prep.preparation_state
 import data_prep.prepare
 from bagpipe_hpc.errors import BagpipeError
 from bagpipe_hpc.storage.shards.manifest import load_manifest
+from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.ranks.launched import launched_team
 from data_prep.ranks.team import OtherRankError
+from data_prep.schema.document import load_schema, to_document
 from tests.click_rows import random_rows
 
 SETTINGS = PrepareSettings(rows_per_shard=60, compression="gzip")
@@ -100,6 +102,27 @@ def test_any_number_of_ranks_writes_the_same_bytes(comm: MPI.Intracomm, some: MP
         assert digests(folder / "shared") == digests(folder / "alone")
         assert load_manifest(folder / "shared") == manifest
         assert (manifest.rows("train"), manifest.rows("test")) == (270, 30)
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("some", [3], indirect=True)
+def test_a_schema_takes_the_same_from_the_training_rows_on_any_number_of_ranks(
+    comm: MPI.Intracomm, some: MPI.Intracomm | None, folder: Path
+):
+    inputs = [str(folder / name) for name in ("clicks.csv", "clicks.parquet")]
+    schema = load_schema("movielens")
+    if comm.Get_rank() == 0:
+        for seed, name in enumerate(inputs):
+            generate_clicks(500, Path(name), seed=seed, ids_at_most=50, schema=schema)
+    comm.Barrier()
+    settings = PrepareSettings("schema", schema=to_document(schema))
+    assert outcome(some, inputs, folder / "shared", settings) is None
+    comm.Barrier()
+    if comm.Get_rank() == 0:
+        manifest = prepare_clicks(inputs, folder / "alone", settings, silent)
+        assert digests(folder / "shared") == digests(folder / "alone")
+        assert manifest.settings is not None
+        assert manifest.settings["fitted"]["age"]["rows"] > 800
 
 
 @pytest.mark.mpi(min_size=4)
