@@ -123,7 +123,9 @@ def check_skipped(skipped: Sequence[str], allowed: int) -> None:
     """Refuse more malformed rows than are allowed, by the name of the first that is too many."""
     if len(skipped) > allowed:
         limit = f" (more than the {allowed} malformed rows that are allowed)" if allowed else ""
-        raise DataError(f"{skipped[allowed]}{limit}; correct the row, or leave such rows out with --skip-bad-rows N")
+        raise DataError(
+            f"{skipped[allowed]}{limit}; correct the row (bagpipe prepare --skip-bad-rows N leaves such rows out)"
+        )
 
 
 def _name_skipped(
