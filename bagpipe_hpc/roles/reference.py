@@ -244,7 +244,7 @@ class Reference:
         with ExitStack() as stack:
             readers = [GroupReader(self._run, number, self._slices, segment) for number in range(self._slices)]
             groups = [stack.enter_context(reader) for reader in readers]
-            for one in self._scored(segment):
+            for one in self._scored(segment, record):
                 of_samples = groups[one.part].read(one.batch, one.chosen)
                 whole.add(one.samples.labels, one.logits, of_samples, one.samples.weights)
         evaluations = whole.finish(Alone())
@@ -256,11 +256,11 @@ class Reference:
         start = time.perf_counter()
         numbers = [NumberReader(self._run, number, self._slices, segment) for number in range(self._slices)]
         with self._run.start_prediction(trainer=0) as own:
-            for one in self._scored(segment):
+            for one in self._scored(segment, record):
                 own.add(numbers[one.part].read(one.batch, one.chosen), one.logits)
         record.prediction(segment.samples, time.perf_counter() - start)
 
-    def _scored(self, segment: Segment) -> Iterator[_ScoredSlice]:
+    def _scored(self, segment: Segment, record: Record) -> Iterator[_ScoredSlice]:
         """The slices of an evaluation or a prediction, with their logits."""
         slicing = self._policy.start_slicing()
         for number, rows in enumerate(self._run.batches(segment)):
@@ -274,6 +274,7 @@ class Reference:
                 logits = self._parts.device.to_host(predict(self._parts.model, own.dense, embeddings))
                 self._divergence.require_finite_predictions(segment.last_step, logits)
                 yield _ScoredSlice(number, part, chosen, samples, logits)
+            record.scored(number + 1, segment.batches)
 
     def _save(self, segment: Segment, record: Record) -> None:
         """Write the checkpoint, unless there is one already; the records are copied once in memory."""

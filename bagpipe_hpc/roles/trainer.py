@@ -342,6 +342,8 @@ class Trainer:
             logits = self._step.predict(batch)
             self._divergence.require_finite_predictions(segment.last_step, logits)
             take(batch, logits)
+            if self._record:
+                self._record.scored(done, segment.batches)
             if batch.plan.retire_group:
                 self._mover.retire(batch)
             self._receiver.give_credit()

@@ -42,6 +42,9 @@ class Record:
     def evaluation(self, step: int, epoch: int, evaluations: Mapping[str, Evaluation], seconds: float) -> None:
         """An evaluation took `seconds`; of each label by its name, the first judges the run."""
 
+    def scored(self, batches: int, of: int) -> None:
+        """So many batches of an evaluation or a prediction are done."""
+
     def prediction(self, samples: int, seconds: float) -> None:
         """Logits of so many samples were computed, in `seconds`."""
 

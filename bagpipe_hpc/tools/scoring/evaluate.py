@@ -27,6 +27,7 @@ class EvaluationRecord(ScoringRecord):
     """
 
     def __init__(self, run: Run, split: str, save: Path | None) -> None:
+        super().__init__()
         assert run.start is not None, "a checkpoint is evaluated"
         self._save = save
         self._split = split

@@ -1,6 +1,7 @@
 """The purpose of a run that scores a checkpoint: it writes into no run's folder, so many may score one at once."""
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -17,8 +18,20 @@ from bagpipe_hpc.telemetry.record import Record
 log = logging.getLogger(__name__)
 
 
+_SPEAKS_EVERY_S = 10.0
+
+
 class ScoringRecord(Record):
-    """Says in what a run computes otherwise than the training did."""
+    """Says how far a run is, and in what it computes otherwise than the training did."""
+
+    def __init__(self) -> None:
+        self._spoke_s = time.monotonic()
+
+    def scored(self, batches: int, of: int) -> None:
+        """Say it now and then."""
+        if time.monotonic() - self._spoke_s > _SPEAKS_EVERY_S:
+            self._spoke_s = time.monotonic()
+            log.info("%d of %d batches, %.0f%%", batches, of, 100 * batches / of)
 
     def resumed(self, step: int, directory: Path, changes: Sequence[str] = ()) -> None:  # noqa: ARG002 - said already
         """Warn of what may change the last digits."""

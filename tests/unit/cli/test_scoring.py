@@ -2,11 +2,12 @@
 
 import gzip
 import json
+import logging
 import os
 import re
 import shutil
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,11 +77,25 @@ class Place:
         path.write_text(json.dumps(document))
 
 
+@contextmanager
+def without_logs() -> Iterator[None]:
+    """What commands log to in the body is closed behind it."""
+    logger = logging.getLogger("bagpipe_hpc")
+    handlers, level, propagates = logger.handlers[:], logger.level, logger.propagate
+    yield
+    for handler in logger.handlers:
+        if handler not in handlers:
+            handler.close()
+    logger.handlers[:], logger.level, logger.propagate = handlers, level, propagates
+
+
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one process, without MPI, which could be started once in this one."""
+def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As one process, without MPI, which could be started once in this one; and without its logs afterwards."""
     monkeypatch.setattr(running, "mpi_running", lambda *_: nullcontext())
     monkeypatch.setattr(launch, "world_size", lambda: 1)
+    with without_logs():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +106,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = (folder / "clicks.tsv").read_text().splitlines()
     (folder / "rows.tsv").write_text("\n".join(lines[-40:]) + "\n")
     (folder / "run.toml").write_text(CONFIG)
-    with pytest.MonkeyPatch.context() as monkeypatch:
+    with pytest.MonkeyPatch.context() as monkeypatch, without_logs():
         monkeypatch.setattr(running, "mpi_running", lambda *_: nullcontext())
         monkeypatch.setattr(launch, "world_size", lambda: 1)
         given = [f"data.path={folder / 'data'}", f"train.output={folder / 'run'}"]
