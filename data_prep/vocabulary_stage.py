@@ -63,8 +63,10 @@ def make_vocabularies(
     Collective over: all ranks of `team`.
     """
     names = [table.name for table in layout.tables]
-    if work.vocabularies is not None:
-        info, waiting = work.vocabularies, team.first_does(lambda: waiting_info(work.output))
+    takes_over = earlier is not None and settings.grow is None
+    waiting = team.first_does(lambda: waiting_info(work.output)) if work.vocabularies is not None else None
+    if work.vocabularies is not None and (takes_over or waiting is not None):
+        info = work.vocabularies
     elif earlier is None:
         info, waiting = _count(team, pool, rows, train_rows, work, layout, settings, backend, progress)
     elif settings.grow is not None:

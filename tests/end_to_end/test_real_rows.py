@@ -19,7 +19,7 @@ from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from tests.end_to_end.test_equality import LINEAR, RunRanks
 from tests.end_to_end.test_scoring import MEASURES, lines, run_commands
-from tests.unit.data_prep.schema.test_preparation import REAL_CLICKS
+from tests.real_clicks import SAMPLED_ROWS
 
 TRAINED, LATER = 80_000, 20_000
 BATCH, TRAINERS = 512, 2
@@ -41,7 +41,7 @@ def later_labels(folder: Path) -> NDArray[np.int64]:
 
 def write_rows(folder: Path) -> None:
     """The rows to train on; the later ones, alone, without labels, and behind the first ones."""
-    with lzma.open(REAL_CLICKS, "rt", encoding="utf-8") as file:
+    with lzma.open(SAMPLED_ROWS, "rt", encoding="utf-8") as file:
         rows = list(islice(file, TRAINED + LATER))
     assert len(rows) == TRAINED + LATER
     later = rows[TRAINED:]
@@ -76,7 +76,7 @@ def exported_logits(model: Path, data: Path) -> NDArray[np.float32]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not REAL_CLICKS.is_file(), reason="the real clicks are not at hand")
+@pytest.mark.skipif(not SAMPLED_ROWS.is_file(), reason="the real clicks are not at hand")
 def test_later_rows_have_one_auc_in_training_evaluate_predict_and_export(run_ranks: RunRanks, tmp_path: Path) -> None:
     """To the last digit, with one, two and three trainers; the later rows of training are prepared with the first."""
     write_rows(tmp_path)

@@ -347,9 +347,9 @@ def test_a_killed_preparation_goes_on_and_ends_the_same(
     assert not list(out.glob(".*"))
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("lost", ["", "vocabularies.h5", "waiting.h5"])
 def test_finished_vocabularies_are_not_counted_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
     small_blocks(monkeypatch, part_rows=30)
     lines = random_rows(100, seed=4)
@@ -357,10 +357,11 @@ def test_finished_vocabularies_are_not_counted_again(
     with pytest.raises(KilledError):
         prepare_clicks([source], tmp_path / "out", chosen, kill_at("wrote"))
     if lost:
-        (tmp_path / "out" / "vocabularies.h5").unlink()
+        (tmp_path / "out" / lost).unlink()
     progress: list[str] = []
     manifest = prepare_clicks([source], tmp_path / "out", chosen, progress.append)
-    assert any(line.startswith("built") for line in progress) == lost
+    assert any(line.startswith("built") for line in progress) == bool(lost)
+    assert manifest.waiting is not None
     assert_holds(tmp_path / "out", manifest, prepare_naively(lines, 2, 0.1))
 
 

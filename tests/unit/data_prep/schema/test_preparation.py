@@ -23,8 +23,7 @@ from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.schema.document import load_schema, schema_of, to_document
-
-REAL_CLICKS = Path("/work/shared/data/criteo_kaggle_dac_first100000.tsv.xz")
+from tests.real_clicks import SAMPLED_ROWS
 
 SHOP = """
 [file]
@@ -146,18 +145,18 @@ def test_the_order_of_columns_and_the_kind_of_file_change_nothing(tmp_path: Path
     assert all(found == shards[0] for found in shards)
 
 
-@pytest.mark.skipif(not REAL_CLICKS.is_file(), reason="Criteo's real rows are not here")
+@pytest.mark.skipif(not SAMPLED_ROWS.is_file(), reason="Criteo's real rows are not here")
 @pytest.mark.parametrize("rows", [3000])
 def test_criteos_rows_through_a_schema_give_the_shards_of_its_format(tmp_path: Path, rows: int) -> None:
-    with lzma.open(REAL_CLICKS) as real:
+    with lzma.open(SAMPLED_ROWS) as real:
         (tmp_path / "clicks").write_bytes(b"".join(next(real) for _ in range(rows)))
     compare_with_criteo(tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not REAL_CLICKS.is_file(), reason="Criteo's real rows are not here")
+@pytest.mark.skipif(not SAMPLED_ROWS.is_file(), reason="Criteo's real rows are not here")
 def test_all_of_criteos_real_rows_through_a_schema(tmp_path: Path) -> None:
-    (tmp_path / "clicks").write_bytes(lzma.decompress(REAL_CLICKS.read_bytes()))
+    (tmp_path / "clicks").write_bytes(lzma.decompress(SAMPLED_ROWS.read_bytes()))
     compare_with_criteo(tmp_path)
 
 

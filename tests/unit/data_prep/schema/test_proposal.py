@@ -13,8 +13,7 @@ from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.schema.document import Schema, load_schema, to_document
 from data_prep.schema.proposal import propose_schema
-
-REAL_CLICKS = Path("/work/shared/data/criteo_kaggle_head10000.tsv.xz")
+from tests.real_clicks import FIRST_ROWS
 
 
 def proposed(source: Path) -> Schema:
@@ -52,10 +51,10 @@ def test_movielens_columns_are_recognised(tmp_path: Path, ending: str) -> None:
     assert rating == next(column for column in load_schema("movielens").columns if column.name == "rating")
 
 
-@pytest.mark.skipif(not REAL_CLICKS.is_file(), reason="Criteo's real rows are not here")
+@pytest.mark.skipif(not FIRST_ROWS.is_file(), reason="Criteo's real rows are not here")
 def test_criteos_real_rows_are_recognised(tmp_path: Path) -> None:
     source = tmp_path / "train.txt.xz"
-    source.write_bytes(REAL_CLICKS.read_bytes())
+    source.write_bytes(FIRST_ROWS.read_bytes())
     schema = proposed(source)
     assert (schema.file.separator, schema.file.header) == ("tab", False)
     found = list(kinds(schema).values())
