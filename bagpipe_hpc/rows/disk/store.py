@@ -174,10 +174,10 @@ class DiskStore:
                 self.blocks_ahead += self._start(claim)
 
     def flush(self) -> Iterator[None]:
-        """Write all blocks that have changed; they stay in memory."""
+        """Write all blocks that have changed, piece by piece, beside other calls; they stay in memory."""
         while True:
             with self._lock:
-                claim = self._residency.claim_changed(_FLUSHED_BLOCKS)
+                claim = self._residency.claim_changed(min(_FLUSHED_BLOCKS, self._call_blocks))
                 self._start(claim)
             job = self._residency.last_job(claim)
             while self._file.done() < job:

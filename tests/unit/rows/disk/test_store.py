@@ -4,6 +4,7 @@ import ctypes
 import errno
 import mmap
 import os
+import time
 import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -145,6 +146,23 @@ def test_any_calls_leave_the_rows_of_an_array(folder: str, open_file: OpenBlockF
         twin.gather(np.arange(ROWS), 0)
     finally:
         store.close()
+
+
+def test_a_flush_leaves_room_for_others(folder: str) -> None:
+    """Though all blocks in memory have changed, rows that are not there can be read while it is under way."""
+    store = new_store(folder)
+    table = fill(store)
+    flush = store.flush()
+    next(flush)
+    for first in range(0, ROWS, 7):
+        rows = np.arange(first, min(first + 7, ROWS))
+        gather = store.gather(rows, found := np.empty((rows.size, WIDTH), np.float32))
+        for pauses, _ in enumerate(gather):
+            assert pauses < 10_000
+            time.sleep(1e-3)
+        np.testing.assert_array_equal(found, table[rows])
+    wait_for(flush)
+    store.close()
 
 
 def test_a_checkpoint_in_a_thread_holds_the_rows_of_its_beginning(folder: str) -> None:
