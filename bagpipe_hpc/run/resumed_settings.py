@@ -221,8 +221,8 @@ def _changes(manifest: CheckpointManifest, run: Run, arithmetic: Arithmetic) -> 
         batches = -(-manifest.train_samples // manifest.batch_size)
         yield (
             f"training rows (data.path): {_short(manifest.training_data)} -> {_short(run.manifest.digest('train'))}, "
-            f"{data.value}; the checkpoint was at step {manifest.epoch_step} of {batches} of its epoch {manifest.epoch}, "
-            "both from 0"
+            f"{data.value}; the checkpoint was at step {manifest.epoch_step} of {batches} of its epoch "
+            f"{manifest.epoch}, both from 0"
         )
     then, now = manifest.evaluation_data, run.manifest.digest("test")
     if then != now:
