@@ -65,7 +65,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
         from bagpipe_hpc.tools.scoring.evaluate import Evaluating
 
         config, checkpoint = _chosen(arguments)
-        return Evaluating(config, checkpoint, arguments.split, arguments.save, arguments.logs)
+        named = arguments.data is not None
+        return Evaluating(config, checkpoint, arguments.split, arguments.save, arguments.logs, names_data=named)
 
     return _carry_out(purpose)
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.errors import require_appendable
+from bagpipe_hpc.errors import DataError, require_appendable
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.run.output_folder import require_writable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.telemetry.results import quality
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.tools.report import Report
@@ -71,13 +72,41 @@ class Evaluating(Scoring):
         split: `train` or `test`.
         save: file that a JSON line is appended to; None for none.
         logs: folder for logs.
+        names_data: whether somebody has named the data; otherwise it must be that of the training.
     """
 
     def __init__(
-        self, config: Config, checkpoint: Checkpoint, split: str, save: Path | None = None, logs: Path | None = None
+        self,
+        config: Config,
+        checkpoint: Checkpoint,
+        split: str,
+        save: Path | None = None,
+        logs: Path | None = None,
+        *,
+        names_data: bool = True,
     ) -> None:
         super().__init__(config, checkpoint, split, logs)
         self._save = save
+        self._names_data = names_data
+
+    def lay_out(self, trainers: int) -> tuple[Run, str]:
+        """As `Scoring` does.
+
+        Raises:
+            DataError: nobody has named the data, and where that of the training was there is none, or another.
+        """
+        path, then = self.config.data.path, self.checkpoint.manifest
+        if not self._names_data:
+            cure = f"{path} is the data.path of the training, as seen from where that was started; --data names rows"
+            try:
+                shards = load_manifest(Path(path))
+            except DataError as error:
+                raise DataError(f"{error} ({cure})") from error
+            if shards.digest(self.split) != (then.training_data if self.split == "train" else then.evaluation_data):
+                raise DataError(
+                    f"{path}: holds other {self.split} rows than those that {self.checkpoint.directory} knows ({cure})"
+                )
+        return super().lay_out(trainers)
 
     def check(self) -> None:
         """See that what it writes can be written.

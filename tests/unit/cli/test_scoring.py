@@ -408,3 +408,23 @@ def test_files_come_one_after_the_other(place: Place) -> None:
     assert main(["predict", *map(str, predicting(place))]) == 0
     assert main(["predict", *map(str, predicting(place, parts[0], "parts.csv", "--input", parts[1]))]) == 0
     assert (place.folder / "parts.csv").read_bytes() == (place.folder / "found.csv").read_bytes()
+
+
+def test_without_data_the_rows_must_be_those_of_the_training(
+    place: Place, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another folder of that name, seen from elsewhere, may hold other rows of the same ids."""
+    document = json.loads((place.checkpoint / "manifest.json").read_text())
+    document["config"]["data"]["path"] = "data"
+    (place.checkpoint / "manifest.json").write_text(json.dumps(document))
+    elsewhere = place.folder / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    cure = "as seen from where that was started; --data names rows"
+    require_refused(place, ["evaluate", str(place.run)], rf"no manifest\.json here.*{cure}", capsys)
+    later = PrepareSettings(like=place.data)
+    prepare_clicks([str(place.folder / "rows.tsv")], elsewhere / "data", later, lambda _: None)
+    require_refused(place, ["evaluate", str(place.run)], rf"data: holds other test rows than those.*{cure}", capsys)
+    assert main(["evaluate", str(place.run), "--data", "data"]) == 0
+    monkeypatch.chdir(place.folder)
+    assert main(["evaluate", str(place.run)]) == 0
