@@ -242,13 +242,14 @@ class _Parser:
                     upcoming = next(blocks, None)
                 part = Part(number, at, rows, read_bytes, end, upcoming is None, tuple(self._skipped))
                 bad_before += len(self._skipped)
+                self._wait_finished()  # what it raises closes this part, too
                 self._finish_later(part, opened.pop_all())
             yield part
             if part.is_last:
                 return
 
     def _finish_later(self, part: Part, opened: ExitStack) -> None:
-        """Force a part to the disk in another thread, and note it; waits for the part before."""
+        """Force a part to the disk in another thread, and note it; the part before is finished."""
         told = Tell(self._untold_bytes, self._untold_rows, finished=True)
         self._untold_bytes = self._untold_rows = 0
 
@@ -259,7 +260,6 @@ class _Parser:
             self._work.note_part(part)
             self._team.tell(told)
 
-        self._wait_finished()
         self._finishing = self._finisher.submit(finish)
 
     def _wait_finished(self) -> None:

@@ -86,7 +86,7 @@ def test_it_equals_the_reference(runs: Runs, tmp_path: Path) -> None:
 
 def test_an_exported_model_is_as_good_a_start_as_its_checkpoint(runs: Runs, tmp_path: Path) -> None:
     """By value, with its own vocabulary: the data that it was trained on is not asked for."""
-    export_checkpoint(ExportSettings(runs.earlier, tmp_path / "exported"), lambda _: None)
+    export_checkpoint(ExportSettings(load_checkpoint(runs.earlier), tmp_path / "exported"), lambda _: None)
     case = "rows by value, tables and layers frozen"
     settings = runs.settings(case, tmp_path / "run", PLAIN, "train.reference_slices=2", start=tmp_path / "exported")
     train(run_ranks, 1, runs.config, [settings], tmp_path)

@@ -50,7 +50,8 @@ def test_what_arrives_is_what_rounding_says(name: str, seed: int) -> None:
 @given(seed=st.integers(0, 2**32))
 def test_bfloat16_keeps_eight_bits_of_any_number(seed: int) -> None:
     before = values(seed) * 1e-25
-    assert ((short("bfloat16").rounded(before) - before).abs() <= before.abs() * 2**-8).all()
+    normal = before.abs().clamp(min=2.0**-126)  # smaller numbers lie on a grid
+    assert ((short("bfloat16").rounded(before) - before).abs() <= normal * 2**-8).all()
 
 
 @given(seed=st.integers(0, 2**32))
