@@ -20,8 +20,7 @@ from tests.ranks import run_ranks
 DAY_STEPS, EVERY = 12, 11
 DAYS: dict[str, dict[str, Any]] = {
     "the same vocabulary": {"like": True},
-    "a vocabulary that has grown": {"grow": True},
-    "values that left": {"grow": True, "evict_unused": 900},
+    "a vocabulary that has grown, and that values have left": {"grow": True, "evict_unused": 900},
 }
 
 
