@@ -149,7 +149,7 @@ class PrepareSettings:
             f"0 missing; else 1 + MurmurHash3 fmix64(value) mod (max_rows_per_table - 1){of_text}"
             if limited
             else f"{missing} in fewer than min_count {vocabulary}",
-            "dense": layout.dense_rule,
+            "dense": layout.dense_rule if self.schema is None else "as schema says, by the numbers in fitted",
             "split": f"time order: {_split_rule(self)}",
         }
 

@@ -116,6 +116,7 @@ def test_every_kind_of_column_becomes_what_the_schema_says(tmp_path: Path) -> No
     assert [feature.longest for feature in manifest.ragged_features] == [2, 2]
     assert manifest.settings is not None
     assert manifest.settings["schema"] == to_document(load_schema(str(tmp_path / "schema.toml")))
+    assert manifest.settings["dense"] == "as schema says, by the numbers in fitted"
 
 
 def other_order(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
