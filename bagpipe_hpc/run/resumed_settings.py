@@ -135,7 +135,7 @@ def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardM
     if differences:
         raise CheckpointError(
             f"{checkpoint.directory}: is of another training: {'; '.join(differences)}. Resume with the same data, or "
-            "with later rows that were prepared with --like or --grow from it, and with the same settings; or start "
+            "with rows that were prepared from it with --like, or once with --grow, and the same settings; or start "
             "anew in another train.output without train.resume"
         )
 
