@@ -76,9 +76,10 @@ def unreadable(kind: Column, found: pa.DataType) -> str | None:
     numbers = pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found)
     words = pa.types.is_string(found) or pa.types.is_binary(found)
     match kind:
+        case SparseList() if pa.types.is_list(found):
+            return _unreadable_items(kind, found)
         case SparseList():
-            fits = words or pa.types.is_list(found)
-            wanted = "lists, or text with a separator"
+            fits, wanted = words, "lists, or text with a separator"
         case Time():
             fits = numbers or words or pa.types.is_temporal(found)
             wanted = "times, integers or text"
@@ -89,6 +90,29 @@ def unreadable(kind: Column, found: pa.DataType) -> str | None:
             fits = numbers or words or pa.types.is_boolean(found)
             wanted = "integers or text"
     return None if fits else f"holds {found} instead of {wanted}"
+
+
+def has_weights(found: pa.DataType) -> bool:
+    """Whether a type is of lists of values with weights."""
+    plain = _plain(found)
+    item = plain.value_type if pa.types.is_list(plain) else plain
+    return bool(pa.types.is_struct(item)) and {"value", "weight"} <= {field.name for field in item}
+
+
+def _unreadable_items(kind: SparseList, found: pa.ListType) -> str | None:
+    """As `unreadable`, for lists."""
+    item = found.value_type
+    if kind.weights is None:
+        cure = ", which have weights" if has_weights(found) else ""
+        problem = unreadable(Sparse("", kind.values), item)
+        return problem and f"holds {found}{cure} instead of lists of integers or text"
+    if not has_weights(found):
+        return f"holds {found} instead of lists of structs of value and weight"
+    parts = (
+        unreadable(Sparse("", kind.values), item.field("value").type),
+        unreadable(Dense(""), item.field("weight").type),
+    )
+    return f"holds {found} instead of lists of integers or text with numbers as weights" if any(parts) else None
 
 
 def read_column(column: pa.Array, kind: Column, missing: pa.StringArray) -> pa.Array:
@@ -186,8 +210,6 @@ def _lists(column: pa.Array, kind: SparseList) -> pa.ListArray:
     offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
     flat = plain.flatten()
     if kind.weights is not None:
-        if not pa.types.is_struct(flat.type) or {"value", "weight"} - {field.name for field in flat.type}:
-            raise pa.ArrowInvalid("values have no weights: write structs of value and weight")
         parts = [_item(flat.field("value"), kind.values), _numbers(flat.field("weight")).cast(pa.float32(), safe=False)]
         if parts[1].null_count or not np.isfinite(parts[1].to_numpy()).all():
             raise pa.ArrowInvalid("a weight is missing or too large")

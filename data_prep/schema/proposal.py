@@ -31,6 +31,7 @@ from data_prep.schema.columns import (
     UnusedColumn,
 )
 from data_prep.schema.document import FileRules, Schema, column_toml, is_table_name
+from data_prep.schema.parquet_fields import has_weights
 from data_prep.text_blocks import BYTE_ORDER_MARK, first_bytes
 
 SAMPLE_BYTES = 4 << 20
@@ -74,6 +75,7 @@ class _Sample:
         columns: their fields as text, `[n]` each; None where one is missing.
         is_text: whether the file is text.
         lists: names of the columns that hold lists.
+        weighted: of these, the ones whose values have weights.
     """
 
     rules: FileRules
@@ -81,6 +83,7 @@ class _Sample:
     columns: tuple[Sequence[str | None], ...]
     is_text: bool
     lists: frozenset[str] = frozenset()
+    weighted: frozenset[str] = frozenset()
 
     @property
     def rows(self) -> int:
@@ -217,7 +220,9 @@ def _parquet_sample(source: Path) -> _Sample:
     values = {value for column in columns for value in column}
     missing = tuple(word for word in _MISSING if word in values)
     columns = tuple(tuple(None if value in (*missing, "") else value for value in column) for column in columns)
-    return _Sample(FileRules(missing=missing), tuple(types), columns, is_text=False, lists=lists)
+    weighted = frozenset(name for name in lists if has_weights(types[name]))
+    rules = FileRules(missing=missing)
+    return _Sample(rules, tuple(types), columns, is_text=False, lists=lists, weighted=weighted)
 
 
 def _is_list(found: pa.DataType) -> bool:
@@ -251,7 +256,8 @@ def _guess(sample: _Sample, number: int) -> _Guess:
     if not distinct:
         return _Guess(UnusedColumn(name=name), "all of it is missing here")
     if name in sample.lists:
-        return _list_guess(name, [item for value in present for item in value.split("|") if item], "|", told)
+        items = [item for value in present for item in value.split("|") if item]
+        return _list_guess(name, items, "|", told, weights=":" if name in sample.weighted else None)
     if len(distinct) == 2 and not share:
         if distinct == {"0", "1"}:
             return _Guess(LabelColumn(name=name), "0 and 1")
@@ -321,11 +327,12 @@ def _looks_like_ids(name: str, present: Sequence[str]) -> bool:
     )
 
 
-def _list_guess(name: str, items: Sequence[str], separator: str, told: str) -> _Guess:
+def _list_guess(name: str, items: Sequence[str], separator: str, told: str, weights: str | None = None) -> _Guess:
     values = "integer" if items and _all(Sparse("", Values.INTEGER), items) else "text"
     kind: type[MultiHotColumn] = SequenceColumn if _SEQUENCE_NAMES.match(name) else MultiHotColumn
     why = "in order, oldest first" if kind is SequenceColumn else "in no order"
-    return _Guess(kind(name=name, values=values, separator=separator), f"lists, {why}; {told}")
+    told = f"{told}; each value with a weight" if weights else told
+    return _Guess(kind(name=name, values=values, separator=separator, weights=weights), f"lists, {why}; {told}")
 
 
 def _one_label(guesses: Sequence[_Guess], sample: _Sample) -> list[_Guess]:

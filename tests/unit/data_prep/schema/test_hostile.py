@@ -65,6 +65,15 @@ PREPARE: dict[str, tuple[Spoil, str]] = {
     "a Parquet label that is none": (parquet(click=pa.array([0, 7])), "clicks:2: click is '7' instead of 0 or 1"),
     "a Parquet number that is not finite": (parquet(price=pa.array([1.0, float("inf")])), "clicks:2: price is 'inf'"),
     "a Parquet list with a hole": (parquet(tags=pa.array([[1], [2, None]])), "clicks:2: tags is .*cannot be read"),
+    "a Parquet list with weights": (
+        parquet(tags=pa.array([[{"value": 1, "weight": 0.5}], []])),
+        "column tags holds list.* which have weights instead of lists of integers or text; correct columns.tags",
+    ),
+    "a Parquet list of lists": (parquet(tags=pa.array([[[1]], []])), "column tags holds list.*instead of lists of"),
+    "a Parquet list without weights": (
+        lambda folder: (schema(SCHEMA.replace('"integer"', '"integer", weights = ":"'))(folder), parquet()(folder)),
+        "column tags holds list.*instead of lists of structs of value and weight; correct columns.tags",
+    ),
     "Parquet without a column": (
         lambda folder: pa_parquet.write_table(pa.table({"click": [1]}), folder / "clicks"),
         "no column named 'price'",

@@ -135,3 +135,11 @@ def test_columns_that_parquet_alone_can_hold_are_passed_over(tmp_path: Path) -> 
     pa_parquet.write_table(table, tmp_path / "clicks")
     schema = proposed(tmp_path / "clicks")
     assert kinds(schema) == {"click": "label", "item": "categorical", "point": "unused", "a/b": "unused"}
+
+
+def test_lists_with_weights_in_parquet_are_proposed_with_them(tmp_path: Path) -> None:
+    tags = [[{"value": "a", "weight": 0.5}], [], [{"value": "b", "weight": 2.0}, {"value": "a", "weight": 1.0}]]
+    table = pa.table({"click": [0, 1, 0], "item": ["u", "v", "u"], "tags": tags, "plain": [["a"], [], ["b", "a"]]})
+    pa_parquet.write_table(table, tmp_path / "clicks")
+    columns = {column.name: column for column in proposed(tmp_path / "clicks").columns}
+    assert (columns["tags"].weights, columns["plain"].weights) == (":", None)
