@@ -22,10 +22,17 @@ def _cache_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("clicks", type=Path, nargs="?", metavar="FILE", help="Criteo clicks (default: generated ones)")
+    parser.add_argument("clicks", type=Path, nargs="?", metavar="FILE", help="text to read (default: generated rows)")
     parser.add_argument(
         "--rows", type=positive, default=1_000_000, metavar="N", help="generated rows (default: 1000000)"
     )
+    parser.add_argument(
+        "--schema", nargs="+", default=[], metavar="NAME", help="text of these schemas (default: Criteo's, without one)"
+    )
+    parser.add_argument(
+        "--ranks", nargs="+", type=positive, default=[], metavar="N", help="the command itself on so many ranks"
+    )
+    parser.add_argument("--path", type=Path, metavar="DIR", help="folder for text and shards (default: temporary)")
 
 
 def _store_arguments(parser: argparse.ArgumentParser) -> None:
@@ -184,7 +191,7 @@ BENCHMARKS = {
     ),
     "dense": Benchmark("dense", "the dense half of a step: ms, GFLOP/s and page faults, beside plain torch"),
     "prepare": Benchmark(
-        "prepare", "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser", _prepare_arguments
+        "prepare.benchmark", "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser", _prepare_arguments
     ),
     "store": Benchmark(
         "store.benchmark",

@@ -1,0 +1,1 @@
+"""Raw text to shards, beside the bare parser."""
