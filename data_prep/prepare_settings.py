@@ -51,7 +51,7 @@ class PrepareSettings:
     evict_unused: int | None = None
     """With `grow`: training rows after which a value that none of them uses loses its id; None keeps all ids."""
     labelled: bool = True
-    """Whether the labels count. Otherwise, rows to score: their columns may be absent from the text, and all are 0."""
+    """Whether labels count. Otherwise, rows to score: what no prediction needs may be absent, and labels are 0."""
     schema: Mapping[str, Any] | None = None
     """The schema of the input as plain values, where `source_format` is `schema`; recorded whole with the shards."""
 

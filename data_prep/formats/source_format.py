@@ -125,7 +125,7 @@ class SourceFormat(ABC):
         return TextInput(header, (self.native_parser() if native else None) or self.parse_block)
 
     def open_unlabelled(self, source: Path, native: bool) -> TextInput | ColumnInput:
-        """As `open_input`, for rows to score: columns of labels may be absent, and what they hold does not count.
+        """As `open_input`, for rows to score: columns that no prediction needs may be absent, and do not count.
 
         A format that replaces `open_input` replaces this.
 

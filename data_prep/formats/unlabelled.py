@@ -1,12 +1,13 @@
-"""Rows to score: their labels may be absent from the text, and do not count where they are there.
+"""Rows to score: what no prediction needs may be absent from the text, and does not count where it is there.
 
-The text is given labels of 0 before its source format reads it, so that any format of text, its own readers included,
-can be used.
+That is labels, weights of samples, times and groups (`UNNEEDED`). The text is given fields of the kind before its
+source format reads it, so that any format of text, its own readers included, can be used.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -14,33 +15,57 @@ import pyarrow as pa
 
 from bagpipe_hpc.errors import DataError
 from data_prep.formats.delimited import BadLine
-from data_prep.formats.layout import Label, TextFields
+from data_prep.formats.layout import Column, Group, Label, TextFields, Time, Weight
 from data_prep.input_files import check_header, first_row
 
 _Parse = Callable[[bytes], tuple[pa.RecordBatch, list[BadLine]]]
 
+UNNEEDED = (Label, Weight, Time, Group)
+"""Kinds of columns that no prediction needs."""
+
 
 def unlabelled_parser(parse_block: _Parse, source: Path, fields: TextFields) -> _Parse:
-    """Reads the rows to score of a file, all labels 0, by what reads rows with labels.
+    """Reads the rows to score of a file by what reads rows with labels: labels are 0 and weights 1.
 
     Args:
-        parse_block: reads rows with labels.
-        source: the file, with or without the columns of labels.
-        fields: of rows with labels.
+        parse_block: reads rows with all columns.
+        source: the file, with or without the columns of `UNNEEDED`.
+        fields: of rows with all columns.
 
     Raises:
-        DataError: the file has other columns than its format, with or without the labels.
+        DataError: the file has other columns than its format, with or without those.
     """
-    absent = _lacks_labels(source, fields)
-    give_labels = _Labels(fields, absent)
+    absent = _absent(source, fields)
+    fill = _Fill(fields, absent)
+    lacking = ", ".join(name for name in fields.names if name in absent)
 
     def parse(text: bytes) -> tuple[pa.RecordBatch, list[BadLine]]:
-        batch, bad = parse_block(give_labels(text))
+        batch, bad = parse_block(fill(text))
         if absent:
-            bad = [replace(line, reason=f"{line.reason} (with labels, which these rows lack)") for line in bad]
+            bad = [replace(line, reason=f"{line.reason} (with {lacking}, which these rows lack)") for line in bad]
         return without_labels(batch, bad)
 
     return parse
+
+
+def absent_by_count(source: Path, columns: Sequence[Column], unneeded: Collection[str], found: int) -> frozenset[str]:
+    """Which columns rows without a header lack, by the number of their fields: none, the labels, or all that may be.
+
+    Args:
+        source: the file.
+        columns: of rows with all columns.
+        unneeded: names of those that may be absent, the labels among them.
+        found: fields of its first row.
+
+    Raises:
+        DataError: rows have another number of fields.
+    """
+    labels = [column.name for column in columns if isinstance(column, Label)]
+    cases = {len(columns): (), len(columns) - len(unneeded): unneeded, len(columns) - len(labels): labels}
+    if found in cases:
+        return frozenset(cases[found])
+    told = [str(len(columns)), *(f"{fields} without {', '.join(names)}" for fields, names in cases.items() if names)]
+    raise DataError(f"{source}: the first row has {found} fields; rows to score have {', or '.join(told)}")
 
 
 def without_labels(batch: pa.RecordBatch, bad: list[BadLine]) -> tuple[pa.RecordBatch, list[BadLine]]:
@@ -56,48 +81,61 @@ def without_labels(batch: pa.RecordBatch, bad: list[BadLine]) -> tuple[pa.Record
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema), bad
 
 
-def _lacks_labels(source: Path, fields: TextFields) -> bool:
-    """Whether the columns of labels are absent from a file."""
+def _absent(source: Path, fields: TextFields) -> frozenset[str]:
+    """Names of the columns that a file lacks."""
+    unneeded = [column.name for column in fields.columns if isinstance(column, UNNEEDED)]
     found = fields.split(first_row(source))
-    without = [column.name for column in fields.columns if not isinstance(column, Label)]
-    if fields.header:
-        if found == without:
-            return True
+    if not fields.header:
+        return absent_by_count(source, fields.columns, unneeded, len(found))
+    absent = frozenset(unneeded).difference(found)
+    if found != [name for name in fields.names if name not in absent]:
         check_header(source, fields)
-        return False
-    if len(found) in (len(fields.names), len(without)):
-        return len(found) == len(without)
-    raise DataError(
-        f"{source}: the first row has {len(found)} {fields.separator_name}-separated fields; rows to score have "
-        f"{len(without)}, or {len(fields.names)} with the labels, which do not count"
-    )
+    return absent
 
 
-class _Labels:
-    """Gives the lines of a block labels of 0.
+class _Fill:
+    """Gives the lines of a block the fields that no prediction needs.
 
     Args:
-        fields: of lines with labels.
-        absent: whether the fields of labels are absent; otherwise they are replaced, whatever they hold.
+        fields: of lines with all columns.
+        absent: names of the columns that these lines lack; fields of others of the kind are replaced, whatever they
+            hold.
     """
 
-    def __init__(self, fields: TextFields, absent: bool) -> None:
+    def __init__(self, fields: TextFields, absent: Collection[str]) -> None:
         separator = fields.separator.encode()
         between = re.escape(separator)
         field = rb"[^%b\n]*" % between
         if fields.quoted:
             field = rb'(?:"(?:[^"\n]|"")*"|%b)' % field
         self._steps: list[tuple[re.Pattern[bytes], bytes]] = []
-        for place in (place for place, column in enumerate(fields.columns) if isinstance(column, Label)):
+        for place, column in enumerate(fields.columns):
+            if not isinstance(column, UNNEEDED):
+                continue
+            is_absent, filling = column.name in absent, _filling(column, fields.quoted)
             before = rb"(?:%b%b){%d}%b" % (field, between, place - 1, field) if place else b""
-            old = b"" if absent else (between + field if place else field)
-            new = separator + b"0" if place else b"0" + (separator if absent else b"")
-            self._steps.append((re.compile(rb"(?m)^(?=.)(%b)%b" % (before, old)), rb"\g<1>" + new))
+            old = b"" if is_absent else (between + field if place else field)
+            new = separator + filling if place else filling + (separator if is_absent else b"")
+            self._steps.append(
+                (re.compile(rb"(?m)^(?=.)(%b)%b" % (before, old)), rb"\g<1>" + new.replace(b"\\", rb"\\"))
+            )
 
     def __call__(self, text: bytes) -> bytes:
-        """The block with labels; lines keep their numbers."""
+        """The block with all fields; lines keep their numbers."""
         if b"\r" in text:
             text = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
         for pattern, new in self._steps:
             text = pattern.sub(new, text)
         return text
+
+
+def _filling(column: Label | Weight | Time | Group, quoted: bool) -> bytes:
+    """A field that a column may have."""
+    match column:
+        case Weight():
+            return b"1"
+        case Time(written=written) if "%" in written:
+            text = datetime.fromtimestamp(0, UTC).strftime(written).encode()
+            return b'"%b"' % text.replace(b'"', b'""') if quoted else text
+        case _:
+            return b"0"

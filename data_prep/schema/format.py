@@ -7,8 +7,9 @@ from typing import Any
 
 from bagpipe_hpc.errors import ConfigError, DataError
 from data_prep.formats.delimited import DelimitedParser
-from data_prep.formats.layout import Column, Label, RowLayout, TextFields, Unused
+from data_prep.formats.layout import Column, RowLayout, TextFields, Unused
 from data_prep.formats.source_format import ColumnInput, Parts, Refine, SourceFormat, TextInput, row_schema
+from data_prep.formats.unlabelled import UNNEEDED, absent_by_count
 from data_prep.input_files import first_line, first_row
 from data_prep.parquet_blocks import column_types, is_parquet
 from data_prep.schema.document import Schema
@@ -57,18 +58,16 @@ class SchemaFormat(SourceFormat):
         return self._open(source, self._fields, self._rows)
 
     def open_unlabelled(self, source: Path, native: bool) -> TextInput | ColumnInput:  # noqa: ARG002
-        """As `open_input`, for rows to score: columns of labels may be absent, and what they hold does not count."""
-        fields = [Unused(field.name) if isinstance(field, Label) else field for field in self._fields]
+        """As `open_input`, for rows to score: what no prediction needs may be absent, and does not count where it is.
+
+        A time is needed where a feature is made of it.
+        """
+        sources = {column.source for column in self._schema.derived}
+        unneeded = [f.name for f in self._fields if isinstance(f, UNNEEDED) and f.name not in sources]
+        fields = [Unused(field.name) if field.name in unneeded else field for field in self._fields]
         if not self._schema.file.header and not is_parquet(source):
-            names = [field.name for field in self._fields if not isinstance(field, Label)]
-            found = len(self._split(first_row(source)))
-            if found == len(names):
-                fields = [field for field in fields if field.name in names]
-            elif found != len(fields):
-                raise DataError(
-                    f"{source}: the first row has {found} fields; rows to score have {len(names)}, or {len(fields)} "
-                    "with the labels, which do not count"
-                )
+            absent = absent_by_count(source, self._fields, unneeded, len(self._split(first_row(source))))
+            fields = [field for field in fields if field.name not in absent]
         return self._open(source, fields, self._unlabelled_rows)
 
     def _open(self, source: Path, fields: Sequence[Column], rows: SchemaRows) -> TextInput | ColumnInput:

@@ -131,7 +131,8 @@ class SchemaRows:
         schema: says how.
         layout: `layout_of` it.
         parsed: `parsed_schema` of the rows.
-        labelled: whether there are fields of labels; otherwise all labels are 0.
+        labelled: whether there are fields of what no prediction needs; otherwise labels, times and groups that are
+            not there are 0, and weights 1.
     """
 
     def __init__(self, schema: Schema, layout: RowLayout, parsed: pa.Schema, *, labelled: bool = True) -> None:
@@ -148,8 +149,9 @@ class SchemaRows:
         """The rows `[n]` of the fields of each column that is used, as `fields.read_fields` gives them."""
         layout = self._layout
         rows = len(next(iter(fields.values())))
-        unlabelled = pa.array(np.zeros(rows, np.uint8))
-        columns = [label_column([fields[name] if self._labelled else unlabelled for name in layout.labels])]
+        if not self._labelled:
+            fields = {**self._unneeded(rows), **fields}
+        columns = [label_column([fields[name] for name in layout.labels])]
         if layout.weight is not None:
             columns.append(fields[layout.weight])
         to_standardise: list[pa.DoubleArray] = []
@@ -163,6 +165,14 @@ class SchemaRows:
         columns += [self._feature(column, fields) for column in self._features]
         columns += other_columns(layout, fields) + to_standardise
         return pa.RecordBatch.from_arrays(columns, schema=self._parsed)
+
+    def _unneeded(self, rows: int) -> dict[str, pa.Array]:
+        """Fields of the columns that no prediction needs."""
+        found = dict.fromkeys(self._layout.labels, pa.array(np.zeros(rows, np.uint8)))
+        if self._layout.weight is not None:
+            found[self._layout.weight] = pa.array(np.ones(rows, np.float32))
+        others = [column.name for column in self._layout.columns if isinstance(column, Time | Group)]
+        return found | dict.fromkeys(others, pa.array(np.zeros(rows, np.int64)))
 
     def _feature(self, column: Any, fields: Mapping[str, pa.Array]) -> pa.Array:
         if isinstance(column, MultiHotColumn):

@@ -155,11 +155,11 @@ def test_rows_to_score_are_of_their_format(tmp_path: Path, days: tuple[list[str]
     later = PrepareSettings(like=tmp_path / "first", labelled=False)
     short = write_text(tmp_path / "short", ["1\t2"])
     with pytest.raises(
-        DataError, match="short: the first row has 2 tab-separated fields; rows to score have 39, or 40"
+        DataError, match="short: the first row has 2 fields; rows to score have 40, or 39 without label"
     ):
         prepare_clicks([short], tmp_path / "out", later, silent)
     cut = write_text(tmp_path / "cut", [days[1][0].partition("\t")[2], "1\t2"])
-    with pytest.raises(DataError, match=r"cut:2: 3 tab-separated fields instead of 40 \(with labels, which these rows"):
+    with pytest.raises(DataError, match=r"cut:2: 3 tab-separated fields instead of 40 \(with label, which these rows"):
         prepare_clicks([cut], tmp_path / "out", later, silent)
 
 
@@ -176,7 +176,7 @@ def test_rows_to_score_of_a_format_with_a_header(
     else:
         generate_clicks(6, tmp_path / "visits.csv", kind="sequences")
         names, *rows = [line.split(",") for line in (tmp_path / "visits.csv").read_text().splitlines()]
-        first, labels = PrepareSettings("sequences", min_count=1, test_fraction=0), {"click", "buy"}
+        first, labels = PrepareSettings("sequences", min_count=1, test_fraction=0), {"click", "buy", "weight"}
 
     def write(name: str, columns: list[str], lines: list[list[str]]) -> str:
         (tmp_path / name).write_text("\n".join(",".join(line) for line in [columns, *lines]) + "\n")

@@ -239,6 +239,72 @@ def test_later_rows_are_prepared_from_the_manifest_alone_with_labels_or_without(
     assert all(found == shards[0] for found in shards)
 
 
+VISITS = """
+[columns]
+when = { kind = "timestamp", format = "%Y-%m-%d %H:%M" }
+click = { kind = "label" }
+user = { kind = "categorical", values = "integer" }
+session = { kind = "group", values = "text" }
+shown = { kind = "sample_weight" }
+item = { kind = "categorical" }
+"""
+VISIT_ROWS = {
+    "when": ["2026-01-05 07:30", "2026-01-05 08:00", "2026-01-06 23:59", "2026-01-07 00:00"],
+    "click": [0, 1, 1, 0],
+    "user": [7, 8, 7, 9],
+    "session": ["a", "b", "a", "c"],
+    "shown": [1.0, 0.0, 2.5, 1.0],
+    "item": ["x", "y", "x", None],
+}
+
+
+@pytest.mark.parametrize("kind", ["header", "no header", "parquet"])
+def test_no_prediction_needs_weights_times_and_groups(tmp_path: Path, kind: str) -> None:
+    """They may be absent, or hold anything; but a time that a feature is made of is needed."""
+    made = VISITS.replace("[columns]", "[file]\nheader = false\n[columns]") if kind == "no header" else VISITS
+    with_hour = made + '[derived]\nhour = { kind = "categorical", from = "when", part = "hour" }\n'
+
+    def write(name: str, rows: dict[str, list[Any]]) -> str:
+        path = tmp_path / name
+        if kind == "parquet":
+            pa_parquet.write_table(pa.table(rows), path)
+        else:
+            path.write_bytes(as_csv(rows) if kind == "header" else as_csv(rows).partition(b"\n")[2])
+        return str(path)
+
+    unneeded = ["when", "click", "session", "shown"]
+    files = {
+        "all": VISIT_ROWS,
+        "wrong": VISIT_ROWS | {column: ["?", "", "?", "?"] for column in unneeded},
+        "no label": {name: values for name, values in VISIT_ROWS.items() if name != "click"},
+        "bare": {name: values for name, values in VISIT_ROWS.items() if name not in unneeded},
+    }
+    sources = {name: write(name, rows) for name, rows in files.items()}
+    found = []
+    for toml, out in ((made, "out"), (with_hour, "with hour")):
+        prepare_clicks([sources["all"]], tmp_path / out, settings(toml, tmp_path, test_fraction=0), silent)
+    for name, source in sources.items():
+        later = PrepareSettings(like=tmp_path / "out", labelled=False)
+        manifest = prepare_clicks([source], tmp_path / f"{name}.out", later, silent)
+        with h5py.File(tmp_path / f"{name}.out" / "test-00000.h5") as shard:
+            assert shard["weight"][:].tolist() == [1, 1, 1, 1]
+        found.append(read(tmp_path / f"{name}.out", manifest))
+        assert found[-1]["label"] == [0] * 4
+    assert found[0]["user"] == VISIT_ROWS["user"]
+    assert found == [found[0]] * 4
+    later = PrepareSettings(like=tmp_path / "with hour", labelled=False)
+    problem = {
+        "header": "bare:1: no column named 'when'",
+        "no header": "bare: the first row has 2 fields; rows to score have 6, or 3 without click, session, shown, or 5",
+        "parquet": "bare: no column named 'when'",
+    }[kind]
+    with pytest.raises(DataError, match=problem):
+        prepare_clicks([sources["bare"]], tmp_path / "refused", later, silent)
+    timed = {name: values for name, values in VISIT_ROWS.items() if name not in ("click", "session", "shown")}
+    manifest = prepare_clicks([write("timed", timed)], tmp_path / "timed.out", later, silent)
+    assert read(tmp_path / "timed.out", manifest)["hour"] == [7, 8, 23, 0]
+
+
 LIMITED = """
 [columns]
 click = { kind = "label" }
