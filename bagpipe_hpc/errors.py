@@ -24,6 +24,10 @@ class DataError(BagpipeError):
     """Input rows or a shard directory are malformed, damaged, incomplete or do not fit the configuration."""
 
 
+class NoRowsError(DataError):
+    """Inputs that are in order hold no row."""
+
+
 class CheckpointError(BagpipeError):
     """A checkpoint is missing, damaged, incomplete or does not fit what it is used with."""
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.errors import DataError, NoRowsError
 from bagpipe_hpc.storage.shards.encoded import EncodedSamples, encode_samples, write_encoded_shard
 from bagpipe_hpc.storage.shards.entries import SPARSE_INT32_ROWS, FeatureInfo, ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest
@@ -89,12 +89,18 @@ def write_shards(
         The manifest, which is not yet written.
 
     Raises:
+        NoRowsError: there are no rows.
         DataError: there is no row to train on.
     """
     train_rows = split.train_rows
-    if rows.rows == 0 or (train_rows == 0 and settings.like is None):
-        named = ", ".join(source.file for source in work.state.inputs)
-        problem = f"{named}: {rows.rows} good rows leave none to train on; check the inputs and what is for tests"
+    named = ", ".join(source.file for source in work.state.inputs)
+    if rows.rows == 0:
+        problem: DataError = NoRowsError(f"{named}: 0 good rows; check the inputs")
+        team.each_does(lambda: _refuse(problem))
+    if train_rows == 0 and settings.like is None:
+        problem = DataError(
+            f"{named}: {rows.rows} good rows leave none to train on; check the inputs and what is for tests"
+        )
         team.each_does(lambda: _refuse(problem))
     if train_rows == rows.rows and settings.test_files is None and settings.test_share > 0:
         progress(f"note: no row is left for tests: {settings.test_share} of {rows.rows} rows is less than one")
@@ -151,8 +157,8 @@ def write_shards(
     )
 
 
-def _refuse(problem: str) -> NoReturn:
-    raise DataError(problem)
+def _refuse(problem: DataError) -> NoReturn:
+    raise problem
 
 
 def _feature_info(column: Sparse | SparseList, rows: ParsedRows) -> FeatureInfo:

@@ -79,7 +79,8 @@ def predict(arguments: argparse.Namespace) -> int:
 
         config, checkpoint = _chosen(arguments)
         inputs, output, logits = arguments.input, arguments.output, arguments.logits
-        return Predicting(config, checkpoint, inputs, output, with_logits=logits, logs=arguments.logs)
+        named = arguments.data is not None
+        return Predicting(config, checkpoint, inputs, output, with_logits=logits, logs=arguments.logs, names_data=named)
 
     return _carry_out(purpose)
 

@@ -123,12 +123,11 @@ class RunLock:
         """
         try:
             seen = self._path.read_bytes()
-            silent_s = self._seconds_since_touched()
+            silent_s = _seconds_since_touched(self._path)
         except FileNotFoundError:
             return  # given back just now
         owner = _owner_of(seen)
-        is_dead = silent_s > DEAD_AFTER_S or (owner is not None and owner.is_dead(Owner.this_process()))
-        if not is_dead:
+        if not _is_dead(owner, silent_s):
             who = owner or "somebody who wrote no name yet"
             raise ConfigError(
                 f"{self._path}: another run uses this output folder ({who}, alive {silent_s:.0f} s ago): choose "
@@ -145,15 +144,6 @@ class RunLock:
         else:  # another run took over in between: that was its lock
             os.link(aside, self._path)
             aside.unlink()
-
-    def _seconds_since_touched(self) -> float:
-        """By the file system's clock, which may differ from this host's."""
-        probe = self._path.with_name(f".{LOCK_NAME}.{os.getpid()}.now")
-        try:
-            probe.touch()
-            return max(0.0, probe.stat().st_mtime - self._path.stat().st_mtime)
-        finally:
-            probe.unlink(missing_ok=True)
 
     def _keep(self) -> None:
         """Touch the lock until it is given back or lost.
@@ -177,6 +167,19 @@ class RunLock:
                     return
 
 
+def is_abandoned(folder: Path) -> bool:
+    """Whether a folder has a lock whose owner is dead.
+
+    Raises:
+        OSError: the lock cannot be read, or the folder not be written.
+    """
+    path = folder / LOCK_NAME
+    try:
+        return _is_dead(_owner_of(path.read_bytes()), _seconds_since_touched(path))
+    except FileNotFoundError:
+        return False
+
+
 def living_lock(output: Path) -> bytes | None:
     """What the lock of the run in an output folder says, unless there is none or its owner is known to be dead.
 
@@ -189,6 +192,20 @@ def living_lock(output: Path) -> bytes | None:
         return None
     owner = _owner_of(content)
     return None if owner is not None and owner.is_dead(Owner.this_process()) else content
+
+
+def _is_dead(owner: Owner | None, silent_s: float) -> bool:
+    return silent_s > DEAD_AFTER_S or (owner is not None and owner.is_dead(Owner.this_process()))
+
+
+def _seconds_since_touched(path: Path) -> float:
+    """By the file system's clock, which may differ from this host's."""
+    probe = path.with_name(f".{LOCK_NAME}.{os.getpid()}.now")
+    try:
+        probe.touch()
+        return max(0.0, probe.stat().st_mtime - path.stat().st_mtime)
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def _host() -> str:

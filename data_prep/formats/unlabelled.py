@@ -48,24 +48,28 @@ def unlabelled_parser(parse_block: _Parse, source: Path, fields: TextFields) -> 
     return parse
 
 
-def absent_by_count(source: Path, columns: Sequence[Column], unneeded: Collection[str], found: int) -> frozenset[str]:
+def absent_by_count(
+    source: Path, columns: Sequence[Column], unneeded: Collection[str], first: Sequence[str]
+) -> frozenset[str]:
     """Which columns rows without a header lack, by the number of their fields: none, the labels, or all that may be.
 
     Args:
         source: the file.
         columns: of rows with all columns.
         unneeded: names of those that may be absent, the labels among them.
-        found: fields of its first row.
+        first: fields of its first row; a file without rows lacks nothing.
 
     Raises:
         DataError: rows have another number of fields.
     """
+    if list(first) in ([], [""]):
+        return frozenset()
     labels = [column.name for column in columns if isinstance(column, Label)]
     cases = {len(columns): (), len(columns) - len(unneeded): unneeded, len(columns) - len(labels): labels}
-    if found in cases:
-        return frozenset(cases[found])
+    if len(first) in cases:
+        return frozenset(cases[len(first)])
     told = [str(len(columns)), *(f"{fields} without {', '.join(names)}" for fields, names in cases.items() if names)]
-    raise DataError(f"{source}: the first row has {found} fields; rows to score have {', or '.join(told)}")
+    raise DataError(f"{source}: the first row has {len(first)} fields; rows to score have {', or '.join(told)}")
 
 
 def without_labels(batch: pa.RecordBatch, bad: list[BadLine]) -> tuple[pa.RecordBatch, list[BadLine]]:
@@ -86,7 +90,7 @@ def _absent(source: Path, fields: TextFields) -> frozenset[str]:
     unneeded = [column.name for column in fields.columns if isinstance(column, UNNEEDED)]
     found = fields.split(first_row(source))
     if not fields.header:
-        return absent_by_count(source, fields.columns, unneeded, len(found))
+        return absent_by_count(source, fields.columns, unneeded, found)
     absent = frozenset(unneeded).difference(found)
     if found != [name for name in fields.names if name not in absent]:
         check_header(source, fields)

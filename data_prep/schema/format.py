@@ -66,7 +66,7 @@ class SchemaFormat(SourceFormat):
         unneeded = [f.name for f in self._fields if isinstance(f, UNNEEDED) and f.name not in sources]
         fields = [Unused(field.name) if field.name in unneeded else field for field in self._fields]
         if not self._schema.file.header and not is_parquet(source):
-            absent = absent_by_count(source, self._fields, unneeded, len(self._split(first_row(source))))
+            absent = absent_by_count(source, self._fields, unneeded, self._split(first_row(source)))
             fields = [field for field in fields if field.name not in absent]
         return self._open(source, fields, self._unlabelled_rows)
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bagpipe_hpc.errors import CapacityError, ConfigError, OutputError, refused
-from bagpipe_hpc.storage.atomic_write import fsync
 from bagpipe_hpc.storage.output_errors import reason
+from bagpipe_hpc.storage.scratch_folder import scratch_folder
 
 
 def require_new(output: Path) -> None:
@@ -50,24 +50,19 @@ def require_room(output: Path, wanted_bytes: int) -> None:
 def new_folder(output: Path) -> Iterator[Path]:
     """Give a folder beside `output` to write to; it takes that name when the block ends without an error.
 
-    Else it is removed with all that is in it. A process that is killed leaves `.export-PID.partial`.
+    Else it is removed with all that is in it, as is what a killed process left of an export to the same place.
 
     Raises:
         OutputError: the folder, or a file in it, cannot be written.
     """
-    partial = output.absolute().with_name(f".export-{os.getpid()}.partial")
     try:
-        partial.mkdir()
-        yield partial
-        fsync(partial)
-        if os.path.lexists(output):
-            raise ConfigError(f"--to {output}: was made by somebody else meanwhile; name another folder")
-        partial.rename(output)
-        fsync(output.absolute().parent)
+        with scratch_folder(output) as scratch:
+            yield scratch.path
+            if os.path.lexists(output):
+                raise ConfigError(f"--to {output}: was made by somebody else meanwhile; name another folder")
+            scratch.publish()
     except OSError as error:
         raise OutputError(
             f"--to {output}: cannot be written ({reason(error)}); check the free space and the permissions. Nothing "
             "was left there"
         ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)

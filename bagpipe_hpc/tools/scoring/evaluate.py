@@ -11,11 +11,10 @@ from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.run.output_folder import require_writable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
-from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.telemetry.results import quality
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.tools.report import Report
-from bagpipe_hpc.tools.scoring.purpose import Scoring, ScoringRecord
+from bagpipe_hpc.tools.scoring.purpose import Scoring, ScoringRecord, load_named, of_training
 
 
 class EvaluationRecord(ScoringRecord):
@@ -97,14 +96,11 @@ class Evaluating(Scoring):
         """
         path, then = self.config.data.path, self.checkpoint.manifest
         if not self._names_data:
-            cure = f"{path} is the data.path of the training, as seen from where that was started; --data names rows"
-            try:
-                shards = load_manifest(Path(path))
-            except DataError as error:
-                raise DataError(f"{error} ({cure})") from error
+            shards = load_named(Path(path), self._names_data)
             if shards.digest(self.split) != (then.training_data if self.split == "train" else then.evaluation_data):
                 raise DataError(
-                    f"{path}: holds other {self.split} rows than those that {self.checkpoint.directory} knows ({cure})"
+                    f"{path}: holds other {self.split} rows than those that {self.checkpoint.directory} knows "
+                    f"({of_training(path)})"
                 )
         return super().lay_out(trainers)
 

@@ -5,24 +5,26 @@ end one rank puts these in order. The folder is removed.
 """
 
 import logging
-import shutil
-import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.errors import DataError, refused
+from bagpipe_hpc.errors import NoRowsError, refused
 from bagpipe_hpc.plan.schedule import SegmentKind
 from bagpipe_hpc.preparation.scoring import prepare_scoring, require_same_ids
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.scored_settings import with_data
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.logits import ordered_logits
-from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.storage.scratch_folder import ScratchFolder, scratch_folder
 from bagpipe_hpc.terminal import printable
 from bagpipe_hpc.tools.scoring.predictions_file import check_predictions_file, columns_of, write_predictions
-from bagpipe_hpc.tools.scoring.purpose import Scoring, ScoringRecord
+from bagpipe_hpc.tools.scoring.purpose import Scoring, ScoringRecord, load_named
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
 
@@ -47,6 +49,7 @@ class Predicting(Scoring):
         output: file for the predictions.
         with_logits: write logits as well.
         logs: as for `Scoring`.
+        names_data: whether somebody has named the data, and not the checkpoint alone.
     """
 
     def __init__(
@@ -58,13 +61,16 @@ class Predicting(Scoring):
         *,
         with_logits: bool = False,
         logs: Path | None = None,
+        names_data: bool = True,
     ) -> None:
         super().__init__(config, checkpoint, logs=logs)
-        self.conclude = self._write
+        self.conclude = self._conclude
         self._inputs = inputs
         self._output = output
         self._with_logits = with_logits
-        self._own: Path | None = None
+        self._names_data = names_data
+        self._held = ExitStack()
+        self._own: ScratchFolder | None = None
         self._run: Run | None = None
 
     def check(self) -> None:
@@ -76,30 +82,32 @@ class Predicting(Scoring):
         super().check()
         check_predictions_file(self._output)
         directory = Path(self.config.data.path)
-        require_same_ids(self.checkpoint, load_manifest(directory), directory)
+        require_same_ids(self.checkpoint, load_named(directory, self._names_data), directory)
 
     def lay_out(self, trainers: int) -> tuple[Run, str]:
-        """Prepare the rows, and lay out a run that predicts them.
+        """Prepare the rows, and lay out a run that predicts them; where there are none, write a file without rows.
 
         Raises:
             BagpipeError: a row is malformed, or data or checkpoint are damaged.
         """
-        name = self._output.name[:100]
         try:
-            self._own = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".partial", dir=self._output.parent))
-            self._own.chmod(0o755)  # other ranks may be of another user of the group
-            (self._own / "logits").mkdir()
+            self._own = self._held.enter_context(scratch_folder(self._output))
+            (self._own.path / "logits").mkdir()
         except OSError as error:
             raise refused(error, self._output) from error
-        shards = self._own / "shards"
-        like = PrepareSettings(like=Path(self.config.data.path), labelled=False, compression="none")
-        manifest = prepare_clicks(self._inputs, shards, like, log.info)
-        if not manifest.rows("test"):
-            raise DataError(f"{', '.join(self._inputs)}: no rows to predict")
+        shards = self._own.path / "shards"
+        data = Path(self.config.data.path)
+        like = PrepareSettings(like=data, labelled=False, compression="none")
+        try:
+            prepare_clicks(self._inputs, shards, like, log.info)
+        except NoRowsError:
+            earlier = load_named(data, self._names_data)
+            self._write(np.empty((0, len(earlier.labels)), np.float32), earlier.labels)
+            return Run(self.config, earlier, (), self.checkpoint, trains=False), "there is no row to predict"
         config = with_data(self.config, str(shards))
         config = replace(config, data=replace(config.data, verify="quick"))
         run = prepare_scoring(config, self.checkpoint, "test", trainers, SegmentKind.PREDICT)
-        self._run = replace(run, logits=self._own / "logits")
+        self._run = replace(run, logits=self._own.path / "logits")
         self._parts = trainers or 1
         return self._run, ""
 
@@ -109,10 +117,9 @@ class Predicting(Scoring):
 
     def close(self) -> None:
         """Remove the prepared rows and the logits."""
-        if self._own is not None:
-            shutil.rmtree(self._own, ignore_errors=True)
+        self._held.close()
 
-    def _write(self) -> None:
+    def _conclude(self) -> None:
         """Write the predictions.
 
         Raises:
@@ -121,7 +128,10 @@ class Predicting(Scoring):
         assert self._run is not None, "the run was laid out on this rank"
         assert self._run.logits is not None, "as a run that predicts"
         labels, (segment,) = self._run.manifest.labels, self._run.schedule
-        logits = ordered_logits(self._run.logits, self._parts, segment.samples, len(labels))
-        write_predictions(self._output, logits, labels, with_logits=self._with_logits)
+        self._write(ordered_logits(self._run.logits, self._parts, segment.samples, len(labels)), labels)
+
+    def _write(self, logits: NDArray[np.float32], labels: Sequence[str]) -> None:
+        assert self._own is not None, "the run was laid out on this rank"
+        write_predictions(self._own, logits, labels, with_logits=self._with_logits)
         columns = ", ".join(columns_of(labels, logits=self._with_logits))
-        print(printable(f"{self._output}: {segment.samples} rows of {columns}"), flush=True)
+        print(printable(f"{self._output}: {len(logits)} rows of {columns}"), flush=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import ConfigError, FileError, refused
 from bagpipe_hpc.evaluation.click_evaluation import predictions
-from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.scratch_folder import ScratchFolder
 
 SUFFIXES = (".csv", ".tsv", ".parquet")
 _AT_ONCE = 1 << 18
@@ -54,14 +54,16 @@ def columns_of(labels: Sequence[str], *, logits: bool) -> list[str]:
     return [kind if len(labels) == 1 else f"{kind}_{label}" for kind in kinds for label in labels]
 
 
-def write_predictions(path: Path, logits: NDArray[np.float32], labels: Sequence[str], *, with_logits: bool) -> None:
+def write_predictions(
+    scratch: ScratchFolder, logits: NDArray[np.float32], labels: Sequence[str], *, with_logits: bool
+) -> None:
     """Write a file whole, or not at all, a piece of the rows at a time.
 
     A probability is the float64 sigmoid of the float32 logit, written so that reading gives the same number.
 
     Args:
-        path: that `check_predictions_file` has checked.
-        logits: float32 `[rows, labels]`, in the order of the rows.
+        scratch: whose `output` `check_predictions_file` has checked.
+        logits: float32 `[rows, labels]`, in the order of the rows; there may be none.
         labels: their names.
         with_logits: write them as well.
 
@@ -71,17 +73,18 @@ def write_predictions(path: Path, logits: NDArray[np.float32], labels: Sequence[
     names = columns_of(labels, logits=with_logits)
     kinds = [pa.float64()] * len(labels) + [pa.float32()] * (len(names) - len(labels))
     schema = pa.schema(list(zip(names, kinds, strict=True)))
+    path, made = scratch.output, scratch.path / "predictions"
     try:
-        with atomic_write(path) as partial:
-            with ExitStack() as stack:
-                file = stack.enter_context(pa.OSFile(str(partial), "wb"))
-                writer = stack.enter_context(_writer(path.suffix, file, schema))
-                for first in range(0, len(logits), _AT_ONCE):
-                    piece = np.asarray(logits[first : first + _AT_ONCE])
-                    columns: list[NDArray[Any]] = [predictions(piece[:, number]) for number in range(len(labels))]
-                    columns += [piece[:, number] for number in range(len(names) - len(labels))]
-                    writer.write_batch(pa.record_batch([pa.array(column) for column in columns], schema=schema))
-            check_predictions_file(path)
+        with ExitStack() as stack:
+            file = stack.enter_context(pa.OSFile(str(made), "wb"))
+            writer = stack.enter_context(_writer(path.suffix, file, schema))
+            for first in range(0, len(logits), _AT_ONCE):
+                piece = np.asarray(logits[first : first + _AT_ONCE])
+                columns: list[NDArray[Any]] = [predictions(piece[:, number]) for number in range(len(labels))]
+                columns += [piece[:, number] for number in range(len(names) - len(labels))]
+                writer.write_batch(pa.record_batch([pa.array(column) for column in columns], schema=schema))
+        check_predictions_file(path)
+        scratch.publish(made)
     except OSError as error:
         raise refused(error, path) from error
 

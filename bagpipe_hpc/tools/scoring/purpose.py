@@ -7,18 +7,40 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from bagpipe_hpc.config.schema import Config
-from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.preparation.scoring import prepare_scoring
 from bagpipe_hpc.run.output_folder import LOGS_NAME, check_trace, require_writable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.stop_request import NeverStopped
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.telemetry.record import Record
 
 log = logging.getLogger(__name__)
 
 
 _SPEAKS_EVERY_S = 10.0
+
+
+def load_named(directory: Path, names_data: bool) -> ShardManifest:
+    """The manifest of data.
+
+    Args:
+        directory: of the data.
+        names_data: whether somebody has named it; otherwise it is that of the training.
+
+    Raises:
+        DataError: there is none, or it is malformed.
+    """
+    try:
+        return load_manifest(directory)
+    except DataError as error:
+        raise error if names_data else DataError(f"{error} ({of_training(directory)})") from error
+
+
+def of_training(directory: Path | str) -> str:
+    """What to say of data that nobody has named."""
+    return f"{directory} is the data.path of the training, as seen from where that was started; --data names another"
 
 
 class ScoringRecord(Record):

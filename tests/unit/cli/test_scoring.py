@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pa_parquet
 import pytest
 
 from bagpipe_hpc import launch
@@ -398,6 +399,33 @@ def test_predictions_do_without_shards(place: Place, capsys: pytest.CaptureFixtu
     assert not list(place.folder.glob(".*"))
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_no_rows_have_no_predictions(suffix: str, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    found, blank = place.folder / f"found{suffix}", written(place.folder / "blank.tsv", "\n\n")
+    assert main(["predict", *map(str, predicting(place, blank, found.name, "--logits"))]) == 0
+    said = capsys.readouterr()
+    assert said.out == f"{found}: 0 rows of probability, logit\n"
+    assert "there is no row to predict" in said.err
+    if suffix == ".parquet":
+        table = pa_parquet.read_table(found)
+        assert (table.num_rows, table.column_names) == (0, ["probability", "logit"])
+    else:
+        assert found.read_text() == f"probability{',' if suffix == '.csv' else chr(9)}logit\n"
+    assert not list(place.folder.glob(".*"))
+
+
+def test_what_a_killed_prediction_left_is_removed(place: Place) -> None:
+    (left := place.folder / ".found.csv.0123abcd.partial").mkdir()
+    dead = {"host": "elsewhere", "process": 7, "started": 7, "job": "", "restarts": 0}
+    lock = written(left / "run.lock", json.dumps(dead))
+    assert main(["predict", *map(str, predicting(place))]) == 0
+    assert left.exists()
+    os.utime(lock, (1, 1))
+    (place.folder / "found.csv").unlink()
+    assert main(["predict", *map(str, predicting(place))]) == 0
+    assert not list(place.folder.glob(".*"))
+
+
 def test_files_come_one_after_the_other(place: Place) -> None:
     """Empty lines are no rows, as in every preparation."""
     lines = (place.folder / "rows.tsv").read_text().splitlines()
@@ -420,8 +448,9 @@ def test_without_data_the_rows_must_be_those_of_the_training(
     elsewhere = place.folder / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    cure = "as seen from where that was started; --data names rows"
+    cure = "as seen from where that was started; --data names another"
     require_refused(place, ["evaluate", str(place.run)], rf"no manifest\.json here.*{cure}", capsys)
+    require_refused(place, ["predict", *map(str, predicting(place))], rf"no manifest\.json here.*{cure}", capsys)
     later = PrepareSettings(like=place.data)
     prepare_clicks([str(place.folder / "rows.tsv")], elsewhere / "data", later, lambda _: None)
     require_refused(place, ["evaluate", str(place.run)], rf"data: holds other test rows than those.*{cure}", capsys)

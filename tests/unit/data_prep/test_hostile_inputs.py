@@ -43,7 +43,7 @@ def archived() -> bytes:
 
 TEXTS: dict[str, tuple[bytes, str]] = {
     "empty": (b"", "clicks: is empty"),
-    "blank lines": (b"\n\n\r\n\n", "0 good rows leave none to train on"),
+    "blank lines": (b"\n\n\r\n\n", "0 good rows; check the inputs"),
     "zeros": (b"\0" * 5_000_000, "no end of line in 2097152 bytes"),
     "a line of 3 MB": (GOOD + b"x" * 3_000_000 + b"\n", "clicks:31: 1 tab-separated fields instead"),
     "UTF-16": (GOOD.decode().encode("utf-16"), "is text in UTF-16"),

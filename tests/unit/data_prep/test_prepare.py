@@ -554,7 +554,7 @@ def test_an_input_that_changes_while_it_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["\n\n", "broken\n"])
 def test_inputs_without_a_good_row(tmp_path: Path, text: str) -> None:
     (tmp_path / "clicks").write_text(text)
-    with pytest.raises(DataError, match="clicks: 0 good rows leave none to train on"):
+    with pytest.raises(DataError, match="clicks: 0 good rows; check the inputs"):
         prepare_clicks([str(tmp_path / "clicks")], tmp_path / "out", PrepareSettings(skip_bad_rows=1), silent)
 
 

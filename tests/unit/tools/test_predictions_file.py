@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import BagpipeError, ConfigError, FileError
 from bagpipe_hpc.evaluation.click_evaluation import predictions
+from bagpipe_hpc.storage.scratch_folder import scratch_folder
 from bagpipe_hpc.tools.scoring import predictions_file
 from bagpipe_hpc.tools.scoring.predictions_file import check_predictions_file, columns_of, write_predictions
 
@@ -20,6 +21,11 @@ def read(path: Path) -> pa.Table:
         return pa_parquet.read_table(path)
     options = pa_csv.ParseOptions(delimiter="," if path.suffix == ".csv" else "\t")
     return pa_csv.read_csv(path, parse_options=options)
+
+
+def write(path: Path, logits: NDArray[np.float32], labels: list[str], *, with_logits: bool) -> None:
+    with scratch_folder(path) as scratch:
+        write_predictions(scratch, logits, labels, with_logits=with_logits)
 
 
 @pytest.fixture
@@ -37,7 +43,7 @@ def test_every_number_is_read_back(
 ) -> None:
     monkeypatch.setattr(predictions_file, "_AT_ONCE", 128)
     path = tmp_path / f"found{suffix}"
-    write_predictions(path, logits, ["click", "a, b"], with_logits=True)
+    write(path, logits, ["click", "a, b"], with_logits=True)
     table = read(path)
     names = ["probability_click", "probability_a, b", "logit_click", "logit_a, b"]
     assert table.column_names == names == columns_of(["click", "a, b"], logits=True)
@@ -51,7 +57,7 @@ def test_every_number_is_read_back(
 
 
 def test_one_label_is_not_named(logits: NDArray[np.float32], tmp_path: Path) -> None:
-    write_predictions(tmp_path / "found.csv", logits[:2, :1], ["label"], with_logits=False)
+    write(tmp_path / "found.csv", logits[:2, :1], ["label"], with_logits=False)
     first, *rows = (tmp_path / "found.csv").read_text().splitlines()
     assert first == "probability"
     assert [float(row) for row in rows] == predictions(logits[:2, 0]).tolist()
@@ -83,6 +89,6 @@ def test_a_file_that_comes_meanwhile_stays(logits: NDArray[np.float32], tmp_path
     path = tmp_path / "found.csv"
     path.write_text("of somebody else")
     with pytest.raises(FileError, match="there already"):
-        write_predictions(path, logits, ["a", "b"], with_logits=False)
+        write(path, logits, ["a", "b"], with_logits=False)
     assert path.read_text() == "of somebody else"
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
