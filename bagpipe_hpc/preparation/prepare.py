@@ -13,7 +13,7 @@ from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment, build_schedule, without_effect
 from bagpipe_hpc.planning.capacity import CacheNeed, fit_window
 from bagpipe_hpc.preparation.resume import find_start
-from bagpipe_hpc.preparation.warm_start import find_warm_start
+from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.data_lineage import data_step
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
@@ -57,6 +57,8 @@ def prepare_run(config: Config) -> Run:
     for remark in without_effect(config.train, train_rows, test_rows):
         log.warning(remark)
     run = Run(config, manifest, tuple(schedule), start, None if start else find_warm_start(config, manifest))
+    if run.warm_start:
+        say_rows_taken(run.warm_start, Path(config.data.path), manifest)
     _ = run.frozen_tables  # whether there are such tables
     if len(run.groups) > 1:
         log.info("%s", describe_widths(run.groups))

@@ -47,8 +47,6 @@ def find_start(config: Config, shards: ShardManifest) -> Checkpoint | None:
 def verify_share(checkpoint: Checkpoint | ExportedModel, part: int, parts: int) -> None:
     """Check one of `parts` shares of a checkpoint's files: digests, what the row files say they hold, finite numbers.
 
-    Of an exported model, digests alone.
-
     What passes can be read to its end, so that no damage shows later, after other ranks have begun.
 
     Args:
@@ -62,6 +60,7 @@ def verify_share(checkpoint: Checkpoint | ExportedModel, part: int, parts: int) 
     if isinstance(checkpoint, ExportedModel):
         for file in checkpoint.files[part::parts]:
             checkpoint.verify_file(file)
+            checkpoint.require_finite(file)
         return
     share = checkpoint.files()[part::parts]
     for layer, info in share:

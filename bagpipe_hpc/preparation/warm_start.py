@@ -42,6 +42,32 @@ def find_warm_start(config: Config, shards: ShardManifest) -> WarmStart | None:
     return WarmStart(source, rows, takes_dense=takes != "rows")
 
 
+def say_rows_taken(start: WarmStart, directory: Path, shards: ShardManifest) -> None:
+    """Say how many rows of each table are the trained model's; those of other tables are all new.
+
+    Args:
+        start: what the run begins with.
+        directory: of the run's data.
+        shards: its manifest.
+
+    Raises:
+        CheckpointError: a file of the trained model is damaged.
+        DataError: a file of values is missing or damaged.
+    """
+    if start.rows is None:
+        log.info("warm start: all rows are new")
+        return
+    then = start.source.manifest if isinstance(start.source, Checkpoint) else start.source
+    before = dict(zip(then.table_names, then.table_rows, strict=True))
+    taken = dict.fromkeys((table.name for table in shards.tables), 0)
+    for origin in start.rows.tables:
+        taken[origin.table] = start.rows.rows_taken(origin.table, before[origin.table], (directory, shards))
+    told = ", ".join(f"{table.name} {taken[table.name]:,} of {table.rows:,}" for table in shards.tables)
+    found = sum(taken.values())
+    new = sum(shards.table_rows) - found
+    log.info("warm start: %s rows are trained ones, the other %s begin anew: %s", f"{found:,}", f"{new:,}", told)
+
+
 def _origins(source: Checkpoint | ExportedModel, config: Config, shards: ShardManifest) -> Origins:
     """Which tables begin with trained rows; says of the others that they do not."""
     then = source.manifest if isinstance(source, Checkpoint) else source

@@ -139,6 +139,25 @@ class Origins:
                         records = trained.read(first, last)[own]
                         into[partition.offset(numbers[own]), : records.shape[1]] = records
 
+    def rows_taken(self, table: str, trained_rows: int, shards: tuple[Path, ShardManifest]) -> int:
+        """How many rows of a table of the run begin with trained ones.
+
+        Args:
+            table: one of `tables`.
+            trained_rows: rows that the trained model has of it.
+            shards: the run's data, and its manifest.
+
+        Raises:
+            CheckpointError: a file of the trained model is damaged.
+            DataError: a file of values is missing or damaged.
+        """
+        origin = next(origin for origin in self.tables if origin.table == table)
+        if origin.values_of is not None:
+            return int(np.count_nonzero(_by_value(origin.values_of, table, *shards) >= 0))
+        shared = min(trained_rows, next(info.rows for info in shards[1].tables if info.name == table))
+        reborn = read_reborn(*shards, table) if self.has_grown else np.empty(0, np.int64)
+        return shared - int(np.count_nonzero(reborn < shared))
+
 
 @dataclass(frozen=True)
 class WarmStart:
@@ -160,11 +179,7 @@ def _new_ids(
 ) -> NewIds:
     """Which id of a table of `rows` ids, of which some are reborn, each of the trained model's ids is."""
     if origin.values_of is not None:
-        if isinstance(origin.values_of, ExportedModel):
-            earlier = origin.values_of.vocabulary(origin.table)
-        else:
-            earlier = read_table_vocabulary(origin.values_of, load_manifest(origin.values_of), origin.table)
-        found = ids_by_value(earlier, read_table_vocabulary(directory, shards, origin.table))
+        found = _by_value(origin.values_of, origin.table, directory, shards)
         return lambda first, last: found[first:last]
 
     def same(first: int, last: int) -> NDArray[np.int64]:
@@ -173,6 +188,14 @@ def _new_ids(
         return ids
 
     return same
+
+
+def _by_value(values_of: Path | ExportedModel, table: str, directory: Path, shards: ShardManifest) -> NDArray[np.int64]:
+    if isinstance(values_of, ExportedModel):
+        earlier = values_of.vocabulary(table)
+    else:
+        earlier = read_table_vocabulary(values_of, load_manifest(values_of), table)
+    return ids_by_value(earlier, read_table_vocabulary(directory, shards, table))
 
 
 def ids_by_value(earlier: TableVocabulary, later: TableVocabulary) -> NDArray[np.int64]:

@@ -7,6 +7,7 @@ Shapes: n rows of a piece, D the width of a table, V values.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +31,15 @@ FORMAT, VERSION = "bagpipe-export", 1
 _MOST_BYTES = 64 << 20
 """Of a JSON file without values."""
 _PIECE_ROWS = 1 << 16
+_PIECE_NUMBERS = 1 << 22
+_FLOATS = {
+    "F16": ("<u2", 0x7C00),
+    "BF16": ("<u2", 0x7F80),
+    "F32": ("<u4", 0x7F800000),
+    "F64": ("<u8", 0x7FF0000000000000),
+}
+"""Kinds of floating-point numbers: their bits as integers, and those of the exponent, all of which one that is not
+finite has."""
 _CURE = "export the model again"
 
 
@@ -94,6 +104,29 @@ class ExportedModel:
         """Check all files; arguments and errors as for `verify_file`."""
         for info in self.files:
             self.verify_file(info, quick)
+
+    def require_finite(self, info: FileInfo) -> None:
+        """Look at every number of one file; of those that hold none there is nothing to look at.
+
+        Raises:
+            CheckpointError: one is NaN or infinite, or the file is damaged; the message names what it belongs to.
+        """
+        path = self.directory / info.file
+        if path.suffix != ".safetensors":
+            return
+        for name, place in tensor_places(path).items():
+            if place.kind not in _FLOATS:
+                continue
+            bits, exponent = _FLOATS[place.kind]
+            numbers = _raw(path, place).view(bits)
+            for first in range(0, len(numbers), _PIECE_NUMBERS):
+                piece = numbers[first : first + _PIECE_NUMBERS]
+                is_finite = piece & exponent != exponent
+                if not is_finite.all():
+                    row = (first + int(np.argmin(is_finite))) // max(1, math.prod(place.shape[1:]))
+                    what = f"dense weight {name}" if info.file == DENSE_FILE else f"table {name}, row {row}"
+                    cure = "the model had diverged; export a checkpoint from before that"
+                    raise CheckpointError(f"{path}: {what} holds NaN or infinity: {cure}")
 
     @contextmanager
     def open_table(self, table: str) -> Iterator[TrainedTable]:

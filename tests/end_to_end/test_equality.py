@@ -119,12 +119,13 @@ def story(output: Path) -> list[tuple[object, ...]]:
     return sorted(told, key=lambda event: (event[1], event[0] != "checkpoint"))
 
 
-def train(run_ranks: RunRanks, ranks: int, config: Path, runs: list[list[str]], folder: Path, *more: str) -> None:
-    """Train one configuration after the other on `ranks` ranks."""
+def train(run_ranks: RunRanks, ranks: int, config: Path, runs: list[list[str]], folder: Path, *more: str) -> str:
+    """Train one configuration after the other on `ranks` ranks; what they say on stderr."""
     path = folder / f"runs-{ranks}.json"
     path.write_text(json.dumps(runs))
     finished = run_ranks(ranks, *forked_rank(DRIVER), config, path, *more, timeout_s=240)
     assert finished.returncode == 0, finished.stdout + finished.stderr
+    return finished.stderr
 
 
 @pytest.fixture(scope="module")

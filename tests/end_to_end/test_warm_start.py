@@ -89,7 +89,8 @@ def test_an_exported_model_is_as_good_a_start_as_its_checkpoint(runs: Runs, tmp_
     export_checkpoint(ExportSettings(load_checkpoint(runs.earlier), tmp_path / "exported"), lambda _: None)
     case = "rows by value, tables and layers frozen"
     settings = runs.settings(case, tmp_path / "run", PLAIN, "train.reference_slices=2", start=tmp_path / "exported")
-    train(run_ranks, 1, runs.config, [settings], tmp_path)
+    said = train(run_ranks, 1, runs.config, [settings], tmp_path)
+    assert "rows are trained ones" in said
     assert compare(runs.reference(case), tmp_path / "run").largest() == 0.0
 
 

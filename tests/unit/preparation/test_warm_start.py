@@ -4,16 +4,19 @@ import logging
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bagpipe_hpc.config.file import to_document
 from bagpipe_hpc.config.schema import Config, DataConfig, ModelConfig, TrainConfig
 from bagpipe_hpc.errors import BagpipeError, CheckpointError, ConfigError
-from bagpipe_hpc.preparation.warm_start import find_warm_start
+from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
+from bagpipe_hpc.run import table_origins
 from bagpipe_hpc.run.table_origins import SavedTables, TableOrigin
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
+from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 ROWS = (5, 3)
@@ -92,6 +95,31 @@ def test_tables_that_only_one_has_are_said(output: Path, caplog: pytest.LogCaptu
     assert [origin.table for origin in found.rows.tables] == ["C2"]
     assert "C9 are not in the checkpoint and begin with new rows" in caplog.text
     assert "C1 of the checkpoint are not among the tables of the data" in caplog.text
+
+
+def test_rows_that_are_taken_are_said_of_each_table(
+    output: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = {"shards": {"C1": [5, 6, 7, 8], "C2": [1, 2]}, "later": {"C1": [6, 9, 8, 10, 11, 12], "C2": [2]}}
+
+    def read(directory: Path, _: object, table: str) -> TableVocabulary:
+        return TableVocabulary(np.array(values[directory.name][table], np.uint32))
+
+    monkeypatch.setattr(table_origins, "read_table_vocabulary", read)
+    tables = (TableInfo("C1", 7), TableInfo("C9", 1200), TableInfo("C2", 2))
+    by_value = replace(LATER, tables=tables)
+    by_id = replace(by_value, vocabularies=EARLIER.vocabularies)
+    for shards, takes, said in (
+        (by_id, "all", "7 rows are trained ones, the other 1,202 begin anew: C1 5 of 7, C9 0 of 1,200, C2 2 of 2"),
+        (by_value, "rows", "5 rows are trained ones, the other 1,204 begin anew: C1 3 of 7, C9 0 of 1,200, C2 2 of 2"),
+        (by_id, "dense", "all rows are new"),
+    ):
+        caplog.clear()
+        found = find_warm_start(settings(output, takes), shards)
+        assert found is not None
+        with caplog.at_level(logging.INFO):
+            say_rows_taken(found, output.parent / "later", shards)
+        assert caplog.messages == [f"warm start: {said}"]
 
 
 def test_hashed_tables_are_taken_where_both_have_as_many_rows(tmp_path: Path) -> None:

@@ -49,6 +49,11 @@ def laid_over(
             group.tables.names, group.tables.offsets.tolist(), group.tables.rows, strict=False
         ):
             found[name] = records[first : first + rows]
+    shards = Path("nowhere"), shards_of(tables)
+    for origin in origins.tables:
+        rows_before = ROWS[int(origin.table[1:]) - 1]
+        taken = np.count_nonzero(found[origin.table][:, 0] != NEW)
+        assert origins.rows_taken(origin.table, rows_before, shards) == taken
     return found
 
 

@@ -11,6 +11,8 @@ import pytest
 import torch
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.preparation.resume import verify_share
+from bagpipe_hpc.storage import exported
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.exported import ExportedModel, is_exported, load_exported
 from bagpipe_hpc.storage.tensor_file import StreamedTensor, write_tensors
@@ -130,6 +132,33 @@ def test_changed_bytes_are_found(folder: Path) -> None:
     load_exported(folder).verify(quick=True)
     with pytest.raises(CheckpointError, match=r"tables\.safetensors: differs, by the manifest"):
         load_exported(folder).verify()
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(
+    ("name", "place", "what"),
+    [
+        ("tables.safetensors", 4 * 9, "table C1, row 2"),
+        ("tables.safetensors", 4 * (C1.size + 5), "table C2, row 2"),
+        ("dense.safetensors", 4 * 3, r"dense weight top\.weight"),
+        ("dense.safetensors", 4 * 6, r"dense weight top\.scale"),
+    ],
+)
+def test_what_is_not_finite_is_found_by_its_name(
+    folder: Path, name: str, place: int, what: str, wrong: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Digests agree: the model had diverged before it was exported."""
+    monkeypatch.setattr(exported, "_PIECE_NUMBERS", 4)
+    verify_share(load_exported(folder), 0, 1)
+    path = folder / name
+    content = bytearray(path.read_bytes())
+    begin = 8 + int.from_bytes(content[:8], "little") + place
+    number = np.array(wrong, np.float32).tobytes()
+    content[begin : begin + 4] = number[2:] if what.endswith("scale") else number  # half of float32 is bfloat16
+    path.write_bytes(content)
+    seal(path.parent)
+    with pytest.raises(CheckpointError, match=rf"{name}: {what} holds NaN or infinity"):
+        verify_share(load_exported(folder), 0, 1)
 
 
 @pytest.mark.parametrize(
