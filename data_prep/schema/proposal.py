@@ -31,6 +31,7 @@ from data_prep.schema.columns import (
     UnusedColumn,
 )
 from data_prep.schema.document import FileRules, Schema, column_toml, is_table_name
+from data_prep.schema.list_texts import find_list
 from data_prep.schema.parquet_fields import has_weights
 from data_prep.text_blocks import BYTE_ORDER_MARK, first_bytes
 
@@ -39,7 +40,6 @@ SAMPLE_ROWS = 20_000
 _SEPARATORS = ("\t", ",", ";", "|", " ")
 _NAMES = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "pipe", " ": "space"}
 _MISSING = ("NA", "N/A", "NaN", "nan", "NULL", "null", "None", "\\N")
-_LIST_SEPARATORS = ("|", ";", " ", "^", ",")
 _TIMES = ("%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d", "%Y/%m/%d", "%y%m%d%H")
 _LABEL_NAMES = re.compile(r"label|click(ed)?|target|y|is_click|conver(ted|sion)|clk|buy|bought", re.IGNORECASE)
 _TIME_NAMES = re.compile(r".*(time|date|hour|day|_at|timestamp|ts)$", re.IGNORECASE)
@@ -308,14 +308,9 @@ def _value_guess(name: str, present: Sequence[str], distinct: set[str], told: st
         return _Guess(NumericColumn(name=name, standardise=True), f"decimal numbers, {told}")
     if len({len(value) for value in present}) == 1 and len(present[0]) == 8 and _all(Sparse("", Values.HEX), present):
         return _Guess(CategoricalColumn(name=name, values="hex"), f"8 hexadecimal digits, {told}")
-    for separator in _LIST_SEPARATORS:
-        if sample.is_text and separator == sample.rules.character:
-            continue
-        many = [value for value in present if separator in value]
-        items = [item for value in present for item in value.split(separator)]
-        shared = len(set(items)) < 0.7 * len(distinct) + 20 or _all(Sparse("", Values.INTEGER), items)
-        if len(many) >= 0.3 * len(present) and all(items) and shared:
-            return _list_guess(name, items, separator, told)
+    taken = {sample.rules.character} if sample.is_text else set()
+    if found := find_list(present, taken):
+        return _list_guess(name, found.values, found.separator, told, found.weights)
     if len(distinct) > 0.95 * len(present) and len(present) > 100:
         return _Guess(UnusedColumn(name=name), f"nearly every value occurs once: {told}")
     return _Guess(CategoricalColumn(name=name), f"texts, {told}")

@@ -11,6 +11,7 @@ from bagpipe_hpc.errors import DataError
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
 from data_prep.prepare_settings import PrepareSettings
+from data_prep.schema.columns import CategoricalColumn, MultiHotColumn, SequenceColumn
 from data_prep.schema.document import Schema, load_schema, to_document
 from data_prep.schema.proposal import propose_schema
 from tests.real_clicks import FIRST_ROWS
@@ -135,6 +136,16 @@ def test_columns_that_parquet_alone_can_hold_are_passed_over(tmp_path: Path) -> 
     pa_parquet.write_table(table, tmp_path / "clicks")
     schema = proposed(tmp_path / "clicks")
     assert kinds(schema) == {"click": "label", "item": "categorical", "point": "unused", "a/b": "unused"}
+
+
+def test_names_with_blanks_are_categories_and_weights_in_texts_are_seen(tmp_path: Path) -> None:
+    cities = ["New York", "New Orleans", "Los Angeles", "San Diego", "San Jose", "Boston", "El Paso", "St Louis"]
+    rows = [f"{row % 2},{cities[row % 8]},a:0.{row % 7}|b:1,{row % 5} {row % 7}" for row in range(300)]
+    (tmp_path / "clicks.csv").write_text("click,city,tags,seen\n" + "\n".join(rows))
+    columns = {column.name: column for column in proposed(tmp_path / "clicks.csv").columns}
+    assert type(columns["city"]) is CategoricalColumn
+    assert columns["tags"] == MultiHotColumn(name="tags", separator="|", weights=":")
+    assert columns["seen"] == SequenceColumn(name="seen", values="integer", separator=" ")
 
 
 def test_lists_with_weights_in_parquet_are_proposed_with_them(tmp_path: Path) -> None:
