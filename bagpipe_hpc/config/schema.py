@@ -56,9 +56,18 @@ class DataConfig:
     """Permute the training rows anew in every epoch; false keeps the order of the shards."""
     verify: str = "full"
     """`full` checks every shard's checksum before training; `quick` checks sizes and shapes only."""
+    reader_threads: int = 0
+    """Threads in which the oracle reads samples ahead of planning; 0 takes one for each core that it may use, 8 at
+    most."""
 
     def __post_init__(self) -> None:
         _require(self.block_rows >= 1, "data.block_rows", self.block_rows, "use 1 or more rows")
+        _require(
+            0 <= self.reader_threads <= MOST_THREADS,
+            "data.reader_threads",
+            self.reader_threads,
+            f"use 1 to {MOST_THREADS} threads, or 0 for those that the cores allow",
+        )
         _require(self.verify in VERIFY_LEVELS, "data.verify", self.verify, f"use one of {', '.join(VERIFY_LEVELS)}")
 
 

@@ -1,4 +1,4 @@
-"""Compresses chunks as HDF5's shuffle filter and h5py's LZF filter do, natively; those filters read them back."""
+"""Compresses and reads chunks as HDF5's shuffle filter and h5py's LZF filter do, natively and without the GIL."""
 
 import ctypes
 from functools import cache
@@ -30,12 +30,40 @@ def compress(chunk: NDArray[Any]) -> NDArray[np.uint8] | None:
     return packed[:size] if size else None
 
 
+def unshuffle(shuffled: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The elements, `[bytes / bytes of one]`, whose bytes `shuffle` took apart.
+
+    Args:
+        shuffled: bytes of whole elements, contiguous.
+        dtype: of the elements.
+    """
+    values = np.empty(shuffled.size // dtype.itemsize, dtype=dtype)
+    _library().unshuffle_bytes(shuffled.ctypes.data, values.size, dtype.itemsize, values.ctypes.data)
+    return values
+
+
+def decompress(packed: NDArray[np.uint8], size: int) -> NDArray[np.uint8] | None:
+    """The bytes that LZF stands for, uint8 `[size]`, or None where it is not that of so many bytes.
+
+    Args:
+        packed: any bytes, contiguous.
+        size: how many bytes they stand for.
+    """
+    text = np.empty(size, dtype=np.uint8)
+    is_sound: int = _library().decompress_lzf(packed.ctypes.data, packed.size, text.ctypes.data, size)
+    return text if is_sound else None
+
+
 @cache
 def _library() -> ctypes.CDLL:
     library = shared_library.load("lzf")
     address, number = ctypes.c_void_p, ctypes.c_int64
     library.shuffle_bytes.restype = None
     library.shuffle_bytes.argtypes = [address, number, number, address]
+    library.unshuffle_bytes.restype = None
+    library.unshuffle_bytes.argtypes = [address, number, number, address]
+    library.decompress_lzf.restype = number
+    library.decompress_lzf.argtypes = [address, number, address, number]
     library.compress_lzf.restype = number
     library.compress_lzf.argtypes = [address, number, address, number]
     return library

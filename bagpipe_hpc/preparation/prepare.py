@@ -191,4 +191,4 @@ def _all_batches(run: Run) -> Iterator[Iterable[Bags]]:
                 log.info("%d of %d batches read", done, total)
 
     for segment in segments:
-        yield told(run.batches(segment))
+        yield told(run.batches(segment, run.reader_threads))

@@ -49,7 +49,11 @@ def check_settings(config: Config, comms: Communicators, check_output: Callable[
     build_row_optimizer(config.optimizer)
     if comms.role is Role.ORACLE:
         check_output()
-        require_cores({"kernels.planner_threads": config.kernels.planner_threads}, os.cpu_count() or 1)
+        threads = {
+            "kernels.planner_threads": config.kernels.planner_threads,
+            "data.reader_threads": config.data.reader_threads,
+        }
+        require_cores(threads, os.cpu_count() or 1)
         return
     row_copies(config.kernels.backend)
     if comms.role is Role.TRAINER:

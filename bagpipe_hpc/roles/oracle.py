@@ -46,7 +46,7 @@ def run_oracle(
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
     ends = False
     for segment in run.schedule:
-        batches = iter(()) if ends or stop.is_asked() else run.batches(segment)
+        batches = iter(()) if ends or stop.is_asked() else run.batches(segment, run.reader_threads)
         plans = plan_segment(
             planner,
             batches,

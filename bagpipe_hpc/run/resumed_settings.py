@@ -62,7 +62,7 @@ RESOLVED = ("kernels.linear", "train.device", "train.threads", "train.reference_
 """What these come to is in `Arithmetic`: `auto` may mean something else on another machine."""
 
 FREE = (
-    *("data.path", "data.verify"),  # the data itself is compared
+    *("data.path", "data.verify", "data.reader_threads"),  # the data itself is compared
     "tables.placement",  # and what it has of its own settings: a checkpoint's files say which rows they hold
     *("tables.memory_gb", "tables.ssd_path", "tables.read_ahead"),
     *("lookahead.batches", "lookahead.group", "cache.rows"),

@@ -1,5 +1,6 @@
 """What all ranks know of a run before it starts."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -14,6 +15,8 @@ from bagpipe_hpc.errors import ConfigError, PlanError
 from bagpipe_hpc.evaluation.click_evaluation import evaluation_bytes
 from bagpipe_hpc.evaluation.label_evaluations import LabelEvaluations
 from bagpipe_hpc.evaluation.pairs import MOST_GROUPS
+from bagpipe_hpc.kernels import look_ups, lzf
+from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.group_look_ups import group_look_ups
@@ -36,10 +39,12 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.storage.exported import ExportedModel
 from bagpipe_hpc.storage.logits import LogitsWriter
+from bagpipe_hpc.storage.shards.look_up_batches import LookUpBatches, place_ids
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
-from bagpipe_hpc.storage.shards.sample_stream import SampleStream
 
+_MOST_READERS = 8
+"""Of the oracle, where the settings do not say: each reads some millions of samples a second."""
 _SLOWEST_FILL_BYTES_PER_S = 20e6
 """Initialising or saving rows slower than this counts as standing still."""
 
@@ -315,7 +320,8 @@ class Run:
         """The reader of the split that a segment's samples come from."""
         split = "train" if segment.is_training else segment.split
         limits = read_limits(self.config.features, self.manifest.features)
-        return ClickShards(Path(self.config.data.path), self.manifest, split, limits)
+        decoder = lzf if use_native(self.config.kernels.backend, "lzf") else None
+        return ClickShards(Path(self.config.data.path), self.manifest, split, limits, decoder)
 
     def order(self, segment: Segment) -> SampleOrder:
         """The order of a segment's samples, as the policy wants it; those of an evaluation are not shuffled.
@@ -344,10 +350,26 @@ class Run:
         """The default orders in whose place the policy's own was found to use every sample once."""
         return set()
 
-    def batches(self, segment: Segment) -> Iterator[Bags]:
-        """Rows of each batch of a segment, numbered through all tables."""
-        first_rows = self.table_offsets[list(self.manifest.feature_tables)]
+    @property
+    def reader_threads(self) -> int:
+        """Threads in which the oracle reads, on the host that it is on."""
+        return self.config.data.reader_threads or min(len(os.sched_getaffinity(0)), _MOST_READERS)
+
+    def batches(self, segment: Segment, threads: int = 1) -> Iterator[Bags]:
+        """Rows of each batch of a segment, numbered through all tables.
+
+        Args:
+            segment: the segment.
+            threads: that read ahead of whoever takes the batches; 1 or more.
+        """
+        tables = list(self.manifest.feature_tables)
+        is_native = use_native(self.config.kernels.backend, "look_ups")
         with self.shards(segment) as shards:
-            stream = SampleStream(shards.read_look_ups, self.order(segment))
-            for batch in range(segment.batches):
-                yield stream.read(*segment.sample_range(batch)).plus(first_rows)
+            batches = LookUpBatches(
+                shards,
+                self.order(segment),
+                np.diff(self.table_offsets)[tables],
+                self.table_offsets[tables],
+                look_ups.place if is_native else place_ids,
+            )
+            yield from batches.read([segment.sample_range(batch) for batch in range(segment.batches)], threads)

@@ -1,4 +1,5 @@
-// Compresses chunks of a shard as HDF5's shuffle filter and h5py's LZF filter do, so that any h5py reads them.
+// Compresses chunks of a shard as HDF5's shuffle filter and h5py's LZF filter do, so that any h5py reads them, and reads
+// what those filters have written.
 //
 // LZF (Marc Lehmann's liblzf) is a row of pieces: 000nnnnn and n + 1 bytes as they are, or nnnooooo [nnnnnnnn]
 // oooooooo, a repetition of n + 2 bytes that started o + 1 bytes ago, with more of n in its own byte where nnn is 7.
@@ -66,6 +67,16 @@ inline uint8_t* write_repetition(int64_t distance, int64_t length, uint8_t* out)
   return out;
 }
 
+// Copies what lies `distance` bytes before `out`, which the copy may run into: it then repeats itself.
+inline void repeat(uint8_t* out, int64_t distance, int64_t length) {
+  const uint8_t* const from = out - distance;
+  for (int64_t done = 0; done < length;) {
+    const int64_t known = distance + done < length - done ? distance + done : length - done;
+    std::memcpy(out + done, from, static_cast<size_t>(known));
+    done += known;
+  }
+}
+
 // Room that a repetition, and literals up to `literals`, take at most.
 inline int64_t room(int64_t literals) { return literals + (literals + kMostLiterals - 1) / kMostLiterals + 3; }
 
@@ -118,4 +129,59 @@ BAGPIPE_EXPORT int64_t compress_lzf(const uint8_t* text, int64_t bytes, uint8_t*
   }
   if (full - out < room(end - literals)) return 0;
   return write_literals(literals, end, out) - begin;
+}
+
+// Puts bytes that `shuffle_bytes` took apart together again.
+BAGPIPE_EXPORT BAGPIPE_CLONES void unshuffle_bytes(const uint8_t* bytes, int64_t count, int64_t width, uint8_t* out) {
+  if (width == 4) {
+    for (int64_t number = 0; number < count; ++number) {
+      const uint32_t value = static_cast<uint32_t>(bytes[number]) | static_cast<uint32_t>(bytes[count + number]) << 8 |
+                             static_cast<uint32_t>(bytes[2 * count + number]) << 16 |
+                             static_cast<uint32_t>(bytes[3 * count + number]) << 24;
+      std::memcpy(out + 4 * number, &value, sizeof value);
+    }
+    return;
+  }
+  for (int64_t byte = 0; byte < width; ++byte)
+    for (int64_t number = 0; number < count; ++number) out[number * width + byte] = bytes[byte * count + number];
+}
+
+// Whether `packed` is LZF of exactly `bytes` bytes; no others are written or read, whatever it is.
+BAGPIPE_EXPORT int64_t decompress_lzf(const uint8_t* packed, int64_t packed_bytes, uint8_t* out, int64_t bytes) {
+  const uint8_t* at = packed;
+  const uint8_t* const end = packed + packed_bytes;
+  uint8_t* const begin = out;
+  uint8_t* const full = out + bytes;
+  while (at < end) {
+    const int64_t control = *at++;
+    if (control < kMostLiterals) {
+      const int64_t count = control + 1;
+      if (end - at < count || full - out < count) return 0;
+      if (end - at >= kMostLiterals && full - out >= kMostLiterals) {
+        std::memcpy(out, at, kMostLiterals);  // of a known size, so without a call; what is too much is written over
+      } else {
+        std::memcpy(out, at, static_cast<size_t>(count));
+      }
+      at += count;
+      out += count;
+      continue;
+    }
+    int64_t length = (control >> 5) + 2;
+    if (length == 7 + 2) {
+      if (at == end) return 0;
+      length += *at++;
+    }
+    if (at == end) return 0;
+    const int64_t distance = ((control & 31) << 8 | *at++) + 1;
+    if (out - begin < distance || full - out < length) return 0;
+    if (distance >= 8 && full - out >= length + 8) {
+      for (int64_t done = 0; done < length; done += 8) std::memcpy(out + done, out + done - distance, 8);
+    } else if (distance == 1) {
+      std::memset(out, out[-1], static_cast<size_t>(length));
+    } else {
+      repeat(out, distance, length);
+    }
+    out += length;
+  }
+  return out == full;
 }

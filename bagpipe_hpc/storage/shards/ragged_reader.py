@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.plan.bags import Int64s
 from bagpipe_hpc.storage.shards.entries import FeatureInfo
 from bagpipe_hpc.storage.shards.ragged_datasets import RAGGED
-from bagpipe_hpc.storage.shards.shard_file import OpenShard
+from bagpipe_hpc.storage.shards.raw_chunks import ReadShard
 
 Column = tuple[Int64s, NDArray[Any]]
 """How many values each row has, `[n]`, and the values of all rows, `[V]`."""
@@ -34,7 +34,7 @@ class RaggedReader:
     table_rows: int
     longest: int
 
-    def lengths(self, shard: OpenShard, first: int, last: int) -> Int64s:
+    def lengths(self, shard: ReadShard, first: int, last: int) -> Int64s:
         """Number of ids of the shard's rows `first` up to `last`.
 
         Raises:
@@ -43,7 +43,7 @@ class RaggedReader:
         """
         return self._cut(np.diff(self._offsets(shard, first, last)))
 
-    def ids(self, shard: OpenShard, first: int, last: int) -> Column:
+    def ids(self, shard: ReadShard, first: int, last: int) -> Column:
         """Ids of the shard's rows `first` up to `last`, int32 or int64.
 
         Raises:
@@ -56,7 +56,7 @@ class RaggedReader:
             raise shard.outside_table(self.info, self.table_rows, first + _row_of(offsets, place), ids[place])
         return self._newest(np.diff(offsets), ids)
 
-    def weights(self, shard: OpenShard, first: int, last: int) -> Column:
+    def weights(self, shard: ReadShard, first: int, last: int) -> Column:
         """Weights of the same ids, float32; 1 where the feature has none.
 
         Raises:
@@ -73,7 +73,7 @@ class RaggedReader:
             raise shard.unfit(problem)
         return self._newest(np.diff(offsets), weights)
 
-    def _offsets(self, shard: OpenShard, first: int, last: int) -> Int64s:
+    def _offsets(self, shard: ReadShard, first: int, last: int) -> Int64s:
         """Where the bags of rows begin, and the end of the last, int64 `[n + 1]`; n is above 0."""
         name, stored = f"{RAGGED}/{self.info.name}/offsets", shard.info.values[self.number]
         offsets: Int64s = shard.read(name, first, last + 1)

@@ -4,8 +4,10 @@ Shapes: `n` rows of a range, `F` features, `P` of them with one id a sample, `K`
 features. Ids are local to their tables.
 """
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -17,13 +19,14 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.plan.bags import Bags, Int64s, offsets_of
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.ragged_reader import Column, RaggedReader
+from bagpipe_hpc.storage.shards.raw_chunks import ChunkDecoder, KeptChunks, ReadShard
 from bagpipe_hpc.storage.shards.shard_file import OpenShard, check_datasets, open_shard
 
 OPEN_SHARDS = 4
 """Most files that a reader keeps open. Blocks are read in random order, so a few are used again soon."""
 
 
-ReadColumn = Callable[[RaggedReader, OpenShard, int, int], Column]
+ReadColumn = Callable[[RaggedReader, ReadShard, int, int], Column]
 
 
 class _Part(NamedTuple):
@@ -39,7 +42,7 @@ class _Part(NamedTuple):
 
 
 class ClickShards:
-    """Reads ranges of samples of one split; a context manager that closes its files.
+    """Reads ranges of samples of one split; a context manager that closes its files. Several threads may read.
 
     Args:
         directory: the shard directory.
@@ -47,12 +50,20 @@ class ClickShards:
         split: `train` or `test`.
         longest: most ids of a sample, for each feature, 0 for any number: of longer bags only the last ids are read,
             the newest of a history. No limits if not given.
+        decoder: decodes chunks that are read without HDF5; if not given, HDF5 reads everything.
 
     Attributes:
         rows: number of samples of the split.
     """
 
-    def __init__(self, directory: Path, manifest: ShardManifest, split: str, longest: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        manifest: ShardManifest,
+        split: str,
+        longest: Sequence[int] = (),
+        decoder: ChunkDecoder | None = None,
+    ) -> None:
         if longest and len(longest) != len(manifest.features):
             raise ValueError(f"{len(longest)} limits for {len(manifest.features)} features")
         self._directory = directory
@@ -67,7 +78,17 @@ class ClickShards:
                 rows, limit = int(self._table_rows[number]), longest[number] if longest else 0
                 self._ragged[number] = RaggedReader(feature, len(self._ragged), rows, limit)
         self._open: OrderedDict[int, OpenShard] = OrderedDict()
+        lock, kept = threading.RLock(), KeptChunks()
+        self._readers = [
+            ReadShard(directory / info.file, info, partial(self._shard, number), lock, kept, decoder)
+            for number, info in enumerate(self._shards)
+        ]
         self.rows = manifest.rows(split)
+
+    @property
+    def has_ragged_features(self) -> bool:
+        """Whether a feature may have any number of ids a sample."""
+        return bool(self._ragged)
 
     def __enter__(self) -> Self:
         """Return the reader itself; files are opened when they are needed."""
@@ -100,6 +121,18 @@ class ClickShards:
                 raise shard.outside_table(feature, table_rows[column], part.first + row, read[row, column])
             ids[part.at : part.to] = read
         return ids
+
+    def read_stored_ids(self, first: int, last: int) -> NDArray[Any]:
+        """The same as they are stored, int32 or int64, and not looked at: an id may be outside its table.
+
+        Raises:
+            DataError: a shard is missing or damaged.
+        """
+        rows = self._checked_length(first, last)
+        if rows == 0 or not self._plain:
+            return np.empty((rows, len(self._plain)), dtype=self._manifest.sparse_dtype)
+        pieces = [shard.read("sparse", part.first, part.last) for part, shard in self._parts(first, last)]
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def read_look_ups(self, first: int, last: int) -> Bags:
         """Ids of rows `first` up to `last`, int64 `[V]`; without offsets where all features have one id a sample.
@@ -212,7 +245,7 @@ class ClickShards:
             raise IndexError(f"rows {first} up to {last} are not within the {self.rows} rows of this split")
         return last - first
 
-    def _parts(self, first: int, last: int) -> Iterator[tuple[_Part, OpenShard]]:
+    def _parts(self, first: int, last: int) -> Iterator[tuple[_Part, ReadShard]]:
         """Pieces of a range, one a shard, and the shard."""
         if first == last:
             return
@@ -220,7 +253,7 @@ class ClickShards:
         for shard in range(int(first_shard), int(last_shard) + 1):
             start = int(self._bounds[shard])
             begin, end = max(first, start), min(last, int(self._bounds[shard + 1]))
-            yield _Part(begin - start, end - start, begin - first), self._shard(shard)
+            yield _Part(begin - start, end - start, begin - first), self._readers[shard]
 
     def _shard(self, number: int) -> OpenShard:
         """An open shard; the one that was used longest ago is closed to make room."""
@@ -237,5 +270,5 @@ class ClickShards:
         except DataError:
             file.close()
             raise
-        self._open[number] = OpenShard(path, file, info)
+        self._open[number] = OpenShard(path, info, file)
         return self._open[number]

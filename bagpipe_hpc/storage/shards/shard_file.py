@@ -7,8 +7,9 @@ than itself, each of which is read as a whole.
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
@@ -23,28 +24,17 @@ _MOST_CHUNK_BYTES = 64 << 20
 """Of a ragged feature, whose chunks may be larger than what it holds; those that a preparation writes have 128 KiB."""
 
 
-class OpenShard(NamedTuple):
-    """A shard that was opened and checked.
+@dataclass(frozen=True)
+class NamedShard:
+    """A shard, and how what is wrong with it is told.
 
     Attributes:
         path: of the file.
-        file: the file.
         info: what the manifest says of it.
     """
 
     path: Path
-    file: h5py.File
     info: ShardInfo
-
-    def read(self, dataset: str, first: int, last: int) -> NDArray[Any]:
-        """Values `first` up to `last` of a dataset.
-
-        Raises:
-            DataError: they cannot be read.
-        """
-        with errors_name(self.path):
-            values: NDArray[Any] = self.file[dataset][first:last]
-        return values
 
     def unfit(self, problem: str) -> DataError:
         """The error for samples that cannot be those of a preparation."""
@@ -55,6 +45,27 @@ class OpenShard(NamedTuple):
         """The error for an id that a table does not have, in a row of the shard."""
         place = f"feature {feature.name}, sample {row} of the file"
         return self.unfit(f"an id of table {feature.table} is {found}, outside 0 .. {table_rows - 1} ({place})")
+
+
+@dataclass(frozen=True)
+class OpenShard(NamedShard):
+    """A shard that was opened and checked.
+
+    Attributes:
+        file: the file.
+    """
+
+    file: h5py.File
+
+    def read(self, dataset: str, first: int, last: int) -> NDArray[Any]:
+        """Values `first` up to `last` of a dataset.
+
+        Raises:
+            DataError: they cannot be read.
+        """
+        with errors_name(self.path):
+            values: NDArray[Any] = self.file[dataset][first:last]
+        return values
 
 
 def open_shard(path: Path) -> h5py.File:

@@ -1,4 +1,4 @@
-"""LZF is read back by a plain decoder, for any bytes; the bytes are shuffled as HDF5 does."""
+"""LZF is read back by a plain decoder and the native one, for any bytes; the bytes are shuffled as HDF5 does."""
 
 import numpy as np
 import pytest
@@ -16,6 +16,14 @@ PIECES = st.one_of(
     st.integers(0, 9000).map(bytes),
 )
 
+LZF_PIECES = [bytes([count - 1]) + bytes(range(count)) for count in (1, 7, 32)]
+"""Bytes as they are, and repetitions of several lengths and distances."""
+LZF_PIECES += [
+    bytes([min(length - 2, 7) << 5 | (distance - 1) >> 8, *([length - 9] if length >= 9 else []), (distance - 1) & 255])
+    for length in (3, 8, 9, 40, 264)
+    for distance in (1, 2, 7, 8, 9, 31, 33, 300)
+]
+
 
 def decompress(packed: bytes) -> bytes:
     """LZF as liblzf documents it, one piece after the other."""
@@ -24,6 +32,7 @@ def decompress(packed: bytes) -> bytes:
         control = packed[at]
         at += 1
         if control < 32:
+            assert at + control < len(packed), "it ends too early"
             text += packed[at : at + control + 1]
             at += control + 1
             continue
@@ -45,6 +54,24 @@ def test_any_bytes_come_back(text: bytes) -> None:
     if packed is not None:
         assert len(packed) < len(text)
         assert decompress(packed.tobytes()) == text
+        unpacked = lzf.decompress(packed, len(text))
+        assert unpacked is not None
+        assert unpacked.tobytes() == text
+
+
+@given(st.lists(st.one_of(st.binary(max_size=40), st.sampled_from(LZF_PIECES)), max_size=30).map(b"".join))
+def test_any_bytes_are_read_as_lzf_or_refused(packed: bytes) -> None:
+    found = np.frombuffer(packed, dtype=np.uint8)
+    try:
+        text = decompress(packed)
+    except (IndexError, AssertionError):
+        assert all(lzf.decompress(found, size) is None for size in (0, 1, len(packed), 300))
+        return
+    for size in {0, len(text) - 1, len(text) + 1} - {-1, len(text)}:
+        assert lzf.decompress(found, size) is None
+    unpacked = lzf.decompress(found, len(text))
+    assert unpacked is not None
+    assert unpacked.tobytes() == text
 
 
 def test_repetitions_of_every_length_and_distance_come_back() -> None:
@@ -55,6 +82,9 @@ def test_repetitions_of_every_length_and_distance_come_back() -> None:
         packed = lzf.compress(np.frombuffer(text, dtype=np.uint8))
         if packed is not None:
             assert decompress(packed.tobytes()) == text
+            unpacked = lzf.decompress(packed, len(text))
+            assert unpacked is not None
+            assert unpacked.tobytes() == text
 
 
 def test_what_repeats_becomes_smaller_and_noise_is_refused() -> None:
@@ -80,3 +110,4 @@ def test_shuffling_puts_equal_bytes_of_elements_side_by_side(dtype: type, count:
     values = np.random.default_rng(1).integers(0, 100, (count, 2)).astype(dtype)
     expected = values.reshape(-1).view(np.uint8).reshape(-1, values.itemsize).T.reshape(-1)
     assert np.array_equal(lzf.shuffle(values), expected)
+    assert np.array_equal(lzf.unshuffle(expected, values.dtype), values.reshape(-1))

@@ -80,7 +80,9 @@ def test_repeated_evaluations_are_measured_once(tmp_path: Path, monkeypatch: pyt
     run = prepare_run(replace(config, train=often))
     measured: list[Segment] = []
     batches = Run.batches
-    monkeypatch.setattr(Run, "batches", lambda run, segment: measured.append(segment) or batches(run, segment))
+    monkeypatch.setattr(
+        Run, "batches", lambda run, segment, threads: measured.append(segment) or batches(run, segment, threads)
+    )
     choose_window(run, trainers=2)
     assert sum(not segment.is_training for segment in run.schedule) == 15
     assert [segment.samples for segment in measured if not segment.is_training] == [4, TEST_ROWS]

@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.kernels import lzf
+from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.entries import FeatureInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest, save_manifest
+from bagpipe_hpc.storage.shards.raw_chunks import ChunkDecoder
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.sample_stream import SampleStream
 from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, CHUNK_VALUES, RaggedColumn, Samples
@@ -46,14 +49,20 @@ def equal(found: Bags, expected: Bags) -> bool:
 
 
 @settings(max_examples=40)
-@given(st.tuples(st.integers(0, ROWS), st.integers(0, ROWS)).map(sorted), st.sampled_from(LIMITS))
-def test_any_range_is_what_was_written(written: Written, bounds: list[int], longest: tuple[int, ...]) -> None:
+@given(
+    st.tuples(st.integers(0, ROWS), st.integers(0, ROWS)).map(sorted),
+    st.sampled_from(LIMITS),
+    st.sampled_from((None, lzf) if is_built("lzf") else (None,)),
+)
+def test_any_range_is_what_was_written(
+    written: Written, bounds: list[int], longest: tuple[int, ...], decoder: ChunkDecoder | None
+) -> None:
     folder, manifest, whole = written
     first, last = bounds
     part = part_of(whole, first, last)
     ids, weights = bags_of(part, manifest.features, longest)
     assert part.weight is not None
-    with ClickShards(folder, manifest, "train", longest) as shards:
+    with ClickShards(folder, manifest, "train", longest, decoder) as shards:
         assert equal(shards.read_look_ups(first, last), ids)
         assert equal(shards.read_id_weights(first, last), weights)
         np.testing.assert_array_equal(shards.read_lengths(first, last), ids.lengths)

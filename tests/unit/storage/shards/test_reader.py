@@ -13,13 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.kernels import lzf
+from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.shards.check import LEVELS, verify_shards
 from bagpipe_hpc.storage.shards.entries import TableInfo
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
+from bagpipe_hpc.storage.shards.raw_chunks import ChunkDecoder
 from bagpipe_hpc.storage.shards.reader import OPEN_SHARDS, ClickShards
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
 
+DECODERS = (None, lzf) if is_built("lzf") else (None,)
 TABLES = (TableInfo("C1", 3), TableInfo("C2", 1000))
 SHARD_ROWS = (5, 1, 7, 4, 6, 3, 2)
 ROWS = sum(SHARD_ROWS)
@@ -55,15 +59,18 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ShardMani
     return folder, *write_directory(folder)
 
 
-@given(st.tuples(st.integers(0, ROWS), st.integers(0, ROWS)).map(sorted))
-def test_any_range_is_what_was_written(directory: tuple[Path, ShardManifest, Samples], bounds: list[int]) -> None:
+@given(st.tuples(st.integers(0, ROWS), st.integers(0, ROWS)).map(sorted), st.sampled_from(DECODERS))
+def test_any_range_is_what_was_written(
+    directory: tuple[Path, ShardManifest, Samples], bounds: list[int], decoder: ChunkDecoder | None
+) -> None:
     folder, manifest, written = directory
     first, last = bounds
-    with ClickShards(folder, manifest, "train") as shards:
+    with ClickShards(folder, manifest, "train", decoder=decoder) as shards:
         assert shards.rows == ROWS
         for got, expected, dtype in (
             (shards.read_dense(first, last), written.dense, np.float32),
             (shards.read_sparse(first, last), written.sparse, np.int64),
+            (shards.read_stored_ids(first, last), written.sparse, np.int32),
             (shards.read_labels(first, last), written.label, np.float32),
             (shards.read_look_ups(first, last).grid, written.sparse, np.int64),
             (shards.read_id_weights(first, last).grid, np.ones((ROWS, 2)), np.float32),

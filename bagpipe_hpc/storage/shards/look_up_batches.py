@@ -1,0 +1,182 @@
+"""What the samples of batches look up, read by threads ahead of whoever takes the batches.
+
+A thread makes a whole batch: it reads the blocks that the batch has samples of, unless another thread has, and puts
+their ids in their places. Batches come in their order, whatever the number of threads.
+
+Legend: `m` samples of a block that a batch has, `F` features.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.bags import Bags, Int64s, joined
+from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.storage.shards.reader import ClickShards
+
+PlaceIds = Callable[[NDArray[Any], Int64s, Int64s, Int64s, Int64s], bool]
+"""As `place_ids`."""
+Range = tuple[int, int]
+"""Positions in the order: the first, and one after the last."""
+
+
+def place_ids(ids: NDArray[Any], samples: Int64s, table_rows: Int64s, first_rows: Int64s, rows: Int64s) -> bool:
+    """Write `ids[samples] + first_rows` to `rows`; `kernels.look_ups.place` does the same natively.
+
+    Args:
+        ids: of a block, int32 or int64 `[n, F]`, contiguous.
+        samples: numbers from 0 to below n, int64 `[m]`.
+        table_rows: ids of each feature's table, int64 `[F]`.
+        first_rows: the first global row of each feature's table, int64 `[F]`.
+        rows: where global rows go, int64 `[m, F]`.
+
+    Returns:
+        Whether every id is one of its table; if not, `rows` are of no use.
+    """
+    taken = ids[samples]
+    np.add(taken, first_rows, out=rows)
+    return bool(((taken >= 0) & (taken < table_rows)).all())
+
+
+@dataclass
+class _Block:
+    """A block that is being read or was read.
+
+    Attributes:
+        read: gives its ids, or its bags, as they are in the shard, and the order of its samples.
+        left: samples of it that batches have still to take.
+    """
+
+    read: "Future[tuple[Any, Int64s]]"
+    left: int
+
+
+class LookUpBatches:
+    """Global rows of the batches of one segment.
+
+    Args:
+        shards: what the samples are read from; it stays open until the last batch was taken.
+        order: the epoch's order.
+        table_rows: ids of each feature's table, int64 `[F]`.
+        first_rows: the first global row of each feature's table, int64 `[F]`.
+        place: puts the ids of features with one id a sample in their places; `place_ids` or a faster one.
+
+    Raises:
+        PlanError: the order has not as many samples as it says.
+    """
+
+    def __init__(
+        self,
+        shards: ClickShards,
+        order: SampleOrder,
+        table_rows: Int64s,
+        first_rows: Int64s,
+        place: PlaceIds = place_ids,
+    ) -> None:
+        self._shards = shards
+        self._order = order
+        self._table_rows = table_rows
+        self._first_rows = first_rows
+        self._place = place
+        self._blocks = order.blocks()
+        sizes = [order.block_samples(block) for block in self._blocks.tolist()]
+        self._bounds = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        if self._bounds[-1] != order.rows:
+            raise PlanError(f"the blocks of the policy's order have {self._bounds[-1]} of {order.rows} samples")
+        self._lock = threading.Lock()
+        self._held: dict[int, _Block] = {}
+
+    def read(self, ranges: Sequence[Range], threads: int) -> Iterator[Bags]:
+        """The batches at some ranges of positions, each of which begins where the one before it ends.
+
+        Args:
+            ranges: of each batch.
+            threads: that read, 1 or more. Some batches are ready before they are asked for: as many as threads, and
+                those that share their blocks.
+
+        Raises:
+            DataError: a shard is missing or damaged, or an id is outside its table.
+        """
+        if not ranges:
+            return
+        whole = ranges[0][0], ranges[-1][1]
+        block_samples = int(np.diff(self._bounds).max(initial=0))
+        ahead = threads + -(-threads * block_samples // max(1, ranges[0][1] - ranges[0][0]))
+        with ThreadPoolExecutor(threads, thread_name_prefix="reader") as pool:
+            waiting = iter(ranges)
+            under_way: deque[Future[Bags]] = deque()
+            try:
+                while True:
+                    for batch in islice(waiting, ahead + 1 - len(under_way)):
+                        under_way.append(pool.submit(self._batch, batch, whole))
+                    if not under_way:
+                        return
+                    yield under_way.popleft().result()
+            finally:
+                for batch_read in under_way:
+                    batch_read.cancel()
+
+    def _batch(self, batch: Range, whole: Range) -> Bags:
+        """The rows of a batch; `whole` are the positions of all batches."""
+        first, last = batch
+        is_one_hot = not self._shards.has_ragged_features
+        rows = np.empty((last - first, len(self._first_rows)) if is_one_hot else (0, 0), dtype=np.int64)
+        pieces = [Bags.ragged(rows.reshape(-1)[:0], np.empty((0, len(self._first_rows)), dtype=np.int64))]
+        for place in range(int(np.searchsorted(self._bounds, first, side="right")) - 1, len(self._blocks)):
+            begin, end = int(self._bounds[place]), int(self._bounds[place + 1])
+            if begin >= last:
+                break
+            piece_first, piece_last = max(first, begin), min(last, end)
+            if piece_first == piece_last:
+                continue
+            ids, inside = self._block(place, whole)
+            samples = inside[piece_first - begin : piece_last - begin]
+            if not is_one_hot:
+                pieces.append(ids.take(samples))
+            elif not self._place(
+                ids, samples, self._table_rows, self._first_rows, rows[piece_first - first : piece_last - first]
+            ):
+                self._shards.read_sparse(*self._order.block_range(int(self._blocks[place])))  # names the id
+                raise AssertionError("an id is outside its table, and the reader does not say which")
+            self._let_go(place, piece_last - piece_first)
+        return Bags.one_hot(rows) if is_one_hot else joined(pieces[1:] or pieces).plus(self._first_rows)
+
+    def _block(self, place: int, whole: Range) -> tuple[Any, Int64s]:
+        """A block and the order of its samples; the thread that asks first reads it."""
+        with self._lock:
+            held = self._held.get(place)
+            is_first = held is None
+            if held is None:
+                begin, end = int(self._bounds[place]), int(self._bounds[place + 1])
+                held = self._held[place] = _Block(Future(), min(end, whole[1]) - max(begin, whole[0]))
+        if is_first:
+            try:
+                held.read.set_result(self._read(int(self._blocks[place])))
+            except BaseException as error:  # noqa: BLE001 - it is raised in every thread that waits for the block
+                held.read.set_exception(error)
+        return held.read.result()
+
+    def _read(self, block: int) -> tuple[Any, Int64s]:
+        inside = self._order.inside_block(block)
+        if inside.size != (counted := self._order.block_samples(block)):
+            raise PlanError(f"the policy's order uses {inside.size} samples of block {block}, and says {counted}")
+        first, last = self._order.block_range(block)
+        if not self._shards.has_ragged_features:
+            return np.ascontiguousarray(self._shards.read_stored_ids(first, last)), np.ascontiguousarray(inside)
+        return self._shards.read_look_ups(first, last), inside
+
+    def _let_go(self, place: int, samples: int) -> None:
+        """Forget a block of which every sample is taken."""
+        with self._lock:
+            held = self._held[place]
+            held.left -= samples
+            if held.left == 0:
+                del self._held[place]
