@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from data_prep.formats.fields import bucket_column, problem, read_fields, shown, text_type
 from data_prep.formats.layout import GROUP, TIMESTAMP, Group, RowLayout, TextFields, Time, Unused
+from data_prep.formats.native_delimited import NativeFields
 
 RowsOf = Callable[[Mapping[str, pa.Array]], pa.RecordBatch]
 """Makes parsed rows of the fields of each column that is used, as `fields.read_fields` gives them.
@@ -51,10 +52,12 @@ class DelimitedParser:
         layout: what the text looks like.
         schema: of the rows that it gives (`source_format.row_schema`).
         rows_of: makes these rows of the fields of a block; where it refuses them, it refuses some of them alone.
+        native: reads blocks that hold nothing unusual by native code.
     """
 
-    def __init__(self, layout: TextFields, schema: pa.Schema, rows_of: RowsOf) -> None:
+    def __init__(self, layout: TextFields, schema: pa.Schema, rows_of: RowsOf, *, native: bool = False) -> None:
         self._layout = layout
+        self._native = NativeFields(layout) if native else None
         self._schema = schema
         self._rows_of = rows_of
         self._missing = {text.encode() for text in layout.missing}
@@ -108,6 +111,11 @@ class DelimitedParser:
         """
         if text[:1] in (b"", b"\r", b"\n") and not text.strip(b"\r\n"):  # which copies the block
             return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in self._schema], schema=self._schema)
+        fields = self._native.read(text) if self._native else None
+        return self._rows_of(self._read_fields(text) if fields is None else fields)
+
+    def _read_fields(self, text: bytes) -> dict[str, pa.Array]:
+        """The fields of each column that is used: the definition."""
         if _ZERO in text:
             raise pa.ArrowInvalid("a zero byte")
         if self._layout.quoted and b'"' in text:
@@ -115,7 +123,7 @@ class DelimitedParser:
         suspect = any(character in text for character in self._suspect)
         convert = self._as_text if suspect else self._as_numbers
         rows = pa_csv.read_csv(pa.BufferReader(text), self._read, self._split, convert).combine_chunks().to_batches()[0]
-        return self._rows_of({kind.name: read_fields(rows.column(kind.name), kind) for kind in self._used})
+        return {kind.name: read_fields(rows.column(kind.name), kind) for kind in self._used}
 
     def _check_quotes(self, text: bytes) -> None:
         """Refuse what pyarrow lets pass: quotes inside of a field, and fields that go on in the next line."""

@@ -141,7 +141,8 @@ def _times(column: pa.BinaryArray, written: str) -> pa.Int64Array:
     if column.null_count:
         raise pa.ArrowInvalid("a time is missing")
     if written in _PER_SECOND:
-        return pc.floor(pc.divide(_cast(column, _INTEGER, pa.int64()), _PER_SECOND[written])).cast(pa.int64())
+        integers = column if pa.types.is_integer(column.type) else _cast(column, _INTEGER, pa.int64())
+        return pc.floor(pc.divide(integers, _PER_SECOND[written])).cast(pa.int64())
     return pc.strptime(column.cast(pa.string()), written, "s").cast(pa.int64())
 
 

@@ -15,6 +15,7 @@ from bagpipe_hpc.errors import ConfigError, DataError
 from data_prep.formats.delimited import BadLine, DelimitedParser, layout_rows
 from data_prep.formats.fields import value_type
 from data_prep.formats.layout import RowLayout, TextLayout
+from data_prep.formats.native_delimited import LIBRARY
 from data_prep.formats.unlabelled import unlabelled_parser, without_labels
 from data_prep.input_files import check_header
 from data_prep.parquet_blocks import is_parquet
@@ -77,7 +78,7 @@ class SourceFormat(ABC):
         settings: the format's own settings, an object of its class `Settings`.
     """
 
-    native_libraries: tuple[str, ...] = ()
+    native_libraries: tuple[str, ...] = (LIBRARY,)
 
     def __init__(self, settings: Any) -> None:
         self.layout = self.describe(settings)
@@ -161,8 +162,14 @@ class SourceFormat(ABC):
         raise ConfigError(f"{type(self).__name__} takes nothing from training rows, and was given {sorted(fitted)}")
 
     def native_parser(self) -> BlockParser | None:
-        """A faster reader that gives what `parse_block` gives for any text; None where there is none."""
-        return None
+        """A faster reader that gives what `parse_block` gives for any text; None where there is none.
+
+        A `TextLayout` has one, as long as the format does not replace `parse_block`.
+        """
+        if not isinstance(self.layout, TextLayout) or type(self).parse_block is not SourceFormat.parse_block:
+            return None
+        rows_of = layout_rows(self.layout, self.schema)
+        return DelimitedParser(self.layout, self.schema, rows_of, native=True).parse_block
 
 
 def _refuse_parquet(source: Path) -> None:

@@ -49,15 +49,15 @@ class SchemaFormat(SourceFormat):
             raise ConfigError(f"what was taken from the training rows {problem}")
         return Refinement(self._schema, fitted, row_schema(self.layout))
 
-    def open_input(self, source: Path, native: bool) -> TextInput | ColumnInput:  # noqa: ARG002  # it has no native code
+    def open_input(self, source: Path, native: bool) -> TextInput | ColumnInput:
         """Find the columns of the schema in a file, which may have them in another order and more than these.
 
         Raises:
             DataError: a column is not there, or is of a type that cannot hold what the schema says.
         """
-        return self._open(source, self._fields, self._rows)
+        return self._open(source, self._fields, self._rows, native)
 
-    def open_unlabelled(self, source: Path, native: bool) -> TextInput | ColumnInput:  # noqa: ARG002
+    def open_unlabelled(self, source: Path, native: bool) -> TextInput | ColumnInput:
         """As `open_input`, for rows to score: what no prediction needs may be absent, and does not count where it is.
 
         A time is needed where a feature is made of it.
@@ -68,9 +68,9 @@ class SchemaFormat(SourceFormat):
         if not self._schema.file.header and not is_parquet(source):
             absent = absent_by_count(source, self._fields, unneeded, self._split(first_row(source)))
             fields = [field for field in fields if field.name not in absent]
-        return self._open(source, fields, self._unlabelled_rows)
+        return self._open(source, fields, self._unlabelled_rows, native)
 
-    def _open(self, source: Path, fields: Sequence[Column], rows: SchemaRows) -> TextInput | ColumnInput:
+    def _open(self, source: Path, fields: Sequence[Column], rows: SchemaRows, native: bool) -> TextInput | ColumnInput:
         used = [field for field in fields if not isinstance(field, Unused)]
         rules = self._schema.file
         if is_parquet(source):
@@ -91,7 +91,7 @@ class SchemaFormat(SourceFormat):
             # Further columns may have any name, even one twice; pyarrow wants a name for each.
             fields = [named.get(name, Unused(f"unused {number}")) for number, name in enumerate(header)]
         layout = TextFields(tuple(fields), rules.character, rules.header, rules.quoted, rules.missing)
-        return TextInput(rules.header, DelimitedParser(layout, self.schema, rows.rows_of).parse_block)
+        return TextInput(rules.header, DelimitedParser(layout, self.schema, rows.rows_of, native=native).parse_block)
 
     def _split(self, line: str) -> list[str]:
         rules = self._schema.file

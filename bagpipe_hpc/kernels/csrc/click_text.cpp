@@ -4,31 +4,30 @@
 // line, lines that end with LF, CRLF or CR. On anything else it gives up, and the definition reads the block.
 //
 // First pass: 64 bytes at a time, where are the separators? Second pass, column by column over 64 rows: with both ends
-// of a field known, digits are read eight at a time without branches on their number. All loads stay within the text;
-// the first character of a word is taken to be its lowest byte, as on x86 and ARM.
+// of a field known, digits are read eight at a time without branches on their number. All loads stay within the text.
 #include <cstdint>
 #include <cstring>
 
 #include "simd.h"
+#include "text_words.h"
 
 namespace {
+
+using bagpipe::decimal_value;
+using bagpipe::Faults;
+using bagpipe::kNoNumber;
+using bagpipe::kWordBytes;
+using bagpipe::leading_digits;
+using bagpipe::load;
+using bagpipe::repeated;
 
 constexpr int kIntegers = 13;
 constexpr int kTables = 26;
 constexpr int kFields = 1 + kIntegers + kTables;
 constexpr int kTileRows = 64;    // as many as a word of validity bits holds
 constexpr int kBlockBytes = 64;  // as many as a mask of separators has bits
-constexpr int kWordBytes = 8;
 // A block may end two rows (the shortest has 40 bytes) and begin a third.
 constexpr int kMostEnds = (kTileRows + 2) * kFields + 2 * kBlockBytes;
-
-constexpr uint64_t repeated(uint8_t byte) { return 0x0101010101010101u * byte; }
-
-inline uint64_t load(const char* at) {
-  uint64_t word;
-  std::memcpy(&word, at, sizeof word);
-  return word;
-}
 
 // One bit for each byte of a word, out of the bytes' bits 4.
 inline uint64_t gather_bits(uint64_t marked) { return ((marked >> 4) * 0x0102040810204080u) >> 56; }
@@ -51,35 +50,11 @@ inline Separators find_separators(const char* block) {
   return found;
 }
 
-// What is wrong with any of the hexadecimal fields so far; bit 7 of a byte.
-using Faults = uint64_t;
-
 // The value of the last `length` <= 8 characters of a word.
 inline uint32_t hex_value(uint64_t word, uint64_t length, Faults& faults) {
   const uint64_t others = 64 - 8 * length;
   const uint64_t text = (length == 0 ? 0 : (word ^ repeated('0')) >> others << others) ^ repeated('0');
-  const uint64_t lower = text | repeated(0x20);
-  // Sums of bytes below 128 do not carry into the next one; bytes of 128 and above are faults by themselves.
-  const uint64_t is_digit = (text + repeated(0x80 - '0')) & ~(text + repeated(0x80 - '9' - 1));
-  const uint64_t is_letter = (lower + repeated(0x80 - 'a')) & ~(lower + repeated(0x80 - 'f' - 1));
-  faults |= text | ~(is_digit | is_letter);
-  const uint64_t digits = (text & repeated(0x0F)) + ((text >> 6) & repeated(0x01)) * 9;
-  // The first digit is the lowest byte and counts most: swap neighbours while joining them.
-  const uint64_t bytes = ((digits << 4) | (digits >> 8)) & 0x00FF00FF00FF00FFu;
-  const uint64_t halves = ((bytes << 8) | (bytes >> 16)) & 0x0000FFFF0000FFFFu;
-  return static_cast<uint32_t>((halves << 16) | (halves >> 32));
-}
-
-// The number that the first `length` <= 8 characters of a word make; kNoNumber where they are not all digits.
-constexpr uint32_t kNoNumber = 0xFFFFFFFFu;
-
-inline uint32_t decimal_value(uint64_t word, uint64_t length) {
-  const uint64_t digits = length == 0 ? 0 : (word ^ repeated('0')) << (64 - 8 * length);
-  const uint64_t faults = ((digits + repeated(0x80 - 10)) | digits) & repeated(0x80);
-  const uint64_t pairs = (digits * 10 + (digits >> 8)) & 0x00FF00FF00FF00FFu;
-  const uint64_t fours = (pairs * 100 + (pairs >> 16)) & 0x0000FFFF0000FFFFu;
-  const uint32_t number = static_cast<uint32_t>(fours * 10000 + (fours >> 32));
-  return faults == 0 ? number : kNoNumber;
+  return bagpipe::hex_value(text, faults);
 }
 
 // max(x, 0) of an optional minus and 1 to 18 digits; true if the field is that.
@@ -139,7 +114,7 @@ BAGPIPE_CLONES bool read_dense(const char* text, const Tile& tile, int rows, int
     lengths[row] = fields[1] - fields[0] - 1;
   }
   for (int row = 0; row < rows; ++row)
-    numbers[row] = lengths[row] <= 8 ? decimal_value(words[row], lengths[row]) : kNoNumber;
+    numbers[row] = lengths[row] <= 8 ? decimal_value(leading_digits(words[row], lengths[row])) : kNoNumber;
   float* logs = columns.dense + first * kIntegers + column;
   for (int row = 0; row < rows; ++row) {
     if (numbers[row] < columns.log_counts) {
@@ -177,7 +152,7 @@ BAGPIPE_CLONES bool read_values(const char* text, const Tile& tile, int rows, in
   }
   columns.present[(table * columns.capacity + first) / 64] = present;
   columns.missing[table] += rows - __builtin_popcountll(present);
-  return longest <= 8 && (faults & repeated(0x80)) == 0;
+  return longest <= 8 && (faults & bagpipe::kFaults) == 0;
 }
 
 bool read_tile(const char* text, const Tile& tile, int rows, int64_t first, Columns& columns) {
