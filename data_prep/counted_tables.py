@@ -1,10 +1,11 @@
-"""Which rank counts the values of which tables, and how they come together: as a file for each table.
+"""Which rank counts the values of which tables, and how they come together: as a file of each rank.
 
-Files also keep what is counted through a kill.
+Files also keep what is counted through a kill. A file holds an Arrow stream for each table of its rank, one behind the
+other.
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +22,13 @@ from data_prep.ranks.board import Stage
 from data_prep.ranks.team import Team
 from data_prep.wide_values import CountedValues
 
+_PREFIX = "counted-"
 _SAMPLED_ROWS = 1 << 16
 _COST_OF_FIELD, _COST_OF_VALUE = 1.0, 8.0
 """Counting a value that is new or rare misses the caches; the costs are about those of native code."""
 
-_FREQUENT, _LOOK_UPS = b"frequent", b"look_ups"
-"""What a file says beside its columns."""
+_TABLE, _FREQUENT, _LOOK_UPS = b"table", b"frequent", b"look_ups"
+"""What a stream says beside its columns: the table's number, how many of its values are frequent, and its look-ups."""
 
 CountTables = Callable[[Sequence[Table]], Sequence[CountedValues | None]]
 """Counts some tables."""
@@ -47,7 +49,7 @@ def count_tables(
         tables: all tables.
         count: gives the values of some of them; None where they are to be hashed.
     """
-    missing = team.first_does(lambda: [n for n in range(len(tables)) if not _file(work, n).exists()])
+    missing = team.first_does(lambda: sorted(set(range(len(tables))) - set(_open(work))))
     fields = [train_rows * len(table.columns) for table in tables]
     done = sum(fields) - sum(fields[number] for number in missing)
     team.begin(Stage("counted", sum(fields), done, done, unit="the training rows", what_of="fields"))
@@ -57,15 +59,16 @@ def count_tables(
         chosen = [missing[place] for place in own]
         found = count([tables[number] for number in chosen])
         with naming_output(work.output):
-            for number, values in zip(chosen, found, strict=True):
-                _save(_file(work, number), values)
+            if chosen:  # files have no table in common, so that the first one is a name
+                _save(work.parts_folder / f"{_PREFIX}{chosen[0]:05d}.arrows", dict(zip(chosen, found, strict=True)))
 
     team.each_does(count_own)
 
 
 def counted_tables(work: WorkFolder, tables: Sequence[Table]) -> Iterator[CountedValues | None]:
     """The values of each table, once `count_tables` has come through; a table is read when it is asked for."""
-    return (_load(_file(work, number)) for number in range(len(tables)))
+    saved = _open(work)
+    return (_counted(saved[number]) for number in range(len(tables)))
 
 
 def deal_tables(rows: ParsedRows, tables: Sequence[Table], ranks: int) -> list[list[int]]:
@@ -100,37 +103,50 @@ def _costs(rows: ParsedRows, tables: Sequence[Table]) -> Iterator[float]:
         yield _COST_OF_FIELD * fields + _COST_OF_VALUE * values
 
 
-def _file(work: WorkFolder, number: int) -> Path:
-    return work.parts_folder / f"table-{number:05d}.arrow"
+def _save(path: Path, counted: Mapping[int, CountedValues | None]) -> None:
+    """Write what was counted of tables, by their numbers."""
+    with atomic_write(path) as partial, pa.OSFile(str(partial), "wb") as sink:
+        for number, values in counted.items():
+            table = _as_table(number, values)
+            with pa.ipc.new_stream(sink, table.schema) as stream:
+                stream.write_table(table)
 
 
-def _save(path: Path, counted: CountedValues | None) -> None:
-    """Write what was counted of a table, frequent values before rare ones; a file without columns stands for None."""
-    columns, words = {}, {}
+def _as_table(number: int, counted: CountedValues | None) -> pa.Table:
+    """What was counted of a table, frequent values before rare ones; no columns stand for None."""
+    columns, words = {}, {_TABLE: str(number)}
     if counted is not None:
         values = np.concatenate((counted.values, counted.rare.values))
         kind = pa.large_string() if values.dtype == np.object_ else None
         counts = np.concatenate((counted.counts, counted.rare.counts))
         columns = {"values": pa.array(values, kind), "counts": pa.array(counts)}
-        words = {_FREQUENT: str(len(counted.values)), _LOOK_UPS: str(counted.look_ups)}
-    table = pa.table(columns).replace_schema_metadata(words)
-    with (
-        atomic_write(path) as partial,
-        pa.OSFile(str(partial), "wb") as sink,
-        pa.ipc.new_file(sink, table.schema) as file,
-    ):
-        file.write_table(table)
+        words |= {_FREQUENT: str(len(counted.values)), _LOOK_UPS: str(counted.look_ups)}
+    return pa.table(columns).replace_schema_metadata(words)
 
 
-def _load(path: Path) -> CountedValues | None:
-    try:
-        with pa.OSFile(str(path)) as file:
-            table = pa.ipc.open_file(file).read_all()
-    except (OSError, pa.ArrowInvalid) as error:
-        raise DataError(
-            f"{path}: the values that were counted cannot be read ({error}); remove {path.parent.parent} and run "
-            "bagpipe prepare again"
-        ) from error
+def _open(work: WorkFolder) -> dict[int, pa.Table]:
+    """What was counted so far, by the tables' numbers; mapped into memory, not read.
+
+    Raises:
+        DataError: a file is damaged.
+    """
+    found: dict[int, pa.Table] = {}
+    for path in sorted(work.parts_folder.glob(f"{_PREFIX}*.arrows")):
+        try:
+            with pa.memory_map(str(path)) as file:
+                while file.tell() < file.size():
+                    table = pa.ipc.open_stream(file).read_all()
+                    found[int(table.schema.metadata[_TABLE])] = table
+        except (OSError, pa.ArrowInvalid) as error:
+            raise DataError(
+                f"{path}: the values that were counted cannot be read ({error}); remove {path.parent.parent} and run "
+                "bagpipe prepare again"
+            ) from error
+    return found
+
+
+def _counted(table: pa.Table) -> CountedValues | None:
+    """The inverse of `_as_table`."""
     if not table.column_names:
         return None
     values, counts = (table.column(name).to_numpy() for name in ("values", "counts"))

@@ -126,6 +126,4 @@ class IdMaps:
 
 def _as_column(array: pa.UInt32Array) -> Column:
     present, values = array.buffers()
-    return Column(
-        np.frombuffer(values, np.uint32), np.frombuffer(present, np.uint8) if array.null_count else None, array.offset
-    )
+    return Column(values.address, present.address if array.null_count else None, array.offset)

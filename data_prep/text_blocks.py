@@ -5,6 +5,7 @@ import lzma
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.kernels import text_lines
+from bagpipe_hpc.kernels.shared_library import is_built
 from bagpipe_hpc.storage.checked_json import Count
 
 BLOCK_BYTES = 2 << 20
@@ -130,11 +133,22 @@ def split_first_line(text: bytes) -> tuple[bytes, bytes]:
 
 def count_lines(text: bytes) -> int:
     """Lines in a block of whole lines, counting LF, CRLF and lone CR as ends of line."""
+    return _line_end_counter()(text) + (not text.endswith((b"\n", b"\r")))
+
+
+def count_line_ends(text: bytes) -> int:
+    """Ends of line in a text: LF, CRLF and lone CR."""
     characters = np.frombuffer(text, np.uint8)  # numpy counts them several times as fast as bytes.count.
     ends = int(np.count_nonzero(characters == _LINE_FEED))
     if b"\r" in text:
         ends += int(np.count_nonzero(characters == _CARRIAGE_RETURN)) - text.count(b"\r\n")
-    return ends + (not text.endswith((b"\n", b"\r")))
+    return ends
+
+
+@cache
+def _line_end_counter() -> Callable[[bytes], int]:
+    """Native code where it was built."""
+    return text_lines.count_line_ends if is_built("text_lines") else count_line_ends
 
 
 def _blocks_of(stream: "_FullReads", source: Path, place: TextPosition, block_bytes: int) -> Iterator[TextBlock]:

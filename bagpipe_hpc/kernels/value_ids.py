@@ -18,16 +18,16 @@ _FIRST_BITS = 12  # A table of 32 KiB: most columns outgrow it, the others stay 
 
 
 class Column(NamedTuple):
-    """Rows of a categorical column.
+    """Rows of a categorical column, whose memory is that of the caller.
 
     Attributes:
-        values: uint32 `[offset + n or more]`, contiguous; any number where one is missing.
-        present: bits, lowest first, 1 where a value is not missing, uint8; None if none is missing.
+        values: address of uint32 `[offset + n or more]`, contiguous; any number where one is missing.
+        present: address of bits, lowest first, 1 where a value is not missing; None if none is missing.
         offset: number of the first row in both.
     """
 
-    values: NDArray[np.uint32]
-    present: NDArray[np.uint8] | None
+    values: int
+    present: int | None
     offset: int
 
 
@@ -49,8 +49,8 @@ class ValueCounter:
             done += _library().count_values(
                 self._slots.ctypes.data,
                 self._bits,
-                column.values.ctypes.data,
-                None if column.present is None else column.present.ctypes.data,
+                column.values,
+                column.present,
                 column.offset + done,
                 rows - done,
                 len(self._slots) // 2,
@@ -94,7 +94,7 @@ class IdTables:
         bits = [0 if values is None else max(1, (2 * len(values)).bit_length()) for values in vocabularies]
         self._bits = np.array(bits, dtype=np.int64)
         self._slots = [np.zeros(1 << slot_bits, dtype=np.uint64) if slot_bits else None for slot_bits in bits]
-        self._addresses = _addresses(self._slots)
+        self._addresses = np.array([0 if slots is None else slots.ctypes.data for slots in self._slots], dtype=np.int64)
         for values, slots, slot_bits in zip(vocabularies, self._slots, bits, strict=True):
             if values is not None and slots is not None:
                 contiguous = np.ascontiguousarray(values, dtype=np.uint32)
@@ -111,16 +111,11 @@ class IdTables:
             tables: number of each column's table.
         """
         slots, bits = self._addresses[list(tables)], self._bits[list(tables)]
-        values = _addresses([column.values for column in columns])
-        present = _addresses([column.present for column in columns])
-        offsets = np.array([column.offset for column in columns], dtype=np.int64)
+        rows_of = np.array([(column.values, column.present or 0, column.offset) for column in columns], dtype=np.int64)
+        values, present, offsets = np.ascontiguousarray(rows_of.T)
         arrays = (array.ctypes.data for array in (values, present, offsets, slots, bits))
         function = _library().map_rows_to_int32 if ids.dtype == np.int32 else _library().map_rows_to_int64
         function(*arrays, self._hashed_ids, len(ids), len(columns), ids.ctypes.data)
-
-
-def _addresses(arrays: Sequence[NDArray[np.generic] | None]) -> NDArray[np.int64]:
-    return np.array([0 if array is None else array.ctypes.data for array in arrays], dtype=np.int64)
 
 
 @cache

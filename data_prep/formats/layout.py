@@ -4,6 +4,7 @@ import csv
 import string
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.storage.shards.entries import is_stored_name
@@ -303,38 +304,38 @@ class RowLayout:
             limits = {column.limits for column in self.features if column.name in table.columns}
             _require(len(limits) == 1, f"{' and '.join(table.columns)} share table {table.name}; give it equal limits")
 
-    @property
+    @cached_property
     def labels(self) -> tuple[str, ...]:
         """Names of the K columns of labels, 1 or more."""
         return tuple(column.name for column in self.columns if isinstance(column, Label))
 
-    @property
+    @cached_property
     def weight(self) -> str | None:
         """Name of the column of the samples' weights; None where they have none."""
         return next((column.name for column in self.columns if isinstance(column, Weight)), None)
 
-    @property
+    @cached_property
     def others(self) -> tuple[str, ...]:
         """What rows hold besides, int64: `TIMESTAMP` and `GROUP`, where there are columns of them."""
         kinds = {type(column) for column in self.columns}
         return tuple(name for name, kind in ((TIMESTAMP, Time), (GROUP, Group)) if kind in kinds)
 
-    @property
+    @cached_property
     def dense(self) -> tuple[Dense, ...]:
         """The N dense features; there may be none."""
         return tuple(column for column in self.columns if isinstance(column, Dense))
 
-    @property
+    @cached_property
     def sparse(self) -> tuple[Sparse, ...]:
         """The categorical columns with one value a sample; there may be none."""
         return tuple(column for column in self.features if isinstance(column, Sparse))
 
-    @property
+    @cached_property
     def lists(self) -> tuple[SparseList, ...]:
         """The categorical columns with any number of values; there may be none."""
         return tuple(column for column in self.features if isinstance(column, SparseList))
 
-    @property
+    @cached_property
     def features(self) -> tuple[Sparse | SparseList, ...]:
         """All categorical columns in the order of the text, 1 or more; the buckets of dense ones are among them."""
         both = (
@@ -343,7 +344,7 @@ class RowLayout:
         )
         return tuple(column for column in both if isinstance(column, Sparse | SparseList))
 
-    @property
+    @cached_property
     def tables(self) -> tuple[Table, ...]:
         """The tables, in the order of the first columns that look them up."""
         columns: dict[str, list[Sparse | SparseList]] = {}

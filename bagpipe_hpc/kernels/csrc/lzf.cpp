@@ -13,6 +13,7 @@ namespace {
 constexpr int kHashBits = 13;
 constexpr int64_t kMostLiterals = 32;
 constexpr int64_t kMostDistance = 8192;
+constexpr int64_t kFirstPlace = kMostDistance + 1;  // of places in the table, so that 0, none yet, is too far from all
 constexpr int64_t kMostLength = 264;
 constexpr int64_t kShortest = 4;  // LZF can repeat 3 bytes; that saves a byte at best, and is found by chance too often
 constexpr int kPatience = 4;      // after 2^kPatience places without a repetition every second one is tried, and so on
@@ -100,7 +101,7 @@ BAGPIPE_EXPORT BAGPIPE_CLONES void shuffle_bytes(const uint8_t* values, int64_t 
 
 // Bytes written to `out`; 0 if they would be more than `capacity`.
 BAGPIPE_EXPORT int64_t compress_lzf(const uint8_t* text, int64_t bytes, uint8_t* out, int64_t capacity) {
-  uint32_t last_seen[1 << kHashBits] = {};  // place + 1 of the last 4 bytes with this hash
+  uint32_t last_seen[1 << kHashBits] = {};  // place + kFirstPlace of the last 4 bytes with this hash
   const uint8_t* const end = text + bytes;
   const uint8_t* literals = text;
   const uint8_t* at = text;
@@ -110,9 +111,12 @@ BAGPIPE_EXPORT int64_t compress_lzf(const uint8_t* text, int64_t bytes, uint8_t*
   while (end - at >= kShortest) {
     const uint32_t word = load32(at);
     uint32_t& seen = last_seen[hash(word)];
-    const uint8_t* earlier = seen == 0 ? at : text + seen - 1;
-    const bool repeats = earlier != at && at - earlier <= kMostDistance && load32(earlier) == word;
-    seen = static_cast<uint32_t>(at - text) + 1;
+    const int64_t place = at - text, distance = place + kFirstPlace - seen;
+    // One test, and so one branch that may be foreseen wrongly; what lies too far back is compared with itself.
+    const bool is_near = distance <= kMostDistance;
+    const uint8_t* earlier = at - (is_near ? distance : 0);
+    const bool repeats = is_near & (load32(earlier) == word);
+    seen = static_cast<uint32_t>(place + kFirstPlace);
     if (!repeats) {
       at += tried++ >> kPatience;
       continue;
@@ -125,7 +129,7 @@ BAGPIPE_EXPORT int64_t compress_lzf(const uint8_t* text, int64_t bytes, uint8_t*
     at += length;
     literals = at;
     tried = 1u << kPatience;
-    if (end - at >= kShortest) last_seen[hash(load32(at - 2))] = static_cast<uint32_t>(at - 2 - text) + 1;
+    if (end - at >= kShortest) last_seen[hash(load32(at - 2))] = static_cast<uint32_t>(at - 2 - text + kFirstPlace);
   }
   if (full - out < room(end - literals)) return 0;
   return write_literals(literals, end, out) - begin;

@@ -104,14 +104,14 @@ def write_encoded_shard(
     positives: Any = 0
     with atomic_write(path) as partial:
         with create_hdf5(partial) as file:
-            first = 0
+            first, chunk_rows = 0, min(rows, CHUNK_ROWS)
             for block in blocks:
                 if first == 0:
                     ragged = create_datasets(file, rows, block.like, compression, put_chunk=_direct(encode))
+                    datasets = {name: file[name] for name in block.chunks}  # to find one takes as long as to fill it
                 for name, chunks in block.chunks.items():
-                    dataset = file[name]
                     for number, chunk in enumerate(chunks):
-                        _put(dataset, first + number * dataset.chunks[0], chunk)
+                        _put(datasets[name], first + number * chunk_rows, chunk)
                 ragged.append(block.ragged)
                 positives += block.positives
                 first += block.rows
