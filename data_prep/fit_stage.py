@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from data_prep.formats.layout import TIMESTAMP
+from bagpipe_hpc.storage.shards.entries import TIMESTAMP
 from data_prep.formats.source_format import SourceFormat
 from data_prep.parsed_rows import ParsedRows
 from data_prep.recorded import RecordedPreparation

@@ -240,7 +240,8 @@ def _vocabulary(directory: Path, manifest: ShardManifest, table: str) -> TableVo
 
 def _differences(manifest: ShardManifest, layout: RowLayout) -> Iterator[str]:
     """What a source format has otherwise than the manifest of rows that it read."""
-    labels = layout.labels if len(layout.labels) > 1 else ("label",)
+    older = manifest.labels == ("label",) and len(layout.labels) == 1  # programs that did not name a single label
+    labels = manifest.labels if older else layout.labels
     for what, now, then in (
         ("tables", [table.name for table in layout.tables], [table.name for table in manifest.tables]),
         ("features", list(map(_shape, layout.features)), list(map(_shape, manifest.features))),

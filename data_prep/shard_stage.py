@@ -152,8 +152,9 @@ def write_shards(
             table.name for table, vocabulary in zip(layout.tables, vocabularies, strict=True) if vocabulary is None
         ),
         features=tuple(features),
-        labels=layout.labels if len(layout.labels) > 1 else ("label",),
+        labels=layout.labels,
         weighted_samples=layout.weight is not None,
+        others=layout.others,
     )
 
 

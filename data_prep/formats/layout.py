@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.storage.shards.entries import is_stored_name
+from bagpipe_hpc.storage.shards.entries import GROUP, TIMESTAMP, is_stored_name
 
 
 class Values(StrEnum):
@@ -121,10 +121,6 @@ class SparseList:
     table: str | None = None
     weights: str | None = None
     limits: TableLimits | None = None
-
-
-TIMESTAMP, GROUP = "timestamp", "group"
-"""Names of what rows hold besides, where a layout has it, and of its datasets in the shards."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any, get_args, get_type_hints
 from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.config.values import CURES, converted, toml_value
 from bagpipe_hpc.errors import ConfigError, FileError, read_small
-from bagpipe_hpc.storage.shards.entries import is_stored_name
-from data_prep.formats.layout import GROUP, SEPARATORS, TIMESTAMP, Values
+from bagpipe_hpc.storage.shards.entries import GROUP, TIMESTAMP, is_stored_name
+from data_prep.formats.layout import SEPARATORS, Values
 from data_prep.schema.columns import (
     KINDS,
     CategoricalColumn,

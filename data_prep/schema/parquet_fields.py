@@ -4,6 +4,7 @@ Shapes: `n` rows of a block.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,9 +66,24 @@ class ParquetFields:
             except _TYPE_ERRORS as error:
                 value = row.column(kind.name)[0].as_py()
                 field = _written(value)
-                found = None if isinstance(value, list) else problem(kind, field)
+                found = _item_problem(kind, value) if isinstance(value, list) else problem(kind, field)
                 return f"{kind.name} is {shown(field)}{found or f', which cannot be read: {error}'}"
         return "it cannot be read"
+
+
+def _item_problem(kind: Column, items: Sequence[Any]) -> str | None:
+    """What is wrong with a list, to be put behind it; None where that is not known."""
+    if not isinstance(kind, SparseList):
+        return None
+    for item in items:
+        value, weight = (item["value"], item["weight"]) if kind.weights is not None and item else (item, 1)
+        for part, of_kind in ((value, Sparse("", kind.values)), (weight, Dense(""))):
+            if part is None:
+                return f", which holds {item!r:.80}, and no value may be missing"
+            text = _written(int(part) if isinstance(part, float) and part.is_integer() else part)
+            if found := problem(of_kind, text):
+                return f", which holds {shown(text)}{found}"
+    return None
 
 
 def unreadable(kind: Column, found: pa.DataType) -> str | None:

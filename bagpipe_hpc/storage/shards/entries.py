@@ -31,6 +31,11 @@ ShownName = Annotated[str, Must(lambda name: name.isprintable() and name != "", 
 StoredName = Annotated[str, Must(is_stored_name, "printable characters without a slash, not dots alone")]
 
 
+TIMESTAMP, GROUP = "timestamp", "group"
+"""Names of what rows hold besides, where a layout has it, and of its datasets in the shards, int64."""
+OtherName = Annotated[str, Must((TIMESTAMP, GROUP).__contains__, f"{TIMESTAMP} or {GROUP}")]
+
+
 @dataclass(frozen=True)
 class FeatureInfo:
     """A column of look-ups: the ids of a table that each sample has.

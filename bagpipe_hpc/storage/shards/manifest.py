@@ -26,6 +26,7 @@ from bagpipe_hpc.storage.shards.entries import (
     SPARSE_INT32_ROWS,
     FeatureInfo,
     InputInfo,
+    OtherName,
     ShardInfo,
     ShownName,
     TableInfo,
@@ -67,6 +68,8 @@ class ShardManifest:
         weighted_samples: whether each sample has a weight.
         waiting: the file of values that are too rare for an id (`waiting_values`); None where it was not kept.
         grown_from: digest of the vocabularies that these have grown out of, with `prepare --grow`; None of others.
+        others: names of what is kept of samples besides, which training does not read: `timestamp`, `group`. Manifests
+            of older programs do not say it.
     """
 
     schema_version: int
@@ -85,6 +88,7 @@ class ShardManifest:
     weighted_samples: bool = False
     waiting: FileInfo | None = None
     grown_from: str | None = None
+    others: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         plain = _plain_features(self.tables)
@@ -179,6 +183,8 @@ class ShardManifest:
             fields["waiting"] = vars(self.waiting)
         if self.grown_from is not None:
             fields["grown_from"] = self.grown_from
+        if self.others:
+            fields["others"] = list(self.others)
         if self.schema_version >= RAGGED_SCHEMA_VERSION:
             fields["features"] = [vars(feature) for feature in self.features]
             fields["labels"] = list(self.labels)
@@ -232,6 +238,7 @@ class _Document:
     weighted_samples: bool | None = field(default=None, metadata=OPTIONAL)
     waiting: FileInfo | None = field(default=None, metadata=OPTIONAL)
     grown_from: Sha256 | None = field(default=None, metadata=OPTIONAL)
+    others: tuple[OtherName, ...] = field(default=(), metadata=OPTIONAL)
 
     @property
     def manifest(self) -> ShardManifest:
@@ -253,6 +260,7 @@ class _Document:
             weighted_samples=self.weighted_samples or False,
             waiting=self.waiting,
             grown_from=self.grown_from,
+            others=self.others,
         )
 
     def __post_init__(self) -> None:
@@ -290,7 +298,8 @@ class _Document:
     def _check_columns(self) -> None:
         """Check the names of features, of their tables and of labels."""
         features = self.features or ()
-        for name, listed in (("features", [feature.name for feature in features]), ("labels", self.labels or ())):
+        listed_names = ("features", [feature.name for feature in features]), ("labels", self.labels or ())
+        for name, listed in (*listed_names, ("others", self.others)):
             for twice in (column for column, count in Counter(listed).items() if count > 1):
                 raise FieldError(name, f"names {twice!r:.80} twice")
         names = {table.name for table in self.tables}

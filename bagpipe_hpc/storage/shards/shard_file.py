@@ -115,6 +115,7 @@ def _expected(manifest: ShardManifest, shard: ShardInfo) -> dict[str, tuple[tupl
     expected["label"] = ((shard.rows, labels) if labels > 1 else (shard.rows,), "uint8")
     if manifest.weighted_samples:
         expected["weight"] = ((shard.rows,), "float32")
+    expected |= dict.fromkeys(manifest.others, ((shard.rows,), "int64"))
     for feature, values in zip(manifest.ragged_features, shard.values, strict=True):
         group = f"{RAGGED}/{feature.name}"
         expected[f"{group}/offsets"] = ((shard.rows + 1,), "int64")

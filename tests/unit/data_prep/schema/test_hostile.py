@@ -64,7 +64,15 @@ PREPARE: dict[str, tuple[Spoil, str]] = {
     "a Parquet column of another type": (parquet(price=pa.array([[1.0], [2.0]])), "column price holds list"),
     "a Parquet label that is none": (parquet(click=pa.array([0, 7])), "clicks:2: click is '7' instead of 0 or 1"),
     "a Parquet number that is not finite": (parquet(price=pa.array([1.0, float("inf")])), "clicks:2: price is 'inf'"),
-    "a Parquet list with a hole": (parquet(tags=pa.array([[1], [2, None]])), "clicks:2: tags is .*cannot be read"),
+    "a Parquet list with a hole": (parquet(tags=pa.array([[1], [2, None]])), "clicks:2: tags is .*holds None, and no"),
+    "a Parquet list of words": (
+        parquet(tags=pa.array([["1"], ["7", "x"]])),
+        "clicks:2: tags is .*holds 'x', which",
+    ),
+    "a Parquet list of fractions": (
+        parquet(tags=pa.array([[1.0], [7.0, 2.5]])),
+        "clicks:2: .*holds '2.5', which",
+    ),
     "a Parquet list with weights": (
         parquet(tags=pa.array([[{"value": 1, "weight": 0.5}], []])),
         "column tags holds list.* which have weights instead of lists of integers or text; correct columns.tags",

@@ -16,8 +16,9 @@ import pyarrow.parquet as pa_parquet
 import pytest
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.storage.shards.manifest import ShardManifest
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
+from bagpipe_hpc.storage.shards.shard_file import check_datasets
 from bagpipe_hpc.storage.shards.vocabulary import read_vocabulary
 from data_prep.generate import generate_clicks
 from data_prep.prepare import prepare_clicks
@@ -349,6 +350,8 @@ def test_limits_of_tables_and_what_is_taken_from_the_training_rows(tmp_path: Pat
         [str(tmp_path / "clicks")], tmp_path / "out", settings(LIMITED, tmp_path, backend=backend), silent
     )
     assert manifest.rows("train") == train
+    assert (manifest.labels, manifest.others) == (("click",), ("timestamp", "group"))
+    assert load_manifest(tmp_path / "out") == manifest
     assert manifest.hashed_tables == ("few", "same", "narrow")
     sizes = {table.name: table.rows for table in manifest.tables}
     assert (sizes["few"], sizes["same"], sizes["narrow"]) == (5, 7, 9)
@@ -378,6 +381,28 @@ def test_limits_of_tables_and_what_is_taken_from_the_training_rows(tmp_path: Pat
     assert set(hours) == {int(when[11:13]) for when in rows["when"][:train]}
     days = read_vocabulary(tmp_path / "out", manifest, "weekday").tolist()
     assert set(days) == {datetime.fromisoformat(when).weekday() for when in rows["when"][:train]}
+
+
+def test_times_and_groups_are_looked_for_and_older_manifests_are_read(tmp_path: Path) -> None:
+    (tmp_path / "clicks").write_bytes(as_csv(VISIT_ROWS))
+    out, later = tmp_path / "out", PrepareSettings(like=tmp_path / "out")
+    manifest = prepare_clicks([str(tmp_path / "clicks")], out, settings(VISITS, tmp_path), silent)
+    for name in ("timestamp", "group"):
+        with h5py.File(out / "test-00000.h5", "r+") as shard:
+            shard.move(name, "elsewhere")
+        with h5py.File(out / "test-00000.h5") as shard, pytest.raises(DataError, match=f"has no dataset {name}"):
+            check_datasets(out / "test-00000.h5", shard, manifest, manifest.test[0])
+        with h5py.File(out / "test-00000.h5", "r+") as shard:
+            shard.move("elsewhere", name)
+    for wrong in ("label", "timestamp"):
+        document = json.loads(manifest.to_json())
+        document["others"].append(wrong)
+        with pytest.raises(DataError, match="others"):
+            ShardManifest.from_json(json.dumps(document))
+    del document["others"]
+    document["labels"] = ["label"]
+    (out / "manifest.json").write_text(json.dumps(document))
+    prepare_clicks([str(tmp_path / "clicks")], tmp_path / "later", later, silent)
 
 
 def test_later_rows_go_by_what_was_taken_from_the_earlier_ones(tmp_path: Path) -> None:
