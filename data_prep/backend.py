@@ -27,7 +27,7 @@ from data_prep.vocabulary import Ids
 from data_prep.wide_values import CountedValues
 
 BACKENDS = ("auto", "native", "reference")
-_LIBRARIES = ("value_ids", "lzf")
+_LIBRARIES = ("value_ids", "wide_ids", "lzf")
 
 
 class IdMaps(Protocol):

@@ -1,7 +1,5 @@
 """Vocabularies and ids by native code, equal to those of `vocabulary`, the definition.
 
-Native code counts values of 32 bits (`Values.is_32_bit`); the definition does the tables of other values.
-
 Shapes: `n` rows, `F` columns, `V` values of a vocabulary.
 """
 
@@ -13,12 +11,22 @@ import numpy as np
 import pyarrow as pa
 
 from bagpipe_hpc.kernels.value_ids import Column, IdTables, ValueCounter
+from bagpipe_hpc.kernels.wide_ids import (
+    HashedIntegerIds,
+    IntegerColumn,
+    IntegerCounter,
+    IntegerIds,
+    TextColumn,
+    TextTable,
+)
 from bagpipe_hpc.storage.shards.vocabulary import TableVocabulary
-from data_prep import vocabulary
-from data_prep.formats.layout import IdRule, Table
+from data_prep import vocabulary, wide_values
+from data_prep.formats.layout import IdRule, Table, Values
 from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.vocabulary import Ids, Numbering, by_count
 from data_prep.wide_values import CountedValues
+
+Counter = ValueCounter | IntegerCounter | TextTable
 
 
 def build_vocabularies(
@@ -29,16 +37,19 @@ def build_vocabularies(
     rules: Sequence[IdRule],
     told: Callable[[int], None],
 ) -> list[CountedValues | None]:
-    """As `vocabulary.build_vocabularies`; memory is 16 to 32 bytes for each distinct value of all tables."""
+    """As `vocabulary.build_vocabularies`.
+
+    Memory for each distinct value of all tables is 16 to 32 bytes, of wider integers 32 to 64, of texts 32 to 48 beside
+    the text.
+    """
     rule_of = {table.name: rule for table, rule in zip(tables, rules, strict=True)}
     limits = {name: rule.most_values for name, rule in rule_of.items() if rule.most_values is not None}
-    counters = {
-        table.name: ValueCounter() for table in tables if table.values.is_32_bit and limits.get(table.name, 0) >= 0
-    }
+    counters = {table.name: new_counter(table.values) for table in tables if limits.get(table.name, 0) >= 0}
     columns = {table.name: table.columns for table in tables}
-    counted = set(counters)
+    uncounted = sum(len(table.columns) for table in tables if table.name not in counters)
     fields_of_row = sum(len(columns[name]) for name in counters)
     look_ups = dict.fromkeys(counters, 0)
+    told(train_rows * uncounted)
     for part in rows.parts(train_rows) if counters else ():
         # Waits for all tables: a counter is not for two threads at once.
         chunks = [values_of(part, columns[name]) for name in counters]
@@ -51,19 +62,20 @@ def build_vocabularies(
     names = list(counters)
 
     def build(name: str) -> CountedValues:
-        tally = counters.pop(name).tally(1)  # its table is no longer needed
-        return by_count(*tally, rule_of[name].min_count, look_ups[name])
+        return counted(counters.pop(name), rule_of[name].min_count, look_ups[name])  # its table is no longer needed
 
     found: dict[str, CountedValues | None] = dict(zip(names, pool.map(build, names), strict=True))
-    others = [table for table in tables if table.name not in counted]
-    of_others = vocabulary.build_vocabularies(
-        pool, rows, others, train_rows, [rule_of[table.name] for table in others], told
-    )
-    found |= {table.name: values for table, values in zip(others, of_others, strict=True)}
     return [found.get(table.name) for table in tables]
 
 
-def count_values(counter: ValueCounter, chunks: Sequence[pa.UInt32Array]) -> int:
+def new_counter(values: Values) -> Counter:
+    """What counts values of a kind."""
+    if values.is_32_bit:
+        return ValueCounter()
+    return TextTable() if values is Values.TEXT else IntegerCounter()
+
+
+def count_values(counter: Counter, chunks: Sequence[pa.Array]) -> int:
     """Count more values of a table; missing values do not count.
 
     Returns:
@@ -73,6 +85,19 @@ def count_values(counter: ValueCounter, chunks: Sequence[pa.UInt32Array]) -> int
         if len(chunk):
             counter.add(_as_column(chunk), len(chunk))
     return sum(map(len, chunks))
+
+
+def counted(counter: Counter, min_count: int, look_ups: int) -> CountedValues:
+    """What was counted, `look_ups` places in all."""
+    match counter:
+        case ValueCounter():
+            return by_count(*counter.tally(1), min_count, look_ups)
+        case IntegerCounter():
+            values, counts = counter.tally()
+            return wide_values.by_count(pa.array(values), pa.array(counts), min_count, look_ups)
+    characters, offsets, counts = counter.tally()
+    texts = pa.LargeStringArray.from_buffers(len(counts), pa.py_buffer(offsets), pa.py_buffer(characters))
+    return wide_values.by_count(texts, pa.array(counts), min_count, look_ups)
 
 
 class IdMaps:
@@ -87,43 +112,69 @@ class IdMaps:
     def __init__(
         self, tables: Sequence[Table], vocabularies: Sequence[TableVocabulary | None], rules: Sequence[IdRule]
     ) -> None:
-        # Native code hashes to one number of rows; tables that are hashed to another are left to the definition.
+        # Values of 32 bits are looked up side by side. Native code hashes them to one number of rows; those that are
+        # hashed to another, and hashed texts, are left to the definition.
         narrow = [number for number, table in enumerate(tables) if table.values.is_32_bit]
         hashed_rows = next((rules[number].hashed_rows for number in narrow if vocabularies[number] is None), 2)
-        native = [number for number in narrow if vocabularies[number] or rules[number].hashed_rows == hashed_rows]
-        others = [number for number in range(len(tables)) if number not in native]
-        self._native = {table: number for number, table in enumerate(native)}
-        self._others = {table: number for number, table in enumerate(others)}
-        of_native = [vocabularies[number] for number in native]
-        values: list[Any] = [vocabulary and vocabulary.values for vocabulary in of_native]
-        of_others = [vocabularies[number] for number in others]
+        narrow = [number for number in narrow if vocabularies[number] or rules[number].hashed_rows == hashed_rows]
+        self._narrow = {table: number for number, table in enumerate(narrow)}
+        of_narrow = [vocabularies[number] for number in narrow]
+        values: list[Any] = [vocabulary and vocabulary.values for vocabulary in of_narrow]
         self._tables = IdTables(values, hashed_rows)
-        numberings = [Numbering(vocabulary) if vocabulary else None for vocabulary in of_native]
+        wide = {
+            number: _wide_ids(table.values, vocabularies[number], rules[number])
+            for number, table in enumerate(tables)
+            if not table.values.is_32_bit
+        }
+        self._wide = {number: ids for number, ids in wide.items() if ids is not None}
+        numberings = [Numbering(vocabulary) if vocabulary else None for vocabulary in vocabularies]
         self._numberings = [None if numbering and numbering.is_plain else numbering for numbering in numberings]
-        of_rules = [rules[number] for number in others]
+        others = [number for number in range(len(tables)) if number not in self._narrow and number not in self._wide]
+        self._others = {table: number for number, table in enumerate(others)}
+        of_others, of_rules = [vocabularies[number] for number in others], [rules[number] for number in others]
         self._maps = vocabulary.IdMaps([tables[number] for number in others], of_others, of_rules)
 
     def write_ids(self, columns: Sequence[pa.Array], tables: Sequence[int], ids: Ids) -> None:
         """Write the ids of `n` rows of columns, each with the number of its table, to `ids [n, F]`, contiguous."""
         if not len(ids):
             return
-        native = [place for place, table in enumerate(tables) if table in self._native]
-        others = [place for place, table in enumerate(tables) if table in self._others]
-        of_native = ids if not others else np.empty((len(ids), len(native)), dtype=ids.dtype)
-        if native:
-            numbers = [self._native[tables[place]] for place in native]
-            self._tables.map_rows([_as_column(columns[place]) for place in native], of_native, numbers)
-            for at, (place, number) in enumerate(zip(native, numbers, strict=True)):
-                if numbering := self._numberings[number]:
-                    of_native[:, at] = numbering.ids(columns[place], of_native[:, at])
-        if others:
-            ids[:, native] = of_native
+        if narrow := [place for place, table in enumerate(tables) if table in self._narrow]:
+            numbers = [self._narrow[tables[place]] for place in narrow]
+            self._tables.map_rows([_as_column(columns[place]) for place in narrow], ids, numbers, narrow)
+        for place, table in enumerate(tables):
+            if table in self._wide:
+                self._wide[table].write(_as_column(columns[place]), ids[:, place])
+            if table not in self._others and (numbering := self._numberings[table]):
+                ids[:, place] = numbering.ids(columns[place], ids[:, place])
+        if others := [place for place, table in enumerate(tables) if table in self._others]:
             of_others = np.empty((len(ids), len(others)), dtype=ids.dtype)
             numbers = [self._others[tables[place]] for place in others]
             self._maps.write_ids([columns[place] for place in others], numbers, of_others)
             ids[:, others] = of_others
 
 
-def _as_column(array: pa.UInt32Array) -> Column:
-    present, values = array.buffers()
-    return Column(values.address, present.address if array.null_count else None, array.offset)
+def _wide_ids(
+    values: Values, vocabulary: TableVocabulary | None, rule: IdRule
+) -> IntegerIds | HashedIntegerIds | TextTable | None:
+    """What gives values of a wide kind their places in a vocabulary, or their ids by hash; None for hashed texts."""
+    if vocabulary is None:
+        return None if values is Values.TEXT else HashedIntegerIds(rule.hashed_rows)
+    if values is Values.INTEGER:
+        return IntegerIds(np.asarray(vocabulary.values, np.int64))
+    table = TextTable()
+    if len(vocabulary.values):
+        for chunk in pa.chunked_array([pa.array(vocabulary.values, pa.string())]).chunks:
+            table.add(_as_column(chunk), len(chunk))
+    return table
+
+
+def _as_column(array: pa.Array) -> Any:
+    """Rows of a column as native code takes them, by their type."""
+    present, *buffers = array.buffers()
+    bits = present.address if array.null_count else None
+    if pa.types.is_uint32(array.type):
+        return Column(buffers[0].address, bits, array.offset)
+    if pa.types.is_int64(array.type):
+        return IntegerColumn(buffers[0].address, bits, array.offset)
+    offsets, characters = buffers
+    return TextColumn(characters.address if characters else None, offsets.address, bits, array.offset)

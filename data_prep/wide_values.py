@@ -1,4 +1,4 @@
-"""Ids of values that native code does not count: integers of 64 bits, and texts.
+"""Ids of integers of 64 bits and of texts: the definition of what `bagpipe_hpc.kernels.wide_ids` does natively.
 
 Shapes: `n` values or rows, `V` values of a vocabulary.
 """
@@ -50,7 +50,19 @@ def counted_values(column: pa.ChunkedArray, min_count: int) -> CountedValues:
     if pa.types.is_string(column.type):
         column = column.cast(pa.large_string())  # so that the distinct texts may have more than 2 GiB
     tally = pc.value_counts(column.drop_null())
-    counted = pa.table({"value": tally.field("values"), "count": tally.field("counts")})
+    return by_count(tally.field("values"), tally.field("counts"), min_count, look_ups)
+
+
+def by_count(values: pa.Array, counts: pa.Array, min_count: int, look_ups: int) -> CountedValues:
+    """Distinct values `[D]` with their counts, in the orders of `CountedValues`.
+
+    Args:
+        values: distinct int64 or large_string.
+        counts: how often each occurs, int64.
+        min_count: fewest occurrences of a frequent one.
+        look_ups: places that were counted, missing values among them.
+    """
+    counted = pa.table({"value": values, "count": counts})
     is_frequent = pc.field("count") >= min_count
     frequent = counted.filter(is_frequent).sort_by([("count", "descending"), ("value", "ascending")])
     rare = counted.filter(~is_frequent).sort_by("value")

@@ -101,21 +101,28 @@ class IdTables:
                 _library().fill_vocabulary(contiguous.ctypes.data, len(contiguous), slots.ctypes.data, slot_bits)
 
     def map_rows(
-        self, columns: Sequence[Column], ids: NDArray[np.int32] | NDArray[np.int64], tables: Sequence[int]
+        self,
+        columns: Sequence[Column],
+        ids: NDArray[np.int32] | NDArray[np.int64],
+        tables: Sequence[int],
+        places: Sequence[int],
     ) -> None:
-        """Write the ids of columns `[n, F]`, contiguous.
+        """Write the ids of some columns.
 
         Args:
             columns: their values.
-            ids: to be written.
+            ids: of all columns, `[n, F]`, contiguous; those of these columns are written.
             tables: number of each column's table.
+            places: number of each column among the F.
         """
         slots, bits = self._addresses[list(tables)], self._bits[list(tables)]
         rows_of = np.array([(column.values, column.present or 0, column.offset) for column in columns], dtype=np.int64)
         values, present, offsets = np.ascontiguousarray(rows_of.T)
         arrays = (array.ctypes.data for array in (values, present, offsets, slots, bits))
         function = _library().map_rows_to_int32 if ids.dtype == np.int32 else _library().map_rows_to_int64
-        function(*arrays, self._hashed_ids, len(ids), len(columns), ids.ctypes.data)
+        where = np.array(places, dtype=np.int64)
+        sizes = self._hashed_ids, len(ids), len(columns)
+        function(*arrays, *sizes, where.ctypes.data, ids.shape[1], ids.ctypes.data)
 
 
 @cache
@@ -128,5 +135,5 @@ def _library() -> ctypes.CDLL:
     library.move_counts.argtypes = library.fill_vocabulary.argtypes = [address, number, address, number]
     for function in (library.map_rows_to_int32, library.map_rows_to_int64):
         function.restype = None
-        function.argtypes = [*[address] * 5, number, number, number, address]
+        function.argtypes = [*[address] * 5, number, number, number, address, number, address]
     return library

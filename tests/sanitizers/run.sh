@@ -13,7 +13,7 @@ kernels=tests/unit/kernels
 threaded=(tests/unit/planning/lookahead/test_native.py "$kernels"/test_{native_rows,interaction,output_gradient,finite}.py)
 # What reads and writes blocks of a disk has threads, too, but its tests import more than ThreadSanitizer starts with.
 others=(tests/unit/rows/disk/test_store.py::test_a_checkpoint_in_a_thread_holds_the_rows_of_its_beginning
-  "$kernels"/test_{row_operations,pooling,row_copies,lzf}.py tests/unit/data_prep/{formats/test_native_criteo,formats/test_native_delimited,test_native_ids}.py)
+  "$kernels"/test_{row_operations,pooling,row_copies,lzf}.py tests/unit/data_prep/{formats/test_native_criteo,formats/test_native_delimited,test_native_ids,test_native_wide_ids}.py)
 
 # Where g++ keeps a library; it prints the bare name of one that it does not have.
 library() {

@@ -69,14 +69,14 @@ struct Hash {
 };
 
 template <typename Map, typename Id>
-inline void map_column(const Map& map, const Column& column, int64_t first, int64_t last, int64_t tables, Id* ids) {
+inline void map_column(const Map& map, const Column& column, int64_t first, int64_t last, int64_t stride, Id* ids) {
   const uint32_t* values = column.values + column.offset;
   for (int64_t at = first; at < last; at += kGroup) {
     const int64_t end = at + kGroup < last ? at + kGroup : last;
     for (int64_t row = at; row < end; ++row) map.prefetch(values[row]);
     for (int64_t row = at; row < end; ++row) {
       const uint64_t id = map.id(values[row]);
-      ids[row * tables] = static_cast<Id>(is_present(column.present, column.offset + row) ? id : 0);
+      ids[row * stride] = static_cast<Id>(is_present(column.present, column.offset + row) ? id : 0);
     }
   }
 }
@@ -84,17 +84,17 @@ inline void map_column(const Map& map, const Column& column, int64_t first, int6
 template <typename Id>
 void map_rows(const uint32_t* const* values, const uint8_t* const* present, const int64_t* offsets,
               const uint64_t* const* slots, const int64_t* bits, int64_t hashed_ids, int64_t rows, int64_t tables,
-              Id* ids) {
+              const int64_t* places, int64_t stride, Id* ids) {
   for (int64_t first = 0; first < rows; first += kTileRows) {
     const int64_t last = first + kTileRows < rows ? first + kTileRows : rows;
     for (int64_t table = 0; table < tables; ++table) {
       const Column column{values[table], present[table], offsets[table]};
       if (slots[table] == nullptr) {
-        map_column(Hash{static_cast<uint64_t>(hashed_ids)}, column, first, last, tables, ids + table);
+        map_column(Hash{static_cast<uint64_t>(hashed_ids)}, column, first, last, stride, ids + places[table]);
       } else {
         const Vocabulary vocabulary{slots[table], static_cast<int>(64 - bits[table]),
                                     (uint64_t{1} << bits[table]) - 1};
-        map_column(vocabulary, column, first, last, tables, ids + table);
+        map_column(vocabulary, column, first, last, stride, ids + places[table]);
       }
     }
   }
@@ -161,16 +161,18 @@ BAGPIPE_EXPORT void fill_vocabulary(const uint32_t* values, int64_t count, uint6
   }
 }
 
-// Ids `[rows, tables]` of the values of all tables, row by row; missing ones have id 0. An id is that of the table's
-// vocabulary, or 1 + hash mod hashed_ids where the table has no slots.
+// Ids of the values of some tables, each at its place in the `stride` ids of a row; missing ones have id 0. An id is that
+// of the table's vocabulary, or 1 + hash mod hashed_ids where the table has no slots.
 BAGPIPE_EXPORT void map_rows_to_int32(const uint32_t* const* values, const uint8_t* const* present,
                                       const int64_t* offsets, const uint64_t* const* slots, const int64_t* bits,
-                                      int64_t hashed_ids, int64_t rows, int64_t tables, int32_t* ids) {
-  map_rows(values, present, offsets, slots, bits, hashed_ids, rows, tables, ids);
+                                      int64_t hashed_ids, int64_t rows, int64_t tables, const int64_t* places,
+                                      int64_t stride, int32_t* ids) {
+  map_rows(values, present, offsets, slots, bits, hashed_ids, rows, tables, places, stride, ids);
 }
 
 BAGPIPE_EXPORT void map_rows_to_int64(const uint32_t* const* values, const uint8_t* const* present,
                                       const int64_t* offsets, const uint64_t* const* slots, const int64_t* bits,
-                                      int64_t hashed_ids, int64_t rows, int64_t tables, int64_t* ids) {
-  map_rows(values, present, offsets, slots, bits, hashed_ids, rows, tables, ids);
+                                      int64_t hashed_ids, int64_t rows, int64_t tables, const int64_t* places,
+                                      int64_t stride, int64_t* ids) {
+  map_rows(values, present, offsets, slots, bits, hashed_ids, rows, tables, places, stride, ids);
 }
