@@ -2,6 +2,7 @@
 
 import json
 import platform
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,10 @@ from bagpipe_hpc.config.doors import MODELS
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import FeatureInfo, TableInfo
 from bagpipe_hpc.tools.exporting.export import ExportSettings, export_checkpoint
+from data_prep.generate import generate_clicks
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
+from data_prep.schema.document import load_schema, to_document
 from tests.ragged_shards import write_ragged
 from tests.unit.tools.exporting.trained_models import batches_of, score, train_small
 
@@ -23,6 +28,20 @@ MEANS = "features.pooling_of={ genres = 'mean' }"
 TWO_LABELS = {"labels": ("click", "sale"), "weighted_samples": True}
 DIN = ["model.name=din", "model.deep_mlp=[8]", "model.attention={ history = 'item' }"]
 SEQUENCE = "features.pooling_of={ history = 'sequence', genres = 'mean' }"
+OF_SCHEMA = """
+[columns]
+bought = { kind = "label" }
+price = { kind = "numeric", standardise = true }
+visits = { kind = "numeric", integer = true, log = true }
+user = { kind = "categorical", values = "integer" }
+item = { kind = "categorical" }
+seen = { kind = "sequence", longest = 4, table = "item" }
+tags = { kind = "multi_hot", weights = ":" }
+when = { kind = "timestamp" }
+[derived]
+price_group = { kind = "categorical", from = "price", quantiles = 4 }
+user_item = { kind = "categorical", cross = ["user", "item"], hash_rows = 50 }
+"""
 DLRM = ["model.bottom_mlp=[6]", "model.top_mlp=[7]"]
 CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "dlrm": (ONE_HOT, [*DLRM, "kernels.linear=torch"]),
@@ -39,13 +58,36 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "din": (TWO_LABELS, [*DIN, SEQUENCE, "model.embedding_dim_of={ user = 3, genre = 16 }", "kernels.linear=torch"]),
     "din by onednn": ({}, [*DIN, SEQUENCE, f"kernels.linear={LINEAR}", "features.longest_of={ history = 3 }"]),
     "bfloat16": (ONE_HOT, [*DLRM, "model.precision=bfloat16"]),
+    "rows of a schema": (
+        {"schema": OF_SCHEMA},
+        [
+            "model.name=din",
+            "model.deep_mlp=[8]",
+            "model.attention={ seen = 'item' }",
+            "features.pooling_of={ seen = 'sequence', tags = 'mean' }",
+            "model.embedding_dim_of={ tags = 3, user = 9 }",
+            f"kernels.linear={LINEAR}",
+        ],
+    ),
     "an own model": (
         {},
         ["model.name=tests.end_to_end.sequence_model:GatedSequences", "features.pooling_of={ history = 'sequence' }"],
     ),
 }
-HEART = ["dlrm", "dlrm by onednn", "wide_deep, several widths", "din by onednn"]
+HEART = ["dlrm", "dlrm by onednn", "wide_deep, several widths", "din by onednn", "rows of a schema"]
 assert {name.split()[0].rstrip(",") for name in CASES} >= set(MODELS.entries)
+
+
+def write_data(folder: Path, seed: int, schema: str = "", **data: Any) -> None:
+    """Shards of drawn rows: as they are described, or written, read and prepared by a schema alone."""
+    if not schema:
+        write_ragged(folder / "shards", seed=seed, **data)
+        return
+    (folder / "schema.toml").write_text(schema)
+    described = load_schema(str(folder / "schema.toml"))
+    generate_clicks(300, folder / "rows.csv", seed=seed, ids_at_most=30, schema=described)
+    settings = PrepareSettings("schema", schema=to_document(described), test_fraction=0.3)
+    prepare_clicks([str(folder / "rows.csv")], folder / "shards", settings, lambda _: None)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +103,8 @@ def differences(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     for number, case in enumerate(wanted):
         data, settings = CASES[case]
         own = folder / str(number)
-        write_ragged(own / "shards", seed=number, **data)
+        own.mkdir()
+        write_data(own, number, **data)
         trained[case] = train_small(own, own / "shards", ["model.embedding_dim=5", *settings])
         exported[case] = own / "exported"
         export_checkpoint(ExportSettings(load_checkpoint(own / "run"), exported[case]), lambda _: None)
