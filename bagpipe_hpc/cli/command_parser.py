@@ -1,6 +1,7 @@
 """The argument parser of each command."""
 
 import argparse
+from pathlib import Path
 from typing import Any, NoReturn
 
 from bagpipe_hpc.cli.argument_order import positionals_first
@@ -29,3 +30,11 @@ class CommandParser(argparse.ArgumentParser):
         if is_first_rank():
             super().error(printable(message))
         self.exit(EXIT_ERROR)
+
+
+def add_checkpoint(parser: CommandParser) -> None:
+    """The arguments that name a checkpoint, of the commands that use one."""
+    parser.add_argument(
+        "checkpoint", type=Path, metavar="CHECKPOINT", help="its folder, or a run's output folder for the newest"
+    )
+    parser.add_argument("--best", action="store_true", help="of an output folder the best checkpoint")

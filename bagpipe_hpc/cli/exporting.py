@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from bagpipe_hpc.cli.argument_types import positive
-from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.command_parser import CommandParser, add_checkpoint
 from bagpipe_hpc.terminal import printable
 
 _FILE_BYTES = 5_000_000_000
@@ -13,11 +13,8 @@ _FILE_BYTES = 5_000_000_000
 
 def add_export(parser: CommandParser) -> None:
     """The arguments of `bagpipe export`."""
-    parser.add_argument(
-        "checkpoint", type=Path, metavar="CHECKPOINT", help="its folder, or a run's output folder for the newest"
-    )
+    add_checkpoint(parser)
     parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="the folder to make")
-    parser.add_argument("--best", action="store_true", help="of an output folder the best checkpoint")
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="the data that it was trained on (default: where the run found it)"
     )

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.command_parser import CommandParser, add_checkpoint
 from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_rank, print_error
 from bagpipe_hpc.cli.training import COLD_START_S
 from bagpipe_hpc.errors import BagpipeError, ConfigError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def add_evaluate(parser: CommandParser) -> None:
     """The arguments of `bagpipe evaluate`."""
-    _add_checkpoint(parser)
+    _add_scored(parser)
     parser.add_argument(
         "--data", type=Path, metavar="DIR", help="prepared rows (default: those that the checkpoint was trained on)"
     )
@@ -27,18 +27,15 @@ def add_evaluate(parser: CommandParser) -> None:
     parser.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
 
 
-def _add_checkpoint(parser: CommandParser) -> None:
-    parser.add_argument(
-        "checkpoint", type=Path, metavar="CHECKPOINT", help="its folder, or a run's output folder for the newest"
-    )
+def _add_scored(parser: CommandParser) -> None:
+    add_checkpoint(parser)
     parser.add_overrides("overrides", "*", "section.field=value", "change how it is computed; `bagpipe keys` lists all")
-    parser.add_argument("--best", action="store_true", help="of an output folder the best checkpoint")
     parser.add_argument("--logs", type=Path, metavar="DIR", help="write logs of all ranks into DIR (default: none)")
 
 
 def add_predict(parser: CommandParser) -> None:
     """The arguments of `bagpipe predict`."""
-    _add_checkpoint(parser)
+    _add_scored(parser)
     parser.add_argument(
         "--input", nargs="+", action="extend", required=True, metavar="FILE", help="raw rows; files or glob patterns"
     )

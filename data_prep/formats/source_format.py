@@ -103,9 +103,13 @@ class SourceFormat(ABC):
 
         Returns:
             The n good rows, of `schema`, in order, and the bad lines in order. Empty lines are neither.
+
+        Raises:
+            ConfigError: the format describes no `TextLayout`, and does not replace this.
         """
         if self._parser is None:
-            raise NotImplementedError(f"{type(self).__name__} describes no TextLayout: it has its own parse_block")
+            name = type(self).__name__
+            raise ConfigError(f"source format: {name} describes no TextLayout, and has no parse_block; give it one")
         return self._parser.parse_block(text)
 
     def open_input(self, source: Path, native: bool) -> TextInput | ColumnInput:

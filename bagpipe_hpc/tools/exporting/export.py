@@ -22,7 +22,8 @@ from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE as SAVED_DENSE_FILE
-from bagpipe_hpc.storage.checkpoints.manifest import MANIFEST_FILE
+from bagpipe_hpc.storage.checkpoints.manifest import MANIFEST_FILE as SAVED_MANIFEST_FILE
+from bagpipe_hpc.storage.exported import DENSE_FILE, FORMAT, MANIFEST_FILE, SCHEMA_FILE, VERSION
 from bagpipe_hpc.storage.tensor_file import StreamedTensor, write_tensors
 from bagpipe_hpc.tools.exporting import onnx
 from bagpipe_hpc.tools.exporting.folder import new_folder, require_new, require_room
@@ -41,9 +42,7 @@ from bagpipe_hpc.tools.exporting.tables import (
 from bagpipe_hpc.tools.exporting.vocabularies import ExportedValues, write_vocabularies
 
 TABLE_FORMATS = ("safetensors", "parquet")
-FORMAT, VERSION = "bagpipe-export", 1
 PROGRAM_FILE, ONNX_FILE = "model.pt2", "model.onnx"
-DENSE_FILE, SCHEMA_FILE = "dense.safetensors", "schema.json"
 _SERVED = Path(__file__).parent / "served"
 _PARQUET_LINES = {
     "import json, pathlib, safetensors, torch\n": "import json, pathlib, pyarrow.parquet, torch\n",
@@ -201,7 +200,7 @@ def _about(source: ExportSource, linear: str, difference: float) -> dict[str, An
         "torch": torch.__version__,
         "checkpoint": {
             "step": checkpoint.step,
-            "manifest_sha256": file_sha256(source.checkpoint.directory / MANIFEST_FILE),
+            "manifest_sha256": file_sha256(source.checkpoint.directory / SAVED_MANIFEST_FILE),
             "training_data": checkpoint.training_data,
             "vocabularies": vocabularies.sha256 if vocabularies else None,
         },

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -61,7 +62,7 @@ class ScoringRecord(Record):
             log.warning("computed with another %s", change)
 
 
-class Scoring:
+class Scoring(ABC):
     """A `Purpose` but for what it makes of the predictions, which a subclass says.
 
     Args:
@@ -116,12 +117,12 @@ class Scoring:
             except OSError as error:
                 raise ConfigError(f"--logs {self.folder}: cannot be made ({error.strerror}); name another") from error
 
-    def settled(self, run: Run) -> None:
+    def settled(self, run: Run) -> None:  # noqa: B027 - a subclass may have nothing to do
         """Nothing is recorded of it."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - a subclass may have nothing to do
         """Remove what the command made for itself."""
 
+    @abstractmethod
     def record(self, run: Run, *, has_cache: bool) -> Record:
-        """Tells what the subclass has to tell."""
-        raise NotImplementedError
+        """Tells what the subclass has to tell, as `Purpose.record`."""
