@@ -16,6 +16,7 @@ DEVICES = ("auto", "cpu", "cuda")
 BACKENDS = ("auto", "native", "reference")
 LINEAR_LAYERS = ("auto", "onednn", "torch")
 PLANNER_STATES = ("auto", "dense", "sparse")
+MEASURES = ("beginning", "all")
 DECAY_MODES = ("l2", "decoupled")
 WARM_START_PARTS = ("all", "rows", "dense")
 PRECISIONS = ("float32", "bfloat16")
@@ -225,9 +226,13 @@ class CacheConfig:
 
     rows: int = 0
     """Most rows that a trainer's cache may hold: a window that needs more is shortened; 0 takes what is needed."""
+    measure: str = "beginning"
+    """What tells the rows that a window needs: the run's `beginning`, and a quarter more, so that training begins at
+    once; or `all` its batches, read once before the first step, which is exact."""
 
     def __post_init__(self) -> None:
         _require(self.rows >= 0, "cache.rows", self.rows, "use 1 or more rows, or 0 for what the window needs")
+        _require(self.measure in MEASURES, "cache.measure", self.measure, f"use one of {', '.join(MEASURES)}")
 
 
 @dataclass(frozen=True)

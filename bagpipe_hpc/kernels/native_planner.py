@@ -20,7 +20,7 @@ _FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "destroy": (None, (_POINTER,)),
     "start_segment": (None, (_POINTER,)),
     "load": (_INT, (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _POINTER, _POINTER)),
-    "decide": (_INT, (_POINTER, _INT, _INT, _POINTER)),
+    "decide": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER)),
     "measure_plan": (None, (_POINTER, _INT, _INT, _POINTER, _POINTER)),
     "write_plan": (_INT, (_POINTER, _INT, _POINTER, _INT, _POINTER)),
     "free_slots": (None, (_POINTER, _INT)),
@@ -145,18 +145,26 @@ class PlannerCore:
         )
         self._check(status)
 
-    def decide(self, free_group: int, retiring_group: int) -> None:
+    def decide(self, free_group: int, latest_group: int, retiring_group: int) -> int:
         """Take the slots of groups up to `free_group` back, then decide on the oldest batch of the window.
 
         Args:
-            free_group: newest group that is retired before the batch is fetched.
+            free_group: newest group that is retired before the batch is fetched in any case.
+            latest_group: newest group that the batch's fetches may wait for where slots are lacking.
             retiring_group: group that the batch's dead rows leave with.
+
+        Returns:
+            The newest group whose slots were taken back: that the batch's fetches wait for.
 
         Raises:
             SlotsUsedUpError: there are not enough slots.
         """
-        failure = ctypes.byref(self._failure)
-        self._check(_library().bagpipe_planner_decide(self._planner, free_group, retiring_group, failure))
+        freed, failure = ctypes.c_int64(free_group), ctypes.byref(self._failure)
+        status = _library().bagpipe_planner_decide(
+            self._planner, ctypes.byref(freed), latest_group, retiring_group, failure
+        )
+        self._check(status)
+        return freed.value
 
     def measure_plan(self, write_group: int, *, is_closing: bool = False) -> tuple[list[int], int, int]:
         """Sizes of the plan of the batch that was decided last.

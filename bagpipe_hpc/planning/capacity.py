@@ -1,8 +1,13 @@
-"""How many slots a window needs, and the longest window that a given cache allows."""
+"""How many slots a window needs, and the longest window that a given cache allows.
+
+What a run needs is measured on all its batches, which is exact, or on the first ones. The cache is then a quarter
+larger than these need, and where it is full all the same, the planner lets rows be fetched later
+(`Window.latest_before_prefetch`).
+"""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from sys import maxsize
 
 from bagpipe_hpc.errors import CapacityError
@@ -18,6 +23,10 @@ log = logging.getLogger(__name__)
 
 Segments = Callable[[], Iterator[Iterable[Bags]]]
 """Starts a new pass over the batches of every segment of a run."""
+_LEAST_BEGINNING = 100
+"""Batches of a beginning: reading so few takes a moment, and short runs are measured exactly."""
+_SPARE_PART = 4
+"""One slot more for so many that the beginning of a run needs."""
 BuildPlanner = Callable[[Window], Planner]
 """Makes a planner of the run for a window, with as many slots as it takes."""
 StartSlicing = Callable[[], Slicing]
@@ -33,11 +42,13 @@ class CacheNeed:
         groups: the slots for each group of tables: the largest number of rows that are resident on all trainers at
             once, and of private slots in use at once, over all trainers.
         planner_bytes: memory that the planner took to find that out, and takes again in the run.
+        is_exact: whether the slots are those of all batches of the run; else of its first ones, and some more.
     """
 
     window: Window
     groups: tuple[CacheSlots, ...]
     planner_bytes: int = field(default=0, compare=False)
+    is_exact: bool = True
 
     @property
     def shared_rows(self) -> int:
@@ -72,14 +83,65 @@ def measure_need(
         measure_segment(
             planner, within_memory(planner, batches, memory_bytes), start_slicing() if start_slicing else None
         )
-    size, groups = planner.size(), slots_by_group(planner)
-    if (most := max(group.total for group in groups)) > MOST_SLOTS:
+    size = planner.size()
+    need = CacheNeed(window, slots_by_group(planner), size.state_bytes + size.window_bytes)
+    _require_numbers(need)
+    log.info("a window of %d batches needs a cache of %d rows", window.lookahead, need.total_rows)
+    return need
+
+
+def _require_numbers(need: CacheNeed) -> None:
+    """See that plans can number the slots.
+
+    Raises:
+        CapacityError: they are too many.
+    """
+    if (most := max(group.total for group in need.groups)) > MOST_SLOTS:
         raise CapacityError(
-            f"lookahead.batches = {window.lookahead}: needs a cache of {most} rows, and slots are numbered up to "
+            f"lookahead.batches = {need.window.lookahead}: needs a cache of {most} rows, and slots are numbered up to "
             f"{MOST_SLOTS}; set a smaller lookahead.batches or train.batch_size"
         )
-    need = CacheNeed(window, groups, size.state_bytes + size.window_bytes)
-    log.info("a window of %d batches needs a cache of %d rows", window.lookahead, need.total_rows)
+
+
+def beginning_batches(window: Window) -> int:
+    """Batches of a run that tell what it needs: the first retired rows have made room, some groups long."""
+    return max(_LEAST_BEGINNING, window.lookahead + 2 * window.group)
+
+
+def tells_by_beginning(window: Window) -> bool:
+    """Whether fetches can come so much later that a cache measured by the beginning of a run is enough for the rest."""
+    return 2 * window.group <= window.lookahead
+
+
+def expected_need(
+    build: BuildPlanner,
+    window: Window,
+    beginnings: Segments,
+    group_rows: Sequence[int],
+    memory_bytes: int = maxsize,
+    start_slicing: StartSlicing | None = None,
+) -> CacheNeed:
+    """What the beginning of a run needs, and a quarter more: a bound where that reaches the rows of all tables.
+
+    Args:
+        build: makes the run's planner for a window.
+        window: the window.
+        beginnings: the first batches of segments.
+        group_rows: rows of the tables of each group: more are never in a cache.
+        memory_bytes: that the planner may take.
+        start_slicing: as for `fit_window`.
+
+    Raises:
+        CapacityError: as `measure_need`.
+    """
+    measured = measure_need(build, window, beginnings, memory_bytes, start_slicing)
+    groups = []
+    for slots, rows in zip(measured.groups, group_rows, strict=True):
+        # A row is fetched again only once it has been written back, so it never has two slots.
+        groups.append(CacheSlots(*(min(rows, slot + -(-slot // _SPARE_PART)) for slot in slots)))
+    need = replace(measured, groups=tuple(groups), is_exact=False)
+    _require_numbers(need)
+    log.info("the cache has %d rows: what the first batches need, and a quarter more", need.total_rows)
     return need
 
 
@@ -115,6 +177,7 @@ def fit_window(
     cache_rows: int,
     memory_bytes: int = maxsize,
     start_slicing: StartSlicing | None = None,
+    expected: Callable[[], CacheNeed] | None = None,
 ) -> CacheNeed:
     """The longest window up to `wanted` whose rows fit the cache, found by bisection, before a step is trained.
 
@@ -125,10 +188,17 @@ def fit_window(
         cache_rows: slots of a trainer's caches; 0 for as many as `wanted` needs.
         memory_bytes: that the planner may take.
         start_slicing: gives samples to trainers, anew in each segment; contiguous slices if it is not given.
+        expected: what `wanted` is expected to need, in place of a pass over all batches; these are read all the same
+            where the cache has fewer slots. If not given, they always are.
 
     Raises:
         CapacityError: not even single batches fit, or the planner takes more memory.
     """
+    if expected is not None:
+        need = expected()
+        if not cache_rows or need.total_rows <= cache_rows:
+            return need
+        log.info("cache.rows = %d is less: all batches are read, to find the longest window that fits", cache_rows)
     need = measure_need(build, wanted, segments, memory_bytes, start_slicing)
     if not cache_rows or need.total_rows <= cache_rows:
         return need

@@ -122,6 +122,8 @@ class RunPolicy:
         self._look_ups = tuple(look_ups)
         self.adds_rows = whole.adds_rows
         """As `Policy.adds_rows`."""
+        self.fetches_late = whole.fetches_late
+        """As `Policy.fetches_late`."""
 
     def window(self, wanted: Window) -> Window:
         """As `Policy.window`."""

@@ -103,6 +103,10 @@ class Policy(ABC):
     """Whether plans tell trainers to add changes of rows (`TrainerPlan.add_rows`). Such a run keeps nothing beside a
     row's weights: no optimizer's state, no version."""
 
+    fetches_late: ClassVar[bool] = False
+    """Whether its planners let a batch's fetches wait for a later group where slots are lacking. Then the cache may be
+    measured by the beginning of a run; else all batches are read before the first step."""
+
     def __init__(self, settings: Any, facts: RunFacts) -> None:
         self.settings = settings
         self.facts = facts

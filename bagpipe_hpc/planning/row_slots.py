@@ -128,6 +128,14 @@ class RowSlots:
         found: Bools = self._scratch[rows] == 1
         return found
 
+    def has_slots(self, batch: LoadedBatch, private: Bools) -> bool:
+        """Whether there are slots for all rows of a batch that are in no cache."""
+        fetched = self._slot[batch.unique] == ABSENT
+        users = np.bincount(batch.user[fetched & private], minlength=self._trainers)
+        return self._shared_pool.has(int((fetched & ~private).sum())) and all(
+            pool.has(int(count)) for pool, count in zip(self._private_pools, users, strict=True)
+        )
+
     def give(self, batch: LoadedBatch, private: Bools, dead: Bools) -> tuple[Int32s, Bools]:
         """Give slots to the rows of a batch that are in no cache; those of dead rows are not theirs afterwards.
 

@@ -60,6 +60,7 @@ class RulePlanner(ABC):
         self._first_step = 0
         self._loaded: deque[LoadedBatch] = deque()
         self._loaded_count = 0
+        self._prefetch_after = NO_GROUP
         self._unwritten: dict[int, RetiredRows] = {}  # group -> rows whose write-back is not in a plan yet
         self._occupied: dict[int, RetiredRows] = {}  # group -> slots that only a later prefetch may take
         self._window_bytes = 0
@@ -89,6 +90,10 @@ class RulePlanner(ABC):
         """Group that must be retired before the rows of a batch are fetched."""
         return self.window.group_before_prefetch(number)
 
+    def latest_prefetch_after(self, number: int) -> int:
+        """The latest group that a batch's fetches may wait for where there are not enough slots; here no later one."""
+        return self.prefetch_after(number)
+
     def retiring_group(self, number: int) -> int:
         """Group with which rows that are dead after batch `number` are written back."""
         return self.window.group_that_retires(number)
@@ -105,6 +110,7 @@ class RulePlanner(ABC):
         self._first_step = first_step
         self._loaded.clear()
         self._loaded_count = 0
+        self._prefetch_after = NO_GROUP
 
     def load(self, rows: Bags, bounds: Sequence[int] | None = None) -> None:
         """Take the next batch into the window.
@@ -126,10 +132,18 @@ class RulePlanner(ABC):
 
     def _decide(self, number: int) -> tuple[LoadedBatch, Decision, RetiredRows]:
         """Free what is retired before the batch is fetched, then decide on its rows."""
-        self._free(self.prefetch_after(number))
+        self._prefetch_after = max(self._prefetch_after, self.prefetch_after(number))
+        self._free(self._prefetch_after)
         batch = self._loaded.popleft()
         choice = self.choose(number, batch, self._loaded[0] if self._loaded else None)
         _require_possible(number, batch, choice)
+        latest = self.latest_prefetch_after(number)
+        while (
+            not self.rows.has_slots(batch, choice.private)
+            and (group := min(self._occupied, default=latest + 1)) <= latest
+        ):
+            self._prefetch_after = group
+            self._free(group)
         slots, fetched = self.rows.give(batch, choice.private, choice.dead)
         dead = choice.dead
         retired = RetiredRows([batch.unique[dead].astype(np.int64)], [slots[dead]], [self.writers(batch, choice)])
@@ -151,7 +165,7 @@ class RulePlanner(ABC):
         shared = SharedPlan(
             batch=number,
             samples=batch.samples,
-            prefetch_after=self.prefetch_after(number),
+            prefetch_after=self._prefetch_after,
             retire_group=retire_group,
             unique_rows=batch.unique.size,
             fetched_rows=int(decision.fetched.sum()),

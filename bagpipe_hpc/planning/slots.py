@@ -55,6 +55,10 @@ class SlotPool:
         self._free_count = 0
         self.peak = 0
 
+    def has(self, count: int) -> bool:
+        """Whether `count` slots are left."""
+        return self.peak + max(0, count - self._free_count) <= self._capacity
+
     def take(self, count: int) -> NDArray[np.int32]:
         """Hand out `count` slots, int32.
 

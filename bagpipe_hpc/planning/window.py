@@ -25,6 +25,12 @@ class Window:
         """Group that must be retired before `batch` is fetched: the first multiple of C above batch - L, or none."""
         return max(NO_GROUP, -((self.lookahead - 1 - batch) // self.group) * self.group)
 
+    def latest_before_prefetch(self, batch: int) -> int:
+        """The latest group that the fetches of `batch` can wait for: the last one that starts before the batch does."""
+        if self.lookahead == 1:
+            return self.group_before_prefetch(batch)
+        return max(NO_GROUP, (batch - 1) // self.group * self.group)
+
     def group_started_by(self, batch: int) -> int:
         """Group whose write-backs start after `batch`: updates up to batch - 1 are then in the caches (L > 1)."""
         if self.lookahead == 1:  # nothing is delayed, so the batch's own updates are in too

@@ -3,6 +3,8 @@
 import logging
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from bagpipe_hpc.cluster.host_memory import free_bytes
@@ -11,7 +13,7 @@ from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment, build_schedule, without_effect
-from bagpipe_hpc.planning.capacity import CacheNeed, fit_window
+from bagpipe_hpc.planning.capacity import CacheNeed, beginning_batches, expected_need, fit_window, tells_by_beginning
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
 from bagpipe_hpc.rows.record import RowRecord
@@ -86,7 +88,7 @@ def nothing_left(run: Run) -> str:
 
 
 def choose_window(run: Run, trainers: int) -> CacheNeed:
-    """The window that the run uses, and the cache that it needs; plans the whole run once without slots' limits.
+    """The window that the run uses, and the cache that it needs: as its first batches say, or all of them.
 
     Raises:
         CapacityError: the configured cache does not even hold single batches, or the planner outgrows the memory.
@@ -112,14 +114,25 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
             run.longest_segment,
             wanted.lookahead,
         )
+    segments = _segments_to_measure(run)
+    beginnings = _beginnings(segments, beginning_batches(window))
+    expected = None
+    if run.config.cache.measure == "beginning" and policy.fetches_late and tells_by_beginning(window):
+        group_rows = [int(group.tables.tables.offsets[-1]) for group in run.groups]
+        if 2 * _batches_of(beginnings) < _batches_of(segments):
+            read = partial(_read, run, beginnings)
+            expected = partial(
+                expected_need, policy.planner, window, read, group_rows, free_bytes(), policy.start_slicing
+            )
     try:
         return fit_window(
             policy.planner,
             window,
-            lambda: _all_batches(run),
+            lambda: _read(run, segments),
             run.config.cache.rows,
             free_bytes(),
             policy.start_slicing,
+            expected,
         )
     except MemoryError as error:
         raise CapacityError(
@@ -173,10 +186,25 @@ def _segments_to_measure(run: Run) -> list[Segment]:
     return chosen
 
 
-def _all_batches(run: Run) -> Iterator[Iterable[Bags]]:
-    """One pass over the batches of all segments to measure, with a line now and then of how far it is."""
-    segments = _segments_to_measure(run)
-    total = sum(segment.batches for segment in segments)
+def _beginnings(segments: list[Segment], batches: int) -> list[Segment]:
+    """The first batches of training, and of each evaluation."""
+    chosen, left = [], batches
+    for segment in segments:
+        wanted = min(segment.batches, left if segment.is_training else batches)
+        if segment.is_training:
+            left -= wanted
+        if wanted:
+            chosen.append(replace(segment, batches=wanted))
+    return chosen
+
+
+def _batches_of(segments: list[Segment]) -> int:
+    return sum(segment.batches for segment in segments)
+
+
+def _read(run: Run, segments: list[Segment]) -> Iterator[Iterable[Bags]]:
+    """One pass over the batches of segments to measure, with a line now and then of how far it is."""
+    total = _batches_of(segments)
     log.info("reading %d batches ahead of the run, to measure the cache", total)
     spoke_s = time.monotonic()
     done = 0

@@ -1,11 +1,17 @@
 """The oracle's main loop: read ahead, plan, send."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.plan_channel import PlanSender
+from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.planning.groups import slots_by_group
 from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
 from bagpipe_hpc.telemetry.trace import Trace
@@ -45,6 +51,7 @@ def run_oracle(
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
     ends = False
+    late = 0
     for segment in run.schedule:
         batches = iter(()) if ends or stop.is_asked() else run.batches(segment, run.reader_threads)
         plans = plan_segment(
@@ -56,10 +63,11 @@ def run_oracle(
         )
         planned = 0
         while True:
-            with trace.span("plan"):
+            with trace.span("plan"), _naming_the_cache(need):
                 plan = next(plans, None)
             if plan is None:
                 break
+            late += _is_late(plan, window)
             policy.require_sound_additions(plan)
             with trace.span("send", batch=plan.shared.batch):
                 sender.send(plan)
@@ -68,5 +76,27 @@ def run_oracle(
             break
         ends = segment.may_end and not sender.await_word()
     sender.finish()
+    used = sum(slots.total for slots in slots_by_group(planner))
+    log.info("cache: %d of %d rows were in use at most; %d batches were fetched late", used, need.total_rows, late)
     if stop.is_asked():
         stop.answer()
+
+
+def _is_late(plan: BatchPlan, window: Window) -> bool:
+    """Whether rows of a batch are fetched later than the window asks for, for want of slots."""
+    usual = window.group_before_prefetch(plan.shared.batch)
+    return not plan.shared.is_closing and any(group.shared.prefetch_after > usual for group in plan.groups)
+
+
+@contextmanager
+def _naming_the_cache(need: CacheNeed) -> Iterator[None]:
+    """Say why slots are lacking in the middle of a run, and what cures it."""
+    try:
+        yield
+    except CapacityError as error:
+        if need.is_exact:
+            raise
+        raise CapacityError(
+            f"{error}: later batches have many more rows than the first ones, which the cache was measured by; go on "
+            "(train.resume=auto) with cache.measure=all"
+        ) from error

@@ -10,22 +10,28 @@ import numpy as np
 import torch
 from mpi4py import MPI
 
+from bagpipe_hpc import launch
 from bagpipe_hpc.cache.row_decay import RowDecay
 from bagpipe_hpc.checkpointing.server import ServerCheckpoints, in_place
 from bagpipe_hpc.config.rates import RateConfig
+from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.mpi.rows.reduction import PendingSum, RowReducer
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.plan.batch_plan import Additions, TrainerPlan
+from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.slots import UNLIMITED
+from bagpipe_hpc.planning.segment_planner import measure_segment
+from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.preparation.prepare import choose_window
 from bagpipe_hpc.roles import embedding_server, oracle
 from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
+from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.row_sums import OwnRows
 from bagpipe_hpc.step.train_step import DelayedUpdate, TrainStep
 from bagpipe_hpc.storage.checked_json import FileInfo
@@ -234,6 +240,25 @@ def drift_in_the_second_trainer(patch: Patch) -> None:
         patch(TrainStep, "finish", drifting)
 
 
+def have_few_slots(patch: Patch) -> None:
+    """The cache has the least part of the slots, in twentieths, with which the run can still be planned."""
+
+    def choose(run: Run, trainers: int) -> CacheNeed:
+        need = choose_window(run, trainers)
+        for part in range(1, 21):
+            slots = [CacheSlots(shared * part // 20, private * part // 20) for shared, private in need.groups]
+            planner = run.policy(trainers).planner(need.window, slots)
+            try:
+                for segment in run.schedule:
+                    measure_segment(planner, run.batches(segment))
+            except CapacityError:
+                continue
+            return replace(need, groups=tuple(slots), is_exact=False)
+        raise AssertionError("not even all slots will do")
+
+    patch(launch, "choose_window", choose)
+
+
 MUTANTS: dict[str, Breakage] = {
     "retire one step early": use_planner(mutants.RetiresEarly),
     "drop the delayed reduction": drop_the_delayed_reduction,
@@ -263,11 +288,12 @@ FAULTS: dict[str, Breakage] = {
 }
 NOTHING = "nothing"
 SLOW_DISK = "slow disk"
+FEW_SLOTS = "few slots"
 BREAKAGES = (
     MUTANTS
     | RATE_MUTANTS
     | CHECKPOINT_MUTANTS
     | ADDITION_MUTANTS
     | FAULTS
-    | {SLOW_DISK: write_slowly, NOTHING: lambda _: None}
+    | {SLOW_DISK: write_slowly, FEW_SLOTS: have_few_slots, NOTHING: lambda _: None}
 )

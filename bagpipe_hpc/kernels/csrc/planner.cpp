@@ -74,9 +74,11 @@ BAGPIPE_EXPORT std::int64_t bagpipe_planner_load(LookaheadPlanner* planner, cons
   return guarded(failure, [&] { planner->load({rows, look_ups, offsets, samples, features, slices}); });
 }
 
-BAGPIPE_EXPORT std::int64_t bagpipe_planner_decide(LookaheadPlanner* planner, std::int64_t free_group,
-                                                   std::int64_t retiring_group, Failure* failure) {
-  return guarded(failure, [&] { planner->decide(free_group, retiring_group); });
+// `free_group`: the group whose slots are free, and then the one whose slots were taken back last.
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_decide(LookaheadPlanner* planner, std::int64_t* free_group,
+                                                   std::int64_t latest_group, std::int64_t retiring_group,
+                                                   Failure* failure) {
+  return guarded(failure, [&] { *free_group = planner->decide(*free_group, latest_group, retiring_group); });
 }
 
 // `lengths`: SharedLengths, then TrainerLengths of each trainer; `counts` [2]: unique and fetched rows.

@@ -77,6 +77,7 @@ class NativePlanner:
         self._training = True
         self._first_step = 0
         self._loaded_count = 0
+        self._prefetch_after = NO_GROUP
         self._samples: deque[int] = deque()  # of the batches in the window
 
     def start_segment(self, *, training: bool, first_step: int) -> None:
@@ -85,6 +86,7 @@ class NativePlanner:
         self._training = training
         self._first_step = first_step
         self._loaded_count = 0
+        self._prefetch_after = NO_GROUP
         self._samples.clear()
 
     def load(self, rows: Bags, bounds: Sequence[int] | None = None) -> None:
@@ -109,7 +111,11 @@ class NativePlanner:
     def decide(self, number: int) -> None:
         """Give slots to what the oldest batch of the window fetches, and take it out of the window."""
         try:
-            self._core.decide(self.window.group_before_prefetch(number), self.window.group_that_retires(number))
+            self._prefetch_after = self._core.decide(
+                max(self._prefetch_after, self.window.group_before_prefetch(number)),
+                self.window.latest_before_prefetch(number),
+                self.window.group_that_retires(number),
+            )
         except SlotsUsedUpError as error:
             shared, private = self._capacities
             if error.pool == 0:
@@ -126,7 +132,7 @@ class NativePlanner:
             lengths,
             batch=number,
             samples=self._decided_samples,
-            prefetch_after=self.window.group_before_prefetch(number),
+            prefetch_after=self._prefetch_after,
             retire_group=retire_group,
             unique_rows=unique_rows,
             fetched_rows=fetched_rows,

@@ -38,6 +38,8 @@ class LookaheadPolicy(Policy):
     against. `kernels.backend` chooses, and `kernels.planner_state` and `planner_threads` are for the native one.
     """
 
+    fetches_late = True
+
     @cached_property
     def is_native(self) -> bool:
         """Whether the native planner runs, or the NumPy one.

@@ -58,6 +58,10 @@ class LookaheadPlanner(RulePlanner):
         private = self.is_private(dead, batch)
         return RowChoice(dead, private, self.is_needed_now(batch, following, private))
 
+    def latest_prefetch_after(self, number: int) -> int:
+        """Fetches may come late: the window says how late."""
+        return self.window.latest_before_prefetch(number)
+
     def is_dead(self, number: int, batch: LoadedBatch) -> Bools:
         """Rows that no later batch of the window uses."""
         dead: Bools = self._last_use[batch.unique] == number

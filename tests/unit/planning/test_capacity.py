@@ -1,6 +1,7 @@
 """What a window needs is exact, and a cache that is too small for it gets the longest window that fits, or an error."""
 
 import logging
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import numpy as np
@@ -11,7 +12,16 @@ from hypothesis import strategies as st
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning import capacity
-from bagpipe_hpc.planning.capacity import CacheNeed, Segments, fit_window, measure_need, shorter_window
+from bagpipe_hpc.planning.capacity import (
+    CacheNeed,
+    Segments,
+    beginning_batches,
+    expected_need,
+    fit_window,
+    measure_need,
+    shorter_window,
+    tells_by_beginning,
+)
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.planning.window import Window
@@ -133,3 +143,70 @@ def test_a_cache_below_one_batch_is_refused_with_the_numbers(wanted: Window) -> 
     with pytest.raises(CapacityError) as refusal:
         fit_window(BUILD, wanted, one_segment(batches), single.total_rows - 1)
     assert str(refusal.value) == message
+
+
+def test_a_quarter_more_than_the_beginning_needs_is_expected() -> None:
+    batches, window = skewed_trace(3), Window(8, 2)
+    measured = measure_need(BUILD, window, one_segment(batches[:14]))
+    need = expected_need(BUILD, window, one_segment(batches[:14]), [ROWS])
+    assert not need.is_exact
+    assert measured.is_exact
+    ((shared, private),) = measured.groups
+    assert need.groups == (CacheSlots(shared + -(-shared // 4), private + -(-private // 4)),)
+    assert (need.window, need.planner_bytes) == (window, measured.planner_bytes)
+
+
+def test_no_more_than_all_rows_are_expected() -> None:
+    """Which is a bound: nothing that comes later needs more."""
+    need = expected_need(BUILD, Window(8, 2), one_segment(skewed_trace(3)[:14]), [30])
+    assert need.groups == (CacheSlots(30, 30),)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 3))
+def test_a_pool_never_has_more_slots_in_use_than_there_are_rows(seed: int, rows: int, trainers: int) -> None:
+    batches = list((rows * np.random.default_rng(seed).random((40, 6, 3)) ** 2).astype(np.int64))
+    need = measure_need(partial(LookaheadPlanner, rows, trainers), Window(9, 2), one_segment(batches))
+    assert max(need.shared_rows, need.private_rows) <= rows
+
+
+@pytest.mark.parametrize("asked", ["nothing", "enough", "too few"])
+def test_all_batches_are_read_only_where_the_cache_has_fewer_rows_than_expected(asked: str) -> None:
+    batches, wanted = skewed_trace(3), Window(20, 5)
+    passes: list[str] = []
+
+    def segments() -> Iterator[Iterable[Bags]]:
+        passes.append("all")
+        return one_segment(batches)()
+
+    def expected() -> CacheNeed:
+        passes.append("beginning")
+        return expected_need(BUILD, wanted, one_segment(batches[:25]), [ROWS])
+
+    need = expected()
+    cache_rows = {"nothing": 0, "enough": need.total_rows, "too few": need.total_rows - 1}[asked]
+    passes.clear()
+    fitted = fit_window(BUILD, wanted, segments, cache_rows, expected=expected)
+    if asked == "too few":
+        assert passes == ["beginning", "all"]  # which finds that the quarter more is not needed
+        assert fitted == measure_need(BUILD, wanted, one_segment(batches))
+    else:
+        assert passes == ["beginning"]
+        assert fitted == need
+
+
+def test_slots_beyond_their_numbers_are_not_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches, window = skewed_trace(3), Window(20, 5)
+    measured = measure_need(BUILD, window, one_segment(batches)).total_rows
+    monkeypatch.setattr(capacity, "MOST_SLOTS", measured + 3)
+    with pytest.raises(CapacityError, match=r"lookahead\.batches = 20: needs a cache of 1\d\d rows, and slots are"):
+        expected_need(BUILD, window, one_segment(batches), [ROWS])
+
+
+@pytest.mark.parametrize(
+    ("window", "batches", "tells"),
+    [(Window(1, 1), 100, False), (Window(40, 10), 100, True), (Window(200, 50), 300, True), (Window(9, 5), 100, False)],
+)
+def test_how_long_a_beginning_is(window: Window, batches: int, tells: bool) -> None:
+    assert beginning_batches(window) == batches
+    assert tells_by_beginning(window) == tells

@@ -22,7 +22,10 @@ from bagpipe_hpc.config.schema import (
 )
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.plan.bags import joined
-from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.plan.schedule import Segment, SegmentKind
+from bagpipe_hpc.planning import capacity
+from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation import prepare as preparation
@@ -250,3 +253,56 @@ def test_a_cache_below_one_batch_is_refused(tmp_path: Path) -> None:
     tiny = replace(config, cache=CacheConfig(3))
     with pytest.raises(CapacityError, match=r"cache\.rows = 3: a single batch needs"):
         choose_window(prepare_run(tiny), trainers=2)
+
+
+def chosen_segments(config: Config, monkeypatch: pytest.MonkeyPatch) -> tuple[CacheNeed, list[Segment]]:
+    """What the choice of a window gives, and the segments that it reads."""
+    run, measured, batches = prepare_run(config), list[Segment](), Run.batches
+    monkeypatch.setattr(
+        Run, "batches", lambda run, segment, threads: measured.append(segment) or batches(run, segment, threads)
+    )
+    need = choose_window(run, trainers=2)
+    monkeypatch.setattr(Run, "batches", batches)
+    return need, measured
+
+
+def test_a_long_run_is_measured_by_its_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "_LEAST_BEGINNING", 1)
+    config = replace(write_clicks(tmp_path), lookahead=LookaheadConfig(2, 1))  # begins with 4 of 5 batches an epoch
+    long = replace(config, train=replace(config.train, epochs=4))
+    need, read = chosen_segments(long, monkeypatch)
+    assert not need.is_exact
+    assert [(segment.kind, segment.epoch, segment.batches) for segment in read[:1]] == [(SegmentKind.TRAIN, 0, 4)]
+    assert not any(segment.is_training for segment in read[1:])
+    exact, all_read = chosen_segments(replace(long, cache=CacheConfig(measure="all")), monkeypatch)
+    assert exact.is_exact
+    assert sum(segment.batches for segment in all_read if segment.is_training) == 20
+    assert need.total_rows >= exact.total_rows  # by chance, of these samples
+    short, _ = chosen_segments(config, monkeypatch)
+    assert short.is_exact
+    few, _ = chosen_segments(replace(long, lookahead=LookaheadConfig(3, 2)), monkeypatch)
+    assert few.is_exact, "fetches cannot come later"
+    limited, all_read = chosen_segments(replace(long, cache=CacheConfig(need.total_rows - 1)), monkeypatch)
+    assert limited.is_exact
+    assert len(all_read) > len(read)
+
+
+def test_a_policy_that_fetches_nothing_late_is_measured_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(capacity, "_LEAST_BEGINNING", 1)
+    monkeypatch.setattr(LookaheadPolicy, "fetches_late", False)
+    config = replace(write_clicks(tmp_path), lookahead=LookaheadConfig(2, 1))
+    need, _ = chosen_segments(replace(config, train=replace(config.train, epochs=4)), monkeypatch)
+    assert need.is_exact
+
+
+def test_the_beginning_goes_on_in_the_next_segment_of_training() -> None:
+    training = [replace(_SEGMENT, first_batch=3 * n, batches=3) for n in range(4)]
+    evaluations = [replace(_SEGMENT, kind=SegmentKind.EVALUATE, samples=n, batches=n) for n in (2, 9)]
+    segments = [training[0], evaluations[0], training[1], evaluations[1], *training[2:]]
+    assert preparation._beginnings(segments, 7) == [
+        *(training[0], evaluations[0], training[1], replace(evaluations[1], batches=7)),
+        replace(training[2], batches=1),
+    ]
+
+
+_SEGMENT = Segment(SegmentKind.TRAIN, 0, 0, 3, 0, samples=100, batch_size=5, checkpoint=False)

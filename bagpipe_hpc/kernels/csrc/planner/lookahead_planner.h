@@ -108,9 +108,10 @@ class LookaheadPlanner {
     if (std::find(is_sound.begin(), is_sound.end(), 0) != is_sound.end()) throw WrongBatch();
   }
 
-  // Takes the slots of groups up to `free_group` back, then decides on the oldest batch that is not decided; its dead
-  // rows leave with `retiring_group`.
-  void decide(std::int64_t free_group, std::int64_t retiring_group) {
+  // Takes the slots of groups up to `free_group` back, and those of later groups up to `latest_group` as far as slots
+  // are lacking; then decides on the oldest batch that is not decided, whose dead rows leave with `retiring_group`.
+  // Returns the group whose slots were taken back last, `free_group` at least.
+  std::int64_t decide(std::int64_t free_group, std::int64_t latest_group, std::int64_t retiring_group) {
     free_slots(free_group);
     ++decided_;
     team_.run([&](std::size_t worker) {
@@ -120,6 +121,10 @@ class LookaheadPlanner {
     for (TableWindow& table : tables_) {
       table.before = total_;
       total_.add(table.tally);
+    }
+    while (!has_enough_slots() && !retired_.empty() && retired_.front().group <= latest_group) {
+      free_group = retired_.front().group;
+      free_slots(free_group);
     }
     std::vector<Grant> grants;
     for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
@@ -137,6 +142,7 @@ class LookaheadPlanner {
     retired.count_writers(settings_.trainers);
     retired_bytes_ += retired.bytes();
     most_retired_bytes_ = std::max(most_retired_bytes_, retired_bytes_);
+    return free_group;
   }
 
   // Lengths of the arrays of the decided batch's plan, which writes back groups up to `write_group`: 0 for none.
@@ -240,6 +246,14 @@ class LookaheadPlanner {
   static constexpr std::int64_t kRowsOfCacheLine = 8;
 
   LoadedBatch& loaded_batch(std::uint32_t number) { return batches_[number % batches_.size()]; }
+
+  // Whether each pool has slots for what the classified batch fetches.
+  bool has_enough_slots() {
+    for (std::size_t pool = 0; pool < pools_.size(); ++pool) {
+      if (!pools_[pool].has(total_.fetched(pool))) return false;
+    }
+    return true;
+  }
 
   void give_features_to_tables() {
     for (TableWindow& table : tables_) table.features.clear();
