@@ -5,7 +5,7 @@ other.
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
 from data_prep.formats.layout import Table
+from data_prep.hashed_counts import HashedCounts
 from data_prep.parsed_rows import ParsedRows, values_of
 from data_prep.preparation_state import WorkFolder, naming_output
 from data_prep.ranks.board import Stage
@@ -30,8 +31,10 @@ _COST_OF_FIELD, _COST_OF_VALUE = 1.0, 8.0
 _TABLE, _FREQUENT, _LOOK_UPS = b"table", b"frequent", b"look_ups"
 """What a stream says beside its columns: the table's number, how many of its values are frequent, and its look-ups."""
 
-CountTables = Callable[[Sequence[Table]], Sequence[CountedValues | None]]
-"""Counts some tables."""
+Counted = CountedValues | HashedCounts
+"""What was counted of a table: values that get ids, or ids where values are hashed."""
+CountTables = Callable[[Sequence[Table]], Iterator[tuple[int, Counted]]]
+"""Counts some tables, and gives each by its place among them, in any order."""
 
 
 def count_tables(
@@ -47,7 +50,7 @@ def count_tables(
         train_rows: how many of them count.
         work: takes the files.
         tables: all tables.
-        count: gives the values of some of them; None where they are to be hashed.
+        count: counts some of them.
     """
     missing = team.first_does(lambda: sorted(set(range(len(tables))) - set(_open(work))))
     fields = [train_rows * len(table.columns) for table in tables]
@@ -57,16 +60,18 @@ def count_tables(
     def count_own() -> None:
         own = deal_tables(rows, [tables[number] for number in missing], team.size)[team.rank]
         chosen = [missing[place] for place in own]
+        if not chosen:
+            return
         found = count([tables[number] for number in chosen])
-        with naming_output(work.output):
-            if chosen:  # files have no table in common, so that the first one is a name
-                _save(work.parts_folder / f"{_PREFIX}{chosen[0]:05d}.arrows", dict(zip(chosen, found, strict=True)))
+        with naming_output(work.output):  # files have no table in common, so that the first one is a name
+            path = work.parts_folder / f"{_PREFIX}{chosen[0]:05d}.arrows"
+            _save(path, ((chosen[place], counted) for place, counted in found))
 
     team.each_does(count_own)
 
 
-def counted_tables(work: WorkFolder, tables: Sequence[Table]) -> Iterator[CountedValues | None]:
-    """The values of each table, once `count_tables` has come through; a table is read when it is asked for."""
+def counted_tables(work: WorkFolder, tables: Sequence[Table]) -> Iterator[Counted]:
+    """What was counted of each table, once `count_tables` has come through; a table is read when it is asked for."""
     saved = _open(work)
     return (_counted(saved[number]) for number in range(len(tables)))
 
@@ -103,24 +108,26 @@ def _costs(rows: ParsedRows, tables: Sequence[Table]) -> Iterator[float]:
         yield _COST_OF_FIELD * fields + _COST_OF_VALUE * values
 
 
-def _save(path: Path, counted: Mapping[int, CountedValues | None]) -> None:
-    """Write what was counted of tables, by their numbers."""
+def _save(path: Path, tables: Iterable[tuple[int, Counted]]) -> None:
+    """Write what was counted of tables, by their numbers; each is taken when the one before is written."""
     with atomic_write(path) as partial, pa.OSFile(str(partial), "wb") as sink:
-        for number, values in counted.items():
-            table = _as_table(number, values)
+        for number, counted in tables:
+            table = _as_table(number, counted)
             with pa.ipc.new_stream(sink, table.schema) as stream:
                 stream.write_table(table)
 
 
-def _as_table(number: int, counted: CountedValues | None) -> pa.Table:
-    """What was counted of a table, frequent values before rare ones; no columns stand for None."""
+def _as_table(number: int, counted: Counted) -> pa.Table:
+    """Frequent values before rare ones with their counts; the counts alone of ids, or nothing where they are None."""
     columns, words = {}, {_TABLE: str(number)}
-    if counted is not None:
+    if isinstance(counted, CountedValues):
         values = np.concatenate((counted.values, counted.rare.values))
         kind = pa.large_string() if values.dtype == np.object_ else None
         counts = np.concatenate((counted.counts, counted.rare.counts))
         columns = {"values": pa.array(values, kind), "counts": pa.array(counts)}
         words |= {_FREQUENT: str(len(counted.values)), _LOOK_UPS: str(counted.look_ups)}
+    elif counted.counts is not None:
+        columns = {"counts": pa.array(counted.counts)}
     return pa.table(columns).replace_schema_metadata(words)
 
 
@@ -145,10 +152,10 @@ def _open(work: WorkFolder) -> dict[int, pa.Table]:
     return found
 
 
-def _counted(table: pa.Table) -> CountedValues | None:
+def _counted(table: pa.Table) -> Counted:
     """The inverse of `_as_table`."""
-    if not table.column_names:
-        return None
+    if "values" not in table.column_names:
+        return HashedCounts(table.column("counts").to_numpy() if table.column_names else None)
     values, counts = (table.column(name).to_numpy() for name in ("values", "counts"))
     frequent, look_ups = (int(table.schema.metadata[name]) for name in (_FREQUENT, _LOOK_UPS))
     rare = WaitingValues(values[frequent:], counts[frequent:])

@@ -65,19 +65,11 @@ class _Ended:
     error: str | None
 
 
-def parse_input(
-    team: Team,
-    pool: ThreadPoolExecutor,
-    sources: Sequence[Path],
-    open_input: OpenInput,
-    ranges: Sequence[InputRange],
-    schema: pa.Schema,
-    work: WorkFolder,
-    most_skipped: int,
-) -> ParsedInput:
-    """Parse what is not yet parsed. Collective over: all ranks of `team`.
+@dataclass(frozen=True)
+class ParseTask:
+    """What is to be parsed, by whom and how.
 
-    Args:
+    Attributes:
         team: shares the ranges.
         pool: threads of this rank, which parse blocks.
         sources: the files.
@@ -86,15 +78,30 @@ def parse_input(
         schema: of the parsed rows.
         work: takes the parts, and says which are there.
         most_skipped: malformed rows that are allowed.
+    """
+
+    team: Team
+    pool: ThreadPoolExecutor
+    sources: Sequence[Path]
+    open_input: OpenInput
+    ranges: Sequence[InputRange]
+    schema: pa.Schema
+    work: WorkFolder
+    most_skipped: int
+
+
+def parse_input(task: ParseTask) -> ParsedInput:
+    """Parse what is not yet parsed. Collective over: all ranks of the team.
 
     Raises:
         DataError: a file is damaged, or has more malformed rows than are allowed.
     """
+    team, ranges, work = task.team, task.ranges, task.work
     begun: dict[int, list[Part]] = defaultdict(list)
     for part in work.parts:
         begun[part.range].append(part)
     left = [number for number in range(len(ranges)) if number not in begun or not begun[number][-1].is_last]
-    parser = _Parser(team, pool, sources, open_input, ranges, schema, work, most_skipped)
+    parser = _Parser(task)
     team.begin(
         Stage(
             "parsed",
@@ -102,7 +109,7 @@ def parse_input(
             done=sum(part.bytes for part in work.parts),
             rows=sum(part.rows for part in work.parts),
             unit="the input",
-            allowed=most_skipped,
+            allowed=task.most_skipped,
             bad={number: sum(len(part.skipped) for part in parts) for number, parts in begun.items()},
         )
     )
@@ -115,7 +122,7 @@ def parse_input(
     found = [*work.parts, *(item for share in shares for item in share)]
     parts = tuple(sorted((item for item in found if isinstance(item, Part)), key=lambda part: part.name))
     ended = {item.range: item for item in found if isinstance(item, _Ended)}
-    skipped = team.each_does(lambda: _name_skipped(sources, ranges, parts, ended, most_skipped))
+    skipped = team.each_does(lambda: _name_skipped(task, parts, ended))
     return ParsedInput(parts, tuple(skipped))
 
 
@@ -128,13 +135,7 @@ def check_skipped(skipped: Sequence[str], allowed: int) -> None:
         )
 
 
-def _name_skipped(
-    sources: Sequence[Path],
-    ranges: Sequence[InputRange],
-    parts: Sequence[Part],
-    ended: dict[int, _Ended],
-    allowed: int,
-) -> list[str]:
+def _name_skipped(task: ParseTask, parts: Sequence[Part], ended: dict[int, _Ended]) -> list[str]:
     """Malformed rows in the order of the input, as `FILE:LINE: REASON`.
 
     Raises:
@@ -145,13 +146,13 @@ def _name_skipped(
         of_range[part.range].append(part)
     skipped: list[str] = []
     lines_before = 0
-    for number, piece in enumerate(ranges):
+    for number, piece in enumerate(task.ranges):
         if piece.begin == 0 or not piece.is_text:
             lines_before = 0
         bad = [row for part in of_range[number] for row in part.skipped]
         bad += ended[number].skipped if number in ended else ()
-        skipped += [f"{sources[piece.source]}:{lines_before + row.line}: {row.reason}" for row in bad]
-        check_skipped(skipped, allowed)
+        skipped += [f"{task.sources[piece.source]}:{lines_before + row.line}: {row.reason}" for row in bad]
+        check_skipped(skipped, task.most_skipped)
         if number in ended and (error := ended[number].error) is not None:
             raise DataError(error)
         if of_range[number]:
@@ -164,26 +165,11 @@ class _UnwantedError(Exception):
 
 
 class _Parser:
-    """One rank's share of the stage; arguments as for `parse_input`."""
+    """One rank's share of the stage."""
 
-    def __init__(
-        self,
-        team: Team,
-        pool: ThreadPoolExecutor,
-        sources: Sequence[Path],
-        open_input: OpenInput,
-        ranges: Sequence[InputRange],
-        schema: pa.Schema,
-        work: WorkFolder,
-        most_skipped: int,
-    ) -> None:
-        self._team = team
-        self._pool = pool
-        self._sources, self._ranges = sources, ranges
-        self._open_input = cache(open_input)
-        self._schema = schema
-        self._work = work
-        self._most_skipped = most_skipped
+    def __init__(self, task: ParseTask) -> None:
+        self._task, self._team = task, task.team
+        self._open_input = cache(task.open_input)
         self._finisher = ThreadPoolExecutor(1)
         self._finishing: Future[None] | None = None
         self._skipped: list[BadRow] = []
@@ -217,7 +203,7 @@ class _Parser:
             yield _Ended(number, tuple(self._skipped), str(error))
 
     def _parse_parts(self, number: int, before: Sequence[Part]) -> Iterator[Part]:
-        piece = self._ranges[number]
+        piece = self._task.ranges[number]
         how = self._open_input(piece.source)
         end = before[-1].end if before else TextPosition(piece.source, piece.begin)
         bad_before = sum(len(part.skipped) for part in before)
@@ -225,8 +211,8 @@ class _Parser:
         def parse(block: InputBlock) -> tuple[InputBlock, int, pa.RecordBatch, list[BadLine]]:
             return block, *parse_input_block(block, how)
 
-        read = read_range(self._sources[piece.source], how, piece, end if before else None)
-        blocks = ordered_map(self._pool, parse, read, ahead=2 * self._team.threads)
+        read = read_range(self._task.sources[piece.source], how, piece, end if before else None)
+        blocks = ordered_map(self._task.pool, parse, read, ahead=2 * self._team.threads)
         upcoming = next(blocks, None)
         for at in count(len(before)):
             self._skipped = []
@@ -256,8 +242,8 @@ class _Parser:
         def finish() -> None:
             opened.close()
             if not part.rows:
-                (self._work.parts_folder / part.file).unlink()
-            self._work.note_part(part)
+                (self._task.work.parts_folder / part.file).unlink()
+            self._task.work.note_part(part)
             self._team.tell(told)
 
         self._finishing = self._finisher.submit(finish)
@@ -271,9 +257,9 @@ class _Parser:
     def _new_part(self, name: str) -> Iterator[pa.RecordBatchFileWriter]:
         """The file of a part, to write batches to."""
         with (
-            atomic_write(self._work.parts_folder / f"{name}.arrow") as partial,
+            atomic_write(self._task.work.parts_folder / f"{name}.arrow") as partial,
             pa.OSFile(str(partial), "wb") as sink,
-            pa.ipc.new_file(sink, self._schema) as file,
+            pa.ipc.new_file(sink, self._task.schema) as file,
         ):
             yield file
 
@@ -290,5 +276,5 @@ class _Parser:
         told = Tell(self._untold_bytes, self._untold_rows, piece=number, bad=bad)
         self._untold_bytes = self._untold_rows = 0
         self._told_s = time.monotonic()
-        if number >= self._team.tell(told) or bad > self._most_skipped:
+        if number >= self._team.tell(told) or bad > self._task.most_skipped:
             raise _UnwantedError

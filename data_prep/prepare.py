@@ -25,7 +25,7 @@ from data_prep.formats.source_format import ColumnInput, SourceFormat, TextInput
 from data_prep.input_files import find_sources, order_note
 from data_prep.input_ranges import RANGE_BYTES, InputRange, plan_ranges
 from data_prep.ordered_map import worker_threads
-from data_prep.parse_stage import check_skipped, parse_input
+from data_prep.parse_stage import ParseTask, check_skipped, parse_input
 from data_prep.parsed_rows import ParsedRows
 from data_prep.preparation_state import (
     FITTED,
@@ -44,6 +44,7 @@ from data_prep.ranks.team import Team, alone
 from data_prep.recorded import RecordedPreparation, load_recorded
 from data_prep.shard_stage import write_shards
 from data_prep.splits import split_rows
+from data_prep.stage_inputs import StageInputs
 
 
 def prepare_clicks(
@@ -83,7 +84,7 @@ def prepare_clicks(
             return begun
         work, settings = begun.work, how.settings
         with ThreadPoolExecutor(team.threads) as pool:
-            parsed = parse_input(
+            task = ParseTask(
                 team,
                 pool,
                 begun.sources,
@@ -93,24 +94,15 @@ def prepare_clicks(
                 work,
                 settings.skip_bad_rows,
             )
+            parsed = parse_input(task)
             team.first_does(lambda: _require_unchanged(work, begun.sources))
             rows = ParsedRows(work.parts_folder, parsed.parts)
             split = split_rows(settings, parsed.parts, begun.ranges, len(begun.sources))
             fitted = team.first_does(lambda: fit_rows(rows, split.train_rows, how.source_format, how.earlier, progress))
             rows = refined_rows(rows, fitted, how.source_format)
-            manifest = write_shards(
-                team,
-                pool,
-                rows,
-                split,
-                work,
-                parsed.skipped_rows,
-                how.source_format.layout,
-                settings,
-                how.backend,
-                progress,
-                how.earlier,
-            )
+            layout, backend = how.source_format.layout, how.backend
+            given = StageInputs(team, pool, rows, split, work, layout, settings, backend, progress, how.earlier)
+            manifest = write_shards(given, parsed.skipped_rows)
         if fitted is not None:
             manifest = replace(manifest, settings={**(manifest.settings or {}), FITTED: fitted})
         team.first_does(lambda: _finish(output, manifest))

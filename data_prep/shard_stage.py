@@ -21,17 +21,13 @@ from bagpipe_hpc.storage.shards.entries import SPARSE_INT32_ROWS, FeatureInfo, S
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, ShardManifest
 from bagpipe_hpc.storage.shards.samples import CHUNK_ROWS, Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
-from data_prep.backend import Backend
 from data_prep.formats.layout import RowLayout, Sparse, SparseList, table_of
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
-from data_prep.preparation_state import WorkFolder, naming_output
-from data_prep.prepare_settings import PrepareSettings
+from data_prep.preparation_state import naming_output
 from data_prep.ranks.board import Stage, Tell
-from data_prep.ranks.team import Team
-from data_prep.recorded import RecordedPreparation
 from data_prep.sample_encoder import SampleEncoder
-from data_prep.splits import Split
+from data_prep.stage_inputs import StageInputs
 from data_prep.vocabulary_stage import make_vocabularies, unseen_note
 
 Block = TypeVar("Block", Samples, EncodedSamples)
@@ -70,20 +66,12 @@ class PlannedShard:
         ]
 
 
-def write_shards(
-    team: Team,
-    pool: ThreadPoolExecutor,
-    rows: ParsedRows,
-    split: Split,
-    work: WorkFolder,
-    skipped_rows: Sequence[str],
-    layout: RowLayout,
-    settings: PrepareSettings,
-    backend: Backend,
-    progress: Callable[[str], None],
-    earlier: RecordedPreparation | None = None,
-) -> ShardManifest:
-    """Write the shards that are not yet written, and note each. Collective over: all ranks of `team`.
+def write_shards(given: StageInputs, skipped_rows: Sequence[str]) -> ShardManifest:
+    """Write the shards that are not yet written, and note each. Collective over: all ranks of the team.
+
+    Args:
+        given: the rows, and all that shards are made with.
+        skipped_rows: malformed rows of the input, for the manifest.
 
     Returns:
         The manifest, which is not yet written.
@@ -92,7 +80,8 @@ def write_shards(
         NoRowsError: there are no rows.
         DataError: there is no row to train on.
     """
-    train_rows = split.train_rows
+    team, rows, work, layout, settings = given.team, given.rows, given.work, given.layout, given.settings
+    split, train_rows, earlier = given.split, given.train_rows, given.earlier
     named = ", ".join(source.file for source in work.state.inputs)
     if rows.rows == 0:
         problem: DataError = NoRowsError(f"{named}: 0 good rows; check the inputs")
@@ -103,11 +92,11 @@ def write_shards(
         )
         team.each_does(lambda: _refuse(problem))
     if train_rows == rows.rows and settings.test_files is None and settings.test_share > 0:
-        progress(f"note: no row is left for tests: {settings.test_share} of {rows.rows} rows is less than one")
-    made = make_vocabularies(team, pool, rows, train_rows, work, layout, settings, backend, progress, earlier)
+        given.progress(f"note: no row is left for tests: {settings.test_share} of {rows.rows} rows is less than one")
+    made = make_vocabularies(given)
     vocabularies = made.tables
     rules = [settings.id_rule(table) for table in layout.tables]
-    id_maps = backend.id_maps(layout.tables, vocabularies, rules)
+    id_maps = given.backend.id_maps(layout.tables, vocabularies, rules)
     table_rows = [
         rule.hashed_rows if vocabulary is None else vocabulary.rows
         for vocabulary, rule in zip(vocabularies, rules, strict=True)
@@ -123,7 +112,7 @@ def write_shards(
         own = left[team.rank :: team.size]
         shards = []
         with naming_output(work.output):
-            for shard in _write_planned(pool, own, work, reader, settings, backend):
+            for shard in _write_planned(given, own, reader):
                 shards.append(shard)
                 team.go_on(Tell(shard.rows, shard.rows, finished=True))
         return shards
@@ -133,7 +122,7 @@ def write_shards(
     shards = {**work.shards, **{shard.file: shard for share in shares for shard in share}}
     written = tuple(shards[planned.name] for planned in plan)
     if settings.like is not None:
-        team.first_does(lambda: progress(unseen_note(pool, rows, layout, vocabularies, id_maps)))
+        team.first_does(lambda: given.progress(unseen_note(given, vocabularies, id_maps)))
     features = team.first_does(lambda: [_feature_info(column, rows) for column in layout.features])
     return ShardManifest(
         schema_version=SCHEMA_VERSION,
@@ -194,52 +183,32 @@ def _plan_shards(split: str, first: int, last: int, rows_per_shard: int) -> Iter
         yield PlannedShard(f"{split}-{number:05d}.h5", start, min(start + rows_per_shard, last))
 
 
-def _write_planned(
-    pool: ThreadPoolExecutor,
-    plan: Sequence[PlannedShard],
-    work: WorkFolder,
-    reader: _PieceReader,
-    settings: PrepareSettings,
-    backend: Backend,
-) -> Iterator[ShardInfo]:
+def _write_planned(given: StageInputs, plan: Sequence[PlannedShard], reader: _PieceReader) -> Iterator[ShardInfo]:
     """Write shards one after the other, and note each; where threads cannot compress, HDF5 does."""
-    compression, checksums = settings.compression, settings.chunk_checksums
-    if backend.encoders is None or checksums:  # HDF5 alone writes the checksums of chunks.
-        yield from _encode_and_write(
-            pool,
-            plan,
-            work,
-            reader.piece_rows,
-            reader.read,
-            partial(write_shard, compression=compression, chunk_checksums=checksums),
-        )
+    compression, checksums = given.settings.compression, given.settings.chunk_checksums
+    if given.backend.encoders is None or checksums:  # HDF5 alone writes the checksums of chunks.
+        write = partial(write_shard, compression=compression, chunk_checksums=checksums)
+        yield from _encode_and_write(given, plan, reader.piece_rows, reader.read, write)
         return
-    encoder = backend.encoders[compression]
+    encoder = given.backend.encoders[compression]
 
     def encode(piece: Piece) -> EncodedSamples:
         return encode_samples(reader.read(piece), piece.shard_rows, encoder)
 
-    yield from _encode_and_write(
-        pool,
-        plan,
-        work,
-        reader.piece_rows,
-        encode,
-        partial(write_encoded_shard, compression=compression, encode=encoder),
-    )
+    write_encoded = partial(write_encoded_shard, compression=compression, encode=encoder)
+    yield from _encode_and_write(given, plan, reader.piece_rows, encode, write_encoded)
 
 
 def _encode_and_write(
-    pool: ThreadPoolExecutor,
+    given: StageInputs,
     plan: Sequence[PlannedShard],
-    work: WorkFolder,
     piece_rows: int,
     encode: Callable[[Piece], Block],
     write: Callable[[Path, int, Iterable[Block]], ShardInfo],
 ) -> Iterator[ShardInfo]:
     """Write shards one after the other: while one is checksummed and forced to the disk, the next is written."""
     pieces = (piece for shard in plan for piece in shard.pieces(piece_rows))
-    blocks = ordered_map(pool, encode, pieces, ahead=2 * worker_threads())
+    blocks = ordered_map(given.pool, encode, pieces, ahead=2 * worker_threads())
 
     has_failed = Event()
 
@@ -247,8 +216,8 @@ def _encode_and_write(
         has_come_through = False
         try:
             own = islice(blocks, len(shard.pieces(piece_rows)))
-            info = write(work.output / shard.name, shard.rows, _signalling(own, has_blocks))
-            work.note_shard(info)
+            info = write(given.work.output / shard.name, shard.rows, _signalling(own, has_blocks))
+            given.work.note_shard(info)
             has_come_through = True
             return info
         finally:

@@ -3,28 +3,27 @@
 Ranks share the tables; threads count columns.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from bagpipe_hpc.storage.checked_json import FileInfo
-from bagpipe_hpc.storage.shards.id_uses import read_train_rows
+from bagpipe_hpc.storage.shards.id_uses import read_counts, read_train_rows, tables_with_counts
 from bagpipe_hpc.storage.shards.vocabulary import TableUse, TableVocabulary, load_vocabularies, write_vocabularies
 from bagpipe_hpc.storage.shards.waiting_values import WaitingValues, waiting_info, write_waiting
-from data_prep.backend import Backend, IdMaps
-from data_prep.counted_tables import count_tables, counted_tables
-from data_prep.formats.layout import IdRule, RowLayout, Table
+from data_prep.backend import IdMaps
+from data_prep.counted_tables import Counted, count_tables, counted_tables
+from data_prep.formats.layout import IdRule, Table
 from data_prep.growth import GrowthRules, TableGrowth, growth_text
+from data_prep.hashed_counts import count_hashed
 from data_prep.last_uses import known_tables, last_uses_of_rows
 from data_prep.ordered_map import ordered_map, worker_threads
-from data_prep.parsed_rows import ParsedRows, values_of
-from data_prep.preparation_state import WorkFolder, naming_output
-from data_prep.prepare_settings import PrepareSettings
+from data_prep.parsed_rows import values_of
+from data_prep.preparation_state import naming_output
 from data_prep.ranks.board import Tell
-from data_prep.ranks.team import Team
 from data_prep.recorded import RecordedPreparation
+from data_prep.stage_inputs import StageInputs
 from data_prep.vocabulary import counts_of_ids
 from data_prep.wide_values import CountedValues
 
@@ -46,130 +45,111 @@ class MadeVocabularies(NamedTuple):
     tables: tuple[TableVocabulary | None, ...]
 
 
-def make_vocabularies(
-    team: Team,
-    pool: ThreadPoolExecutor,
-    rows: ParsedRows,
-    train_rows: int,
-    work: WorkFolder,
-    layout: RowLayout,
-    settings: PrepareSettings,
-    backend: Backend,
-    progress: Callable[[str], None],
-    earlier: RecordedPreparation | None = None,
-) -> MadeVocabularies:
+def make_vocabularies(given: StageInputs) -> MadeVocabularies:
     """The vocabulary of each table: that which is saved, of earlier rows, or of the training rows.
 
-    Collective over: all ranks of `team`.
+    Collective over: all ranks of the team.
     """
-    names = [table.name for table in layout.tables]
-    takes_over = earlier is not None and settings.grow is None
+    team, work, earlier = given.team, given.work, given.earlier
+    names = [table.name for table in given.layout.tables]
+    takes_over = earlier is not None and given.settings.grow is None
     waiting = team.first_does(lambda: waiting_info(work.output)) if work.vocabularies is not None else None
     if work.vocabularies is not None and (takes_over or waiting is not None):
         info = work.vocabularies
     elif earlier is None:
-        info, waiting = _count(team, pool, rows, train_rows, work, layout, settings, backend, progress)
-    elif settings.grow is not None:
-        info, waiting = _grow(team, pool, rows, train_rows, work, layout, settings, backend, progress, earlier)
+        info, waiting = _count(given)
+    elif given.settings.grow is not None:
+        info, waiting = _grow(given, earlier)
     else:
-        info, waiting = team.first_does(lambda: _take_over(earlier, work, progress)), None
-    if earlier is not None and settings.grow is None:
+        info, waiting = team.first_does(lambda: _take_over(given, earlier)), None
+    if earlier is not None and given.settings.grow is None:
         return MadeVocabularies(info, waiting, earlier.vocabularies)
     saved = team.each_does(lambda: load_vocabularies(work.output / info.file, names))
     return MadeVocabularies(info, waiting, tuple(saved.get(name) for name in names))
 
 
-def _take_over(earlier: RecordedPreparation, work: WorkFolder, progress: Callable[[str], None]) -> FileInfo:
+def _take_over(given: StageInputs, earlier: RecordedPreparation) -> FileInfo:
     """Copy the vocabularies of earlier rows."""
-    with naming_output(work.output):
-        copied = earlier.copy_vocabularies(work.output)
-        work.note_vocabularies(copied)
-    progress(f"took the vocabularies of {earlier.directory}")
+    with naming_output(given.work.output):
+        copied = earlier.copy_vocabularies(given.work.output)
+        given.work.note_vocabularies(copied)
+    given.progress(f"took the vocabularies of {earlier.directory}")
     return copied
 
 
-def _count(
-    team: Team,
-    pool: ThreadPoolExecutor,
-    rows: ParsedRows,
-    train_rows: int,
-    work: WorkFolder,
-    layout: RowLayout,
-    settings: PrepareSettings,
-    backend: Backend,
-    progress: Callable[[str], None],
-) -> tuple[FileInfo, FileInfo]:
+def _count(given: StageInputs) -> tuple[FileInfo, FileInfo]:
     """Count the values of training rows, each rank those of tables of its own, and write the vocabularies.
 
     Returns:
         The file of vocabularies, and that of values that are too rare for an id.
     """
-    buckets = settings.unseen_buckets
-    rules = {table.name: settings.id_rule(table) for table in layout.tables}
+    work, tables, buckets = given.work, given.layout.tables, given.settings.unseen_buckets
+    rules = {table.name: given.settings.id_rule(table) for table in tables}
 
     def write() -> tuple[FileInfo, FileInfo]:
         vocabularies: dict[str, TableVocabulary] = {}
-        uses: dict[str, TableUse] = {}
 
         def waiting_values() -> Iterator[tuple[str, WaitingValues]]:
-            for table, values in zip(layout.tables, counted_tables(work, layout.tables), strict=True):
-                if values is not None:
-                    vocabularies[table.name] = TableVocabulary(values.values, buckets)
-                    uses[table.name] = TableUse(counts_of_ids(values, buckets))
-                    yield table.name, values.rare
+            for table, found in zip(tables, counted_tables(work, tables), strict=True):
+                if isinstance(found, CountedValues):
+                    vocabularies[table.name] = TableVocabulary(found.values, buckets)
+                    yield table.name, found.rare
 
-        with naming_output(work.output):
-            waiting = write_waiting(work.output, waiting_values())  # the rare values of a table at a time
-            info = write_vocabularies(work.output, vocabularies, buckets, uses, train_rows)
+        def uses() -> Iterator[tuple[str, TableUse]]:
+            for table, found in zip(tables, counted_tables(work, tables), strict=True):
+                counts = counts_of_ids(found, buckets) if isinstance(found, CountedValues) else found.counts
+                if counts is not None:
+                    yield table.name, TableUse(counts)
+
+        with naming_output(work.output):  # Of all tables only the values stay in memory.
+            waiting = write_waiting(work.output, waiting_values())
+            info = write_vocabularies(work.output, vocabularies, buckets, uses(), given.train_rows)
             work.note_vocabularies(info)
         ids = sum(vocabulary.rows for vocabulary in vocabularies.values())
-        hashed = [table.name for table in layout.tables if table.name not in vocabularies]
+        hashed = [table.name for table in tables if table.name not in vocabularies]
         others = "".join(
             f"; {', '.join(name for name in hashed if rules[name].hashed_rows == rows)} hashed to {rows} ids each"
             for rows in sorted({rules[name].hashed_rows for name in hashed})
         )
-        progress(f"built vocabularies of {ids:,} ids from {train_rows:,} rows{others}")
+        given.progress(f"built vocabularies of {ids:,} ids from {given.train_rows:,} rows{others}")
         return info, waiting
 
-    _count_tables(team, pool, rows, train_rows, work, layout.tables, backend, rules)
-    return team.first_does(write)
+    _count_tables(given, rules)
+    return given.team.first_does(write)
 
 
-def _count_tables(
-    team: Team,
-    pool: ThreadPoolExecutor,
-    rows: ParsedRows,
-    train_rows: int,
-    work: WorkFolder,
-    tables: Sequence[Table],
-    backend: Backend,
-    rules: Mapping[str, IdRule],
-) -> None:
-    """Count the values of training rows, each rank those of tables of its own."""
+def _count_tables(given: StageInputs, rules: Mapping[str, IdRule]) -> None:
+    """Count the values of training rows, and the ids of those that are hashed, each rank those of its own tables."""
 
-    def count(tables: Sequence[Table]) -> Sequence[CountedValues | None]:
+    def count(tables: Sequence[Table]) -> Iterator[tuple[int, Counted]]:
         def told(fields: int) -> None:
-            team.go_on(Tell(fields, fields, finished=True))
+            given.team.go_on(Tell(fields, fields, finished=True))
 
-        return backend.build_vocabularies(pool, rows, tables, train_rows, [rules[table.name] for table in tables], told)
+        of_tables = [rules[table.name] for table in tables]
+        found = given.backend.build_vocabularies(given.pool, given.rows, tables, given.train_rows, of_tables, told)
+        yield from ((place, counted) for place, counted in enumerate(found) if counted is not None)
+        hashed = [place for place, counted in enumerate(found) if counted is None]
+        del found
+        yield from zip(
+            hashed,
+            count_hashed(
+                given.pool,
+                given.rows,
+                given.train_rows,
+                [tables[place] for place in hashed],
+                [of_tables[place] for place in hashed],
+                given.backend,
+            ),
+            strict=True,
+        )
 
-    count_tables(team, rows, train_rows, work, tables, count)
+    count_tables(given.team, given.rows, given.train_rows, given.work, given.layout.tables, count)
 
 
-def _grow(
-    team: Team,
-    pool: ThreadPoolExecutor,
-    rows: ParsedRows,
-    train_rows: int,
-    work: WorkFolder,
-    layout: RowLayout,
-    settings: PrepareSettings,
-    backend: Backend,
-    progress: Callable[[str], None],
-    earlier: RecordedPreparation,
-) -> tuple[FileInfo, FileInfo]:
+def _grow(given: StageInputs, earlier: RecordedPreparation) -> tuple[FileInfo, FileInfo]:
     """Let the vocabularies of earlier rows grow by the training rows, and write them; files as of `_count`."""
-    of_tables = zip(layout.tables, earlier.vocabularies, strict=True)
+    work, settings, train_rows = given.work, given.settings, given.train_rows
+    of_tables = list(zip(given.layout.tables, earlier.vocabularies, strict=True))
     tables = [table for table, vocabulary in of_tables if vocabulary is not None]
 
     def write() -> tuple[FileInfo, FileInfo]:
@@ -183,43 +163,48 @@ def _grow(
 
         growths = [
             TableGrowth(table.values, known[table.name], day, growth_rules(settings.id_rule(table)))
-            for table, day in zip(tables, counted_tables(work, tables), strict=True)
-            if day is not None
+            for table, day in zip(given.layout.tables, counted_tables(work, given.layout.tables), strict=True)
+            if isinstance(day, CountedValues)
         ]
         watched = [growth.watched for growth in growths]
-        last_uses = last_uses_of_rows(pool, rows, train_rows, first, tables, watched, backend)
+        last_uses = last_uses_of_rows(given.pool, given.rows, train_rows, first, tables, watched, given.backend)
         grown = {table.name: growth.grown(last) for table, growth, last in zip(tables, growths, last_uses, strict=True)}
         vocabularies = {name: table.vocabulary for name, table in grown.items()}
-        uses = {name: table.use for name, table in grown.items()}
+
+        def uses() -> Iterator[tuple[str, TableUse]]:
+            kept = tables_with_counts(earlier.directory, earlier.manifest)
+            for table, day in zip(given.layout.tables, counted_tables(work, given.layout.tables), strict=True):
+                if isinstance(day, CountedValues):
+                    yield table.name, grown[table.name].use
+                elif day.counts is not None and table.name in kept:
+                    before = read_counts(earlier.directory, earlier.manifest, table.name)
+                    yield table.name, TableUse(before + day.counts)
+
         with naming_output(work.output):
             waiting = write_waiting(work.output, ((name, table.waiting) for name, table in grown.items()))
-            info = write_vocabularies(work.output, vocabularies, settings.unseen_buckets, uses, all_rows)
+            info = write_vocabularies(work.output, vocabularies, settings.unseen_buckets, uses(), all_rows)
             work.note_vocabularies(info)
         text = growth_text(list(known.values()), list(grown.values()))
-        progress(f"grew the vocabularies of {earlier.directory} by {train_rows:,} rows: {text}")
+        given.progress(f"grew the vocabularies of {earlier.directory} by {train_rows:,} rows: {text}")
         return info, waiting
 
-    all_values = {table.name: IdRule(1, None, 2) for table in tables}
-    _count_tables(team, pool, rows, train_rows, work, tables, backend, all_values)
-    return team.first_does(write)
+    rules = {
+        table.name: IdRule(1, None, 2) if vocabulary is not None else IdRule(1, -1, settings.id_rule(table).hashed_rows)
+        for table, vocabulary in of_tables
+    }
+    _count_tables(given, rules)
+    return given.team.first_does(write)
 
 
-def unseen_note(
-    pool: ThreadPoolExecutor,
-    rows: ParsedRows,
-    layout: RowLayout,
-    vocabularies: Sequence[TableVocabulary | None],
-    id_maps: IdMaps,
-) -> str:
+def unseen_note(given: StageInputs, vocabularies: Sequence[TableVocabulary | None], id_maps: IdMaps) -> str:
     """How many look-ups of later rows are of values without an id of their own, in words: the largest shares.
 
     Args:
-        pool: threads to use.
-        rows: all parsed rows.
-        layout: of the source format.
-        vocabularies: of its tables; None where values are hashed, none of which is unseen.
+        given: the rows, and threads to use.
+        vocabularies: of the layout's tables; None where values are hashed, none of which is unseen.
         id_maps: gives values their ids.
     """
+    rows, layout = given.rows, given.layout
     known = [number for number, vocabulary in enumerate(vocabularies) if vocabulary is not None]
 
     def count(batch_and_table: tuple[object, int]) -> tuple[int, int, int]:
@@ -236,7 +221,7 @@ def unseen_note(
 
     unseen, look_ups = np.zeros(len(layout.tables), np.int64), np.zeros(len(layout.tables), np.int64)
     pieces = ((part, table) for part in rows.parts(rows.rows) for table in known)
-    for table, found, all_of_it in ordered_map(pool, count, pieces, ahead=2 * worker_threads()):
+    for table, found, all_of_it in ordered_map(given.pool, count, pieces, ahead=2 * worker_threads()):
         unseen[table] += found
         look_ups[table] += all_of_it
     shares = unseen / np.maximum(1, look_ups)

@@ -12,23 +12,45 @@ from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
 from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard
 from bagpipe_hpc.storage.shards.vocabulary import Int64s, read_int64s
 
+MOST_COUNTED_ROWS = 1 << 24
+"""Hashed tables of more rows have no counts: a list of these takes 128 MiB."""
+
 
 def read_counts(directory: Path, manifest: ShardManifest, table: str) -> Int64s:
     """How often the training rows look up each id of a table, int64 `[rows]`.
 
     Id 0 counts missing values, and those without an id of their own where there are no unseen buckets. Of a directory
-    that was grown, the rows of all directories before it count as well (`vocabulary.TableUse`).
+    that was grown, the rows of all directories before it count as well (`vocabulary.TableUse`). Different values of a
+    hashed table may share an id.
 
     Raises:
-        DataError: the table is hashed or unknown, the directory is of an older program that kept no counts, or the file
-            is missing or damaged.
+        DataError: the table is unknown, or hashed to more than `MOST_COUNTED_ROWS`; the directory is of an older
+            program that kept no counts; or the file is missing or damaged.
     """
     counts = _read(directory, manifest, table, "counts")
+    if counts is None and table in manifest.hashed_tables:
+        raise DataError(
+            f"{directory}: has no counts of the ids of table {table}: it is hashed to more than {MOST_COUNTED_ROWS} "
+            "rows, or an older program prepared it"
+        )
     if counts is None:
         raise DataError(f"{directory}: has no counts of ids, as of an older program; {PREPARE_AGAIN}")
     if len(counts) and counts.min() < 0:
         raise DataError(f"{directory}: a count of table {table} is {counts.min()}; {PREPARE_AGAIN}")
     return counts
+
+
+def tables_with_counts(directory: Path, manifest: ShardManifest) -> list[str]:
+    """Names of the tables whose counts were kept (`read_counts`), in the manifest's order.
+
+    Raises:
+        DataError: the file of vocabularies is missing or damaged.
+    """
+    path = _path(directory, manifest)
+    with open_shard(path) as file, errors_name(path):
+        if "format" not in file.attrs:
+            return []
+        return [table.name for table in manifest.tables if f"counts/{table.name}" in file]
 
 
 def read_last_use(directory: Path, manifest: ShardManifest, table: str) -> Int64s | None:
@@ -90,8 +112,8 @@ def _read(directory: Path, manifest: ShardManifest, table: str, name: str) -> In
     rows = {info.name: info.rows for info in manifest.tables}.get(table)
     if rows is None:
         raise DataError(f"{directory}: has no table {table!r:.80}; the first is {manifest.tables[0].name}")
-    if table in manifest.hashed_tables:
-        raise DataError(f"{directory}: the values of table {table} are hashed; the uses of its ids are not kept")
+    if table in manifest.hashed_tables and name == "last_use":
+        raise DataError(f"{directory}: the values of table {table} are hashed; when its ids were used last is not kept")
     path = _path(directory, manifest)
     with open_shard(path) as file, errors_name(path):
         if f"{name}/{table}" not in file or "format" not in file.attrs:

@@ -5,14 +5,14 @@ uint32, int64 or text, as the source format says. Id 0 stands for a missing valu
 buckets (attribute `unseen_buckets`), which share out every other value; where there are none, such values have id 0 as
 well. The values have the ids from B + 1 on, but for those of `free/TABLE`, which no value has.
 
-Beside these lie lists about the ids (`id_uses`): `counts/TABLE` and, where a vocabulary grew, `last_use/TABLE` and
-`reborn/TABLE`.
+Beside these lie lists about the ids (`id_uses`): `counts/TABLE`, of hashed tables as well, and, where a vocabulary
+grew, `last_use/TABLE` and `reborn/TABLE`.
 
 In folders of older programs, without the attribute `format`, the values lie in `TABLE` itself.
 """
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -89,7 +89,7 @@ def write_vocabularies(
     directory: Path,
     vocabularies: Mapping[str, TableVocabulary],
     unseen_buckets: int = 0,
-    uses: Mapping[str, TableUse] | None = None,
+    uses: Iterable[tuple[str, TableUse]] = (),
     train_rows: int = 0,
 ) -> FileInfo:
     """Write the vocabulary of each table, by its name; whole or not at all, and the same bytes for the same values.
@@ -98,7 +98,8 @@ def write_vocabularies(
         directory: the shard directory.
         vocabularies: those of the tables that are not hashed, all with the same number of buckets.
         unseen_buckets: this number.
-        uses: how the ids of each of the tables were used.
+        uses: how the ids of a table were used, by its name; each is taken when the one before is written. Hashed tables
+            may be among them.
         train_rows: number of the training rows in which they were.
 
     Returns:
@@ -116,7 +117,7 @@ def write_vocabularies(
                 file.create_dataset(f"values/{table}", data=values, dtype=kind, track_times=False)
                 if len(vocabulary.free):
                     file.create_dataset(f"free/{table}", data=vocabulary.free, track_times=False)
-            for table, use in (uses or {}).items():
+            for table, use in uses:
                 for name, numbers in (("counts", use.counts), ("last_use", use.last_use), ("reborn", use.reborn)):
                     if numbers is not None and (len(numbers) or name == "counts"):
                         file.create_dataset(f"{name}/{table}", data=numbers, track_times=False)

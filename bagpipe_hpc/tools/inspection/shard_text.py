@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.check import damaged_files
+from bagpipe_hpc.storage.shards.id_uses import tables_with_counts
 from bagpipe_hpc.storage.shards.manifest import SCHEMA_VERSION, SPLITS, ShardManifest
 from bagpipe_hpc.terminal import printable
 from bagpipe_hpc.tools.inspection.description import Description
@@ -23,6 +25,7 @@ def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> D
         ("dense features", str(manifest.dense_features)),
         ("embedding tables", f"{len(manifest.tables)} of {sum(manifest.table_rows)} rows"),
         ("vocabularies", manifest.vocabularies.file if manifest.vocabularies else "none"),
+        ("counts of ids", _counts(directory, manifest)),
         *([("grown from vocabularies", manifest.grown_from)] if manifest.grown_from else []),
         ("inputs", ", ".join(source.file for source in manifest.inputs) or "none"),
         ("size of shards", size_text(sum(shard.bytes for _, shard in shards))),
@@ -49,6 +52,19 @@ def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> D
         if len(manifest.skipped_rows) > SKIPPED_SHOWN:
             lines.append(f"and {len(manifest.skipped_rows) - SKIPPED_SHOWN} more, in manifest.json")
     return Description("\n".join(lines), tuple(damaged))
+
+
+def _counts(directory: Path, manifest: ShardManifest) -> str:
+    """For which tables the file of vocabularies says how often ids are looked up."""
+    if manifest.vocabularies is None:
+        return "none"
+    try:
+        counted = tables_with_counts(directory, manifest)
+    except DataError:
+        return "cannot be read"
+    if len(counted) == len(manifest.tables):
+        return "all tables"
+    return f"{len(counted)} of {len(manifest.tables)} tables" if counted else "none"
 
 
 def _labels(manifest: ShardManifest) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ import importlib
 import inspect
 import random
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -284,6 +284,7 @@ def test_days_of_clicks_grow_as_the_rules_say(
         min_count=3, max_rows_per_table=limit, unseen_buckets=buckets, rows_per_shard=25, backend=backend
     )
     parent: Path | None = None
+    hashed_ids: dict[str, list[int]] = defaultdict(list)
     reborn = 0
     for number, rows in enumerate((60, 50, 12)):
         lines = random_rows(rows, seed=10 + number)
@@ -302,6 +303,9 @@ def test_days_of_clicks_grow_as_the_rules_say(
             name, bags = f"C{column + 1}", column_bags(lines, column)
             if name in manifest.hashed_tables:
                 assert limit is not None
+                hashed_ids[name] += ids[:train_rows, column].tolist()
+                counts = np.bincount(hashed_ids[name], minlength=limit)
+                assert read_counts(output, manifest, name).tolist() == counts.tolist()
                 continue
             model.day(bags[:train_rows], min_count, limit, evict if parent else None)
             model.assert_is(known_table(output, manifest, name))

@@ -10,7 +10,13 @@ import pytest
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.entries import TableInfo
-from bagpipe_hpc.storage.shards.id_uses import read_counts, read_last_use, read_reborn, read_train_rows
+from bagpipe_hpc.storage.shards.id_uses import (
+    read_counts,
+    read_last_use,
+    read_reborn,
+    read_train_rows,
+    tables_with_counts,
+)
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.vocabulary import (
     TableUse,
@@ -37,7 +43,7 @@ def manifest(tmp_path: Path) -> ShardManifest:
         "C2": TableVocabulary(np.array([5], np.int64), 1),
     }
     uses = {"C1": GROWN, "C2": TableUse(np.array([6, 1, 2]), np.array([-1, -1, 8]))}
-    info = write_vocabularies(tmp_path, vocabularies, 1, uses, 10)
+    info = write_vocabularies(tmp_path, vocabularies, 1, uses.items(), 10)
     tables = (TableInfo("C1", 5), TableInfo("C2", 3), TableInfo("C3", 9))
     return ShardManifest(1, "criteo", 13, tables, (), (), vocabularies=info, hashed_tables=("C3",), grown_from="0" * 64)
 
@@ -96,12 +102,23 @@ def test_a_damaged_attribute_is_refused(tmp_path: Path, manifest: ShardManifest,
 
 
 def test_tables_without_counts_are_named(tmp_path: Path, manifest: ShardManifest) -> None:
-    with pytest.raises(DataError, match="the values of table C3 are hashed; the uses of its ids are not kept"):
+    assert tables_with_counts(tmp_path, manifest) == ["C1", "C2"]
+    with pytest.raises(DataError, match="has no counts of the ids of table C3: it is hashed to more than 16777216"):
         read_counts(tmp_path, manifest, "C3")
+    with pytest.raises(DataError, match="the values of table C3 are hashed; when its ids were used last is not kept"):
+        read_last_use(tmp_path, manifest, "C3")
     with pytest.raises(DataError, match="has no table 'C4'; the first is C1"):
         read_counts(tmp_path, manifest, "C4")
     with pytest.raises(DataError, match="has no file of vocabularies"):
         read_counts(tmp_path, replace(manifest, vocabularies=None), "C1")
+
+
+def test_counts_of_a_hashed_table_come_back(tmp_path: Path, manifest: ShardManifest) -> None:
+    uses = [("C3", TableUse(np.arange(9)))]
+    manifest = replace(manifest, vocabularies=write_vocabularies(tmp_path, {}, 0, uses, 10))
+    assert read_counts(tmp_path, manifest, "C3").tolist() == list(range(9))
+    assert read_reborn(tmp_path, manifest, "C3").tolist() == []
+    assert tables_with_counts(tmp_path, manifest) == ["C3"]
 
 
 def test_waiting_values_come_back(tmp_path: Path, manifest: ShardManifest) -> None:

@@ -12,8 +12,9 @@ from bagpipe_hpc.evaluation.standing import Standing
 from bagpipe_hpc.storage.checkpoints.best import Best, write_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.entries import FeatureInfo, InputInfo, TableInfo
-from bagpipe_hpc.storage.shards.manifest import ShardManifest, save_manifest
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
+from bagpipe_hpc.storage.shards.vocabulary import VOCABULARIES_NAME, TableUse, write_vocabularies
 from bagpipe_hpc.storage.shards.writer import write_shard
 from bagpipe_hpc.tools.inspection import describe
 from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text
@@ -80,12 +81,23 @@ def test_shards_are_described(shards: Path) -> None:
     assert found["embedding tables"] == "2 of 305 rows"
     assert found["files"].startswith("present")
     assert found["vocabularies"].startswith("none")
+    assert found["counts of ids"] == "none"
     assert found["hash.seed"] == "3"
     assert facts(text)["C2"] == "300"
     assert "train-00001.h5" in text
     assert r"day_0.gz:9: \x1b[31m3 columns" in text
     assert text.endswith("and 2 more, in manifest.json")
     assert facts(describe(shards, verify=True).text)["files"] == "as written"
+
+
+def test_it_says_which_tables_have_counts_of_ids(shards: Path) -> None:
+    manifest = load_manifest(shards)
+    uses = [(table.name, TableUse(np.zeros(table.rows, dtype=np.int64))) for table in manifest.tables]
+    for kept, text in ((uses, "all tables"), (uses[:1], "1 of 2 tables"), ([], "none")):
+        save_manifest(shards, replace(manifest, vocabularies=write_vocabularies(shards, {}, 0, kept)))
+        assert facts(describe(shards).text)["counts of ids"] == text
+    (shards / VOCABULARIES_NAME).unlink()
+    assert facts(describe(shards).text)["counts of ids"] == "cannot be read"
 
 
 def test_damaged_shards_are_described_as_such(shards: Path) -> None:

@@ -1,0 +1,76 @@
+"""How often the training rows look up each id of a hashed table; it takes a pass over the table's columns."""
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from bagpipe_hpc.storage.shards.id_uses import MOST_COUNTED_ROWS
+from bagpipe_hpc.storage.shards.vocabulary import Int64s
+from data_prep.backend import Backend
+from data_prep.formats.layout import IdRule, Table
+from data_prep.parsed_rows import ParsedRows, values_of
+
+
+@dataclass(frozen=True, eq=False)
+class HashedCounts:
+    """What is known of a table whose values are hashed.
+
+    Attributes:
+        counts: look-ups `[rows]` of each id; None where the table has more rows than are counted.
+    """
+
+    counts: Int64s | None
+
+
+def count_hashed(
+    pool: ThreadPoolExecutor,
+    rows: ParsedRows,
+    train_rows: int,
+    tables: Sequence[Table],
+    rules: Sequence[IdRule],
+    backend: Backend,
+) -> Iterator[HashedCounts]:
+    """Count the ids of tables whose values are hashed; memory is 8 bytes for each of `MOST_COUNTED_ROWS` ids.
+
+    Args:
+        pool: threads to use.
+        rows: all parsed rows.
+        train_rows: how many of them count.
+        tables: the tables.
+        rules: of each table.
+        backend: hashes.
+
+    Yields:
+        The counts of each table, in order.
+    """
+    id_maps = backend.id_maps(tables, [None] * len(tables), rules)
+
+    def add(part: pa.Table, number: int, counts: Int64s) -> None:
+        for values in values_of(part, tables[number].columns):
+            ids = np.empty((len(values), 1), dtype=np.int64)
+            id_maps.write_ids([values], [number], ids)
+            np.add.at(counts, ids[:, 0], 1)
+
+    for group in _groups([rule.hashed_rows for rule in rules]):
+        counts: list[Int64s] = [np.zeros(rules[number].hashed_rows, dtype=np.int64) for number in group]
+        for part in rows.parts(train_rows) if group else ():
+            list(pool.map(add, [part] * len(group), group, counts))
+        yield from map(HashedCounts, counts if group else [None])
+
+
+def _groups(table_rows: Sequence[int]) -> Iterator[list[int]]:
+    """Numbers of tables that are counted together, in order; an empty list stands for a table that is too large."""
+    group: list[int] = []
+    for number, rows in enumerate(table_rows):
+        if group and rows + sum(table_rows[other] for other in group) > MOST_COUNTED_ROWS:
+            yield group
+            group = []
+        if rows > MOST_COUNTED_ROWS:
+            yield []
+        else:
+            group.append(number)
+    if group:
+        yield group

@@ -1,0 +1,70 @@
+"""Ids of hashed tables are counted, some tables at a time, but for those that are too large."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from data_prep import hashed_counts
+from data_prep.backend import choose_backend
+from data_prep.formats.layout import IdRule, Table, Values
+from data_prep.formats.load import load_format
+from data_prep.hashed_counts import count_hashed
+from data_prep.parsed_rows import ParsedRows, Part
+from data_prep.text_blocks import TextPosition
+
+LIMIT = 20
+
+
+def written(folder: Path, columns: dict[str, pa.Array], parts: int) -> ParsedRows:
+    """Parsed rows on disk: the same ones in each part."""
+    batch = pa.RecordBatch.from_pydict(columns)
+    found = [Part(0, number, len(batch), 1, TextPosition(), False, ()) for number in range(parts)]
+    for part in found:
+        with pa.OSFile(str(folder / part.file), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as file:
+            file.write_batch(batch)
+    return ParsedRows(folder, found)
+
+
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_counts_are_those_of_the_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    monkeypatch.setattr(hashed_counts, "MOST_COUNTED_ROWS", LIMIT)
+    tables = [
+        Table("A", Values.HEX, ("a", "b")),
+        Table("B", Values.HEX, ("b",)),
+        Table("large", Values.HEX, ("b",)),
+        Table("C", Values.INTEGER, ("c",)),
+        Table("D", Values.HEX, ("a",)),
+    ]
+    rules = [IdRule(1, -1, rows) for rows in (7, 13, LIMIT + 1, LIMIT, 2)]
+    columns = {
+        "a": pa.array([3, 3, None, 9], pa.uint32()),
+        "b": pa.array([5, None, None, 3], pa.uint32()),
+        "c": pa.array([-1, 1 << 40, None, 7], pa.int64()),
+    }
+    rows = written(tmp_path, columns, parts=3)
+    chosen = choose_backend(backend, load_format("criteo", (), None)[0])[0]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(count_hashed(pool, rows, 10, tables, rules, chosen))
+    id_maps = chosen.id_maps(tables, [None] * len(tables), rules)
+    for number, (table, rule) in enumerate(zip(tables, rules, strict=True)):
+        expected = np.zeros(rule.hashed_rows, np.int64)
+        for name in table.columns:
+            values = pa.concat_arrays([columns[name]] * 3)[:10]
+            ids = np.empty((10, 1), np.int64)
+            id_maps.write_ids([values], [number], ids)
+            expected += np.bincount(ids[:, 0], minlength=rule.hashed_rows)
+        counts = found[number].counts
+        if table.name == "large":
+            assert counts is None
+        else:
+            assert counts is not None
+            assert counts.tolist() == expected.tolist()
+
+
+def test_tables_that_are_counted_together_stay_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hashed_counts, "MOST_COUNTED_ROWS", LIMIT)
+    groups = list(hashed_counts._groups([7, 13, 21, 20, 2, 30, 31, 1, 1]))
+    assert groups == [[0, 1], [], [3], [4], [], [], [7, 8]]
