@@ -116,6 +116,17 @@ def _planner_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _oracle_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rows", type=positive, default=188_000_000, metavar="N", help="of tables (default: 188e6)")
+    parser.add_argument("--batch-size", type=positive, default=65536, metavar="N", help="samples (default: 65536)")
+    parser.add_argument("--lookahead", type=positive, default=40, metavar="L", help="window (default: 40)")
+    parser.add_argument("--samples", type=positive, default=3 << 20, metavar="N", help="in the shards (default: 3 Mi)")
+    parser.add_argument("--threads", type=positive, nargs="+", default=[1, 2], metavar="N", help="(default: 1 2)")
+    parser.add_argument(
+        "--run-samples", type=positive, default=100_000_000, metavar="N", help="of the run to start (default: 1e8)"
+    )
+
+
 def _quality_arguments(parser: argparse.ArgumentParser) -> None:
     models = ["dlrm", "wide_deep", "deepfm", "dcn", "dcn_v2", "dlrm_dcnv2"]
     contenders = ["bagpipe", "embedding_bag", "rechub"]
@@ -188,6 +199,9 @@ BENCHMARKS = {
         "planner.benchmark",
         "samples/s and memory of the oracle's planner, native beside NumPy, up to a billion rows",
         _planner_arguments,
+    ),
+    "oracle": Benchmark(
+        "oracle", "samples/s that the oracle reads and plans, by threads, and how soon it starts", _oracle_arguments
     ),
     "dense": Benchmark("dense", "the dense half of a step: ms, GFLOP/s and page faults, beside plain torch"),
     "prepare": Benchmark(

@@ -77,6 +77,11 @@ def _encode_lzf(chunk: NDArray[Any], shuffle: bool) -> NDArray[np.uint8] | None:
     return lzf.compress(lzf.shuffle(chunk) if shuffle else chunk)
 
 
+def lzf_encoder() -> Encoder:
+    """What compresses chunks as LZF natively, for shards that are not prepared from a source."""
+    return _encode_lzf
+
+
 def _encode_gzip(chunk: NDArray[Any], shuffle: bool) -> bytes:
     return zlib.compress((lzf.shuffle(chunk) if shuffle else chunk).data, GZIP_LEVEL)
 

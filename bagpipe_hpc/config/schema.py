@@ -463,8 +463,9 @@ class KernelsConfig:
     the checkpoint was trained with where a run goes on, else the faster of the two on the trainers' x86 CPUs, measured
     before the first step, and torch elsewhere. The run's `config.toml` says which it was. A model of your own that
     computes its layers itself takes `auto` or `torch`."""
-    planner_threads: int = 1
-    """Threads of the oracle's native planner, which share out the tables."""
+    planner_threads: int = 0
+    """Threads of the oracle's native planner, which share out the tables; 0 takes one for each half a million look-ups
+    of a batch, but not more than there are cores that it may use, and 8 at most."""
     planner_state: str = "auto"
     """Rows that the native planner keeps: `dense` all, `sparse` those in the window, `auto` what cannot take more."""
     row_threads: int = 0
@@ -474,10 +475,10 @@ class KernelsConfig:
         _require(self.backend in BACKENDS, "kernels.backend", self.backend, f"use one of {', '.join(BACKENDS)}")
         _require(self.linear in LINEAR_LAYERS, "kernels.linear", self.linear, f"use one of {', '.join(LINEAR_LAYERS)}")
         _require(
-            1 <= self.planner_threads <= MOST_THREADS,
+            0 <= self.planner_threads <= MOST_THREADS,
             "kernels.planner_threads",
             self.planner_threads,
-            f"use 1 to {MOST_THREADS} threads",
+            f"use 1 to {MOST_THREADS} threads, or 0 for those that the cores and a batch allow",
         )
         _require(
             self.planner_state in PLANNER_STATES,

@@ -1,5 +1,6 @@
 """The look-ahead policy, `bagpipe`: which of its planners runs, and which tables' state is an array or a hash table."""
 
+import os
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +16,9 @@ from bagpipe_hpc.planning.policy import Policy
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
 
+_LOOK_UPS_A_THREAD = 500_000
+_MOST_THREADS = 8
+"""There are few large tables, and each is one thread's."""
 _DENSE_BYTES = 8
 """State of a row in an array over all rows of its table."""
 _REFERENCE_BYTES = 12
@@ -81,9 +85,16 @@ class LookaheadPolicy(Policy):
             private_capacity,
             feature_tables=facts.feature_tables,
             sparse=self.sparse_tables(window),
-            threads=facts.kernels.planner_threads,
+            threads=self.threads,
             verify=facts.verify,
         )
+
+    @property
+    def threads(self) -> int:
+        """Threads of the native planner: fewer look-ups would not make up for waking another one."""
+        wanted = int(self.facts.batch_look_ups.sum()) // _LOOK_UPS_A_THREAD
+        cores = len(os.sched_getaffinity(0))
+        return self.facts.kernels.planner_threads or max(1, min(wanted, cores, _MOST_THREADS))
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
         """Memory that a planner takes for sure: arrays over whole tables, and the look-ups of a full window.

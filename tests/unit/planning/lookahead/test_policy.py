@@ -1,5 +1,6 @@
 """Which planner runs, and how it keeps its tables, follows from the settings."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -153,3 +154,14 @@ def test_the_least_memory_is_no_more_than_a_planner_takes(backend: str, verify: 
     size = planner.size()
     assert 0.3 * (size.state_bytes + size.window_bytes) < least + 10_000
     assert least <= size.state_bytes + size.window_bytes + 1000
+
+
+@pytest.mark.parametrize(
+    ("samples", "cores", "asked", "threads"),
+    [(64, 4, 0, 1), (65536, 4, 0, 3), (65536, 2, 0, 2), (65536, 1, 0, 1), (1 << 20, 99, 0, 8), (64, 1, 5, 5)],
+)
+def test_threads_follow_from_the_look_ups_of_a_batch_and_the_cores(
+    samples: int, cores: int, asked: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
+    assert policy(table_offsets([9] * 26), samples, planner_threads=asked).threads == threads
