@@ -25,6 +25,7 @@ class Need:
         evaluation_bytes: predictions of the test rows at trainers.
         fullest_server_bytes: of `tables_bytes`, those of the server with the most.
         frames_bytes: rows that servers whose tables lie on disk keep in memory of their own.
+        reading_bytes: samples that the oracle and trainers have read and not yet used.
     """
 
     tables_bytes: int = 0
@@ -34,6 +35,7 @@ class Need:
     evaluation_bytes: int = 0
     fullest_server_bytes: int = 0
     frames_bytes: int = 0
+    reading_bytes: int = 0
 
     def __add__(self, other: "Need") -> "Need":
         """What both allocate."""
@@ -45,12 +47,14 @@ class Need:
             self.evaluation_bytes + other.evaluation_bytes,
             max(self.fullest_server_bytes, other.fullest_server_bytes),
             self.frames_bytes + other.frames_bytes,
+            self.reading_bytes + other.reading_bytes,
         )
 
     @property
     def private_bytes(self) -> int:
         """All but the tables."""
-        return self.caches_bytes + self.dense_bytes + self.planner_bytes + self.evaluation_bytes + self.frames_bytes
+        trainers = self.caches_bytes + self.dense_bytes + self.evaluation_bytes
+        return trainers + self.planner_bytes + self.reading_bytes + self.frames_bytes
 
     @property
     def total_bytes(self) -> int:
@@ -66,6 +70,7 @@ class Need:
             "dense models": (self.dense_bytes, dense_cure),
             "planner": (self.planner_bytes, "a shorter lookahead.batches, or kernels.planner_state=sparse"),
             "evaluation": (self.evaluation_bytes, "a smaller train.exact_auc_samples"),
+            "samples read": (self.reading_bytes, "fewer data.lanes, or smaller data.block_rows"),
             "rows of servers": (self.frames_bytes, "a smaller tables.memory_gb"),
         }
         made_of = ", ".join(f"{name} {_gb(size)}" for name, (size, _) in pieces.items() if size)

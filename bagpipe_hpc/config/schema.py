@@ -55,6 +55,11 @@ class DataConfig:
     """Rows that are read as one contiguous piece; an epoch's order permutes the blocks, then the rows inside each."""
     shuffle: bool = True
     """Permute the training rows anew in every epoch; false keeps the order of the shards."""
+    lanes: int = 1
+    """So many blocks, from all over the data, are open at once, and each batch takes the same number of rows of each.
+    Then a trainer reads the blocks of its own slice alone; with 1 it reads all that the batch has
+    (docs/training.md). Fewer are used where a lane would have less than 8 blocks. Without effect if `shuffle` is false
+    or the policy orders the samples."""
     verify: str = "full"
     """`full` checks every shard's checksum before training; `quick` checks sizes and shapes only."""
     reader_threads: int = 0
@@ -69,6 +74,7 @@ class DataConfig:
             self.reader_threads,
             f"use 1 to {MOST_THREADS} threads, or 0 for those that the cores allow",
         )
+        _require(self.lanes >= 1, "data.lanes", self.lanes, "use 1 or more lanes")
         _require(self.verify in VERIFY_LEVELS, "data.verify", self.verify, f"use one of {', '.join(VERIFY_LEVELS)}")
 
 

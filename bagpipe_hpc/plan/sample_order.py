@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +40,14 @@ class SampleOrder:
 
     def blocks(self) -> NDArray[np.int64]:
         """Block numbers in the order in which they are used, int64 `[blocks]`."""
-        count = -(-self.rows // self.block_rows)
         if not self.shuffle:
-            return np.arange(count, dtype=np.int64)
-        return np.random.default_rng([self.seed, self.epoch]).permutation(count).astype(np.int64)
+            return np.arange(self.block_count, dtype=np.int64)
+        return np.random.default_rng([self.seed, self.epoch]).permutation(self.block_count).astype(np.int64)
+
+    @property
+    def block_count(self) -> int:
+        """Number of blocks."""
+        return -(-self.rows // self.block_rows)
 
     def block_range(self, block: int) -> tuple[int, int]:
         """First sample of a block, and the sample after its last."""
@@ -53,12 +58,58 @@ class SampleOrder:
         first, last = self.block_range(block)
         return last - first
 
+    def sizes(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """`block_samples` of many blocks, int64 `[blocks]`."""
+        return np.array([self.block_samples(block) for block in blocks.tolist()], dtype=np.int64)
+
     def inside_block(self, block: int) -> NDArray[np.int64]:
         """Order of a block's samples, as positions from the block's first sample, int64 `[samples of the block]`."""
         first, last = self.block_range(block)
         if not self.shuffle:
             return np.arange(last - first, dtype=np.int64)
         return np.random.default_rng([self.seed, self.epoch, block + 1]).permutation(last - first).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class ShardBlocks(SampleOrder):
+    """The same, with blocks that begin anew in each shard, so that none has a piece of a chunk of the next.
+
+    Attributes:
+        shard_rows: samples of each shard, in order; `rows` together.
+    """
+
+    shard_rows: tuple[int, ...] = ()
+
+    @cached_property
+    def _shards(self) -> NDArray[np.int64]:
+        """First sample of each shard, and the number of all."""
+        return np.concatenate(([0], np.cumsum(self.shard_rows, dtype=np.int64)))
+
+    @cached_property
+    def _first_blocks(self) -> NDArray[np.int64]:
+        """First block of each shard, and the number of all."""
+        return np.concatenate(([0], np.cumsum(-(-np.diff(self._shards) // self.block_rows), dtype=np.int64)))
+
+    @property
+    def block_count(self) -> int:
+        """Number of blocks."""
+        return int(self._first_blocks[-1])
+
+    def block_range(self, block: int) -> tuple[int, int]:
+        """First sample of a block, and the sample after its last."""
+        first, last = self._ranges(np.array([block]))
+        return int(first[0]), int(last[0])
+
+    def sizes(self, blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+        """`block_samples` of many blocks, int64 `[blocks]`."""
+        first, last = self._ranges(blocks)
+        return last - first
+
+    def _ranges(self, blocks: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        shards = np.searchsorted(self._first_blocks, blocks, side="right") - 1
+        block_rows = min(self.block_rows, self.rows)  # no number beyond int64
+        first = self._shards[shards] + (blocks - self._first_blocks[shards]) * block_rows
+        return first, np.minimum(first + block_rows, self._shards[shards + 1])
 
 
 def require_each_once(order: SampleOrder) -> None:

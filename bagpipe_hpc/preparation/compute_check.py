@@ -81,10 +81,11 @@ def trainer_need(run: Run, trainers: int, gpu_number: int, caches: Sequence[Cach
     groups = zip(run.groups, caches, strict=True) if caches else ()
     cache_bytes = sum(slots.total * (group.record.bytes + ROW_NUMBER_BYTES) for group, slots in groups)
     dense, evaluation = _dense_bytes(run, trainers, slices=trainers), run.evaluation_bytes(trainers)
+    reading = run.sample_orders.trainer_bytes(trainers)
     if device.type == "cpu":
-        return Need(caches_bytes=cache_bytes + noted, dense_bytes=dense, evaluation_bytes=evaluation)
+        return Need(0, cache_bytes + noted, dense_bytes=dense, evaluation_bytes=evaluation, reading_bytes=reading)
     check_gpu_memory(device, sum(slots.total for slots in caches), cache_bytes, dense)
-    return Need(caches_bytes=noted, evaluation_bytes=evaluation)
+    return Need(caches_bytes=noted, evaluation_bytes=evaluation, reading_bytes=reading)
 
 
 def check_model(run: Run, gpu_number: int = 0) -> None:
@@ -111,18 +112,20 @@ def require_reference_memory(run: Run, device: torch.device) -> None:
     tables = sum(group.tables.total_rows * group.record.bytes for group in run.groups)
     dense = _dense_bytes(run, trainers=1, slices=run.config.train.reference_slices)
     evaluation = run.evaluation_bytes(trainers=1)
-    needed = 2 * tables + dense + evaluation
+    slices, orders = run.config.train.reference_slices, run.sample_orders
+    reading = slices * orders.trainer_bytes(slices) + orders.oracle_bytes()
+    needed = 2 * tables + dense + evaluation + reading
     if device.type != "cpu":
         check_gpu_memory(device, run.total_rows, tables, dense)
-        needed = tables + evaluation
+        needed = tables + evaluation + reading
     free = free_bytes()
     if needed > free:
         raise CapacityError(
             f"a run on one rank needs {needed / 1e9:.1f} GB: twice the tables' {tables / 1e9:.1f} GB, since they are "
             f"copied when it starts and saves, {dense / 1e9:.1f} GB for the dense model with a step and "
-            f"{evaluation / 1e9:.1f} GB for an evaluation; this host has {free / 1e9:.1f} GB free: use more ranks, a "
-            "smaller model.embedding_dim or another smaller model ([model]), fewer rows, or a smaller "
-            "train.exact_auc_samples"
+            f"{evaluation / 1e9:.1f} GB for an evaluation, {reading / 1e9:.1f} GB for samples that were read; this "
+            f"host has {free / 1e9:.1f} GB free: use more ranks, a smaller model.embedding_dim or another smaller "
+            "model ([model]), fewer rows or data.lanes, or a smaller train.exact_auc_samples"
         )
 
 

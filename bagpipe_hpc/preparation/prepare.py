@@ -96,6 +96,8 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
             weights.
     """
     asked, wanted = run.config.lookahead.batches, run.window
+    if remark := run.sample_orders.remark(trainers):
+        log.warning("%s", remark)
     policy = run.policy(trainers)
     if policy.adds_rows:
         require_weights_alone(run.config)

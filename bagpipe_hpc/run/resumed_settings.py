@@ -23,6 +23,7 @@ from bagpipe_hpc.storage.shards.manifest import ShardManifest
 FIXED = (
     "data.block_rows",
     "data.shuffle",
+    "data.lanes",
     "train.seed",
     "train.batch_size",
     "model.name",
@@ -92,6 +93,7 @@ _FIRST_STATE = {"Rprop": "lr", "Adagrad": "initial_accumulator_value"}
 
 _UNKNOWN = "not recorded"
 _BEFORE_CHOICES = {
+    "data.lanes": 1,
     "model.name": "dlrm",
     "policy.name": "bagpipe",
     "train.row_sums": "float32",
@@ -129,7 +131,8 @@ def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardM
     own = [key for door in FIXED_DOORS for key in own_keys(config, door)]
     compared |= {key: _both(manifest, config, key) for key in (*FIXED, *own) if key not in compared}
     if not config.data.shuffle:
-        del compared["data.block_rows"]  # how rows are read alone; `data.shuffle` itself is compared
+        for key in ("data.block_rows", "data.lanes"):
+            del compared[key]  # how rows are read alone; `data.shuffle` itself is compared
     differences = [_was(name, *values) for name, values in compared.items() if values[0] != values[1]]
     differences += _order_of_policies(manifest, config)
     if differences:

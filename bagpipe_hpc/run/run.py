@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.config.values import chosen_names
-from bagpipe_hpc.errors import ConfigError, PlanError
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.evaluation.click_evaluation import evaluation_bytes
 from bagpipe_hpc.evaluation.label_evaluations import LabelEvaluations
 from bagpipe_hpc.evaluation.pairs import MOST_GROUPS
@@ -20,11 +20,12 @@ from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.group_look_ups import group_look_ups
-from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
+from bagpipe_hpc.plan.lane_order import LaneOrder
+from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import dealt_whole
 from bagpipe_hpc.planning.groups import RunPolicy
-from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy, policy_class
+from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.disk.layout import BlockLayout
 from bagpipe_hpc.rows.groups import table_groups
@@ -34,6 +35,7 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.data_lineage import Lineage, data_step, lineage
 from bagpipe_hpc.run.features import feature_facts, read_limits, table_widths
 from bagpipe_hpc.run.row_group import RowGroup
+from bagpipe_hpc.run.sample_orders import SampleOrders
 from bagpipe_hpc.run.table_origins import Origins, SavedTables, TableOrigin, WarmStart
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
@@ -323,32 +325,18 @@ class Run:
         decoder = lzf if use_native(self.config.kernels.backend, "lzf") else None
         return ClickShards(Path(self.config.data.path), self.manifest, split, limits, decoder)
 
-    def order(self, segment: Segment) -> SampleOrder:
+    def order(self, segment: Segment) -> SampleOrder | LaneOrder:
         """The order of a segment's samples, as the policy wants it; those of an evaluation are not shuffled.
 
         Raises:
             PlanError: the policy's order does not use every sample once.
         """
-        data, policy = self.config.data, self.config.policy
-        shuffle = data.shuffle and segment.is_training
-        default = SampleOrder(segment.samples, data.block_rows, self.config.train.seed, segment.epoch, shuffle)
-        order = policy_class(policy.name).order(policy.settings, default)
-        if order.rows != segment.samples:
-            raise PlanError(
-                f"policy.name = {policy.name!r}: its order has {order.rows} of {segment.samples} samples; use all"
-            )
-        if type(order) is not SampleOrder and default not in self._sound_orders:
-            try:
-                require_each_once(order)
-            except PlanError as error:
-                raise PlanError(f"policy.name = {policy.name!r}: {error}") from error
-            self._sound_orders.add(default)
-        return order
+        return self.sample_orders.of(segment)
 
     @cached_property
-    def _sound_orders(self) -> set[SampleOrder]:
-        """The default orders in whose place the policy's own was found to use every sample once."""
-        return set()
+    def sample_orders(self) -> SampleOrders:
+        """The orders of the run's samples, and what it takes to read in them."""
+        return SampleOrders(self.config, self.manifest)
 
     @property
     def reader_threads(self) -> int:

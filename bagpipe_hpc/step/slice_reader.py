@@ -40,6 +40,8 @@ class SliceSamples(NamedTuple):
 class SliceReader:
     """Reads slices of batches whose numbers move forward; a context manager that closes the shards.
 
+    Segments that go on with an order find the blocks still there that the one before had open, whatever came between.
+
     Args:
         run: the run.
         slice_number: which contiguous slice, from 0, where no samples are named.
@@ -51,22 +53,19 @@ class SliceReader:
         self._features = run.model_facts.features
         self._groups = [list(group.look_ups.features) for group in run.groups]
         self._number = slice_number, slices
-        self._stack = ExitStack()
+        self._open: dict[bool, tuple[tuple[int, str, int], _SegmentColumns]] = {}
 
     def start_segment(self, segment: Segment) -> None:
         """Turn to the batches of a segment."""
-        self._stack.close()
-        shards = self._stack.enter_context(self._run.shards(segment))
-        order = self._run.order(segment)
         self._segment = segment
-        self._dense = SampleStream(shards.read_dense, order)
-        self._labels = SampleStream(shards.read_labels, order)
-        manifest = self._run.manifest
-        is_ragged = any(feature.ragged for feature in manifest.features)
-        has_id_weights = any(feature.weighted for feature in manifest.features)
-        self._weights = SampleStream(shards.read_sample_weights, order) if manifest.weighted_samples else None
-        self._id_weights = SampleStream(shards.read_id_weights, order) if has_id_weights else None
-        self._lengths = SampleStream(shards.read_lengths, order) if is_ragged and not has_id_weights else None
+        order = segment.epoch, segment.split, segment.samples
+        was, columns = self._open.get(segment.is_training, (None, None))
+        if columns is None or was != order:
+            if columns is not None:
+                columns.close()
+            columns = _SegmentColumns(self._run, segment)
+        self._columns = columns
+        self._open[segment.is_training] = order, columns
 
     def read(self, batch: int, samples: NDArray[np.int32] | None = None) -> SliceSamples:
         """The samples of the slice.
@@ -77,14 +76,15 @@ class SliceReader:
         """
         where = self._segment.sample_range(batch), self._number, samples
         bags: tuple[SliceBags | None, ...] = (None,) * len(self._groups)
-        if self._id_weights is not None:
-            id_weights = _read(self._id_weights, *where)
+        columns = self._columns
+        if columns.id_weights is not None:
+            id_weights = _read(columns.id_weights, *where)
             bags = tuple(self._weighted_bags(id_weights, group) for group in self._groups)
-        elif self._lengths is not None:
-            lengths = _read(self._lengths, *where)
+        elif columns.lengths is not None:
+            lengths = _read(columns.lengths, *where)
             bags = tuple(SliceBags.of(self._of(group), lengths[:, group]) for group in self._groups)
-        weights = None if self._weights is None else _read(self._weights, *where)
-        return SliceSamples(_read(self._dense, *where), _read(self._labels, *where), weights, bags)
+        weights = None if columns.weights is None else _read(columns.weights, *where)
+        return SliceSamples(_read(columns.dense, *where), _read(columns.labels, *where), weights, bags)
 
     def _of(self, group: list[int]) -> list[FeatureFacts]:
         return [self._features[number] for number in group]
@@ -97,7 +97,26 @@ class SliceReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        while self._open:
+            self._open.popitem()[1][1].close()
+
+
+class _SegmentColumns:
+    """What a trainer reads of the samples of an epoch, or of an evaluation, in their order."""
+
+    def __init__(self, run: Run, segment: Segment) -> None:
+        self._shards = run.shards(segment)
+        shards, order, manifest = self._shards, run.order(segment), run.manifest
+        is_ragged = any(feature.ragged for feature in manifest.features)
+        has_id_weights = any(feature.weighted for feature in manifest.features)
+        self.dense = SampleStream(shards.read_dense, order)
+        self.labels = SampleStream(shards.read_labels, order)
+        self.weights = SampleStream(shards.read_sample_weights, order) if manifest.weighted_samples else None
+        self.id_weights = SampleStream(shards.read_id_weights, order) if has_id_weights else None
+        self.lengths = SampleStream(shards.read_lengths, order) if is_ragged and not has_id_weights else None
+
+    def close(self) -> None:
+        self._shards.close()
 
 
 class GroupReader:

@@ -87,15 +87,19 @@ FURTHER_SETTINGS = {
         "rows_rate.end_factor=0.1",
     ],
     "ftrl": ["optimizer.rows_l1=1e-5", "optimizer.rows_l2=1e-4", "rows_rate.warmup_steps=20"],
-    "adagrad": ["optimizer.dense_clip_norm=0.3", "optimizer.rows_clip_norm=0.004", "train.row_sums=bfloat16"],
+    "adagrad": [
+        *("optimizer.dense_clip_norm=0.3", "optimizer.rows_clip_norm=0.004", "train.row_sums=bfloat16"),
+        *("data.lanes=5", "data.block_rows=32"),
+    ],
     "adam": [
-        "train.row_sums=float16",
+        *("train.row_sums=float16", "data.lanes=4", "data.block_rows=50"),
         *("rows_rate.warmup_steps=40", "dense_rate.warmup_steps=20"),
         *("dense_rate.decay=polynomial", "dense_rate.decay_steps=30", "optimizer.rows_weight_decay=1e-3"),
     ],
 }
 """Of runs with an optimizer of rows: a dense optimizer with momentum; norms that many gradients exceed; row sums that
-travel in 16 bits; rates that follow schedules, also in the midst of a warm-up when a run goes on; rows that decay."""
+travel in 16 bits; rates that follow schedules, also in the midst of a warm-up when a run goes on; rows that decay;
+batches put together from lanes, of which two trainers have two each, and three cut some."""
 
 
 def overrides(optimizer: str, output: Path, *more: str) -> list[str]:

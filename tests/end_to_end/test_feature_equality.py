@@ -44,11 +44,17 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
     "sums, of weighted ids too": ({}, [*DLRM, "optimizer.rows=sgd", "optimizer.dense=SGD"]),
     "means, of the last ids": (
         {"features": BAGS_ALONE},
-        [*DLRM, "optimizer.rows=adagrad", 'features.pooling="mean"', "features.longest_of={ history = 3 }"],
+        [
+            *(*DLRM, "optimizer.rows=adagrad", 'features.pooling="mean"', "features.longest_of={ history = 3 }"),
+            *("data.lanes=2", "data.block_rows=5"),
+        ],
     ),
     STOPPED: (
         {"labels": ("click", "sale"), "weighted_samples": True},
-        [*SEQUENCES, "optimizer.rows=rowwise_adagrad", 'features.pooling_of={ history = "sequence" }'],
+        [
+            *(*SEQUENCES, "optimizer.rows=rowwise_adagrad", 'features.pooling_of={ history = "sequence" }'),
+            *("data.lanes=3", "data.block_rows=3"),
+        ],
     ),
     "a sequence with weights": (
         {"dense_features": 0},

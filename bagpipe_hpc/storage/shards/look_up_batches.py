@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags, Int64s, joined
+from bagpipe_hpc.plan.lane_order import LaneOrder
+from bagpipe_hpc.plan.sample_layout import SampleLayout
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.storage.shards.reader import ClickShards
 
@@ -48,11 +49,11 @@ def place_ids(ids: NDArray[Any], samples: Int64s, table_rows: Int64s, first_rows
 
 @dataclass
 class _Block:
-    """A block that is being read or was read.
+    """The block of a piece that is being read or was read.
 
     Attributes:
         read: gives its ids, or its bags, as they are in the shard, and the order of its samples.
-        left: samples of it that batches have still to take.
+        left: samples of the piece that batches have still to take.
     """
 
     read: "Future[tuple[Any, Int64s]]"
@@ -76,21 +77,16 @@ class LookUpBatches:
     def __init__(
         self,
         shards: ClickShards,
-        order: SampleOrder,
+        order: SampleOrder | LaneOrder,
         table_rows: Int64s,
         first_rows: Int64s,
         place: PlaceIds = place_ids,
     ) -> None:
         self._shards = shards
-        self._order = order
+        self._layout = SampleLayout.of(order)
         self._table_rows = table_rows
         self._first_rows = first_rows
         self._place = place
-        self._blocks = order.blocks()
-        sizes = [order.block_samples(block) for block in self._blocks.tolist()]
-        self._bounds = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-        if self._bounds[-1] != order.rows:
-            raise PlanError(f"the blocks of the policy's order have {self._bounds[-1]} of {order.rows} samples")
         self._lock = threading.Lock()
         self._held: dict[int, _Block] = {}
 
@@ -108,7 +104,7 @@ class LookUpBatches:
         if not ranges:
             return
         whole = ranges[0][0], ranges[-1][1]
-        block_samples = int(np.diff(self._bounds).max(initial=0))
+        block_samples = int(np.diff(self._layout.bounds).max(initial=0))
         ahead = threads + -(-threads * block_samples // max(1, ranges[0][1] - ranges[0][0]))
         with ThreadPoolExecutor(threads, thread_name_prefix="reader") as pool:
             waiting = iter(ranges)
@@ -130,53 +126,44 @@ class LookUpBatches:
         is_one_hot = not self._shards.has_ragged_features
         rows = np.empty((last - first, len(self._first_rows)) if is_one_hot else (0, 0), dtype=np.int64)
         pieces = [Bags.ragged(rows.reshape(-1)[:0], np.empty((0, len(self._first_rows)), dtype=np.int64))]
-        for place in range(int(np.searchsorted(self._bounds, first, side="right")) - 1, len(self._blocks)):
-            begin, end = int(self._bounds[place]), int(self._bounds[place + 1])
-            if begin >= last:
-                break
-            piece_first, piece_last = max(first, begin), min(last, end)
-            if piece_first == piece_last:
-                continue
-            ids, inside = self._block(place, whole)
-            samples = inside[piece_first - begin : piece_last - begin]
+        done = 0
+        for piece, begin, end in self._layout.parts(first, last):
+            ids, inside = self._block(piece, whole)
+            samples, into = inside[begin:end], rows[done : done + end - begin]
             if not is_one_hot:
                 pieces.append(ids.take(samples))
-            elif not self._place(
-                ids, samples, self._table_rows, self._first_rows, rows[piece_first - first : piece_last - first]
-            ):
-                self._shards.read_sparse(*self._order.block_range(int(self._blocks[place])))  # names the id
+            elif not self._place(ids, samples, self._table_rows, self._first_rows, into):
+                self._shards.read_sparse(*self._layout.block_range(piece))  # names the id
                 raise AssertionError("an id is outside its table, and the reader does not say which")
-            self._let_go(place, piece_last - piece_first)
+            self._let_go(piece, end - begin)
+            done += end - begin
         return Bags.one_hot(rows) if is_one_hot else joined(pieces[1:] or pieces).plus(self._first_rows)
 
-    def _block(self, place: int, whole: Range) -> tuple[Any, Int64s]:
-        """A block and the order of its samples; the thread that asks first reads it."""
+    def _block(self, piece: int, whole: Range) -> tuple[Any, Int64s]:
+        """The block of a piece, and the piece's samples in their order; the thread that asks first reads it."""
         with self._lock:
-            held = self._held.get(place)
+            held = self._held.get(piece)
             is_first = held is None
             if held is None:
-                begin, end = int(self._bounds[place]), int(self._bounds[place + 1])
-                held = self._held[place] = _Block(Future(), min(end, whole[1]) - max(begin, whole[0]))
+                held = self._held[piece] = _Block(Future(), self._layout.used(piece, *whole))
         if is_first:
             try:
-                held.read.set_result(self._read(int(self._blocks[place])))
+                held.read.set_result(self._read(piece))
             except BaseException as error:  # noqa: BLE001 - it is raised in every thread that waits for the block
                 held.read.set_exception(error)
         return held.read.result()
 
-    def _read(self, block: int) -> tuple[Any, Int64s]:
-        inside = self._order.inside_block(block)
-        if inside.size != (counted := self._order.block_samples(block)):
-            raise PlanError(f"the policy's order uses {inside.size} samples of block {block}, and says {counted}")
-        first, last = self._order.block_range(block)
+    def _read(self, piece: int) -> tuple[Any, Int64s]:
+        inside = self._layout.samples(piece)
+        first, last = self._layout.block_range(piece)
         if not self._shards.has_ragged_features:
             return np.ascontiguousarray(self._shards.read_stored_ids(first, last)), np.ascontiguousarray(inside)
         return self._shards.read_look_ups(first, last), inside
 
-    def _let_go(self, place: int, samples: int) -> None:
-        """Forget a block of which every sample is taken."""
+    def _let_go(self, piece: int, samples: int) -> None:
+        """Forget a piece of which every sample is taken."""
         with self._lock:
-            held = self._held[place]
+            held = self._held[piece]
             held.left -= samples
             if held.left == 0:
-                del self._held[place]
+                del self._held[piece]

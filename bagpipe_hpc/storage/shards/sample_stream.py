@@ -7,8 +7,9 @@ from typing import Any, Generic, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags, joined
+from bagpipe_hpc.plan.lane_order import LaneOrder
+from bagpipe_hpc.plan.sample_layout import SampleLayout
 from bagpipe_hpc.plan.sample_order import SampleOrder
 
 Columns = TypeVar("Columns", bound=NDArray[Any] | Bags)
@@ -16,9 +17,10 @@ Columns = TypeVar("Columns", bound=NDArray[Any] | Bags)
 
 
 class SampleStream(Generic[Columns]):
-    """One column group of a split (look-ups, dense features or labels) in a given order.
+    """One column group of a split (dense features, labels or others) in a given order.
 
-    Meant for ranges that move forward: the block read last is kept, so each block is read once.
+    Meant for ranges that move forward: the block read last is kept, in each lane where there are any, so each block is
+    read once; one that several lanes have pieces of, once for each piece.
 
     Args:
         read: reads samples `first` up to `last` of the split, an array `[last - first, ...]` or bags.
@@ -28,39 +30,31 @@ class SampleStream(Generic[Columns]):
         PlanError: the order has not as many samples as it says.
     """
 
-    def __init__(self, read: Callable[[int, int], Columns], order: SampleOrder) -> None:
+    def __init__(self, read: Callable[[int, int], Columns], order: SampleOrder | LaneOrder) -> None:
         self._read: Callable[[int, int], Any] = read
-        self._order = order
-        self._blocks = order.blocks()
-        sizes = [order.block_samples(block) for block in self._blocks.tolist()]
-        self._bounds = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-        if self._bounds[-1] != order.rows:
-            raise PlanError(f"the blocks of the policy's order have {self._bounds[-1]} of {order.rows} samples")
-        self._kept: tuple[int, Any] | None = None
+        self._layout = SampleLayout.of(order)
+        self._lane_of = self._layout.lane_of
+        self._kept: dict[int, tuple[int, Any]] = {}
 
     def read(self, first: int, last: int) -> Columns:
         """Samples at positions `first` up to `last` of the order, `last - first` of them; a copy."""
-        start = min(int(np.searchsorted(self._bounds, first, side="right")), len(self._blocks)) - 1
-        stop = max(start + 1, int(np.searchsorted(self._bounds, last, side="left")))
-        pieces = [self._piece(place, first, last) for place in range(start, min(stop, len(self._blocks)))]
+        pieces: list[Any] = []
+        for piece, begin, end in self._layout.parts(first, last):
+            samples = self._piece(piece)
+            pieces.append(samples.part(begin, end) if isinstance(samples, Bags) else samples[begin:end])
+        if not pieces:
+            pieces = [self._read(0, 0)]
         if not isinstance(pieces[0], Bags):
             return cast("Columns", np.concatenate(pieces))
         whole = joined(pieces)
         return cast("Columns", replace(whole, values=whole.values.copy()) if len(pieces) == 1 else whole)
 
-    def _piece(self, place: int, first: int, last: int) -> Any:
-        """A block's samples from `first` on, up to `last` or its end; a view."""
-        begin, block = int(self._bounds[place]), self._block(place)
-        samples = int(self._bounds[place + 1]) - begin
-        first, last = (min(max(0, position - begin), samples) for position in (first, last))
-        return block.part(first, last) if isinstance(block, Bags) else block[first:last]
-
-    def _block(self, place: int) -> Any:
-        if self._kept is None or self._kept[0] != place:
-            block = int(self._blocks[place])
-            inside = self._order.inside_block(block)
-            if inside.size != (counted := self._order.block_samples(block)):
-                raise PlanError(f"the policy's order uses {inside.size} samples of block {block}, and says {counted}")
-            read = self._read(*self._order.block_range(block))
-            self._kept = (place, read.take(inside) if isinstance(read, Bags) else read[inside])
-        return self._kept[1]
+    def _piece(self, piece: int) -> Any:
+        """A piece's samples in their order; it stays until the lane comes to another."""
+        lane = int(self._lane_of[piece])
+        kept = self._kept.get(lane)
+        if kept is None or kept[0] != piece:
+            self._kept.pop(lane, None)  # room for the next one
+            inside, read = self._layout.samples(piece), self._read(*self._layout.block_range(piece))
+            kept = self._kept[lane] = piece, read.take(inside) if isinstance(read, Bags) else read[inside]
+        return kept[1]

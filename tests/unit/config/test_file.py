@@ -276,7 +276,7 @@ def lookaheads(draw: st.DrawFn) -> LookaheadConfig:
 
 configs = st.builds(
     Config,
-    data=st.builds(DataConfig, words, positives, st.booleans(), st.sampled_from(VERIFY_LEVELS)),
+    data=st.builds(DataConfig, words, positives, st.booleans(), positives, st.sampled_from(VERIFY_LEVELS)),
     model=st.builds(ModelConfig, st.just("dlrm"), columns, st.builds(DLRMSettings, widths, widths)),
     optimizer=st.builds(
         OptimizerConfig,

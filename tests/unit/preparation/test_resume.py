@@ -277,6 +277,7 @@ def test_the_only_checkpoint_has_none_before_it(output: Path) -> None:
 OTHER: dict[str, object] = {
     "data.block_rows": 100,
     "data.shuffle": False,
+    "data.lanes": 4,
     "train.seed": 8,
     "train.batch_size": 64,
     "model.name": "builtins:object",
@@ -440,8 +441,8 @@ def test_without_shuffling_the_size_of_the_blocks_is_free(output: Path) -> None:
         training_data=SHARDS.digest("train"),
         config=to_document(config),
     )
-    start = find_start(changed(config_at(config, output / "other"), "data.block_rows", 100), SHARDS)
-    assert start is not None
+    resumed = changed(config_at(config, output / "other"), "data.block_rows", 100)
+    assert find_start(changed(resumed, "data.lanes", 4), SHARDS) is not None
 
 
 def config_at(config: Config, output: Path) -> Config:

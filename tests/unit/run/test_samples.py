@@ -16,7 +16,7 @@ from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
-from bagpipe_hpc.run import run as run_module
+from bagpipe_hpc.run import sample_orders
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader
 from bagpipe_hpc.storage.shards.entries import TableInfo
@@ -97,7 +97,9 @@ class Listing(LookaheadPolicy):
 def test_an_order_of_its_own_is_looked_at_once_for_each_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever it consists of, and however often a rank asks for it."""
     seen = []
-    monkeypatch.setattr(run_module, "require_each_once", lambda order: (seen.append(order), require_each_once(order)))
+    monkeypatch.setattr(
+        sample_orders, "require_each_once", lambda order: (seen.append(order), require_each_once(order))
+    )
     run = run_of(f"{__name__}:Listing")
     for epoch in (2, 3, 2, 3):
         assert run.order(replace(segment(), epoch=epoch)).blocks().tolist() == [4, 3, 2, 1, 0]
@@ -108,9 +110,11 @@ def test_an_order_of_its_own_is_looked_at_once_for_each_epoch(monkeypatch: pytes
 def test_a_reader_gives_the_samples_of_a_plan(samples: list[int] | None, monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = np.arange(40, dtype=np.float32)
     shards = SimpleNamespace(
-        read_dense=lambda first, last: numbers[first:last, None], read_labels=lambda first, last: -numbers[first:last]
+        read_dense=lambda first, last: numbers[first:last, None],
+        read_labels=lambda first, last: -numbers[first:last],
+        close=lambda: None,
     )
-    monkeypatch.setattr(Run, "shards", lambda *_: nullcontext(shards))
+    monkeypatch.setattr(Run, "shards", lambda *_: shards)
     run = run_of("bagpipe")
     order = run.order(segment())
     in_order = np.concatenate([order.block_range(block)[0] + order.inside_block(block) for block in order.blocks()])

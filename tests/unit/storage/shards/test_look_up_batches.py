@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from bagpipe_hpc.errors import DataError, PlanError
 from bagpipe_hpc.kernels import look_ups
 from bagpipe_hpc.kernels.shared_library import is_built
-from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.lane_order import LaneOrder
+from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks
 from bagpipe_hpc.rows.partition import table_offsets
 from bagpipe_hpc.storage.shards.entries import TableInfo
 from bagpipe_hpc.storage.shards.look_up_batches import LookUpBatches, PlaceIds, place_ids
@@ -62,15 +63,18 @@ def facts(manifest: ShardManifest) -> tuple[np.ndarray, np.ndarray]:
     st.booleans(),
     st.sampled_from([1, 2, 5]),
     st.sampled_from(PLACES),
-    st.booleans(),
+    st.sampled_from(["default", "own", "lanes"]),
 )
 def test_batches_are_those_of_a_stream(
-    written: Written, bounds: list[int], block_rows: int, shuffle: bool, threads: int, place: PlaceIds, own_order: bool
+    written: Written, bounds: list[int], block_rows: int, shuffle: bool, threads: int, place: PlaceIds, kind: str
 ) -> None:
     folder, manifest = written
-    order = SampleOrder(ROWS, block_rows, seed=5, epoch=1, shuffle=shuffle)
-    if own_order:
+    order: SampleOrder | LaneOrder = SampleOrder(ROWS, block_rows, seed=5, epoch=1, shuffle=shuffle)
+    if kind == "own":
         order = EvenFirst(ROWS, block_rows, seed=5, epoch=1, shuffle=shuffle)
+    elif kind == "lanes":
+        blocks = ShardBlocks(ROWS, block_rows, 5, 1, shuffle, tuple(shard.rows for shard in manifest.shards("train")))
+        order = LaneOrder(blocks, batch_size=9, lanes=4)
     table_rows, first_rows = facts(manifest)
     with ClickShards(folder, manifest, "train") as shards:
         stream = SampleStream(shards.read_look_ups, order)

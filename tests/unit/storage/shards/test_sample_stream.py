@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import PlanError
-from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.lane_order import LaneOrder
+from bagpipe_hpc.plan.sample_layout import SampleLayout
+from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks
+from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.storage.shards.sample_stream import SampleStream
 from tests.end_to_end.policies import EvenFirst
 
@@ -52,6 +55,7 @@ def test_ranges_that_move_forward_read_each_block_at_most_once(order: SampleOrde
     stream, expected = SampleStream(reader(order, reads), order), in_order(order)
     for first, last in pairwise(bounds):
         np.testing.assert_array_equal(stream.read(first, last), expected[first:last])
+    reads = [(first, last) for first, last in reads if first < last]
     assert len(set(reads)) == len(reads)
     assert set(reads) <= {order.block_range(block) for block in order.blocks()}
 
@@ -101,3 +105,67 @@ def test_what_was_read_is_the_callers_own() -> None:
     stream = SampleStream(reader(order, []), order)
     stream.read(0, 5)[:] = -1
     np.testing.assert_array_equal(stream.read(0, 5), in_order(order)[:5])
+
+
+@st.composite
+def lane_orders(draw: st.DrawFn) -> LaneOrder:
+    shard_rows = tuple(draw(st.lists(st.integers(1, 60), min_size=1, max_size=4)))
+    block_rows, batch = draw(st.integers(1, 30)), draw(st.integers(1, 50))
+    blocks = ShardBlocks(sum(shard_rows), block_rows, draw(st.integers(0, 99)), 0, True, shard_rows)
+    return LaneOrder(blocks, batch, draw(st.integers(1, batch)))
+
+
+def in_lanes(order: LaneOrder, first: int, last: int) -> np.ndarray:
+    """What positions of an order of lanes hold."""
+    layout, whole = SampleLayout.of(order), column_of(order.blocks)
+    parts = [
+        whole[layout.block_range(piece)[0] + layout.samples(piece)[begin:end]]
+        for piece, begin, end in layout.parts(first, last)
+    ]
+    return np.concatenate([whole[:0], *parts])
+
+
+@given(lane_orders(), st.integers(1, 20), st.integers(0, 200))
+def test_the_slices_of_trainers_are_the_batches(order: LaneOrder, trainers: int, resumed_at: int) -> None:
+    """Whatever their number, and wherever they begin: each trainer has a stream of its own."""
+    rows = order.blocks.rows
+    streams = [SampleStream(reader(order.blocks, []), order) for _ in range(trainers)]
+    for first in range(resumed_at * order.batch_size, rows, order.batch_size):
+        size = min(order.batch_size, rows - first)
+        bounds = slice_bounds(size, trainers)
+        own = [
+            stream.read(first + begin, first + end)
+            for stream, (begin, end) in zip(streams, pairwise(bounds), strict=True)
+        ]
+        np.testing.assert_array_equal(np.concatenate(own), in_lanes(order, first, first + size))
+
+
+@pytest.mark.parametrize("trainers", [3, 4, 12, 16])
+def test_a_trainer_reads_its_own_samples(trainers: int) -> None:
+    """Within a tenth, in an epoch of 4096 blocks in 256 lanes; a trainer of another slice reads other blocks."""
+    order = LaneOrder(SampleOrder(4096 * 8 * 8, 8, seed=1, epoch=0), batch_size=4096, lanes=256)
+    rows, numbers = order.blocks.rows, np.arange(4096 * 8 * 8)
+    for trainer in (trainers // 2, trainers - 1):
+        read = 0
+
+        def count(first: int, last: int) -> np.ndarray:
+            nonlocal read
+            read += last - first
+            return numbers[first:last]
+
+        stream = SampleStream(count, order)
+        begin, end = slice_bounds(order.batch_size, trainers)[trainer : trainer + 2]
+        used = sum(stream.read(first + begin, first + end).size for first in range(0, rows, order.batch_size))
+        assert used * trainers == pytest.approx(rows, rel=0.01)
+        assert used <= read <= 1.1 * used, read / used
+
+
+@given(lane_orders())
+def test_a_block_is_read_once_for_each_lane_that_comes_to_it(order: LaneOrder) -> None:
+    """Where a lane begins and ends within a block, and where it began, it is read again."""
+    reads: list[tuple[int, int]] = []
+    stream = SampleStream(reader(order.blocks, reads), order)
+    for first in range(0, order.blocks.rows, order.batch_size):
+        stream.read(first, min(first + order.batch_size, order.blocks.rows))
+    assert set(reads) == {order.blocks.block_range(block) for block in order.blocks.blocks().tolist()}
+    assert len(reads) <= order.blocks.block_count + 2 * order.lanes

@@ -1,0 +1,107 @@
+"""In which order a run uses its samples, and the memory that it takes to read them so."""
+
+from functools import cached_property
+
+import numpy as np
+
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.lane_order import LaneOrder, usable_lanes
+from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks, require_each_once
+from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.planning.policy import keeps_order, policy_class
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
+
+
+class SampleOrders:
+    """The orders of a run's segments.
+
+    Args:
+        config: the run's settings.
+        manifest: of its data.
+    """
+
+    def __init__(self, config: Config, manifest: ShardManifest) -> None:
+        self._config = config
+        self._manifest = manifest
+        self._sound: set[SampleOrder] = set()
+
+    def of(self, segment: Segment) -> SampleOrder | LaneOrder:
+        """The order of a segment's samples, as the policy wants it; those of an evaluation are not shuffled.
+
+        Raises:
+            PlanError: the policy's order does not use every sample once.
+        """
+        policy, default = self._config.policy, self._default(segment)
+        order = policy_class(policy.name).order(policy.settings, default)
+        if order.rows != segment.samples:
+            raise PlanError(
+                f"policy.name = {policy.name!r}: its order has {order.rows} of {segment.samples} samples; use all"
+            )
+        if order == default:
+            return LaneOrder(default, segment.batch_size, self.lanes) if isinstance(default, ShardBlocks) else default
+        if default not in self._sound:  # the policy's own was not yet found to use every sample once
+            try:
+                require_each_once(order)
+            except PlanError as error:
+                raise PlanError(f"policy.name = {policy.name!r}: {error}") from error
+            self._sound.add(default)
+        return order
+
+    @cached_property
+    def lanes(self) -> int:
+        """From how many lanes the batches of the training are put together."""
+        data = self._config.data
+        if data.lanes == 1 or not data.shuffle or not keeps_order(self._config.policy.name):
+            return 1
+        blocks = sum(-(-rows // data.block_rows) for rows in self._shard_rows)
+        return usable_lanes(data.lanes, blocks, self._config.train.batch_size)
+
+    def remark(self, trainers: int) -> str:
+        """What is to be said of the lanes of a run with so many trainers; empty if nothing."""
+        data, lanes = self._config.data, self.lanes
+        if data.lanes == 1 or lanes == data.lanes >= trainers:
+            return ""
+        if not data.shuffle or not keeps_order(self._config.policy.name):
+            return f"data.lanes = {data.lanes}: without effect, since nothing is shuffled or the policy orders samples"
+        shared = f"; {trainers} trainers read {trainers / lanes:.1f} times as much as they need" * (lanes < trainers)
+        return (
+            f"data.lanes = {data.lanes}: {lanes} of them are used{shared}; more training rows, a larger "
+            "train.batch_size or smaller data.block_rows have room for more"
+        )
+
+    def trainer_bytes(self, slices: int) -> int:
+        """Memory for the blocks of one of so many slices: all but what its samples look up."""
+        manifest = self._manifest
+        sample_bytes: float = 4 * (manifest.dense_features + len(manifest.labels) + manifest.weighted_samples)
+        if manifest.ragged_features:
+            sample_bytes += 8 * len(manifest.features)
+        if any(feature.weighted for feature in manifest.features):
+            sample_bytes += 4 * sum(manifest.mean_look_ups)
+        return self._block_bytes(sample_bytes, min(self.lanes, self.lanes // slices + 2))  # both ends are within a lane
+
+    def oracle_bytes(self) -> int:
+        """Memory for the blocks of whole batches: what their samples look up, and the samples' order."""
+        manifest = self._manifest
+        id_bytes, offsets = np.dtype(manifest.sparse_dtype).itemsize, 0
+        if manifest.ragged_features:
+            id_bytes, offsets = 8, 8 * len(manifest.features)
+        return self._block_bytes(id_bytes * sum(manifest.mean_look_ups) + offsets + 8, self.lanes)
+
+    def _block_bytes(self, sample_bytes: float, blocks: int) -> int:
+        """Memory for blocks that are open at once, and one more that is read."""
+        return int((blocks + 1) * min(self._config.data.block_rows, sum(self._shard_rows)) * sample_bytes)
+
+    def _default(self, segment: Segment) -> SampleOrder:
+        """What the settings ask for; lanes take from its blocks, if there are any."""
+        data, seed = self._config.data, self._config.train.seed
+        shuffle = data.shuffle and segment.is_training
+        if shuffle and data.lanes > 1:
+            rows = self._shard_rows
+            return ShardBlocks(segment.samples, data.block_rows, seed, segment.epoch, shuffle, shard_rows=rows)
+        return SampleOrder(segment.samples, data.block_rows, seed, segment.epoch, shuffle)
+
+    @cached_property
+    def _shard_rows(self) -> tuple[int, ...]:
+        """Samples of each training shard."""
+        return tuple(shard.rows for shard in self._manifest.shards("train"))
