@@ -170,6 +170,16 @@ def _ssd_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _reading_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shards", type=Path, metavar="DIR", help="prepared clicks (default: generated)")
+    parser.add_argument("--batch-size", type=positive, default=65536, metavar="N", help="samples (default: 65536)")
+    parser.add_argument("--lanes", type=positive, default=16, metavar="K", help="data.lanes (default: 16)")
+    parser.add_argument(
+        "--trainers", nargs="+", type=positive, default=[1, 4, 16], metavar="T", help="(default: 1 4 16)"
+    )
+    parser.add_argument("--folder", type=Path, metavar="DIR", help="for generated clicks (default: a temporary one)")
+
+
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
     """The benchmark takes none of its own."""
 
@@ -206,6 +216,11 @@ BENCHMARKS = {
     "dense": Benchmark("dense", "the dense half of a step: ms, GFLOP/s and page faults, beside plain torch"),
     "prepare": Benchmark(
         "prepare.benchmark", "rows/s of `bagpipe prepare` beside those of the bare pyarrow parser", _prepare_arguments
+    ),
+    "reading": Benchmark(
+        "reading",
+        "bytes and ms of what a trainer and the oracle read of the shards, by the order of the samples",
+        _reading_arguments,
     ),
     "store": Benchmark(
         "store.benchmark",
