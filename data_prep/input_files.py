@@ -1,6 +1,7 @@
 """The files that names and glob patterns stand for, each looked at before any of them is read to the end."""
 
 import contextlib
+import errno
 import glob
 import os
 import re
@@ -80,10 +81,20 @@ def _require_reach(pattern: str) -> None:
 def _require_file(source: Path) -> None:
     if source.is_dir():
         raise DataError(f"{source}: is a folder; name the files in it, such as '{source}/day_*'")
+    if source.is_symlink() and _leads_in_a_circle(source):
+        raise DataError(f"{source}: its links lead in a circle; correct or remove it")
     if source.is_symlink() and not source.exists():
         raise DataError(f"{source}: is a link to {source.readlink()}, which does not exist; correct or remove it")
     if not source.is_file():
         raise DataError(f"{source}: is a pipe or a device; {_NO_PIPE}")
+
+
+def _leads_in_a_circle(link: Path) -> bool:
+    try:
+        link.stat()
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def _require_text(source: Path) -> None:

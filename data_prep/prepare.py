@@ -164,6 +164,9 @@ def _begin(
 ) -> _Begun | ShardManifest:
     """Look at the inputs and the folder, and take the folder; or give what was finished in it before."""
     sources = find_sources(inputs)
+    if how.earlier is not None and output.exists() and output.samefile(how.earlier.directory):
+        cure = "these are the earlier rows, whose ids the later ones get; choose another output folder"
+        raise ConfigError(f"--output {output}: {cure}")
     if how.settings.test_files is not None and how.settings.test_files >= len(sources):
         cure = f"there are {len(sources)} input files, and one at least is for training"
         raise ConfigError(f"prepare: test-files = {how.settings.test_files}: {cure}")

@@ -3,8 +3,10 @@
 Shapes: `n` samples of a slice, `K` labels.
 """
 
+import math
+import os
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,8 +86,8 @@ def ordered_logits(folder: Path, trainers: int, rows: int, labels: int) -> NDArr
     dtype, path = _dtype(labels), folder / "ordered.logits"
     found = 0
     try:
-        whole = np.memmap(path, np.float32, "w+", shape=(rows, labels))
-        is_there = np.memmap(folder / "ordered.rows", np.bool_, "w+", shape=(rows,))
+        whole = _mapped(path, np.dtype(np.float32), (rows, labels))
+        is_there = _mapped(folder / "ordered.rows", np.dtype(np.bool_), (rows,))
         for trainer in range(trainers):
             with (folder / _PART.format(trainer)).open("rb") as file:
                 while len(records := np.frombuffer(file.read(_AT_ONCE * dtype.itemsize), dtype)):
@@ -98,6 +100,17 @@ def ordered_logits(folder: Path, trainers: int, rows: int, labels: int) -> NDArr
     if (found, there) != (rows, rows):
         raise ConsistencyError(f"{folder}: {found} predictions of {there} of {rows} rows: each must be there once")
     return whole
+
+
+def _mapped(path: Path, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """A new file of zeros, mapped, with its place on the disk: a write to a hole would end the process on a full one.
+
+    Raises:
+        OSError: the system refuses it.
+    """
+    with path.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, math.prod(shape) * dtype.itemsize)
+    return np.memmap(path, dtype, "r+", shape=shape)
 
 
 def _dtype(labels: int) -> np.dtype[np.void]:

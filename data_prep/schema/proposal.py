@@ -162,6 +162,10 @@ def _text_sample(source: Path) -> _Sample:
     if len(start) == SAMPLE_BYTES:
         lines = lines[:-1]  # which is cut off
     lines = lines[: SAMPLE_ROWS + 1]
+    if len(start) == SAMPLE_BYTES and len(lines) < 2:
+        raise DataError(
+            f"{source}: has hardly an end of line in its first {SAMPLE_BYTES >> 20} MiB; is it a table of a row a line?"
+        )
     if not lines:
         raise DataError(f"{source}: holds no row; name a file with rows")
     separator = max(_SEPARATORS, key=lambda found: _regularity(lines, found))
@@ -175,6 +179,8 @@ def _text_sample(source: Path) -> _Sample:
     rows = list(csv.reader(lines, delimiter=separator) if quoted else (line.split(separator) for line in lines))
     width = Counter(map(len, rows)).most_common(1)[0][0]
     rows = [row for row in rows if len(row) == width]
+    if twice := _named_twice(rows):
+        raise DataError(f"{source}:1: names the column {twice!r:.80} twice; give each column its own name")
     header = _is_header(rows)
     names = rows[0] if header else [f"c{number}" for number in range(1, width + 1)]
     body = rows[1:] if header else rows
@@ -192,6 +198,16 @@ def _regularity(lines: Sequence[str], separator: str) -> float:
     counts = Counter(len(row) for row in csv.reader(lines[:200], delimiter=separator))
     fields, often = counts.most_common(1)[0]
     return fields if fields > 1 and often >= 0.9 * sum(counts.values()) else 0
+
+
+def _named_twice(rows: Sequence[Sequence[str]]) -> str | None:
+    """A name that comes twice in a first row that is a header but for that."""
+    counts = Counter(rows[0])
+    numbered = [f"{name} {place}" if counts[name] > 1 else name for place, name in enumerate(rows[0])]
+    found = next((name for name, count in counts.items() if count > 1 and name), None)
+    seen = {field for row in rows[1:1000] for field in row}
+    is_header = found not in seen and not _is_number(found or "0") and _is_header([numbered, *rows[1:]])
+    return found if is_header else None
 
 
 def _is_header(rows: Sequence[Sequence[str]]) -> bool:
@@ -226,7 +242,10 @@ def _parquet_sample(source: Path) -> _Sample:
 
 
 def _is_list(found: pa.DataType) -> bool:
-    return bool(pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found))
+    """Whether a type is of lists of values, or of values with weights."""
+    if not (pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_fixed_size_list(found)):
+        return False
+    return not pa.types.is_nested(found.value_type) or has_weights(found)
 
 
 def _written(value: object) -> str | None:

@@ -229,8 +229,8 @@ def contents(folder: Path) -> dict[str, bytes]:
         (["--unseen-buckets", "8", "--max-rows-per-table", "9"], r"unseen-buckets = 8: use less than 8"),
         (["--unseen-buckets", "9" * 30], r"unseen-buckets = 9+: use 0 to 2 \*\* 31 - 1"),
         (["--grow", "{0}/first", "--test-fraction", "0.999"], r"40 good rows leave none to train on"),
-        (["--like", "{0}/first", "--output", "{0}/first"], r"first: holds the finished preparation of other inputs"),
-        (["--grow", "{0}/first", "--output", "{0}/first"], r"first: holds the finished preparation of other inputs"),
+        (["--like", "{0}/first", "--output", "{0}/first"], r"--output .*first: these are the earlier rows"),
+        (["--grow", "{0}/first", "--output", "{0}/first"], r"--output .*first: these are the earlier rows"),
         (["--grow", "{0}/first", "--output", "{0}/later"], r"later: holds the finished preparation with grow = None"),
         (
             ["--like", "{0}/first", "--output", "{0}/grown"],

@@ -1,5 +1,7 @@
 """Logits of many trainers come into the order of the rows, each once."""
 
+import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -36,3 +38,21 @@ def test_a_part_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         LogitsWriter(tmp_path / "absent", 2, 1)
     with pytest.raises(FileError, match="part-00000"):
         ordered_logits(tmp_path, 1, 3, 1)
+
+
+def test_a_full_disk_is_refused_before_anything_is_put_in_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write to a mapped file without its place on the disk would end the process without a word."""
+    with LogitsWriter(tmp_path, 0, 1) as part:
+        part.add(np.arange(3), np.zeros(3, np.float32))
+    wanted: list[int] = []
+
+    def refuse(_: int, first: int, size: int) -> None:
+        wanted.append(first + size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", refuse)
+    with pytest.raises(FileError, match=r"ordered\.logits: No space left"):
+        ordered_logits(tmp_path, 1, 3, 1)
+    assert wanted == [12]

@@ -104,6 +104,9 @@ HOSTILE = {
     "labels that are missing": (b"click,item\n0,a\n,b\n1,c\n", "so none can be the label"),
     "a folder": ("folder", "is a folder"),
     "a link to nothing": ("link", "is a link to"),
+    "a column named twice": (b"click,item,item\n0,a,b\n1,b,a\n", "names the column 'item' twice"),
+    "a line without end": (b"click,item\n0," + b"a" * (5 << 20) + b"\n1,b\n", "hardly an end of line"),
+    "a circle of links": ("circle", "links lead in a circle"),
     "a pattern of two files": ("pattern", "name one file"),
 }
 
@@ -117,6 +120,9 @@ def test_what_is_no_table_is_refused_by_name_in_one_line(tmp_path: Path, what: s
             path.write_bytes(content)
         case "folder":
             path.mkdir()
+        case "circle":
+            path.symlink_to(tmp_path / "back")
+            (tmp_path / "back").symlink_to(path)
         case "link":
             path.symlink_to(tmp_path / "nothing")
         case "pattern":
@@ -133,9 +139,16 @@ def test_what_is_no_table_is_refused_by_name_in_one_line(tmp_path: Path, what: s
 
 def test_columns_that_parquet_alone_can_hold_are_passed_over(tmp_path: Path) -> None:
     table = pa.table({"click": [0, 1, 0], "item": ["a", "b", "a"], "point": [{"x": 1}] * 3, "a/b": ["u", "v", "w"]})
+    table = table.append_column("deep", pa.array([[["a"]], [["b"]], []]))
     pa_parquet.write_table(table, tmp_path / "clicks")
     schema = proposed(tmp_path / "clicks")
-    assert kinds(schema) == {"click": "label", "item": "categorical", "point": "unused", "a/b": "unused"}
+    assert kinds(schema) == {
+        "click": "label",
+        "item": "categorical",
+        "point": "unused",
+        "a/b": "unused",
+        "deep": "unused",
+    }
 
 
 def test_names_with_blanks_are_categories_and_weights_in_texts_are_seen(tmp_path: Path) -> None:
