@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,7 @@ from bagpipe_hpc.preparation.rank_check import (
 )
 from bagpipe_hpc.preparation.resume import verify_share
 from bagpipe_hpc.preparation.training import Training
+from bagpipe_hpc.rows.disk.block_file import disk_unit
 from bagpipe_hpc.rows.disk.store import DiskStore
 from bagpipe_hpc.run.output_folder import LOGS_NAME, RESOURCES_NAME
 from bagpipe_hpc.run.purpose import Purpose
@@ -284,15 +286,38 @@ def _open_stores(run: Run, comms: Communicators) -> Iterator[list[DiskStore | No
         yield [None for _ in run.groups]
         return
     open_file = block_files(run.config.kernels.backend)
-    parts = zip(run.groups, run.partitions(servers), run.disk_memory(servers, comms.role_rank), strict=True)
-    with ExitStack() as opened:
-        stores = []
-        for group, partition, memory_bytes in parts:
-            rows = partition.rows_on(comms.role_rank)
-            store = DiskStore(rows, group.record.width, memory_bytes, tables.ssd_path, open_file)
-            opened.callback(store.close)
-            stores.append(store)
-        yield list(stores)
+    may_be_memory = run.config.debug.ssd_path_in_memory
+    unit_bytes = disk_unit(tables.ssd_path, may_be_memory=may_be_memory)
+    parts = zip(run.groups, run.partitions(servers), run.disk_memory(servers, comms.role_rank, unit_bytes), strict=True)
+    stores = []
+    for group, partition, memory_bytes in parts:
+        rows, width = partition.rows_on(comms.role_rank), group.record.width
+        stores.append(DiskStore(rows, width, memory_bytes, tables.ssd_path, open_file, may_be_memory=may_be_memory))
+    yield list(stores)
+    for store in stores:  # not after an error, which ends this process: a thread may be reading them for a checkpoint
+        store.close()
+
+
+def _say_where_rows_are(run: Run, comms: Communicators, stores: Sequence[DiskStore | None], timeout_s: float) -> None:
+    """Let the oracle's log say what lies on disk, where rows do. Collective over: all ranks."""
+    if run.is_in_memory(comms.layout.servers):
+        return
+    held = [(store.layout.bytes_with(store.frames), store.layout.file_bytes) for store in stores if store]
+    with TimeLimit("all servers to open their files", timeout_s):
+        of_ranks = comms.world.gather(held, root=ORACLE_RANK)
+    if of_ranks is not None:
+        memory_bytes, file_bytes = (sum(sizes) for sizes in zip(*chain(*of_ranks), strict=True))
+        log.info(
+            "rows are on disk: %d servers keep %.3f GB in files without a name in %s, and %.3f GB of memory for those "
+            "in use%s",
+            comms.layout.servers,
+            file_bytes / 1e9,
+            run.config.tables.ssd_path,
+            memory_bytes / 1e9,
+            "; debug.ssd_path_in_memory: those files may take memory, too"
+            if run.config.debug.ssd_path_in_memory
+            else "",
+        )
 
 
 @contextmanager
@@ -334,6 +359,7 @@ def _run_prepared(
         _open_stores(run, comms) as stores,
         _open_windows(run, comms, stores, fill_timeout_s) as windows,
     ):
+        _say_where_rows_are(run, comms, stores, fill_timeout_s)
         if trace.enabled:
             comms.meet("having opened the tables", fill_timeout_s)
             trace.start()

@@ -502,10 +502,13 @@ class KernelsConfig:
 
 @dataclass(frozen=True)
 class DebugConfig:
-    """Checks that cost time."""
+    """For tests, and for those who look for an error."""
 
     verify_rows: bool = False
     """Carry a version with every row and check each read against the plan."""
+    ssd_path_in_memory: bool = False
+    """Let `tables.ssd_path` lie in a memory file system such as `/dev/shm`, for tests: rows on it take memory, whatever
+    `tables.memory_gb` says."""
 
 
 @dataclass(frozen=True)

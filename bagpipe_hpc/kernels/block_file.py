@@ -55,7 +55,9 @@ class NativeBlockFile:
         self._descriptor = descriptor
         self._name = name
         self._first = ctypes.c_char.from_buffer(memory)  # keeps the memory mapped
-        self._file = library.block_file_open(descriptor, ctypes.addressof(self._first), block_bytes, _THREADS)
+        self._file: int | None = library.block_file_open(
+            descriptor, ctypes.addressof(self._first), block_bytes, _THREADS
+        )
         if not self._file:
             raise CapacityError(f"{name}: the system starts no thread to read it (ulimit -u)")
 
@@ -76,6 +78,8 @@ class NativeBlockFile:
 
     def close(self) -> None:
         """Stop moving, and give the file back."""
-        self._library.block_file_close(self._file)
-        os.close(self._descriptor)
-        del self._first
+        file, self._file = self._file, None
+        if file:  # else it has been closed before
+            self._library.block_file_close(file)
+            os.close(self._descriptor)
+            del self._first

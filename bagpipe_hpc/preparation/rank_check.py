@@ -133,8 +133,9 @@ def check_disk(run: Run, comms: Communicators) -> None:
     if comms.role is not Role.SERVER:
         return
     block_files(run.config.kernels.backend)
-    unit_bytes = disk_unit(tables.ssd_path)
-    layouts, memory = run.disk_layouts(servers, comms.role_rank, unit_bytes), run.disk_memory(servers, comms.role_rank)
+    unit_bytes = disk_unit(tables.ssd_path, may_be_memory=run.config.debug.ssd_path_in_memory)
+    layouts = run.disk_layouts(servers, comms.role_rank, unit_bytes)
+    memory = run.disk_memory(servers, comms.role_rank, unit_bytes)
     for layout, memory_bytes in zip(layouts, memory, strict=True):
         layout.frames_in(memory_bytes)
     hosts = comms.hosts
@@ -197,7 +198,7 @@ def memory_need(run: Run, need: CacheNeed | None, comms: Communicators) -> Need:
         CapacityError: a trainer's GPU has no room for its part, or plans cannot number its slots.
     """
     if comms.role is Role.SERVER and not run.is_in_memory(comms.layout.servers):
-        return Need(frames_bytes=sum(run.disk_memory(comms.layout.servers, comms.role_rank)))
+        return Need(frames_bytes=int(run.config.tables.memory_gb * 1e9))
     if comms.role is Role.SERVER:
         tables_bytes = run.server_bytes(comms.layout.servers)[comms.role_rank]
         return Need(tables_bytes=tables_bytes, fullest_server_bytes=tables_bytes)

@@ -257,14 +257,16 @@ class Run:
         limit_gb = self.config.tables.memory_gb
         return not limit_gb or max(self.server_bytes(servers)) <= limit_gb * 1e9
 
-    def disk_memory(self, servers: int, server: int) -> list[int]:
-        """Bytes of memory that the rows of each group may take on a server whose rows lie on disk: by their size."""
-        sizes = [
-            part.rows_on(server) * group.record.bytes
-            for group, part in zip(self.groups, self.partitions(servers), strict=True)
-        ]
-        limit_bytes = int(self.config.tables.memory_gb * 1e9)
-        return [limit_bytes * size // max(1, sum(sizes)) for size in sizes]
+    def disk_memory(self, servers: int, server: int, unit_bytes: int) -> list[int]:
+        """Bytes of memory that the rows of each group may take on a server whose rows lie on disk.
+
+        Each group gets the least that it takes, however small it is, and a part of the rest by its size.
+        """
+        layouts = self.disk_layouts(servers, server, unit_bytes)
+        least = [layout.least_bytes for layout in layouts]
+        sizes = [layout.rows * layout.record_bytes for layout in layouts]
+        left_bytes = int(self.config.tables.memory_gb * 1e9) - sum(least)
+        return [fixed + left_bytes * size // max(1, sum(sizes)) for fixed, size in zip(least, sizes, strict=True)]
 
     def disk_layouts(self, servers: int, server: int, unit_bytes: int) -> list[BlockLayout]:
         """How the rows of each group lie on the disk of a server, which reads and writes multiples of `unit_bytes`."""

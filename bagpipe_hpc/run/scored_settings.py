@@ -24,7 +24,7 @@ KEPT = (
 
 FREE = (
     *("data.verify", "model.precision", "tables.placement", "debug.verify_rows"),
-    *("tables.memory_gb", "tables.ssd_path", "tables.read_ahead"),
+    *("tables.memory_gb", "tables.ssd_path", "tables.read_ahead", "debug.ssd_path_in_memory"),
     *("lookahead.", "cache.", "policy.", "kernels.", "roles."),
     *(f"train.{name}" for name in ("device", "threads", "deterministic", "timeout_s", "trace", "preflight")),
     *(f"train.{name}" for name in ("exact_auc_samples", "auc_group")),

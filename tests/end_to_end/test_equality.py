@@ -209,7 +209,7 @@ def test_distributed_equals_reference(
                 optimizer,
                 tmp_path / f"disk-{optimizer}",
                 *(f"roles.servers={servers}", "lookahead.batches=6", "lookahead.group=2"),
-                *(f"tables.memory_gb={memory_gb}", f"tables.ssd_path={tmp_path}"),
+                *(f"tables.memory_gb={memory_gb}", f"tables.ssd_path={tmp_path}", "debug.ssd_path_in_memory=true"),
                 f"train.deterministic={str(trainers > 2).lower()}",
                 *more,
             )

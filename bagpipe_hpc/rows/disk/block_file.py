@@ -6,6 +6,7 @@ that a later start could mistake for its own.
 Legend: `n` moves of one call.
 """
 
+import ctypes
 import errno
 import mmap
 import os
@@ -25,6 +26,11 @@ NO_BLOCK = -1
 SECTOR_BYTES, PAGE_BYTES = 512, 4096
 """What disks and file systems read and write directly: multiples of the one, or of the other."""
 
+_MEMORY_FILE_SYSTEMS = (0x01021994, 0x858458F6)
+"""What `statfs` calls tmpfs and ramfs (statfs(2))."""
+_STATFS_BYTES = 256
+"""More than any system's `struct statfs`, which begins with the kind of the file system."""
+
 _CUT_SHORT = -1
 _NOT_KNOWN_TO_TMPFILE = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
 
@@ -32,13 +38,17 @@ Int64s = NDArray[np.int64]
 
 
 class BlockFile(Protocol):
-    """Moves blocks of a file to and from frames of memory; used by one thread at a time."""
+    """Moves blocks of a file to and from frames of memory.
+
+    One thread at a time submits; any threads may ask what is done. Nobody uses it once it is closed.
+    """
 
     def submit(self, frames: Int64s, written: Int64s, read: Int64s) -> int:
         """Start one job of moves, in the order given: a frame's bytes to a block, then another block's to the frame.
 
         A block that is read in the same job or a later one than it is written in comes as it was written. Nobody may
-        touch the frames until the job is done, and a frame is in one job at a time.
+        touch the frames until the job is done, but read those that are written and get no other block. A frame, and a
+        block that is written, is in one job at a time.
 
         Args:
             frames: where the bytes are, and come, int64 `[n]`.
@@ -62,27 +72,28 @@ class BlockFile(Protocol):
 
 
 OpenBlockFile = Callable[[int, mmap.mmap, int, str], BlockFile]
-"""Makes a `BlockFile` of a descriptor, which it closes; of the frames' memory; of a block's bytes; and of a name for
-errors."""
+"""Makes a `BlockFile` of a descriptor, which its `close` closes; of the frames' memory; of a block's bytes; and of a
+name for errors."""
 
 
-def open_unnamed(folder: str) -> int:
+def open_unnamed(folder: str, *, may_be_memory: bool = False) -> int:
     """Open a file without a name, for direct reads and writes.
 
     Args:
         folder: where it will take space.
+        may_be_memory: whether that may be main memory.
 
     Returns:
         Its descriptor.
 
     Raises:
         FileError: the folder is not there, or cannot be written to.
-        ConfigError: its file system does not read and write past the page cache.
+        ConfigError: its file system does not read and write past the page cache, or is main memory.
     """
     if not Path(folder).is_dir():
         raise FileError(f"tables.ssd_path = {folder!r}: is no folder on this host; make it, or name another")
     try:
-        return _open_unnamed(folder)
+        descriptor = _open_unnamed(folder)
     except OSError as error:
         if error.errno == errno.EINVAL:
             raise ConfigError(
@@ -90,6 +101,20 @@ def open_unnamed(folder: str) -> int:
                 "which the rows would take memory twice; name a folder on a local disk"
             ) from error
         raise refused(error, Path(folder)) from error
+    if not may_be_memory and is_in_memory(descriptor):
+        os.close(descriptor)
+        raise ConfigError(
+            f"tables.ssd_path = {folder!r}: lies in a memory file system (tmpfs), so all rows would take memory, "
+            "whatever tables.memory_gb says; name a folder on a local disk, or leave both settings out"
+        )
+    return descriptor
+
+
+def is_in_memory(descriptor: int) -> bool:
+    """Whether a file lies in a file system that keeps it in main memory; one behind an overlay is not seen."""
+    about = ctypes.create_string_buffer(_STATFS_BYTES)
+    failed = ctypes.CDLL(None).fstatfs(ctypes.c_int(descriptor), about)
+    return not failed and ctypes.c_ulong.from_buffer(about).value in _MEMORY_FILE_SYSTEMS
 
 
 def unit_bytes(descriptor: int) -> int:
@@ -103,7 +128,7 @@ def unit_bytes(descriptor: int) -> int:
     """
     with mmap.mmap(-1, PAGE_BYTES) as page:
         for size in (SECTOR_BYTES, PAGE_BYTES):
-            with memoryview(page)[:size] as part:
+            with memoryview(page)[PAGE_BYTES - size :] as part:  # frames begin at such multiples, too
                 try:
                     os.pwritev(descriptor, [part], 0)
                     os.ftruncate(descriptor, 0)
@@ -134,12 +159,20 @@ def reserve(descriptor: int, folder: str, size: int) -> None:
                 f"tables.ssd_path = {folder!r}: the rows of a server take {size / 1e9:.3f} GB there, for which there "
                 f"is no room ({error.strerror}); make room, or name a folder on another disk"
             ) from error
+        if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise ConfigError(
+                f"tables.ssd_path = {folder!r}: its file system takes no space in advance (fallocate), so a full disk "
+                "would end the run at any time; name a folder on a local disk"
+            ) from error
         raise refused(error, Path(folder)) from error
 
 
-def disk_unit(folder: str) -> int:
-    """The least that can be read and written of a file in a folder, in bytes; errors as for `open_unnamed`."""
-    descriptor = open_unnamed(folder)
+def disk_unit(folder: str, *, may_be_memory: bool = False) -> int:
+    """The least that can be read and written of a file in a folder, in bytes.
+
+    Arguments and errors as for `open_unnamed`.
+    """
+    descriptor = open_unnamed(folder, may_be_memory=may_be_memory)
     try:
         return unit_bytes(descriptor)
     except OSError as error:
@@ -197,7 +230,7 @@ class PlainBlockFile:
         self._name = name
         self._jobs: queue.SimpleQueue[list[tuple[int, int, int]] | None] = queue.SimpleQueue()
         self._given = self._done = 0
-        self._failure: FileError | None = None
+        self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._work, name="rows on disk", daemon=True)
         self._thread.start()
 
@@ -209,9 +242,10 @@ class PlainBlockFile:
 
     def done(self) -> int:
         """The number of the last job that is done."""
+        done = self._done
         if self._failure is not None:
             raise self._failure
-        return self._done
+        return done
 
     def close(self) -> None:
         """Stop moving, and give the file back."""
@@ -225,7 +259,7 @@ class PlainBlockFile:
             try:
                 for frame, written, read in job:
                     self._move(frame, written, read)
-            except FileError as failure:
+            except BaseException as failure:  # noqa: BLE001 - whatever it is, those who wait have to hear of it
                 self._failure = failure
                 return
             self._done += 1
@@ -242,14 +276,30 @@ class PlainBlockFile:
             place[:] = bytes(self._block_bytes)
 
     def _transfer(self, call: Callable[..., int], place: memoryview, block: int, *, is_write: bool) -> None:
-        try:
-            moved = call(self._descriptor, [place], block * self._block_bytes)
-        except OSError as error:
-            raise move_error(self._name, block, error.errno or 0, is_write=is_write) from error
-        if moved != self._block_bytes:
-            raise move_error(self._name, block, _CUT_SHORT, is_write=is_write)
+        first = block * self._block_bytes
+        at = 0
+        while at < self._block_bytes:  # a signal, or a file system that is nearly full, may cut a call short
+            try:
+                moved = call(self._descriptor, [place[at:]], first + at)
+            except OSError as error:
+                raise move_error(self._name, block, error.errno or 0, is_write=is_write) from error
+            if not moved:
+                raise move_error(self._name, block, _CUT_SHORT, is_write=is_write)
+            at += moved
 
 
 def frame_memory(frames: int, block_bytes: int) -> mmap.mmap:
-    """Memory for so many frames, on a page of its own; a page counts as used once it is written to."""
-    return mmap.mmap(-1, max(1, frames) * block_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    """Memory for so many frames, on a page of its own; a page counts as used once it is written to.
+
+    Raises:
+        CapacityError: the system does not give as much.
+    """
+    size = max(1, frames) * block_bytes
+    try:
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise CapacityError(
+            f"tables.memory_gb: the system does not give {size / 1e9:.3f} GB to a server ({error.strerror}); use less"
+        ) from error
+    memory.madvise(mmap.MADV_DONTFORK)  # a child's copy of a page would part it from what the disk writes there
+    return memory

@@ -1,7 +1,8 @@
 """Which blocks of a file are in which frames of memory, and which of them has to go. Pure bookkeeping.
 
-A frame whose block nobody uses goes to whoever needs one: first the one whose last use is longest ago, among those that
-nobody has announced; what is announced goes last, the latest announced first.
+A frame whose block nobody uses goes to whoever needs one: first those whose block is not likely to be used again, then
+those whose last use is long ago, among those that nobody has announced; what is announced goes last, the latest
+announced first.
 
 Legend: `n` blocks of one call, which differ.
 """
@@ -14,8 +15,9 @@ from numpy.typing import NDArray
 from bagpipe_hpc.rows.disk.block_file import NO_BLOCK, Int64s
 
 _NO_FRAME = -1
-_SOUGHT_SHARE = 32
-"""A search for frames that may go finds this part of all at once."""
+_SOUGHT_SHARE, _FEWEST_SOUGHT = 16, 1024
+"""A search for frames that may go looks at this part of all at once, or at so many, and takes the older half: what a
+frame costs does not depend on their number, and neither does the order matter much beyond that."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Residency:
         self._is_changed = np.zeros(frames, dtype=np.bool_)
         self._now = 0
         self._fresh = 0
+        self._sought = 0
         self._old, self._old_use = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
     def claim(
@@ -101,11 +104,11 @@ class Residency:
         must_move = (left != NO_BLOCK) | (read != NO_BLOCK)  # else the frame has held nothing yet: zeros
         return Claim(blocks, frames, taken[must_move], written[must_move], read[must_move])
 
-    def claim_changed(self, most: int) -> Claim:
-        """Give the first so many blocks that are not as the file holds them to be written; they stay where they are."""
-        changed = np.flatnonzero(self._is_changed)
+    def claim_changed(self, first: int, last: int) -> Claim:
+        """Give those of the frames `first` up to `last` that are not as the file holds them to be written, in place."""
+        changed = first + np.flatnonzero(self._is_changed[first:last])
         blocks = self._block_of[changed]
-        order = np.argsort(blocks)[:most]
+        order = np.argsort(blocks)  # neighbours are written in one piece
         frames, blocks = changed[order], blocks[order]
         self._is_changed[frames] = False
         self._is_written[blocks] = True
@@ -160,18 +163,22 @@ class Residency:
         return may_go
 
     def _seek(self, count: int, done: int) -> bool:
-        """Find the frames that go next, at least one; false if there is none."""
-        held = slice(0, self._fresh)
-        may_go = self._may_go(held, done)
-        last_use = self._last_use[held]
-        is_promised = self._promised[self._block_of[held]] > 0
-        found = np.flatnonzero(may_go & ~is_promised)
-        if not found.size:
-            found, last_use = np.flatnonzero(may_go), -last_use
-        if not found.size:
-            return False
-        most = min(found.size, max(count, self.frames // _SOUGHT_SHARE))
-        found = found[np.argpartition(last_use[found], most - 1)[:most]]
-        self._old = found[np.argsort(last_use[found], kind="stable")]
+        """Find frames that go next, at least one; false if there is none."""
+        most = min(self._fresh, max(2 * count, self.frames // _SOUGHT_SHARE, _FEWEST_SOUGHT))
+        for _ in range(0, self._fresh + most, max(1, most)):  # once round, from wherever the last search has ended
+            first = self._sought % max(1, self._fresh)
+            held = slice(first, min(first + most, self._fresh))
+            self._sought = held.stop
+            may_go = self._may_go(held, done) & (self._promised[self._block_of[held]] <= 0)
+            found = first + np.flatnonzero(may_go)
+            if found.size:
+                return self._list_old(found, self._last_use[found], -(-found.size // 2))
+        found = np.flatnonzero(self._may_go(slice(0, self._fresh), done))
+        return found.size > 0 and self._list_old(found, -self._last_use[found], min(found.size, count))
+
+    def _list_old(self, found: Int64s, age: Int64s, count: int) -> bool:
+        """Let so many of the frames go next, those of the smallest `age` first."""
+        chosen = np.argpartition(age, count - 1)[:count]
+        self._old = found[chosen[np.argsort(age[chosen], kind="stable")]]
         self._old_use = self._last_use[self._old]
         return True

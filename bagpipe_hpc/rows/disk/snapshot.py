@@ -8,6 +8,7 @@ from bagpipe_hpc.rows.disk.layout import BlockLayout
 from bagpipe_hpc.rows.disk.residency import Claim
 
 _NOT_KEPT = -1
+_AT_ONCE = 1 << 16
 
 
 class Snapshot:
@@ -20,15 +21,20 @@ class Snapshot:
     """
 
     def __init__(self, layout: BlockLayout, spares: int, positions: Int64s | None = None) -> None:
-        self._layout = layout
         if positions is None:
-            self._left = layout.rows_in(np.arange(layout.blocks)).astype(np.int16)
+            self._left = np.full(layout.blocks, layout.rows_per_block, dtype=np.int16)
+            self._left[-1:] = layout.rows_in(np.asarray([layout.blocks - 1]))
         else:
-            blocks = positions // layout.rows_per_block
-            self._left = np.bincount(blocks, minlength=layout.blocks).astype(np.int16)
+            self._left = np.zeros(layout.blocks, dtype=np.int16)
+            for first in range(0, len(positions), _AT_ONCE):  # counted in place: the memory is that of the blocks
+                np.add.at(self._left, positions[first : first + _AT_ONCE] // layout.rows_per_block, 1)
         self._kept_at = np.full(layout.blocks, _NOT_KEPT, dtype=np.int32)
         self._kept = np.empty((spares, layout.rows_per_block), dtype=np.dtype((np.void, layout.record_bytes)))
         self._free = np.arange(spares, dtype=np.int32)
+
+    def has_room(self, blocks: Int64s) -> bool:
+        """Whether these blocks, which differ, could all be kept now."""
+        return int(np.count_nonzero(self._must_keep(blocks))) <= self._free.size
 
     def keep(self, claim: Claim, records: NDArray[np.void]) -> bool:
         """Copy blocks that are about to change, where rows of them are still to be read.
@@ -40,7 +46,7 @@ class Snapshot:
         Returns:
             Whether there was room for all that had to be copied; else nothing may change yet.
         """
-        must_keep = (self._left[claim.blocks] > 0) & (self._kept_at[claim.blocks] == _NOT_KEPT)
+        must_keep = self._must_keep(claim.blocks)
         blocks = claim.blocks[must_keep]
         if blocks.size > self._free.size:
             return False
@@ -65,3 +71,7 @@ class Snapshot:
         over = read[(self._left[read] <= 0) & (self._kept_at[read] != _NOT_KEPT)]
         self._free = np.concatenate((self._free, self._kept_at[over]))
         self._kept_at[over] = _NOT_KEPT
+
+    def _must_keep(self, blocks: Int64s) -> NDArray[np.bool_]:
+        must_keep: NDArray[np.bool_] = (self._left[blocks] > 0) & (self._kept_at[blocks] == _NOT_KEPT)
+        return must_keep

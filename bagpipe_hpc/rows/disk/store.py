@@ -55,6 +55,7 @@ class DiskStore:
         memory_bytes: all that the rows may take of main memory.
         folder: where the file takes its space.
         open_file: how blocks are moved.
+        may_be_memory: whether the folder may lie in main memory, which a test says; the limit then says nothing.
 
     Raises:
         CapacityError: the memory or the disk is too small.
@@ -69,18 +70,20 @@ class DiskStore:
         memory_bytes: int,
         folder: str,
         open_file: OpenBlockFile = PlainBlockFile,
+        *,
+        may_be_memory: bool = False,
     ) -> None:
         self.shape = rows, record_width
-        descriptor = open_unnamed(folder)
+        descriptor = open_unnamed(folder, may_be_memory=may_be_memory)
         try:
             self.layout = layout = BlockLayout.of(rows, record_width, unit_bytes(descriptor))
             frames = layout.frames_in(memory_bytes)
             reserve(descriptor, folder, layout.file_bytes)
+            self._memory = frame_memory(frames, layout.block_bytes)
+            self._file = open_file(descriptor, self._memory, layout.block_bytes, f"rows of this server in {folder}")
         except BaseException:
             os.close(descriptor)
             raise
-        self._memory = frame_memory(frames, layout.block_bytes)
-        self._file = open_file(descriptor, self._memory, layout.block_bytes, f"rows of this server in {folder}")
         self._residency = Residency(layout.blocks, frames)
         self._announcements = Announcements(self._residency)
         self._records = frame_records(self._memory, layout, frames)
@@ -174,18 +177,15 @@ class DiskStore:
                 self.blocks_ahead += self._start(claim)
 
     def flush(self) -> Iterator[None]:
-        """Write all blocks that have changed, piece by piece, beside other calls; they stay in memory."""
-        while True:
+        """Write all blocks that have changed by now, piece by piece, beside other calls; they stay in memory."""
+        step = min(_FLUSHED_BLOCKS, self._call_blocks)
+        for first in range(0, self.frames, step):
             with self._lock:
-                claim = self._residency.claim_changed(min(_FLUSHED_BLOCKS, self._call_blocks))
+                claim = self._residency.claim_changed(first, min(first + step, self.frames))
                 self._start(claim)
-            job = self._residency.last_job(claim)
-            while self._file.done() < job:
-                yield
+            yield from self._moved(claim)
             with self._lock:
                 self._residency.release(claim)
-            if not claim.blocks.size:
-                return
 
     def start_snapshot(self, positions: Int64s | None = None) -> None:
         """From now on `read_snapshot` gives the rows as they are now, whatever is changed; one at a time.
@@ -270,16 +270,23 @@ class DiskStore:
         """
         overwrites = overwrites and self._snapshot is None
         for piece in self._pieces(places):
-            while True:
+            is_changed = False
+            while not is_changed:
+                while self._must_wait_for_checkpoint(places[piece]):  # without a claim: its reader needs frames, too
+                    yield
                 frames, offsets, claim = yield from self._claim(places[piece], overwrites=overwrites)
                 with self._lock:
-                    if is_kept := self._snapshot is None or self._snapshot.keep(claim, self._records):
+                    if is_changed := self._snapshot is None or self._snapshot.keep(claim, self._records):
                         change(piece, frames, offsets)
                         self._residency.change(claim)
                     self._residency.release(claim)
-                if is_kept:
-                    break
-                yield  # until the checkpoint has come by
+
+    def _must_wait_for_checkpoint(self, places: Places) -> bool:
+        """Whether blocks of these rows cannot change now, since there is no room to keep them as they were."""
+        with self._lock:
+            if self._snapshot is None:
+                return False
+            return not self._snapshot.has_room(np.unique(np.asarray(places) // self.layout.rows_per_block))
 
     def _claim(
         self, places: Places, *, stays: bool = True, overwrites: bool = False
@@ -290,10 +297,14 @@ class DiskStore:
         is_whole = counts == self.layout.rows_in(blocks) if overwrites else None
         while (claim := self._try_claim(blocks, stays, is_whole)) is None:
             yield
-        job = self._residency.last_job(claim)
-        while self._file.done() < job:
-            yield
+        yield from self._moved(claim)
         return claim.frames[which], offsets, claim
+
+    def _moved(self, claim: Claim) -> Iterator[None]:
+        """Go on once nothing moves the blocks of a claim any longer: another call may have begun to write them."""
+        while self._file.done() < (job := self._residency.last_job(claim)):
+            while self._file.done() < job:
+                yield
 
     def _try_claim(self, blocks: Int64s, stays: bool, is_whole: NDArray[np.bool_] | None) -> Claim | None:
         with self._lock:

@@ -66,7 +66,8 @@ class Ranks:
         if self.role is Role.SERVER and not routes.in_memory:
             layout = BlockLayout.of(self.partition.rows_on(self.role_rank), width, 512)
             memory_bytes = max(layout.least_bytes, layout.file_bytes // 4)
-            self.store = DiskStore(layout.rows, width, memory_bytes, tempfile.gettempdir(), block_files("auto"))
+            where = tempfile.gettempdir(), block_files("auto")
+            self.store = DiskStore(layout.rows, width, memory_bytes, *where, may_be_memory=True)
         self.window = RowWindow(comm, routes, self.partition, width, TIMEOUT_S, transfers, store=self.store)
         self.table = np.random.default_rng(rows).standard_normal((rows, width)).astype(np.float32)
         if self.role is Role.SERVER:

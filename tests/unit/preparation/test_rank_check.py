@@ -35,7 +35,7 @@ def run_on_disk(folder: Path | str, transfers: str = "messages", memory_bytes: i
         config=Config(tables=tables, roles=RolesConfig(transfers=transfers)),
         server_bytes=lambda _: [400_000, 400_000],
         disk_layouts=lambda _servers, _server, unit: [BlockLayout.of(1000, 100, unit)],
-        disk_memory=lambda _servers, _server: [memory_bytes],
+        disk_memory=lambda _servers, _server, _unit: [memory_bytes],
     )
 
 

@@ -16,11 +16,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bagpipe_hpc.errors import CapacityError, FileError
+from bagpipe_hpc.errors import CapacityError, ConfigError, FileError
 from bagpipe_hpc.kernels.block_file import NativeBlockFile
 from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.rows.disk import block_file
 from bagpipe_hpc.rows.disk.array_face import DiskRows, SnapshotRows
-from bagpipe_hpc.rows.disk.block_file import NO_BLOCK, OpenBlockFile, PlainBlockFile, disk_unit, frame_memory
+from bagpipe_hpc.rows.disk.block_file import (
+    NO_BLOCK,
+    OpenBlockFile,
+    PlainBlockFile,
+    disk_unit,
+    frame_memory,
+    open_unnamed,
+)
 from bagpipe_hpc.rows.disk.layout import BlockLayout, spares
 from bagpipe_hpc.rows.disk.store import DiskStore, wait_for
 from bagpipe_hpc.rows.store import Use
@@ -41,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 def new_store(
     folder: str, open_file: OpenBlockFile = PlainBlockFile, memory_bytes: int = MEMORY_BYTES, width: int = WIDTH
 ) -> DiskStore:
-    return DiskStore(ROWS, width, memory_bytes, folder, open_file)
+    return DiskStore(ROWS, width, memory_bytes, folder, open_file, may_be_memory=True)
 
 
 @pytest.fixture
@@ -251,8 +259,9 @@ def test_blocks_that_were_read_ahead_leave_room_for_others(store: DiskStore) -> 
 def test_the_limit_holds(folder: str) -> None:
     """Of memory, arrays included, and of the page cache, which holds nothing of the file."""
     memory_bytes, rows = 1_000_000, 200_000
+    new_store(folder, NativeBlockFile).close()  # what is imported for the first is not counted
     tracemalloc.start()
-    store = DiskStore(rows, 17, memory_bytes, folder, NativeBlockFile)
+    store = DiskStore(rows, 17, memory_bytes, folder, NativeBlockFile, may_be_memory=True)
     mapped = store.frames * store.layout.block_bytes
     DiskRows(store)[:] = 1.0
     store.start_snapshot()
@@ -339,6 +348,93 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         new_store(str(tmp_path / "nowhere"))
 
 
+def test_a_memory_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the system calls it; but for a test that says so, or one that knows no direct reads."""
+    shm = Path("/dev/shm")
+    if shm.is_dir() and os.access(shm, os.W_OK):
+        with pytest.raises(ConfigError, match=r"'/dev/shm': (lies in a memory file system|.* knows no direct reads)"):
+            open_unnamed(str(shm))
+    monkeypatch.setattr(block_file, "is_in_memory", lambda _: True)
+    before = len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(ConfigError, match=r"so all rows would take memory, whatever tables.memory_gb says; name a"):
+        open_unnamed(str(tmp_path))
+    os.close(open_unnamed(str(tmp_path), may_be_memory=True))
+    assert len([*Path("/proc/self/fd").iterdir()]) == before
+
+
+def test_a_file_system_that_takes_no_space_in_advance_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refusing(*_: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "not here")
+
+    monkeypatch.setattr(os, "posix_fallocate", refusing)
+    with pytest.raises(ConfigError, match=r"takes no space in advance \(fallocate\).* name a folder on a local disk"):
+        new_store(str(tmp_path))
+
+
+def test_memory_that_the_system_does_not_give_is_named() -> None:
+    with pytest.raises(CapacityError, match=r"tables.memory_gb: the system does not give .* GB to a server"):
+        frame_memory(1 << 50, 512)
+
+
+@FILES
+def test_calls_that_the_system_cuts_short_go_on(
+    folder: str, open_file: OpenBlockFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In Python, which can be made to see some; the native file has the same loop."""
+    for name in ("preadv", "pwritev"):
+        true_call = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda at, parts, offset, call=true_call: call(at, [parts[0][:512]], offset))
+    store = new_store(folder, open_file)
+    assert store.layout.block_bytes > 512
+    table = fill(store)
+    np.testing.assert_array_equal(store.read(np.arange(ROWS)), table)
+    store.close()
+
+
+def test_a_thread_that_dies_of_anything_is_heard_of(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dying(*_: Any) -> int:
+        raise MemoryError("no page")
+
+    store = new_store(folder)
+    monkeypatch.setattr(os, "pwritev", dying)
+    with pytest.raises(MemoryError, match="no page"):
+        DiskRows(store)[:] = 1.0
+    store.close()
+
+
+def test_a_file_is_closed_once(folder: str) -> None:
+    file = NativeBlockFile(open_unnamed(folder, may_be_memory=True), frame_memory(1, 512), 512, "rows")
+    file.close()
+    file.close()
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_server_may_have_no_rows(folder: str, rows: int) -> None:
+    """As where whole tables go to servers, and there are fewer of them."""
+    least = BlockLayout.of(rows, WIDTH, 4096).least_bytes
+    store = DiskStore(rows, WIDTH, least, folder, may_be_memory=True)
+    DiskRows(store)[:] = 3.0
+    wait_for(store.flush())
+    store.start_snapshot()
+    assert store.read_snapshot(np.arange(rows)).tolist() == [[3.0] * WIDTH] * rows
+    store.end_snapshot()
+    store.close()
+
+
+def test_a_checkpoint_takes_little_memory_beyond_the_limit(folder: str) -> None:
+    """Nothing of the size of the blocks, however many they are, but what is counted of each."""
+    store = DiskStore(2_000_000, 100, 40_000_000, folder, NativeBlockFile, may_be_memory=True)
+    positions = np.arange(0, 2_000_000, 2)
+    for chosen in (None, positions):
+        tracemalloc.start()
+        store.start_snapshot(chosen)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < 6 * store.layout.blocks + (spares(store.frames) + 4096) * 512
+        store.end_snapshot()
+    store.close()
+
+
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -418,9 +514,9 @@ def test_a_disk_of_pages_has_blocks_of_pages(folder: str, monkeypatch: pytest.Mo
             raise OSError(errno.EINVAL, "Invalid argument")
         return true_write(descriptor, parts, offset)
 
-    assert disk_unit(folder) in (512, 4096)
+    assert disk_unit(folder, may_be_memory=True) in (512, 4096)
     monkeypatch.setattr(os, "pwritev", refusing)
-    assert disk_unit(folder) == 4096
+    assert disk_unit(folder, may_be_memory=True) == 4096
     store = new_store(folder, memory_bytes=100_000)
     assert store.layout.block_bytes == 4096
     store.close()
