@@ -13,7 +13,7 @@ from bagpipe_hpc.kernels import shared_library
 ROOT = Path(__file__).parents[2]
 KIND = os.environ["BAGPIPE_SANITIZER"]
 FOLDER = ROOT / "build" / "sanitizers" / KIND
-THREADED = {"finite", "interaction", "output_gradient", "planner", "row_operations"}
+THREADED = {"block_file", "finite", "interaction", "output_gradient", "planner", "row_operations"}
 """Libraries that start threads: the others have nothing for ThreadSanitizer."""
 
 PRELOADED = os.environ.pop("LD_PRELOAD", "")
