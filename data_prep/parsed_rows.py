@@ -109,8 +109,8 @@ class ParsedRows:
         return sum(int(lengths.sum()) for lengths in self._lengths(column))
 
     def _lengths(self, column: str) -> Iterator[NDArray[np.int32]]:
-        for part in self.parts(self.rows):
-            for chunk in part.column(column).chunks:
+        for part in self._parts:
+            for chunk in _map_part(*part).column(column).chunks:  # parsed lists are final
                 yield np.diff(chunk.offsets.to_numpy())
 
     def parts(self, rows: int) -> Iterator[pa.Table]:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from bagpipe_hpc.kernels import shared_library
 
 _FIRST_BITS = 10
+_LEAST_SPAN, _MOST_SPREAD = 1 << 16, 8
+"""A table of near values may have so many places, or so many for each value."""
 _SLOT = np.dtype([("value", np.int64), ("number", np.int64)])
 
 Ids = NDArray[np.int32] | NDArray[np.int64]
@@ -97,7 +99,8 @@ class IntegerCounter:
 class IntegerIds:
     """Ids 1 .. V for the integers given, 0 for all others and for missing ones.
 
-    Memory is 32 to 64 bytes for each value.
+    Values that lie close to each other are looked up in a table of all between them, others in a hash table; memory is
+    at most 64 bytes for each value.
 
     Args:
         values: distinct values `[V]` in the order of their ids.
@@ -105,13 +108,24 @@ class IntegerIds:
 
     def __init__(self, values: NDArray[np.int64]) -> None:
         values = np.ascontiguousarray(values, dtype=np.int64)
+        self._near: NDArray[np.uint32] | None = None
+        self._first = int(values.min()) if len(values) else 0
+        span = int(values.max()) - self._first + 1 if len(values) else 1
+        if span <= max(_LEAST_SPAN, _MOST_SPREAD * len(values)) and len(values) < 1 << 32:
+            self._near = np.zeros(span + 1, dtype=np.uint32)
+            self._near[values - self._first] = np.arange(1, len(values) + 1)
+            return
         self._bits = max(1, (2 * len(values)).bit_length())
         self._slots = np.zeros(1 << self._bits, dtype=_SLOT)
         _library().fill_integers(values.ctypes.data, len(values), self._slots.ctypes.data, self._bits)
 
     def write(self, column: IntegerColumn, ids: Ids) -> None:
         """Write the ids of the rows of a column."""
-        _library().find_integers(self._slots.ctypes.data, self._bits, *column, *_place(ids))
+        if self._near is None:
+            _library().find_integers(self._slots.ctypes.data, self._bits, *column, *_place(ids))
+            return
+        first = self._first % (1 << 64)
+        _library().find_near_integers(self._near.ctypes.data, len(self._near) - 1, first, *column, *_place(ids))
 
 
 class HashedIntegerIds:
@@ -192,6 +206,7 @@ def _library() -> ctypes.CDLL:
         "move_integers": (None, (address, number, address, number)),
         "fill_integers": (None, (address, number, address, number)),
         "find_integers": (None, (address, number, address, address, *place)),
+        "find_near_integers": (None, (address, number, ctypes.c_uint64, address, address, *place)),
         "hash_integers": (None, (number, address, address, *place)),
         "create_texts": (address, ()),
         "destroy_texts": (None, (address,)),

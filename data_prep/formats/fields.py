@@ -142,8 +142,9 @@ def _times(column: pa.BinaryArray, written: str) -> pa.Int64Array:
         raise pa.ArrowInvalid("a time is missing")
     if written in _PER_SECOND:
         integers = column if pa.types.is_integer(column.type) else _cast(column, _INTEGER, pa.int64())
-        return pc.floor(pc.divide(integers, _PER_SECOND[written])).cast(pa.int64())
-    return pc.strptime(column.cast(pa.string()), written, "s").cast(pa.int64())
+        return integers if written == "seconds" else pc.divide(integers, _PER_SECOND[written])
+    distinct = column.cast(pa.string()).dictionary_encode()  # rows of one time stand together, mostly
+    return pc.strptime(distinct.dictionary, written, "s").cast(pa.int64()).take(distinct.indices)
 
 
 def _groups(column: pa.Array, values: Values) -> pa.Int64Array:

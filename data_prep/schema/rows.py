@@ -158,9 +158,12 @@ class SchemaRows:
         if self._dense:
             dense = np.empty((rows, len(self._dense)), dtype=np.float32)
             for number, column in enumerate(self._dense):
-                numbers = transformed(fields[column.source or column.name], column)
-                dense[:, number] = 0 if column.standardise else numbers.fill_null(0).to_numpy()
-                to_standardise += [numbers] if column.standardise else []
+                numbers = fields[column.source or column.name]
+                if column.standardise:
+                    to_standardise.append(transformed(numbers, column))
+                    dense[:, number] = 0
+                else:
+                    dense[:, number] = filled(numbers, column)
             columns.append(dense_column(dense))
         columns += [self._feature(column, fields) for column in self._features]
         columns += other_columns(layout, fields) + to_standardise
@@ -255,6 +258,16 @@ def transformed(numbers: pa.Array, column: NumericColumn) -> pa.Array:
     if column.log:
         values = np.log(np.maximum(values, 0) + 1.0)
     return pa.array(values, mask=missing)
+
+
+def filled(numbers: pa.Array, column: NumericColumn) -> NDArray[Any]:
+    """Numbers `[n]` of a dense feature as `transformed` gives them, missing ones as 0."""
+    if column.clip is not None:
+        return transformed(numbers, column).fill_null(0).to_numpy()  # type: ignore[no-any-return]  # pyarrow has no types
+    if column.missing is not None:
+        numbers = numbers.fill_null(_as(column.missing, numbers.type))
+    values: NDArray[Any] = (numbers.fill_null(0) if numbers.null_count else numbers).to_numpy()
+    return np.log(np.maximum(values, 0) + 1.0) if column.log else values  # 0 is the logarithm of what stands for none
 
 
 def _as(number: float, kind: pa.DataType) -> Any:

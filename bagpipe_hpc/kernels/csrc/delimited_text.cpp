@@ -40,7 +40,7 @@ constexpr uint64_t kExactIntegers = uint64_t{1} << 53;
 // ---- Where characters are.
 
 // Bits of the characters at `block` that are `character`.
-inline uint64_t places_of(const char* block, char character) {
+BAGPIPE_INLINE uint64_t places_of(const char* block, char character) {
   uint64_t found = 0;
 #if defined(__SSE2__)
   const __m128i wanted = _mm_set1_epi8(character);
@@ -56,7 +56,7 @@ inline uint64_t places_of(const char* block, char character) {
 }
 
 // Bits between an odd and the next even bit of `quotes`, the odd one with them.
-inline uint64_t between(uint64_t quotes) {
+BAGPIPE_INLINE uint64_t between(uint64_t quotes) {
   for (int shift = 1; shift < kBlockBytes; shift *= 2) quotes ^= quotes << shift;
   return quotes;
 }
@@ -78,7 +78,7 @@ struct Index {
 
   // Takes in the 64 bytes at `block`, which follow `base` others; false where a line has another number of fields.
   template <bool kQuoted>
-  inline bool add(const char* block, uint32_t base) {
+  BAGPIPE_INLINE bool add(const char* block, uint32_t base) {
     uint64_t lines = places_of(block, '\n') | places_of(block, '\r');
     uint64_t all = places_of(block, separator) | lines;
     if (kQuoted) {
@@ -120,7 +120,7 @@ struct Index {
 };
 
 template <bool kQuoted>
-inline bool index_block(Index& index, int64_t bytes) {
+BAGPIPE_INLINE bool index_block(Index& index, int64_t bytes) {
   int64_t base = 0;
   for (; base + kBlockBytes <= bytes; base += kBlockBytes) {
     if (!index.add<kQuoted>(index.text + base, static_cast<uint32_t>(base))) return false;
@@ -200,7 +200,7 @@ struct Column {
         ends(text_.ends + number),
         is_plain(!text_.quoted && text_.missing.count == 0) {}
 
-  Field field(int64_t row) const {
+  BAGPIPE_INLINE Field field(int64_t row) const {
     Field found{before[row * stride] + 1, ends[row * text.fields]};
     if (is_plain) return found;
     if (text.quoted && found.begin < found.end && text.text[found.begin] == '"') {
@@ -212,7 +212,7 @@ struct Column {
   }
 
   // The 8 characters from `at` on; what follows the text is anything.
-  uint64_t word(uint32_t at) const {
+  BAGPIPE_INLINE uint64_t word(uint32_t at) const {
     if (at + kWordBytes <= text.bytes) return load(text.text + at);
     uint64_t word = 0;
     std::memcpy(&word, text.text + at, static_cast<size_t>(text.bytes - at));
@@ -223,7 +223,7 @@ struct Column {
 // ---- Values of fields.
 
 // An optional minus and 1 to 18 digits.
-inline bool read_integer(const Column& column, Field field, int64_t& value) {
+BAGPIPE_INLINE bool read_integer(const Column& column, Field field, int64_t& value) {
   const char* at = column.text.text + field.begin;
   const char* end = column.text.text + field.end;
   const bool is_negative = at != end && *at == '-';
@@ -243,7 +243,7 @@ constexpr double kPowers[kExactPowers + 1] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,
 
 // A decimal number of at most 8 characters, without a sign or an exponent: a quotient of two numbers that doubles hold
 // exactly is rounded once, as it should be (Clinger: How to read floating point numbers accurately, 1990).
-inline bool read_short_real(uint64_t word, uint32_t length, double& value) {
+BAGPIPE_INLINE bool read_short_real(uint64_t word, uint32_t length, double& value) {
   const uint64_t digits = leading_digits(word, length);
   const uint64_t others = digits ^ repeated('.' ^ '0');
   const uint64_t points = (others - repeated(1)) & ~others & repeated(0x80);
@@ -263,7 +263,7 @@ inline bool read_short_real(uint64_t word, uint32_t length, double& value) {
 }
 
 // A decimal number as `[-]digits[.digits][e[+-]digits]` has it.
-inline bool read_real(const char* begin, const char* end, double& value) {
+BAGPIPE_INLINE bool read_real(const char* begin, const char* end, double& value) {
   const char* at = begin;
   const bool is_negative = at != end && *at == '-';
   at += is_negative;
@@ -303,7 +303,7 @@ inline bool read_real(const char* begin, const char* end, double& value) {
 struct Integers {
   int64_t* values;
 
-  bool add(const Column& column, Field field, int64_t place) {
+  BAGPIPE_INLINE bool add(const Column& column, Field field, int64_t place) const {
     const uint32_t length = field.length();
     const uint32_t number =
         length <= kWordBytes ? decimal_value(leading_digits(column.word(field.begin), length)) : kNoNumber;
@@ -315,7 +315,7 @@ struct Integers {
 struct Reals {
   double* values;
 
-  bool add(const Column& column, Field field, int64_t place) {
+  BAGPIPE_INLINE bool add(const Column& column, Field field, int64_t place) const {
     const uint32_t length = field.length();
     if (length <= kWordBytes && read_short_real(column.word(field.begin), length, values[place])) return true;
     return read_real(column.text.text + field.begin, column.text.text + field.end, values[place]);
@@ -325,7 +325,7 @@ struct Reals {
 struct Hexes {
   uint32_t* values;
 
-  bool add(const Column& column, Field field, int64_t place) {
+  BAGPIPE_INLINE bool add(const Column& column, Field field, int64_t place) const {
     if (field.length() > kWordBytes) return false;
     Faults faults = 0;
     const uint64_t digits = leading_digits(column.word(field.begin), field.length());
@@ -340,7 +340,7 @@ struct Texts {
   int32_t* ends;
   int64_t bytes;
 
-  bool add(const Column& column, Field field, int64_t place) {
+  BAGPIPE_INLINE bool add(const Column& column, Field field, int64_t place) {
     constexpr int kShort = 16;
     const char* from = column.text.text + field.begin;
     const uint32_t length = field.length();
@@ -375,7 +375,7 @@ constexpr uint8_t kNoLabel = 2;
 
 enum Kind : int64_t { kLabel = 0, kInteger = 1, kReal = 2, kHex = 3, kText = 4 };
 
-inline bool read_labels(const Column& column, int64_t first, int64_t last, uint8_t* labels) {
+BAGPIPE_INLINE bool read_labels(const Column& column, int64_t first, int64_t last, uint8_t* labels) {
   bool is_good = true;
   for (int64_t row = first; row < last; ++row) {
     const Field field = column.field(row);
@@ -392,18 +392,30 @@ struct ShortFields {
   uint64_t present = 0;
   uint64_t longest = 0;
 
-  inline void take(const Column& column, int64_t first, int rows) {
-    for (int row = 0; row < rows; ++row) {
-      const Field field = column.field(first + row);
-      words[row] = column.word(field.begin);
-      lengths[row] = field.length();
-      present |= static_cast<uint64_t>(lengths[row] != 0) << row;
+  BAGPIPE_INLINE void take(const Column& column, int64_t first, int rows) {
+    const uint32_t* before = column.before + first * column.stride;
+    const uint32_t* ends = column.ends + first * column.text.fields;
+    if (column.is_plain && ends[(rows - 1) * column.text.fields] + kWordBytes <= column.text.bytes) {
+      for (int row = 0; row < rows; ++row) {
+        const uint32_t begin = before[row * column.stride] + 1;
+        words[row] = load(column.text.text + begin);
+        lengths[row] = ends[row * column.text.fields] - begin;
+      }
+    } else {
+      for (int row = 0; row < rows; ++row) {
+        const Field field = column.field(first + row);
+        words[row] = column.word(field.begin);
+        lengths[row] = field.length();
+      }
     }
-    for (int row = 0; row < rows; ++row) longest = lengths[row] > longest ? lengths[row] : longest;
+    for (int row = 0; row < rows; ++row) {
+      present |= static_cast<uint64_t>(lengths[row] != 0) << row;
+      longest = lengths[row] > longest ? lengths[row] : longest;
+    }
   }
 };
 
-inline bool read_words(const Column& column, int64_t first, int rows, Integers values, uint64_t& present) {
+BAGPIPE_INLINE bool read_words(const Column& column, int64_t first, int rows, Integers values, uint64_t& present) {
   ShortFields fields;
   fields.take(column, first, rows);
   present = fields.present;
@@ -423,7 +435,7 @@ inline bool read_words(const Column& column, int64_t first, int rows, Integers v
   return true;
 }
 
-inline bool read_words(const Column& column, int64_t first, int rows, Hexes values, uint64_t& present) {
+BAGPIPE_INLINE bool read_words(const Column& column, int64_t first, int rows, Hexes values, uint64_t& present) {
   ShortFields fields;
   fields.take(column, first, rows);
   present = fields.present;
@@ -437,7 +449,7 @@ inline bool read_words(const Column& column, int64_t first, int rows, Hexes valu
 }
 
 template <typename Values>
-inline bool read_words(const Column& column, int64_t first, int rows, Values& values, uint64_t& present) {
+BAGPIPE_INLINE bool read_words(const Column& column, int64_t first, int rows, Values& values, uint64_t& present) {
   bool is_good = true;
   present = 0;
   for (int row = 0; row < rows; ++row) {
@@ -461,7 +473,7 @@ struct OptionalTexts : Texts {
 };
 
 template <typename Values>
-inline bool read_single(const Column& column, int64_t first, int64_t last, Values& values, Task& task) {
+BAGPIPE_INLINE bool read_single(const Column& column, int64_t first, int64_t last, Values& values, Task& task) {
   bool is_good = true;
   for (int64_t row = first; row < last && is_good; row += kWordRows) {
     const int rows = static_cast<int>(last - row < kWordRows ? last - row : kWordRows);
@@ -475,7 +487,7 @@ inline bool read_single(const Column& column, int64_t first, int64_t last, Value
 
 // Calls `take` with each piece of a field that is not empty, up to the next separator.
 template <typename Take>
-inline void for_each_piece(const Column& column, Field field, char separator, Take&& take) {
+BAGPIPE_INLINE void for_each_piece(const Column& column, Field field, char separator, Take&& take) {
   uint32_t begin = field.begin;
   for (uint32_t at = field.begin; at < field.end; at += kBlockBytes) {
     char copy[kBlockBytes];
@@ -496,7 +508,7 @@ inline void for_each_piece(const Column& column, Field field, char separator, Ta
 }
 
 // Reads the weight behind the last separator of a value, and leaves the value; false where there is none.
-inline bool take_weight(const Column& column, char separator, Field& value, float& weight) {
+BAGPIPE_INLINE bool take_weight(const Column& column, char separator, Field& value, float& weight) {
   const char* text = column.text.text;
   uint32_t at = value.end;
   while (at > value.begin && text[at - 1] != separator) --at;
@@ -508,14 +520,14 @@ inline bool take_weight(const Column& column, char separator, Field& value, floa
 }
 
 template <typename Values>
-inline bool read_lists(const Column& column, int64_t first, int64_t last, Values& values, Task& task) {
+BAGPIPE_INLINE bool read_lists(const Column& column, int64_t first, int64_t last, Values& values, Task& task) {
   const char separator = static_cast<char>(task.separator), of_weight = static_cast<char>(task.weights);
   int64_t count = task.count;
   bool is_good = true;
   for (int64_t row = first; row < last; ++row) {
     const Field field = column.field(row);
     if (field.length() != 0) {
-      for_each_piece(column, field, separator, [&](Field value) {
+      for_each_piece(column, field, separator, [&](Field value) __attribute__((always_inline)) {
         // There is room for so many values as a field can hold that are not empty: nothing is written behind an error.
         if (is_good && of_weight != 0) is_good = take_weight(column, of_weight, value, task.value_weights[count]);
         is_good = is_good && value.length() != 0 && values.add(column, value, count);
@@ -529,7 +541,7 @@ inline bool read_lists(const Column& column, int64_t first, int64_t last, Values
 }
 
 template <typename Values>
-inline bool read_some(const Column& column, int64_t first, int64_t last, Values& values, Task& task) {
+BAGPIPE_INLINE bool read_some(const Column& column, int64_t first, int64_t last, Values& values, Task& task) {
   return task.separator != 0 ? read_lists(column, first, last, values, task)
                              : read_single(column, first, last, values, task);
 }

@@ -8,4 +8,11 @@
 #define BAGPIPE_CLONES
 #endif
 
+// What a cloned function calls is compiled for its instruction sets only where it is part of that function.
+#if defined(__GNUC__)
+#define BAGPIPE_INLINE inline __attribute__((always_inline))
+#else
+#define BAGPIPE_INLINE inline
+#endif
+
 #define BAGPIPE_EXPORT extern "C" __attribute__((visibility("default")))

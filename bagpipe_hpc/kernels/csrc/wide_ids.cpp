@@ -56,16 +56,27 @@ struct Slots {
   }
 };
 
-template <typename Find>
-inline void write_ids(const uint8_t* present, int64_t offset, int64_t rows, int64_t stride, void* ids, int64_t id_bytes,
-                      Find&& find) {
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t id = is_present(present, offset + row) ? find(row) : 0;
-    if (id_bytes == sizeof(int32_t)) {
-      static_cast<int32_t*>(ids)[row * stride] = static_cast<int32_t>(id);
-    } else {
-      static_cast<int64_t*>(ids)[row * stride] = id;
+template <typename Id, typename Find>
+BAGPIPE_INLINE void write_ids(const uint8_t* present, int64_t offset, int64_t rows, int64_t stride, Id* ids,
+                              Find&& find) {
+  if (present == nullptr) {
+    for (int64_t row = 0; row < rows; ++row) ids[row * stride] = static_cast<Id>(find(row));
+  } else {
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t id = find(row);
+      ids[row * stride] = static_cast<Id>(is_present(present, offset + row) ? id : 0);
     }
+  }
+}
+
+// Ids [rows], `stride` apart, of 4 or 8 bytes: what `find` gives for a row, 0 where its value is missing.
+template <typename Find>
+BAGPIPE_INLINE void write_ids(const uint8_t* present, int64_t offset, int64_t rows, int64_t stride, void* ids,
+                              int64_t id_bytes, Find&& find) {
+  if (id_bytes == sizeof(int32_t)) {
+    write_ids(present, offset, rows, stride, static_cast<int32_t*>(ids), find);
+  } else {
+    write_ids(present, offset, rows, stride, static_cast<int64_t*>(ids), find);
   }
 }
 
@@ -237,6 +248,18 @@ BAGPIPE_EXPORT void find_integers(Slot* slots, int64_t bits, const uint64_t* val
       for (int64_t next = row; next < rows && next < row + kGroup; ++next) table.prefetch(values[next]);
     }
     return table.find(values[row]).number;
+  });
+}
+
+// The same of integers that lie close to each other: `table` has the ids of those from `first` on, and a 0 at its end.
+BAGPIPE_EXPORT void find_near_integers(const uint32_t* table, int64_t last, uint64_t first, const uint64_t* values,
+                                       const uint8_t* present, int64_t offset, int64_t rows, int64_t stride, void* ids,
+                                       int64_t id_bytes) {
+  values += offset;
+  write_ids(present, offset, rows, stride, ids, id_bytes, [&](int64_t row) {
+    // Differences are taken modulo 2^64, so that every integer outside the span is beyond its end.
+    const uint64_t distance = values[row] - first;
+    return static_cast<int64_t>(table[distance < static_cast<uint64_t>(last) ? distance : static_cast<uint64_t>(last)]);
   });
 }
 
