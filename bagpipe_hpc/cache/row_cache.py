@@ -20,6 +20,8 @@ from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 from bagpipe_hpc.rows.record import RowRecord
 
 _MOST_SLOTS = int(np.iinfo(np.int32).max)
+NO_ROW = -1
+"""Of slots to which no row was fetched: those of copies of rows that live at another trainer."""
 ROW_NUMBER_BYTES = 8
 """Of the note which row a slot holds, on the rows' device."""
 
@@ -77,7 +79,7 @@ class RowCache:
         self.state = [new_table(slots, width, device) for width in record.state_widths]
         self._versions = new_table(slots, 1, device) if record.has_version else None
         self._columns = [self.weights, *self.state, *([] if self._versions is None else [self._versions])]
-        self._rows = None if holds_all else torch.zeros(slots, dtype=torch.int64, device=device)
+        self._rows = None if holds_all else torch.full((slots,), NO_ROW, dtype=torch.int64, device=device)
 
     @property
     def width(self) -> int:
@@ -168,6 +170,26 @@ class RowCache:
         self.operations.scatter_records(self._columns, slots, self.device.to_device(records))
         if self._rows is not None and rows is not None:
             self._rows.index_copy_(0, slots.long(), self.device.to_device(rows))
+
+    @property
+    def copy_width(self) -> int:
+        """Numbers of a copy that another trainer reads: the weights and, where it is kept, the version."""
+        return sum(column.shape[1] for column in self._copied_columns)
+
+    @property
+    def _copied_columns(self) -> list[Tensor]:
+        return [self.weights, *([] if self._versions is None else [self._versions])]
+
+    def copies_of(self, slots: Tensor) -> NDArray[np.float32]:
+        """What others read of rows that live here: slots int32 `[N]` to float32 `[N, copy_width]` on the host."""
+        return self.device.to_host(self.operations.gather_records(self._copied_columns, slots))
+
+    def keep_copies(self, slot: int, copies: NDArray[np.float32]) -> None:
+        """Put copies, float32 `[N, copy_width]`, into as many slots from `slot` on."""
+        values, first = self.device.to_device(copies), 0
+        for column in self._copied_columns:
+            column[slot : slot + len(copies)] = values[:, first : first + column.shape[1]]
+            first += column.shape[1]
 
     def versions(self, slots: Tensor) -> Tensor:
         """Versions of slots, int64 `[N]`; only where versions are kept."""

@@ -21,6 +21,7 @@ DECAY_MODES = ("l2", "decoupled")
 WARM_START_PARTS = ("all", "rows", "dense")
 PRECISIONS = ("float32", "bfloat16")
 ROW_SUMS = ("float32", "bfloat16", "float16")
+SHARINGS = ("replicated", "home")
 SEQUENCE = "sequence"
 POOLINGS = ("sum", "mean", SEQUENCE)
 """What may become of the rows that a sample looks up for a feature."""
@@ -235,10 +236,14 @@ class CacheConfig:
     measure: str = "beginning"
     """What tells the rows that a window needs: the run's `beginning`, and a quarter more, so that training begins at
     once; or `all` its batches, read once before the first step, which is exact."""
+    sharing: str = "replicated"
+    """Where rows live that several trainers use: `replicated` at all of them, which sum and update alike; `home` at
+    one, to which the others send gradients, and which sends them copies."""
 
     def __post_init__(self) -> None:
         _require(self.rows >= 0, "cache.rows", self.rows, "use 1 or more rows, or 0 for what the window needs")
         _require(self.measure in MEASURES, "cache.measure", self.measure, f"use one of {', '.join(MEASURES)}")
+        _require(self.sharing in SHARINGS, "cache.sharing", self.sharing, f"use one of {', '.join(SHARINGS)}")
 
 
 @dataclass(frozen=True)

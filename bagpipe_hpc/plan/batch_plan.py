@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts
 from bagpipe_hpc.plan.slices import BatchSlices
 
 NO_GROUP = 0
@@ -211,6 +212,15 @@ class TrainerPlan(PlanRecord):
     """Where they are in its cache, private slots `[A]`."""
     base_slots: Int32s | None = None
     """Private slots where they lie as they were fetched `[A]`, which no batch uses."""
+    exchange: Int32s | None = None
+    """Where each row has one home: how much trainers exchange, `ExchangeCounts` encoded. The five below are there then,
+    too."""
+    copy_slots: Int32s | None = None
+    """See `Exchange`, as for the next four."""
+    lent_slots: Int32s | None = None
+    summed_slots: Int32s | None = None
+    sum_places: Int32s | None = None
+    sent_slots: Int32s | None = None
 
     ARRAYS: ClassVar[dict[str, np.dtype[Any]]] = {
         "positions": _INT32,
@@ -227,7 +237,30 @@ class TrainerPlan(PlanRecord):
         "add_rows": _INT64,
         "add_slots": _INT32,
         "base_slots": _INT32,
+        "exchange": _INT32,
+        "copy_slots": _INT32,
+        "lent_slots": _INT32,
+        "summed_slots": _INT32,
+        "sum_places": _INT32,
+        "sent_slots": _INT32,
     }
+
+    @property
+    def own_slots(self) -> Int32s:
+        """Slots of the rows of the slice that are not in the shared part: copies, rows that are lent, private ones."""
+        exchanged = self.exchanged
+        if exchanged is None:
+            return self.private_slots
+        return np.concatenate((exchanged.copy_slots, exchanged.lent_slots, self.private_slots))
+
+    @property
+    def exchanged(self) -> Exchange | None:
+        """What this trainer exchanges with others; None where rows are replicated."""
+        if self.exchange is None:
+            return None
+        names = ("copy_slots", "lent_slots", "summed_slots", "sum_places", "sent_slots")
+        arrays = (array for name in names if (array := getattr(self, name)) is not None)
+        return Exchange(ExchangeCounts.decode(self.exchange), *arrays)
 
     @property
     def additions(self) -> Additions | None:
@@ -275,6 +308,11 @@ class GroupPlan(NamedTuple):
 
     shared: SharedPlan
     own: TrainerPlan
+
+    @property
+    def slots(self) -> Int32s:
+        """Slots of the rows to which the slice's positions refer, int32 `[U]`."""
+        return np.concatenate((self.shared.now_slots, self.shared.later_slots, self.own.own_slots))
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan
 from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.capacity import CacheNeed, measure_need
+from bagpipe_hpc.planning.exchange_check import Copies, HomeSums
 from bagpipe_hpc.planning.policy import Policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
@@ -148,6 +149,9 @@ class PlanExecutor:
         self._to_retire: deque[BatchPlan] = deque()
         self._to_fetch: deque[BatchPlan] = deque()
         self._delayed: tuple[int, NDArray[np.int32], Int64s] | None = None
+        self._late: tuple[int, HomeSums] | None = None
+        self._copies = Copies(self._caches, shared)
+        self._plans: Sequence[BatchPlan] = ()
 
     def run(self, plans: Sequence[BatchPlan], batches: Sequence[Bags]) -> None:
         """Carry out a segment: plans and global rows of its batches.
@@ -156,6 +160,7 @@ class PlanExecutor:
             PlanError: a plan asks for what cannot be.
         """
         self._retired = 0
+        self._plans = plans
         self._to_fetch.extend(plan for plan in plans if not plan.shared.is_closing)
         if self._eager:
             self._prefetch()
@@ -164,6 +169,7 @@ class PlanExecutor:
                 self._finish_delayed()
             else:
                 self._wait_ready(plan)
+                self._copies.send_rest(plan, self._row_in)
                 self._step(number, plan, batches[number])
             if plan.shared.retire_group:
                 self._to_retire.append(plan)
@@ -263,9 +269,11 @@ class PlanExecutor:
 
     def _step(self, number: int, plan: BatchPlan, rows: Bags) -> None:
         shared_slots = np.concatenate((plan.shared.now_slots, plan.shared.later_slots))
+        if self._eager:
+            self._send_ahead(number)
         sums = []
         for trainer, (part, own_rows) in enumerate(zip(plan.trainers, _rows_of_trainers(plan, rows), strict=True)):
-            slots = np.concatenate((shared_slots, part.private_slots))
+            slots = np.concatenate((shared_slots, part.own_slots))
             if part.positions.size != own_rows.size:
                 raise PlanError(
                     f"batch {number}: trainer {trainer} has {part.positions.size} positions, {own_rows.size} look-ups"
@@ -274,7 +282,7 @@ class PlanExecutor:
                 raise PlanError(f"batch {number}: trainer {trainer} has positions beyond its {slots.size} slots")
             read = slots[part.positions]
             for row, slot in zip(own_rows.tolist(), read.tolist(), strict=True):
-                if self._slot_of[trainer].get(row) != slot:
+                if self._slot_of[trainer].get(row) != slot and not self._copies.has(trainer, row, slot, number):
                     raise PlanError(
                         f"batch {number}: trainer {trainer} looks for row {row} in slot {slot}; it is in "
                         f"{self._slot_of[trainer].get(row, 'none')}"
@@ -284,6 +292,9 @@ class PlanExecutor:
             sums.append(total)
         count, now = shared_slots.size, plan.shared.now_slots.size
         self._finish_delayed()
+        if plan.trainers[0].exchange is not None:
+            self._exchange(number, plan, sums)
+            return
         for trainer, part in enumerate(plan.trainers):
             self._update(number, trainer, part.private_slots, sums[trainer][count:])
         reduced = np.sum([total[:count] for total in sums], axis=0)
@@ -291,7 +302,31 @@ class PlanExecutor:
             self._update(number, trainer, plan.shared.now_slots, reduced[:now])
         self._delayed = (number, plan.shared.later_slots, reduced[now:])
 
+    def _exchange(self, number: int, plan: BatchPlan, sums: Sequence[Int64s]) -> None:
+        """Update rows at their homes, and send what the next batch reads of them."""
+        at_home = HomeSums(plan, sums)
+        for trainer, part in enumerate(plan.trainers):
+            self._update(number, trainer, part.private_slots, at_home.solo(trainer))
+            self._update(number, trainer, *at_home.now(trainer))
+        self._copies.send_next(plan, self._row_in)
+        self._late = number, at_home
+
+    def _send_ahead(self, number: int) -> None:
+        """Send the rest of the copies for the next batch before this one is computed."""
+        self._finish_late()
+        is_fetched = all(plan.shared.batch != number + 1 for plan in self._to_fetch)
+        if is_fetched and not (following := self._plans[number + 1]).shared.is_closing:
+            self._copies.send_rest(following, self._row_in)
+
+    def _finish_late(self) -> None:
+        if self._late is not None:
+            number, at_home = self._late
+            for trainer in range(len(self._caches)):
+                self._update(number, trainer, *at_home.later(trainer))
+            self._late = None
+
     def _finish_delayed(self) -> None:
+        self._finish_late()
         if self._delayed is not None:
             number, slots, sums = self._delayed
             for trainer in range(len(self._caches)):

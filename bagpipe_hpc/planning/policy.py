@@ -40,6 +40,7 @@ class RunFacts:
             and a table may have none. Left out: feature f has table f, and all features have it if there is one table.
         mean_look_ups: look-ups of a sample in each table, on average, `[tables]`. Left out: features are one-hot, so
             that each has one look-up a sample.
+        sharing: `cache.sharing`, where rows live that several trainers use.
     """
 
     table_offsets: NDArray[np.int64]
@@ -50,6 +51,7 @@ class RunFacts:
     verify: bool = False
     feature_tables: tuple[int, ...] = ()
     mean_look_ups: tuple[float, ...] = ()
+    sharing: str = "replicated"
 
     def __post_init__(self) -> None:
         if not all(0 <= table < self.tables for table in self.feature_tables):
@@ -103,9 +105,12 @@ class Policy(ABC):
     """Whether plans tell trainers to add changes of rows (`TrainerPlan.add_rows`). Such a run keeps nothing beside a
     row's weights: no optimizer's state, no version."""
 
-    fetches_late: ClassVar[bool] = False
+    fetches_late: bool = False
     """Whether its planners let a batch's fetches wait for a later group where slots are lacking. Then the cache may be
     measured by the beginning of a run; else all batches are read before the first step."""
+
+    sharings: ClassVar[tuple[str, ...]] = ("replicated",)
+    """The values of `cache.sharing` for which it has planners."""
 
     def __init__(self, settings: Any, facts: RunFacts) -> None:
         self.settings = settings
@@ -222,5 +227,8 @@ def build_policy(config: PolicyConfig, facts: RunFacts) -> Policy:
         SettingError: as for `policy_class`.
     """
     kind = policy_class(config.name)
+    if facts.sharing not in kind.sharings:
+        known = " or ".join(repr(sharing) for sharing in kind.sharings)
+        raise SettingError("cache.sharing", facts.sharing, f"policy.name = {config.name!r} plans for {known} alone")
     with POLICIES.blaming(config.name, "cannot be made"):
         return kind(config.settings, facts)

@@ -11,10 +11,8 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import WaitTimeoutError
@@ -26,6 +24,7 @@ from bagpipe_hpc.plan.batch_plan import NO_GROUP, Additions, GroupPlan, Received
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.roles.row_traffic import FetchedRows, RowTraffic
 from bagpipe_hpc.step.ready_batch import NO_INPUTS, BatchInputs, LookUps, ReadyBatch
+from bagpipe_hpc.step.row_sharing import RowSharing
 from bagpipe_hpc.step.slice_bags import SliceBags
 from bagpipe_hpc.step.slice_reader import SliceReader
 from bagpipe_hpc.telemetry.trace import Trace
@@ -97,7 +96,7 @@ class Mover:
         barrier: the movers' barrier.
         reader: dense features and labels of this trainer's slices.
         trace: this rank's timeline.
-        advance_sums: moves on sums of row gradients while the compute thread computes; whether any is under way.
+        rows: what other trainers' updates of rows are waited for, and moved on while the compute thread computes.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Mover:
         barrier: GroupBarrier,
         reader: SliceReader,
         trace: Trace,
-        advance_sums: Callable[[], bool] = lambda: False,
+        rows: RowSharing,
     ) -> None:
         self._settings = settings
         self._receiver = receiver
@@ -117,7 +116,7 @@ class Mover:
         self._barrier = barrier
         self._reader = reader
         self._trace = trace
-        self._advance_sums = advance_sums
+        self._rows = rows
         self._barrier_since_s = 0.0
         self._planned = iter(settings.schedule)
         self._segments = iter(settings.schedule)
@@ -131,6 +130,8 @@ class Mover:
         self._fetch: Fetch | None = None
         self._write_back: WriteBack | None = None
         self._retiring: ReceivedPlan | None = None
+        self._leaving: tuple[ReadyBatch, Mark] | None = None
+        self._fetched: deque[ReadyBatch] = deque()
         self._retired = NO_GROUP
         self._reads_ahead = any(part.reads_ahead for part in traffic)
         self._unannounced: deque[ReceivedPlan] = deque()
@@ -217,11 +218,12 @@ class Mover:
             self._start_write_back,
             self._receive,
             self._finish_fetch,
+            self._hand_over,
             self._start_fetch,
         )
         pause_s = _SHORTEST_PAUSE_S
         while self._finished_segments < self._last_segment:
-            is_summing = self._advance_sums()
+            is_summing = self._rows.advance()
             if sum(step() for step in steps):
                 pause_s = _SHORTEST_PAUSE_S
                 continue
@@ -262,9 +264,13 @@ class Mover:
 
     def _start_write_back(self) -> bool:
         """Start to put this trainer's share of the next group, with optimizer state; what it adds comes after that."""
-        if self._write_back or self._barrier.is_entered or self._to_retire.empty():
+        if self._write_back or self._barrier.is_entered:
             return False
-        batch, updated = self._to_retire.get()
+        if self._leaving is None and not self._to_retire.empty():
+            self._leaving = self._to_retire.get()
+        if self._leaving is None or not self._rows.may_retire(self._leaving[0].plan):
+            return False
+        (batch, updated), self._leaving = self._leaving, None
         self._device.follow(updated)  # also where nothing is written back: the slots get other rows
         since_s = time.perf_counter()
         pending, left = [], {}
@@ -302,6 +308,7 @@ class Mover:
         if self._retiring.is_closing:
             self._retired = NO_GROUP
             self._is_closing = False
+            self._rows.restart()
             self._finished_segments += 1
             segment = next(self._segments, None)
             if segment is not None and self._finished_segments < self._last_segment:
@@ -316,10 +323,10 @@ class Mover:
             return False
         if self._incoming[0].is_closing:
             self._is_closing = True
-            self._ready.put(ReadyBatch(self._incoming.popleft(), NO_INPUTS, None))
+            self._fetched.append(ReadyBatch(self._incoming.popleft(), NO_INPUTS, None))
             return True
         # No more in a call than are ready: while they come, the compute thread does not run out of batches.
-        most = min(max(1, self._ready.qsize()), self._settings.group_batches)
+        most = min(max(1, self._ready.qsize() + len(self._fetched)), self._settings.group_batches)
         plans: list[ReceivedPlan] = []
         while self._incoming and len(plans) < most and self.is_admissible(self._incoming[0]):
             plans.append(self._incoming.popleft())
@@ -342,8 +349,15 @@ class Mover:
             ends = time.perf_counter(), "mover, fetching"
             self._trace.add("fetch", done.since_s, *ends, rows=count, batches=len(done.plans))
         for plan in done.plans:
-            inputs = self._bring_inputs(plan)
-            self._ready.put(ReadyBatch(plan, inputs, self._device.mark()))
+            self._rows.expect(plan)
+            self._fetched.append(ReadyBatch(plan, self._bring_inputs(plan), None))
+        return True
+
+    def _hand_over(self) -> bool:
+        """Give the compute thread a batch when other trainers have brought what it needs of them."""
+        if not self._fetched or not self._rows.is_ready(self._fetched[0].plan):
+            return False
+        self._ready.put(replace(self._fetched.popleft(), ready=self._device.mark()))
         return True
 
     def is_admissible(self, plan: ReceivedPlan) -> bool:
@@ -357,9 +371,7 @@ class Mover:
         return BatchInputs.of(samples, self._device, look_ups)
 
     def _bring_look_ups(self, cache: RowCache, plan: GroupPlan, bags: SliceBags | None) -> LookUps:
-        shared, own = plan
-        slots = np.concatenate((shared.now_slots, shared.later_slots, own.private_slots))
-        return LookUps.of(slots, own.positions, bags, cache, is_training=self._segment.is_training)
+        return LookUps.of(plan.slots, plan.own.positions, bags, cache, is_training=self._segment.is_training)
 
 
 def _advance_all(pending: Iterable[PendingRows]) -> bool:

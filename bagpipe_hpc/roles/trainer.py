@@ -21,6 +21,7 @@ from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.evaluation_peers import EvaluationPeers
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
+from bagpipe_hpc.mpi.rows.exchange import RowExchange
 from bagpipe_hpc.mpi.rows.reduction import RowReducer
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
@@ -38,9 +39,12 @@ from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.compute_setup import choose_device, start_threads, usable_linear
 from bagpipe_hpc.step.dense_replicas import dense_digests, require_equal_replicas
+from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, must_time
 from bagpipe_hpc.step.linear_timing import time_linear_layers
 from bagpipe_hpc.step.ready_batch import ReadyBatch
+from bagpipe_hpc.step.replicated_rows import ReplicatedRows
+from bagpipe_hpc.step.row_sharing import RowSharing, RowUpdates
 from bagpipe_hpc.step.row_sums import RowSums
 from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader, SliceReader
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
@@ -158,10 +162,8 @@ class Trainer:
             RowTraffic(window, cache, group.record.width, own)
             for window, cache, group, own in zip(windows, parts.caches, run.groups, updated, strict=True)
         ]
-        short = short_floats(config.train.row_sums, config.train.batch_size)
-        reducer = RowReducer(
-            comms.trainers, comms.gathering, timeout_s, self._check_mover, self._device.new_array, short
-        )
+        stats = StepStats()
+        self._rows = self._row_sharing(RowUpdates(parts, stats, trace))
         self._mover = Mover(
             MoverSettings(run.schedule, need.window.group, timeout_s),
             self._receiver,
@@ -169,12 +171,13 @@ class Trainer:
             GroupBarrier(comms.movers, timeout_s),
             self._reader,
             trace,
-            reducer.advance,
+            self._rows,
         )
         self._divergence = parts.divergence
         self._step = TrainStep(
             parts,
-            RowSums(reducer, self._device, short),
+            self._rows,
+            stats,
             DenseReducer(
                 gradient_groups(parts.model),
                 deterministic=config.train.deterministic,
@@ -201,6 +204,19 @@ class Trainer:
         self._saved = run.steps_done if is_own_checkpoint(config, run.start) else None
         self._peers = EvaluationPeers(comms.trainers, timeout_s, self._check_mover)
         self._reported = StepStats()
+
+    def _row_sharing(self, updates: RowUpdates) -> RowSharing:
+        """How rows that several trainers use are kept."""
+        config, comms = self._run.config, self._comms
+        short = short_floats(config.train.row_sums, config.train.batch_size)
+        timeout_s = config.train.timeout_s
+        if config.cache.sharing == "home":
+            exchange, trainers = RowExchange(comms.gathering), comms.layout.trainers
+            return HomeRows(self._parts.caches, updates, exchange, trainers, short, timeout_s, self._check_mover)
+        reducer = RowReducer(
+            comms.trainers, comms.gathering, timeout_s, self._check_mover, self._device.new_array, short
+        )
+        return ReplicatedRows(updates, RowSums(reducer, self._device, short))
 
     def _check_mover(self) -> None:
         """What waits of the compute thread watch: raise what ended the mover, if anything did."""
@@ -289,7 +305,7 @@ class Trainer:
 
     def _close(self, batch: ReadyBatch, stats: StepStats) -> None:
         """The closing batch of a segment: afterwards every row of every trainer is at its server."""
-        self._step.finish_delayed()
+        self._rows.finish_delayed()
         self._mover.retire(batch)
         stats.rows_written_back += batch.plan.rows_written
         with stats.timed("wait_rows_s"):

@@ -230,6 +230,7 @@ class Run:
             verify=config.debug.verify_rows,
             feature_tables=feature_tables,
             mean_look_ups=mean_look_ups,
+            sharing=config.cache.sharing,
         )
         return build_policy(config.policy, facts)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bagpipe_hpc.cache.row_cache import RowCache
+from bagpipe_hpc.cache.row_cache import NO_ROW, RowCache
 from bagpipe_hpc.errors import DivergenceError
 from bagpipe_hpc.kernels.finite import FiniteKernel
 from bagpipe_hpc.step.ready_batch import LookUps
@@ -90,13 +90,17 @@ class DivergenceWatch:
             raise self._error(step, f"the loss is {value}{first_gradients}")
 
     def _wrong_row(self, group: int, look_ups: LookUps, gradients: Mapping[int, Tensor]) -> str:
-        """The first row of a group that has a gradient which is not finite; empty if there is none."""
+        """The first row of a group that has a gradient which is not finite.
+
+        Empty if there is none, or if it lives at another trainer, which alone knows its number.
+        """
         cache, pool = self._caches[group], look_ups.pool
         wrong = torch.isfinite(gradients[cache.width]).all(1).logical_not()
         of_look_ups = (wrong if pool is None else wrong[pool.outputs.long()]).nonzero()
         if not len(of_look_ups):
             return ""
-        return self._row_names[group](int(cache.rows_in(look_ups.slots[look_ups.positions[of_look_ups[0]]])))
+        row = int(cache.rows_in(look_ups.slots[look_ups.positions[of_look_ups[0]]]))
+        return "" if row == NO_ROW else self._row_names[group](row)
 
     def see_rows(self, step: int, slots: Tensor, group: int = 0) -> None:
         """Look at rows of a group of tables after their update in a step: int32 `[N]`.

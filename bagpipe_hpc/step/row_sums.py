@@ -74,6 +74,10 @@ class RowSums:
         packed = sums if self._short is None else self._short.pack(sums)
         return ReducedRows(self._reducer.start(self._device.to_host(packed)), self._device)
 
+    def advance(self) -> bool:
+        """Move on what is under way, from another thread than the one that starts sums; whether anything is."""
+        return self._reducer.advance()
+
     def rounded(self, sums: Tensor) -> Tensor:
         """The trainer's own `[rows, D]` as they would be had they travelled.
 

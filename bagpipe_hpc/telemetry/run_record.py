@@ -247,13 +247,19 @@ _COLUMNS = {
     "reduced_now": "now",
     "reduced_later": "later",
     "private": "private",
+    "copied": "copied",
+    "sent_home": "sent home",
 }
+_OF_HOMES = ("copied", "sent_home")
+"""Left out where rows are replicated."""
 
 
 def summary_lines(trainers: list[dict[str, float]], width: int = 0) -> list[str]:
     """A table of means per step, one line a trainer; in several parts where all columns are wider than `width`."""
     cells: list[list[str]] = []
     for key, title in _COLUMNS.items():
+        if key in _OF_HOMES and not any(means[key] for means in trainers):
+            continue
         column = [title, *(f"{means[key]:.{2 if key.endswith('_ms') else 0}f}" for means in trainers)]
         cells.append([cell.rjust(max(9, len(title))) for cell in column])
     heads = ["per step".ljust(14), *(f"trainer {number:<6}" for number in range(len(trainers)))]

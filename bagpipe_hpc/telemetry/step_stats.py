@@ -13,7 +13,8 @@ class StepStats:
     """Sums over training steps; times in seconds of the compute thread.
 
     `fetched_rows` are a batch's rows that any trainer fetches; `rows_fetched` and `rows_written_back` are what this
-    trainer moves.
+    trainer moves. `copied` are rows of which it got copies, `sent_home` those whose gradients it sent to their homes;
+    both are 0 where rows are replicated.
     """
 
     steps: int = 0
@@ -28,6 +29,8 @@ class StepStats:
     private: int = 0
     rows_fetched: int = 0
     rows_written_back: int = 0
+    copied: int = 0
+    sent_home: int = 0
 
     @property
     def compute_s(self) -> float:
@@ -49,6 +52,11 @@ class StepStats:
             self.reduced_now += shared.now_slots.size
             self.reduced_later += shared.later_slots.size
             self.private += own.private_slots.size
+            if exchange := own.exchanged:
+                self.reduced_now += exchange.now.slots.size
+                self.reduced_later += exchange.later.slots.size
+                self.copied += int(exchange.counts.next_from.sum() + exchange.counts.rest_from.sum())
+                self.sent_home += int(exchange.counts.now_to.sum() + exchange.counts.later_to.sum())
             self.rows_fetched += shared.fetch_rows.size + own.fetch_rows.size
         self.rows_written_back += plan.rows_written
 
@@ -76,6 +84,6 @@ class StepStats:
             name: getattr(self, f"{name}_s") * 1e3 / steps
             for name in ("total", "compute", "wait_rows", "wait_reductions")
         }
-        moved = ("reduced_now", "reduced_later", "private", "rows_fetched", "rows_written_back")
+        moved = ("reduced_now", "reduced_later", "private", "rows_fetched", "rows_written_back", "copied", "sent_home")
         counts = {name: getattr(self, name) / steps for name in moved}
         return {f"{name}_ms": value for name, value in times.items()} | counts

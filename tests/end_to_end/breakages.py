@@ -32,8 +32,10 @@ from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step.home_rows import HomeRows
+from bagpipe_hpc.step.replicated_rows import DelayedUpdate, ReplicatedRows
 from bagpipe_hpc.step.row_sums import OwnRows
-from bagpipe_hpc.step.train_step import DelayedUpdate, TrainStep
+from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
 from tests.unit.planning.lookahead import mutants
@@ -64,10 +66,12 @@ def use_planner(mutant: type[LookaheadPlanner]) -> Breakage:
 def drop_the_delayed_reduction(patch: Patch) -> None:
     """later(x) is applied with this trainer's own gradients only."""
 
-    def start_delayed(_: TrainStep, group: int, slots: torch.Tensor, sums: torch.Tensor, step: int) -> DelayedUpdate:
+    def start_delayed(
+        _: ReplicatedRows, group: int, slots: torch.Tensor, sums: torch.Tensor, step: int
+    ) -> DelayedUpdate:
         return DelayedUpdate(group, slots, OwnRows(sums), step)
 
-    patch(TrainStep, "start_delayed", start_delayed)
+    patch(ReplicatedRows, "start_delayed", start_delayed)
 
 
 def prefetch_before_the_barrier(patch: Patch) -> None:
@@ -110,14 +114,31 @@ def put_what_is_to_be_added(patch: Patch) -> None:
 
 def update_delayed_rows_at_the_next_steps_rate(patch: Patch) -> None:
     """later(x) is applied as if its gradients came from step x + 1."""
-    finish = TrainStep.finish_delayed
+    finish = ReplicatedRows.finish_delayed
 
-    def finish_late(self: TrainStep) -> None:
+    def finish_late(self: ReplicatedRows) -> None:
         for delayed in self._delayed:
             delayed.step += 1
         finish(self)
 
-    patch(TrainStep, "finish_delayed", finish_late)
+    patch(ReplicatedRows, "finish_delayed", finish_late)
+
+
+def drop_late_gradients_of_others(patch: Patch) -> None:
+    """A home applies later(x) with its own gradients only."""
+    apply = HomeRows._apply
+
+    def apply_own(self: HomeRows, late: Any) -> None:
+        for of_group in late.sums:
+            of_group.arrival.rows[:] = 0
+        apply(self, late)
+
+    patch(HomeRows, "_apply", apply_own)
+
+
+def take_no_next_copies(patch: Patch) -> None:
+    """A trainer reads the copies that it had two batches ago where the batch before has updated the rows."""
+    patch(HomeRows, "_take_next", lambda self, _: self._next.clear())
 
 
 def decay_once_a_trainer(patch: Patch) -> None:
@@ -272,6 +293,10 @@ MUTANTS: dict[str, Breakage] = {
     "wrong write-back owner": use_planner(mutants.WrongWriter),
     "private without the dead test": use_planner(mutants.PrivateWithoutDeadTest),
 }
+HOME_MUTANTS: dict[str, Breakage] = {
+    "homes drop late gradients of others": drop_late_gradients_of_others,
+    "copies of updated rows are not taken in": take_no_next_copies,
+}
 CHECKPOINT_MUTANTS: dict[str, Breakage] = {
     "rows are written while they change": write_rows_that_change,
     "updated rows are forgotten": forget_updated_rows,
@@ -291,6 +316,7 @@ SLOW_DISK = "slow disk"
 FEW_SLOTS = "few slots"
 BREAKAGES = (
     MUTANTS
+    | HOME_MUTANTS
     | RATE_MUTANTS
     | CHECKPOINT_MUTANTS
     | ADDITION_MUTANTS

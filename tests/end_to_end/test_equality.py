@@ -39,6 +39,8 @@ PLAIN_KERNELS = "shortest"
 """Runs with this window take NumPy and torch for all kernels, as the references do; the others native code."""
 TRANSFERRED = "short"
 """Runs with this window send rows through MPI even where memory is shared."""
+AT_HOME = {"shortest", "long", "usual", "beyond the data"}
+"""With these windows rows live at one home each; with `no look-ahead` too, where there are three trainers."""
 TWO_HOSTS = {(2, 2): (0, 0, 2, 0, 2)}
 """Worlds whose ranks are dealt out to two hosts, a server and a trainer on each: both ways of rows in one run."""
 LINEAR = "onednn" if platform.machine() == "x86_64" else "torch"
@@ -195,6 +197,7 @@ def test_distributed_equals_reference(
             *EVALUATED.get(optimizer, []),
             *(["roles.same_host=transfers"] if name == TRANSFERRED else []),
             *([PLAIN] if name == PLAIN_KERNELS else []),
+            *(["cache.sharing=home"] if trainers > 1 and is_at_home(name, trainers) else []),
             *(["roles.transfers=one_sided"] if optimizer == "sgd" else []),
             *(["train.checkpoint_every_steps=11", "cache.rows=3000"] if name == "long" else []),
         )
@@ -241,6 +244,11 @@ def test_distributed_equals_reference(
         assert int(late[-1]) > 5
     if (servers, trainers) == MEASURED:
         check_measured(tmp_path / "measured", references)
+
+
+def is_at_home(window: str, trainers: int) -> bool:
+    """Whether rows live at one trainer each in the runs with a window."""
+    return window in AT_HOME or (window == "no look-ahead" and trainers > 2)
 
 
 def check_measured(output: Path, references: References) -> None:

@@ -9,13 +9,15 @@ from subprocess import CompletedProcess
 import pytest
 
 from bagpipe_hpc.tools.compare import compare
-from tests.end_to_end.breakages import MUTANTS, NOTHING
+from tests.end_to_end.breakages import HOME_MUTANTS, MUTANTS, NOTHING
 from tests.end_to_end.test_equality import DRIVER, train
 from tests.fork_server import forked_rank
 
-RUN = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=15.0"]
+RUN: list[str] = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=15.0"]
 RUN += ["rows_rate.warmup_steps=40", "optimizer.rows_weight_decay=1e-4"]
-SOUND = {"plain": [], "verified": ["debug.verify_rows=true"]}
+AT_HOME = ["cache.sharing=home"]
+SOUND = {"plain": [], "verified": ["debug.verify_rows=true"], "at home": AT_HOME}
+SOUND |= {"at home, verified": [*AT_HOME, "debug.verify_rows=true"]}
 """Settings of runs in which nothing is broken."""
 
 RunRanks = Callable[..., CompletedProcess[str]]
@@ -40,13 +42,13 @@ def ended_runs(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> d
     from tests.ranks import run_ranks
 
     folder = tmp_path_factory.mktemp("mutants")
-    settings = SOUND | {mutant: [] for mutant in MUTANTS}
+    settings = SOUND | dict.fromkeys(HOME_MUTANTS, AT_HOME) | {mutant: [] for mutant in MUTANTS}
     outputs = {name: folder / f"out-{number}" for number, name in enumerate(settings)}
     ended: dict[str, tuple[Path, str]] = {}
     while left := [name for name in settings if name not in ended]:
         runs = folder / "runs.json"
         runs.write_text(json.dumps([[*RUN, *settings[name], f"train.output={outputs[name]}"] for name in left]))
-        breakages = [name if name in MUTANTS else NOTHING for name in left]
+        breakages = [NOTHING if name in SOUND else name for name in left]
         finished = run_ranks(4, *forked_rank(DRIVER), config_path, runs, "--break", *breakages, timeout_s=200)
         for name in left:
             if not (outputs[name] / "summary.json").exists():
@@ -65,7 +67,7 @@ def test_the_sound_program_survives(name: str, reference: Path, ended_runs: dict
     assert compare(reference, output).largest() == 0.0
 
 
-@pytest.mark.parametrize("mutant", MUTANTS)
+@pytest.mark.parametrize("mutant", [*HOME_MUTANTS, *MUTANTS])
 def test_mutant_is_killed(mutant: str, reference: Path, ended_runs: dict[str, tuple[Path, str]]) -> None:
     """It ends with another checkpoint, or the job notices that something is wrong and fails."""
     output, failure = ended_runs[mutant]

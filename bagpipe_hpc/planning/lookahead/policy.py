@@ -2,6 +2,7 @@
 
 import os
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,10 +10,11 @@ from numpy.typing import NDArray
 from bagpipe_hpc.config.schema import MOST_TRAINERS
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.backend import use_native
+from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.policy import Policy
+from bagpipe_hpc.planning.policy import Policy, RunFacts
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
 
@@ -42,7 +44,14 @@ class LookaheadPolicy(Policy):
     against. `kernels.backend` chooses, and `kernels.planner_state` and `planner_threads` are for the native one.
     """
 
+    sharings = ("replicated", "home")
+
     fetches_late = True
+
+    def __init__(self, settings: Any, facts: RunFacts) -> None:
+        super().__init__(settings, facts)
+        if facts.sharing == "home":  # slots of copies that are lacking do not become free by waiting
+            self.fetches_late = False
 
     @cached_property
     def is_native(self) -> bool:
@@ -52,7 +61,7 @@ class LookaheadPolicy(Policy):
             ConfigError: the settings ask for what the implementation that they choose does not have.
         """
         kernels = self.facts.kernels
-        is_native = use_native(kernels.backend, "planner")
+        is_native = self.facts.sharing == "replicated" and use_native(kernels.backend, "planner")
         if not is_native and kernels.planner_state == "sparse":
             raise ConfigError(
                 "kernels.planner_state = 'sparse': only the native planner has it, and the reference one runs; build "
@@ -68,7 +77,8 @@ class LookaheadPolicy(Policy):
         """A new planner of the implementation that the settings choose."""
         facts = self.facts
         if not self.is_native:
-            return LookaheadPlanner(
+            kind = HomePlanner if facts.sharing == "home" else LookaheadPlanner
+            return kind(
                 facts.total_rows,
                 facts.trainers,
                 window,

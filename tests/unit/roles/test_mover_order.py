@@ -18,6 +18,7 @@ from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
+from tests.unit.roles.rows_at_once import RowsAtOnce
 
 WIDTH = 3
 NO_SLOTS, NO_ROWS = np.empty(0, np.int32), np.empty(0, np.int64)
@@ -111,6 +112,41 @@ def _received(shared: SharedPlan, own: TrainerPlan) -> ReceivedPlan:
     return ReceivedPlan((GroupPlan(shared, own),))
 
 
+class Watched(RowsAtOnce):
+    """Says when the mover has moved it on."""
+
+    def __init__(self, advanced: threading.Event) -> None:
+        self._advanced = advanced
+
+    def advance(self) -> bool:
+        self._advanced.set()
+        return False
+
+
+class Late(RowsAtOnce):
+    """Other trainers are slow: copies come, and delayed updates are made, when the test says so."""
+
+    def __init__(self) -> None:
+        self.expected: list[int] = []
+        self.restarted = threading.Event()
+        self.ready, self.updated = threading.Event(), threading.Event()
+        self.asked = threading.Semaphore(0)
+
+    def expect(self, plan: ReceivedPlan) -> None:
+        self.expected.append(plan.batch)
+
+    def is_ready(self, plan: ReceivedPlan) -> bool:  # noqa: ARG002
+        self.asked.release()
+        return self.ready.is_set()
+
+    def may_retire(self, plan: ReceivedPlan) -> bool:  # noqa: ARG002
+        self.asked.release()
+        return self.updated.is_set()
+
+    def restart(self) -> None:
+        self.restarted.set()
+
+
 class Plans:
     """One batch, which is written back, added or dropped with the closing plan.
 
@@ -145,6 +181,19 @@ class Plans:
         return self._plans.pop(0) if self._plans else None
 
 
+def mover_parts(device: RecordingDevice, written_back: list[int], added: dict[int, int] | None) -> list[Any]:
+    """All that a mover is made of but its trace and what it waits for of other trainers."""
+    segment = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False)
+    samples = SliceSamples(np.zeros((2, 1), np.float32), np.zeros(2, np.float32), None, (None,))
+    return [
+        MoverSettings((segment,), group_batches=1, timeout_s=10.0),
+        Plans(written_back, added),
+        [RowTraffic(Rows(device), RecordingCache(device), WIDTH)],  # type: ignore[arg-type]
+        OpenBarrier(device),
+        SimpleNamespace(start_segment=lambda _: None, read=lambda *_: samples),
+    ]
+
+
 @pytest.mark.parametrize(
     ("written_back", "added", "noted"),
     [
@@ -162,20 +211,9 @@ class Plans:
 def test_each_thread_follows_the_other(written_back: list[int], added: dict[int, int] | None, noted: list[str]) -> None:
     """And a trainer comes to the barrier when all that it puts and adds, less the bases, is at the servers."""
     device = RecordingDevice()
-    segment = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False)
-    settings = MoverSettings((segment,), group_batches=1, timeout_s=10.0)
-    window = Rows(device)
-    samples = SliceSamples(np.zeros((2, 1), np.float32), np.zeros(2, np.float32), None, (None,))
-    reader = SimpleNamespace(start_segment=lambda _: None, read=lambda *_: samples)
-    parts: list[Any] = [
-        settings,
-        Plans(written_back, added),
-        [RowTraffic(window, RecordingCache(device), WIDTH)],  # type: ignore[arg-type]
-        OpenBarrier(device),
-        reader,
-    ]
+    parts = mover_parts(device, written_back, added)
     advanced = threading.Event()
-    mover = Mover(*parts, Trace(enabled=False), advance_sums=lambda: advanced.set() or False)
+    mover = Mover(*parts, Trace(enabled=False), Watched(advanced))  # type: ignore[arg-type]
 
     device.note("cache made")
     mover.start()
@@ -191,7 +229,7 @@ def test_each_thread_follows_the_other(written_back: list[int], added: dict[int,
 
     main = threading.current_thread().name
     assert device.work == {
-        "compute": ["cache made", ("follow", ("mover", 3), 4), "step", ("follow", None, 2)],
+        "compute": ["cache made", ("follow", ("mover", 3), 4), "step", ("follow", ("mover", 3), 2)],
         "mover": [
             "own stream",
             ("follow", (main, 1), 0),
@@ -201,3 +239,26 @@ def test_each_thread_follows_the_other(written_back: list[int], added: dict[int,
             "barrier",
         ],
     }
+
+
+def test_batches_and_rows_that_leave_wait_for_other_trainers() -> None:
+    """For copies a batch, for delayed updates the rows of a group."""
+    device, rows = RecordingDevice(), Late()
+    mover = Mover(*mover_parts(device, [4, 1], None), Trace(enabled=False), rows)  # type: ignore[arg-type]
+    mover.start()
+    for _ in range(3):
+        assert rows.asked.acquire(timeout=10.0)
+    assert mover._ready.empty()
+    assert rows.expected == [0]
+    rows.ready.set()
+    mover.next_batch()
+    mover.retire(mover.next_batch())
+    for _ in range(3):
+        assert rows.asked.acquire(timeout=10.0)
+    assert "put" not in device.work["mover"]
+    assert not rows.restarted.is_set()
+    rows.updated.set()
+    mover.wait_drained()
+    mover.join()
+    assert "put" in device.work["mover"]
+    assert rows.restarted.is_set()

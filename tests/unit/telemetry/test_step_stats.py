@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bagpipe_hpc.plan.batch_plan import GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.exchange import ExchangeCounts
 from bagpipe_hpc.telemetry import step_stats
 from bagpipe_hpc.telemetry.step_stats import StepStats
 
@@ -44,6 +45,19 @@ def test_added_rows_are_written_back() -> None:
     stats = StepStats()
     stats.count_plan(ReceivedPlan((GroupPlan(shared, replace(own, add_rows=np.arange(3))),)))
     assert stats.rows_written_back == 4 + 3
+
+
+def test_what_trainers_exchange_is_counted() -> None:
+    """Rows that a home sums count as reduced; copies that came, gradients that went."""
+    ((shared, own),) = plan(samples=8, unique=20, fetched=20, now=0, later=0, private=6).groups
+    none, two, one = np.zeros(2, int), np.asarray([0, 2]), np.asarray([0, 1])
+    counts = ExchangeCounts(3, 1, 0, 9, two, two, one, one, none, two, none, one)
+    arrays = {"copy_slots": np.arange(3), "lent_slots": np.arange(2), "summed_slots": np.arange(7)}
+    arrays |= {"sum_places": np.arange(3), "sent_slots": np.empty(0)}
+    stats = StepStats()
+    stats.count_plan(ReceivedPlan((GroupPlan(shared, replace(own, exchange=counts.encode(), **arrays)),)))
+    assert (stats.reduced_now, stats.reduced_later, stats.private) == (3, 4, 6)
+    assert (stats.copied, stats.sent_home) == (3, 3)
 
 
 def test_without_rows_nothing_was_hit() -> None:
@@ -86,6 +100,8 @@ def test_means_are_per_step_and_in_milliseconds() -> None:
         "private": 1.5,
         "rows_fetched": 3.0,
         "rows_written_back": 0.25,
+        "copied": 0.0,
+        "sent_home": 0.0,
     }
 
 

@@ -1,0 +1,128 @@
+"""What a trainer exchanges with others for a batch, where each row has one home (`cache.sharing = "home"`)."""
+
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+Counts = NDArray[np.integer]
+Int32s = NDArray[np.int32]
+
+_NUMBERS = 4
+
+
+@dataclass(frozen=True)
+class ExchangeCounts:
+    """Of one trainer and batch x; arrays `[T]`, by the other trainer.
+
+    Attributes:
+        now_rows: how many of `summed_slots` are summed before the next batch starts; the others are later ones.
+        own_now: how many of `lent_slots` are of such rows.
+        rest_slot: slot of the first of the rest of this batch's copies, which lie one behind the other.
+        next_slot: slot of the first of the copies that the next batch gets when this one has updated them.
+        now_to: gradients that are sent home before the next batch starts, the first of `copy_slots`.
+        now_from: gradients that this home sums, its own among them.
+        later_to: as `now_to`, behind the next batch.
+        later_from: as `now_from`.
+        next_to: copies that are sent for the next batch, after this one's update.
+        next_from: those that come.
+        rest_to: the rest of the copies for this batch, sent before it starts.
+        rest_from: those that come.
+    """
+
+    now_rows: int
+    own_now: int
+    rest_slot: int
+    next_slot: int
+    now_to: Counts
+    now_from: Counts
+    later_to: Counts
+    later_from: Counts
+    next_to: Counts
+    next_from: Counts
+    rest_to: Counts
+    rest_from: Counts
+
+    def encode(self) -> Int32s:
+        """All in one array, int32 `[4 + 8 T]`."""
+        numbers, arrays = _values(self)[:_NUMBERS], _values(self)[_NUMBERS:]
+        return np.concatenate((np.asarray(numbers), *arrays)).astype(np.int32)
+
+    @classmethod
+    def decode(cls, encoded: Int32s) -> Self:
+        """What `encode` gave."""
+        arrays = encoded[_NUMBERS:].reshape(len(fields(cls)) - _NUMBERS, -1)
+        return cls(*encoded[:_NUMBERS].tolist(), *arrays)
+
+
+def _values(counts: ExchangeCounts) -> list[Counts]:
+    return [getattr(counts, entry.name) for entry in fields(counts)]
+
+
+class Summed(NamedTuple):
+    """What a home sums.
+
+    Attributes:
+        slots: of the rows, int32 `[n]`.
+        places: the row of each gradient, an index into `slots`: those of the first trainer first, in each ascending.
+        sources: how many each trainer has, `[T]`.
+    """
+
+    slots: Int32s
+    places: Int32s
+    sources: Counts
+
+
+class Exchange(NamedTuple):
+    """What one trainer exchanges for a batch; slots are of its own cache, int32.
+
+    Attributes:
+        counts: how many rows.
+        copy_slots: of the copies that its slice uses: those whose gradients go home now, then the others, by home.
+        lent_slots: of rows that live here and that other trainers' slices use as well: those summed now, then later.
+        summed_slots: of rows that live here, of which it sums the gradients: now, then later.
+        sum_places: of each gradient that is summed now, its row's place among the slots; then likewise of later.
+        sent_slots: of rows that live here, of which copies are sent: next ones, then the rest, by trainer.
+    """
+
+    counts: ExchangeCounts
+    copy_slots: Int32s
+    lent_slots: Int32s
+    summed_slots: Int32s
+    sum_places: Int32s
+    sent_slots: Int32s
+
+    @property
+    def now(self) -> Summed:
+        """What is summed before the next batch starts."""
+        rows, gradients = self.counts.now_rows, int(self.counts.now_from.sum())
+        return Summed(self.summed_slots[:rows], self.sum_places[:gradients], self.counts.now_from)
+
+    @property
+    def later(self) -> Summed:
+        """What is summed behind the next batch."""
+        rows, gradients = self.counts.now_rows, int(self.counts.now_from.sum())
+        return Summed(self.summed_slots[rows:], self.sum_places[gradients:], self.counts.later_from)
+
+    @property
+    def next_sent(self) -> Int32s:
+        """Slots of which copies are sent for the next batch."""
+        return self.sent_slots[: self.counts.next_to.sum()]
+
+    @property
+    def rest_sent(self) -> Int32s:
+        """Slots of which the rest of the copies is sent for this batch."""
+        return self.sent_slots[self.counts.next_to.sum() :]
+
+    def slice_parts(self, solo: int) -> list[int]:
+        """How the rows of the slice divide: copies now and later, lent now and later, and `solo` private ones."""
+        copies, lent = int(self.counts.now_to.sum()), self.counts.own_now
+        return [copies, self.copy_slots.size - copies, lent, self.lent_slots.size - lent, solo]
+
+
+def pieces(counts: Counts) -> list[slice]:
+    """Where each trainer's rows are, if they lie one behind the other."""
+    ends = np.cumsum(np.concatenate(([0], counts))).tolist()
+    return [slice(*ends) for ends in pairwise(ends)]

@@ -1,0 +1,406 @@
+"""The look-ahead rules for rows with one home, in NumPy: what `cache.sharing = "home"` plans.
+
+BagPipe's cache is logically replicated and physically partitioned (SOSP 2023, section 3). A resident row has one *home*
+trainer, which alone fetches it, updates it and writes it back. Any other trainer whose slice of a batch uses the row
+gets a *copy* of its weights for that batch and sends its gradients home. For batch x:
+
+    home     of a row that is fetched: one of the trainers that use it in x, which take such rows in turn
+    solo     rows of U[x] that their home alone uses: updated by it at once
+    now      the others of U[x] & U[x + 1]: gradients go home, the update is made and copies leave before x + 1 starts
+    later    the others: gradients travel behind x + 1, and are applied before rest(x + 2) leaves
+    copies   for x come in two parts: of U[x - 1] & U[x], after the update of x - 1; rest(x), the others, after
+             later(x - 2) has been applied and the rows of x have been fetched
+
+Legend: `U` unique rows of a batch, `P` pairs of a row and a trainer that uses it, `T` trainers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.exchange import ExchangeCounts
+from bagpipe_hpc.planning.batch_rows import Bools, Int32s, Int64s, LoadedBatch, RetiredRows
+from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
+from bagpipe_hpc.planning.row_slots import ABSENT, RowSlots
+from bagpipe_hpc.planning.slots import UNLIMITED, slots_used_up
+from bagpipe_hpc.planning.window import Window
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
+_NO_SLOTS = np.empty(0, dtype=np.int32)
+_COPY_AREAS = 2
+"""Copies of a batch arrive while the batch before it is computed, so the two have areas of their own."""
+
+
+@dataclass
+class UsedBatch(LoadedBatch):
+    """A batch in the window, with all users of its rows.
+
+    Attributes:
+        pair_rows: the row of each pair, an index into `unique`, `[P]`, ascending.
+        pair_users: its trainer, `[P]`, ascending among the pairs of a row.
+    """
+
+    pair_rows: Int64s
+    pair_users: Int64s
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that it takes."""
+        return super().nbytes + self.pair_rows.nbytes + self.pair_users.nbytes
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where the rows of a batch live while it is computed; all arrays `[U]`.
+
+    Attributes:
+        slots: in the cache of their home.
+        homes: the trainer.
+        fetched: absent before, so fetched for this batch.
+    """
+
+    slots: Int32s
+    homes: Int32s
+    fetched: Bools
+
+
+class HomeSlots(RowSlots):
+    """Slots of rows that have one home each: all in private pools; the shared slots are for copies.
+
+    Arguments as for `RowSlots`. Of the shared slots each of two areas has half.
+    """
+
+    def __init__(
+        self,
+        total_rows: int,
+        trainers: int,
+        shared_capacity: int = UNLIMITED,
+        private_capacity: int = UNLIMITED,
+        *,
+        verify: bool = False,
+        feature_tables: Sequence[int] = (),
+    ) -> None:
+        super().__init__(
+            total_rows, trainers, shared_capacity, private_capacity, verify=verify, feature_tables=feature_tables
+        )
+        self._home = np.zeros(total_rows, dtype=np.int32)
+        self._area = shared_capacity // _COPY_AREAS
+        self._most_copies = 0
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory of the per-row state."""
+        return super().state_bytes + self._home.nbytes
+
+    @property
+    def peaks(self) -> tuple[int, int]:
+        """Slots of both areas of copies, and most slots of rows in use at once, each of the trainer with the most."""
+        return _COPY_AREAS * self._most_copies, super().peaks[1]
+
+    def look_through(self, rows: Bags, bounds: Sequence[int]) -> UsedBatch:
+        """As `RowSlots.look_through`, with all users of each row."""
+        batch = super().look_through(rows, bounds)
+        users = np.repeat(np.arange(self._trainers), np.diff(batch.starts))
+        pairs = np.unique(self._places(batch.unique)[batch.rows].astype(np.int64) * self._trainers + users)
+        return UsedBatch(
+            batch.rows,
+            batch.starts,
+            batch.samples,
+            batch.unique,
+            batch.user,
+            pairs // self._trainers,
+            pairs % self._trainers,
+        )
+
+    def _places(self, rows: NDArray[np.integer]) -> Int32s:
+        """By row: its index among distinct `rows`; valid until the next call."""
+        self._scratch[rows] = np.arange(rows.size, dtype=np.int32)
+        return self._scratch
+
+    def place(self, batch: UsedBatch, dead: Bools) -> Placed:
+        """Give homes and slots to the rows of a batch that are nowhere; those of dead rows are not theirs afterwards.
+
+        Raises:
+            CapacityError: there are not enough slots, of rows or of copies.
+        """
+        slots, homes = self._slot[batch.unique], self._home[batch.unique]
+        fetched: Bools = slots == ABSENT
+        homes[fetched] = self.choose_homes(batch, fetched)
+        for trainer, pool in enumerate(self._private_pools):
+            own = fetched & (homes == trainer)
+            slots[own] = pool.take(int(own.sum())) + self._first_private
+        self._slot[batch.unique] = np.where(dead, np.int32(ABSENT), slots)
+        self._home[batch.unique] = homes
+        away = batch.pair_users != homes[batch.pair_rows]
+        copies = int(np.bincount(batch.pair_users[away], minlength=1).max())
+        self._most_copies = max(self._most_copies, copies)
+        if self._most_copies > self._area:
+            raise slots_used_up("shared", _COPY_AREAS * self._area, _COPY_AREAS * self._most_copies)
+        return Placed(slots, homes, fetched)
+
+    def choose_homes(self, batch: UsedBatch, fetched: Bools) -> NDArray[np.integer]:
+        """A home for each row that is fetched: of the trainers that use it in this batch each takes one in turn."""
+        first = np.searchsorted(batch.pair_rows, np.flatnonzero(fetched))
+        users = np.bincount(batch.pair_rows, minlength=batch.unique.size)[fetched]
+        homes: NDArray[np.integer] = batch.pair_users[first + np.arange(first.size) % users]
+        return homes
+
+    def where(self, rows: NDArray[np.integer]) -> tuple[Int32s, Int32s]:
+        """Slots and homes of resident rows."""
+        return self._slot[rows], self._home[rows]
+
+    def first_copy(self, number: int) -> int:
+        """Slot of the first copy of a batch."""
+        return number % _COPY_AREAS * self._area
+
+    def translate(self, unique: NDArray[np.integer], rows: NDArray[np.integer]) -> Int32s:
+        """The place of each row among distinct ones, int32 of the shape of `rows`."""
+        translated: Int32s = self._places(unique)[rows]
+        return translated
+
+
+class HomePlanner(LookaheadPlanner):
+    """Plans rows with one home each; arguments as for `RulePlanner`. Each rule is a method of its own.
+
+    The shared slots are two areas for copies; the rows are in the private slots of their homes.
+    """
+
+    rows: HomeSlots
+
+    def __init__(
+        self,
+        total_rows: int,
+        trainers: int,
+        window: Window,
+        shared_capacity: int = UNLIMITED,
+        private_capacity: int = UNLIMITED,
+        *,
+        verify: bool = False,
+        feature_tables: Sequence[int] = (),
+    ) -> None:
+        super().__init__(total_rows, trainers, window, verify=verify, feature_tables=feature_tables)
+        self.rows = HomeSlots(
+            total_rows, trainers, shared_capacity, private_capacity, verify=verify, feature_tables=feature_tables
+        )
+        self._copied: Bools | None = None  # rows of the next batch of which copies leave before it starts
+
+    def start_segment(self, *, training: bool, first_step: int) -> None:
+        """Forget the batches of earlier segments."""
+        super().start_segment(training=training, first_step=first_step)
+        self._copied = None
+
+    def decide(self, number: int) -> None:
+        """As `Planner.decide`."""
+        self._place(number)
+
+    def _place(self, number: int) -> tuple[UsedBatch, Placed, Bools]:
+        """Free what is retired before the batch is fetched, then say where its rows live, and which are dead."""
+        self._free(self.prefetch_after(number))
+        batch = self._loaded.popleft()
+        assert isinstance(batch, UsedBatch), "loaded by HomeSlots"
+        dead = self.is_dead(number, batch)
+        placed = self.rows.place(batch, dead)
+        retired = RetiredRows([batch.unique[dead].astype(np.int64)], [placed.slots[dead]], [placed.homes[dead]])
+        self._occupied.setdefault(self.retiring_group(number), RetiredRows()).extend(retired)
+        return batch, placed, dead
+
+    def is_summed_now(self, batch: UsedBatch, following: LoadedBatch | None, solo: Bools) -> Bools:
+        """Rows of a batch whose sums the next one reads; of solo rows it says nothing."""
+        return self.is_needed_now(batch, following, solo)
+
+    def copied_now(self, batch: UsedBatch, following: LoadedBatch | None) -> Bools | None:
+        """Rows of the next batch that this one updates: their copies leave when it has; None where there is none."""
+        if following is None or self.window.lookahead == 1 or not self._training:
+            return None
+        return self.rows.are_in(following.unique, batch.unique)
+
+    def plan(self, number: int) -> BatchPlan:
+        """Decide on the oldest batch of the window, and write the decision down."""
+        batch, placed, dead = self._place(number)
+        retired = RetiredRows([batch.unique[dead].astype(np.int64)], [placed.slots[dead]], [placed.homes[dead]])
+        self._unwritten.setdefault(self.retiring_group(number), RetiredRows()).extend(retired)
+        following = self._loaded[0] if self._loaded else None
+        retire_group = self.group_started_by(number)
+        shared = SharedPlan(
+            batch=number,
+            samples=batch.samples,
+            prefetch_after=self.prefetch_after(number),
+            retire_group=retire_group,
+            unique_rows=batch.unique.size,
+            fetched_rows=int(placed.fetched.sum()),
+            now_slots=_NO_SLOTS,
+            later_slots=_NO_SLOTS,
+            fetch_rows=_NO_ROWS,
+            fetch_slots=_NO_SLOTS,
+            rows=_NO_ROWS,
+            versions=_NO_SLOTS,
+        )
+        trainers = self._trainer_plans(number, batch, placed, following, self._write_backs(retire_group))
+        if self._training:
+            self.rows.count_update(batch, self._first_step + number + 1)
+        return BatchPlan(shared, trainers)
+
+    def _trainer_plans(
+        self,
+        number: int,
+        batch: UsedBatch,
+        placed: Placed,
+        following: LoadedBatch | None,
+        write_backs: Sequence[tuple[Int64s, Int32s]],
+    ) -> tuple[TrainerPlan, ...]:
+        trainers = self.trainers
+        rows, users = batch.pair_rows, batch.pair_users
+        homes = placed.homes[rows]
+        away = homes != users
+        solo = np.ones(batch.unique.size, dtype=np.bool_)
+        solo[rows[away]] = False
+        now = self.is_summed_now(batch, following, solo)[rows]
+        rest = np.ones(rows.size, dtype=np.bool_) if self._copied is None else ~self._copied[rows]
+        slots = placed.slots[rows]
+        slots[away] = self._copy_slots(number, homes[away], users[away], rest[away])
+        # The rows of a slice: copies first, those that are needed now before the others, by home; then its own.
+        kind = np.where(away, np.where(now, 0, 1), np.where(solo[rows], 4, np.where(now, 2, 3)))
+        in_slice = _Split(np.lexsort((rows, np.where(away, homes, 0), kind, users)), users, trainers)
+        summed = ~solo[rows] & self._training
+        sums_now, sums_later = (self._sums(batch, placed, summed & which) for which in (now, ~now))
+        copied = self.copied_now(batch, following)
+        next_slots, next_counts = self._copies_of(following, copied)
+        rest_slots, rest_counts = _sent(homes, users, placed.slots[rows], rows, away & rest, trainers)
+        now_arrived = _counts(users[away & ~rest], homes[away & ~rest], trainers).sum(1)
+        plans = []
+        for trainer in range(trainers):
+            own = in_slice.of(trainer)
+            kinds = kind[own]
+            local = batch.unique[rows[own]]
+            first, last = batch.starts[trainer], batch.starts[trainer + 1]
+            to_home = [np.bincount(homes[own][(kinds == k) & summed[own]], minlength=trainers) for k in (0, 1)]
+            counts = ExchangeCounts(
+                now_rows=sums_now.slots_of(trainer).size,
+                own_now=int((summed[own] & (kinds == 2)).sum()),
+                rest_slot=self.rows.first_copy(number) + int(now_arrived[trainer]),
+                next_slot=self.rows.first_copy(number + 1),
+                now_to=to_home[0],
+                now_from=sums_now.sources[trainer],
+                later_to=to_home[1],
+                later_from=sums_later.sources[trainer],
+                next_to=next_counts[trainer],
+                next_from=next_counts[:, trainer],
+                rest_to=rest_counts[trainer],
+                rest_from=rest_counts[:, trainer],
+            )
+            fetch = placed.fetched & (placed.homes == trainer)
+            expected, versions = self.rows.expected_versions(local)
+            own_slots = slots[own].astype(np.int32)
+            plans.append(
+                TrainerPlan(
+                    positions=self.rows.translate(local, batch.rows[first:last]),
+                    private_slots=own_slots[kinds == 4],
+                    fetch_rows=batch.unique[fetch].astype(np.int64),
+                    fetch_slots=placed.slots[fetch],
+                    write_back_rows=write_backs[trainer][0],
+                    write_back_slots=write_backs[trainer][1],
+                    rows=expected,
+                    versions=versions,
+                    exchange=counts.encode(),
+                    copy_slots=own_slots[kinds <= 1],
+                    lent_slots=own_slots[(kinds == 2) | (kinds == 3)],
+                    summed_slots=np.concatenate((sums_now.slots_of(trainer), sums_later.slots_of(trainer))),
+                    sum_places=np.concatenate((sums_now.places_of(trainer), sums_later.places_of(trainer))),
+                    sent_slots=np.concatenate((next_slots.of(trainer), rest_slots.of(trainer))),
+                )
+            )
+        self._copied = copied
+        return tuple(plans)
+
+    def _copy_slots(self, number: int, homes: Int64s, users: Int64s, rest: Bools) -> Int64s:
+        """Slots of the copies of a batch: in the order in which they arrive, by home in each of the two parts."""
+        order = np.lexsort((np.arange(users.size), homes, rest, users))
+        counts = np.bincount(users, minlength=self.trainers)
+        starts = np.repeat(np.cumsum(counts) - counts, counts)
+        slots = np.empty(users.size, dtype=np.int64)
+        slots[order] = self.rows.first_copy(number) + np.arange(users.size) - starts
+        return slots
+
+    def _sums(self, batch: UsedBatch, placed: Placed, pairs: Bools) -> "_HomeSums":
+        """What homes sum of the gradients of some pairs."""
+        rows, users = batch.pair_rows[pairs], batch.pair_users[pairs]
+        homes = placed.homes[rows]
+        order = np.lexsort((rows, users, homes))
+        distinct = np.unique(rows)
+        by_home = np.argsort(placed.homes[distinct], kind="stable")
+        counts = np.bincount(placed.homes[distinct], minlength=self.trainers)
+        place = np.empty(batch.unique.size, dtype=np.int32)
+        place[distinct[by_home]] = np.arange(distinct.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        return _HomeSums(
+            np.split(placed.slots[distinct[by_home]], np.cumsum(counts)[:-1]),
+            np.split(place[rows[order]], np.cumsum(np.bincount(homes, minlength=self.trainers))[:-1]),
+            _counts(homes, users, self.trainers),
+        )
+
+    def _copies_of(self, following: LoadedBatch | None, copied: Bools | None) -> tuple["_Parts", Int64s]:
+        """The slots of which homes send copies for the next batch as soon as this one has updated them."""
+        if following is None or copied is None:
+            return _Parts([_NO_SLOTS] * self.trainers), np.zeros((self.trainers, self.trainers), dtype=np.int64)
+        assert isinstance(following, UsedBatch), "loaded by HomeSlots"
+        rows, users = following.pair_rows, following.pair_users
+        slots, homes = self.rows.where(following.unique)
+        return _sent(homes[rows], users, slots[rows], rows, copied[rows] & (homes[rows] != users), self.trainers)
+
+
+@dataclass(frozen=True)
+class _HomeSums:
+    """Sums that homes make.
+
+    Attributes:
+        slots: of the rows that each home sums.
+        places: of each gradient that it gets, the row's place among them.
+        sources: how many each trainer has for each home, `[T homes, T]`.
+    """
+
+    slots: list[Int32s]
+    places: list[Int32s]
+    sources: Int64s
+
+    def slots_of(self, home: int) -> Int32s:
+        return self.slots[home]
+
+    def places_of(self, home: int) -> Int32s:
+        return self.places[home]
+
+
+@dataclass(frozen=True)
+class _Parts:
+    parts: list[Int32s]
+
+    def of(self, trainer: int) -> Int32s:
+        return self.parts[trainer]
+
+
+class _Split:
+    """An order of pairs, cut where the trainer changes."""
+
+    def __init__(self, order: NDArray[np.intp], users: Int64s, trainers: int) -> None:
+        self._parts = np.split(order, np.cumsum(np.bincount(users, minlength=trainers))[:-1])
+
+    def of(self, trainer: int) -> NDArray[np.intp]:
+        return self._parts[trainer]
+
+
+def _counts(of: NDArray[np.integer], by: NDArray[np.integer], trainers: int) -> Int64s:
+    """How many pairs each trainer has with each other, int64 `[T, T]`."""
+    pairs = of.astype(np.int64) * trainers + by
+    return np.bincount(pairs, minlength=trainers * trainers).reshape(trainers, trainers)
+
+
+def _sent(
+    homes: NDArray[np.integer], users: Int64s, slots: NDArray[np.integer], rows: Int64s, pairs: Bools, trainers: int
+) -> tuple[_Parts, Int64s]:
+    """What homes send to users: slots by home and user, and how many, `[T homes, T users]`."""
+    homes, users, slots, rows = homes[pairs], users[pairs], slots[pairs], rows[pairs]
+    order = np.lexsort((rows, users, homes))
+    bounds = np.cumsum(np.bincount(homes, minlength=trainers))[:-1]
+    return _Parts(np.split(slots[order].astype(np.int32), bounds)), _counts(homes, users, trainers)

@@ -1,0 +1,307 @@
+"""Rows with one home each: gradients go home, copies come back (`cache.sharing=home`).
+
+The rules are in `planning/lookahead/home_rules.py`; plans name every slot that is sent, summed or filled. In step x:
+
+  compute thread   send now gradients home; update solo rows; sum and update what came; send next copies for x + 1;
+                   send later gradients; before x + 1 starts, wait for its next copies
+  mover            sum and update later(x), behind x + 1; then send the rest of the copies for x + 2; take in those that
+                   come for it
+
+Nothing but now gradients and next copies is on the critical path.
+"""
+
+import queue
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bagpipe_hpc.cache.row_cache import RowCache
+from bagpipe_hpc.kernels.device import Mark
+from bagpipe_hpc.kernels.short_floats import ShortFloats
+from bagpipe_hpc.mpi.rows.exchange import Arrival, Kind, RowExchange
+from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.plan.batch_plan import ReceivedPlan
+from bagpipe_hpc.plan.exchange import Counts, Exchange, ExchangeCounts, Summed, pieces
+from bagpipe_hpc.step.ready_batch import ReadyBatch
+from bagpipe_hpc.step.row_sharing import RowUpdates
+
+_ROUNDED_TOTAL_FROM = 3
+"""Trainers from which on a replicated sum travels, and is rounded, once more."""
+
+
+class _GroupExchange(NamedTuple):
+    """What a trainer exchanges for a batch, of one group of tables.
+
+    Attributes:
+        group: of tables, from 0.
+        rows: what is exchanged.
+        solo: slots of the rows that this trainer alone uses.
+    """
+
+    group: int
+    rows: Exchange
+    solo: NDArray[np.int32]
+
+    @property
+    def counts(self) -> ExchangeCounts:
+        return self.rows.counts
+
+
+def _exchanges(plan: ReceivedPlan) -> list[_GroupExchange]:
+    found = []
+    for group, (_, own) in enumerate(plan.groups):
+        rows = own.exchanged
+        assert rows is not None, "plans for rows with homes"
+        found.append(_GroupExchange(group, rows, own.private_slots))
+    return found
+
+
+@dataclass
+class _Sums:
+    """Gradients that are summed at this home, of one group of tables.
+
+    Attributes:
+        summed: which rows, and whose gradients.
+        own: this trainer's contribution, float32 `[own, D]` on the device.
+        arrival: those of the others.
+    """
+
+    summed: Summed
+    own: Tensor
+    arrival: Arrival
+
+
+@dataclass
+class _Later:
+    """A batch that has been computed, and what is still to be summed of it."""
+
+    plan: ReceivedPlan
+    step: int
+    sums: list[_Sums]
+    mark: Mark
+
+
+@dataclass
+class _Rest:
+    """The rest of the copies for a batch whose rows are fetched."""
+
+    plan: ReceivedPlan
+    groups: list[_GroupExchange]
+    is_sent: bool = False
+    arrivals: list[Arrival] = field(default_factory=list)
+
+
+class HomeRows:
+    """The `RowSharing` of rows that live at one trainer each.
+
+    Args:
+        caches: rows on the device, of each group of tables.
+        updates: applies what is summed.
+        exchange: to and from the other trainers.
+        trainers: number of trainers T.
+        short: how gradients travel; None for float32.
+        timeout_s: longest wait for another trainer.
+        watch: see `wait_until`.
+    """
+
+    def __init__(
+        self,
+        caches: Sequence[RowCache],
+        updates: RowUpdates,
+        exchange: RowExchange,
+        trainers: int,
+        short: ShortFloats | None,
+        timeout_s: float,
+        watch: Callable[[], None],
+    ) -> None:
+        self._caches = caches
+        self._device = caches[0].device
+        self._updates = updates
+        self._exchange = exchange
+        self._trainer, self._trainers = exchange.trainer, trainers
+        self._short = short if trainers > 1 else None
+        self._timeout_s = timeout_s
+        self._watch = watch
+        # The compute thread's.
+        self._gradients: list[Arrival] = []
+        self._next: list[tuple[int, Arrival]] = []
+        # From the compute thread to the mover.
+        self._computed: queue.SimpleQueue[_Later] = queue.SimpleQueue()
+        # The mover's; numbers of batches in the segment.
+        self._late: deque[_Later] = deque()
+        self._rest: deque[_Rest] = deque()
+        self._seen = self._applied = self._complete = -1
+
+    # The compute thread.
+
+    def start(self, batch: ReadyBatch) -> None:
+        """Take in the copies of what the batch before has updated, and get ready for what comes after this one."""
+        self._take_next(batch.plan)
+        groups = _exchanges(batch.plan)
+        self._gradients = [self._receive_gradients(Kind.NOW_GRADIENTS, own, own.counts.now_from) for own in groups]
+        self._next = [
+            (own.counts.next_slot, self._receive_copies(Kind.NEXT_COPIES, own, own.counts.next_from)) for own in groups
+        ]
+
+    def _take_next(self, plan: ReceivedPlan) -> None:
+        coming, self._next = self._next, []
+        rows = sum(len(arrival.rows) for _, arrival in coming)
+        with self._updates.waiting("copies of rows", rows):
+            self._wait([arrival for _, arrival in coming], f"copies of the rows that batch {plan.batch} needs")
+        for cache, (slot, arrival) in zip(self._caches, coming, strict=False):
+            cache.keep_copies(slot, arrival.rows)
+
+    def advance_delayed(self) -> None:
+        """Nothing: the mover moves on what is delayed."""
+
+    def update(self, batch: ReadyBatch, sums: Sequence[Tensor], step: int) -> None:
+        """Update solo rows and now(x), send copies of these; hand later(x) to the mover."""
+        groups = _exchanges(batch.plan)
+        parts = [_SliceSums.of(own, of_rows) for own, of_rows in zip(groups, sums, strict=True)]
+        for own, part in zip(groups, parts, strict=True):
+            self._send_gradients(Kind.NOW_GRADIENTS, own, part.now, own.counts.now_to)
+        for own, part in zip(groups, parts, strict=True):
+            self._updates.apply(own.group, self._device.to_device(own.solo), self._rounded(part.solo), step)
+        now = [
+            _Sums(own.rows.now, self._rounded(part.lent_now), arrival)
+            for own, part, arrival in zip(groups, parts, self._gradients, strict=True)
+        ]
+        with self._updates.waiting("gradients of rows", sum(of_group.summed.slots.size for of_group in now)):
+            self._wait(self._gradients, f"gradients of the rows that batch {batch.plan.batch + 1} needs")
+        for own, of_group in zip(groups, now, strict=True):
+            self._updates.apply(own.group, *self._total(own.group, of_group), step)
+            copies = self._caches[own.group].copies_of(self._device.to_device(own.rows.next_sent))
+            self._exchange.send(Kind.NEXT_COPIES, own.group, copies, own.counts.next_to)
+        later = []
+        for own, part in zip(groups, parts, strict=True):
+            self._send_gradients(Kind.LATER_GRADIENTS, own, part.later, own.counts.later_to)
+            arrival = self._receive_gradients(Kind.LATER_GRADIENTS, own, own.counts.later_from)
+            later.append(_Sums(own.rows.later, self._rounded(part.lent_later), arrival))
+        self._computed.put(_Later(batch.plan, step, later, self._device.mark()))
+
+    def finish_delayed(self) -> None:
+        """Nothing: rows leave only when the mover has applied what is late (`may_retire`)."""
+
+    def only_read(self, batch: ReadyBatch) -> None:
+        """Note that the copies of a batch may be overwritten."""
+        self._computed.put(_Later(batch.plan, 0, [], self._device.mark()))
+
+    # The mover.
+
+    def expect(self, plan: ReceivedPlan) -> None:
+        """Learn that the rows of a batch are in this cache, so that copies of them may be sent."""
+        self._rest.append(_Rest(plan, _exchanges(plan)))
+
+    def advance(self) -> bool:
+        """Apply what is late, send and take in the rest of the copies for the next batches."""
+        while not self._computed.empty():
+            self._late.append(self._computed.get())
+            self._seen = self._late[-1].plan.batch
+        while self._late and all(of_group.arrival.is_complete() for of_group in self._late[0].sums):
+            self._apply(self._late.popleft())
+        for rest in self._rest:
+            if not rest.is_sent and self._applied >= rest.plan.batch - 2:
+                self._send_rest(rest)
+            if not rest.arrivals and self._seen >= rest.plan.batch - 2:
+                counts = [(own, own.counts.rest_from) for own in rest.groups]
+                rest.arrivals = [self._receive_copies(Kind.REST_COPIES, *counted) for counted in counts]
+            if not (rest.is_sent and rest.arrivals):
+                break
+        while self._rest and self._has_come(self._rest[0]):
+            self._keep_rest(self._rest.popleft())
+        return bool(self._late) or any(rest.arrivals for rest in self._rest) or not self._exchange.has_sent_all
+
+    def is_ready(self, plan: ReceivedPlan) -> bool:
+        """Whether all copies are here but those of what the batch before updates, and this home's rows up to date."""
+        return plan.is_closing or (self._complete >= plan.batch and self._applied >= plan.batch - 2)
+
+    def may_retire(self, plan: ReceivedPlan) -> bool:
+        """Whether later(x - 1) is in the rows that leave after x."""
+        return self._applied >= plan.batch - 1
+
+    def restart(self) -> None:
+        """Count batches from 0 again."""
+        self._seen = self._applied = self._complete = -1
+
+    def _apply(self, late: _Later) -> None:
+        self._device.follow(late.mark)
+        for group, of_group in enumerate(late.sums):
+            self._updates.apply_behind(group, *self._total(group, of_group), late.step)
+        self._applied = late.plan.batch
+
+    def _send_rest(self, rest: _Rest) -> None:
+        for own in rest.groups:
+            copies = self._caches[own.group].copies_of(self._device.to_device(own.rows.rest_sent))
+            self._exchange.send(Kind.REST_COPIES, own.group, copies, own.counts.rest_to)
+        rest.is_sent = True
+
+    def _has_come(self, rest: _Rest) -> bool:
+        return rest.is_sent and bool(rest.arrivals) and all(arrival.is_complete() for arrival in rest.arrivals)
+
+    def _keep_rest(self, rest: _Rest) -> None:
+        for own, arrival in zip(rest.groups, rest.arrivals, strict=True):
+            self._caches[own.group].keep_copies(own.counts.rest_slot, arrival.rows)
+        self._complete = rest.plan.batch
+
+    # Both, each for rows of its own.
+
+    def _rounded(self, gradients: Tensor) -> Tensor:
+        return gradients if self._short is None else self._short.rounded(gradients)
+
+    def _send_gradients(self, kind: Kind, own: _GroupExchange, gradients: Tensor, counts: Counts) -> None:
+        packed = gradients if self._short is None else self._short.pack(gradients)
+        self._exchange.send(kind, own.group, self._device.to_host(packed), counts)
+
+    def _receive_gradients(self, kind: Kind, own: _GroupExchange, sources: Counts) -> Arrival:
+        counts = sources.copy()
+        counts[self._trainer] = 0
+        shape = int(counts.sum()), self._caches[own.group].width
+        rows: NDArray[Any] = self._device.new_array(shape) if self._short is None else np.empty(shape, dtype=np.int16)
+        return self._exchange.receive(kind, own.group, rows, counts)
+
+    def _receive_copies(self, kind: Kind, own: _GroupExchange, counts: Counts) -> Arrival:
+        rows = self._device.new_array((int(counts.sum()), self._caches[own.group].copy_width))
+        return self._exchange.receive(kind, own.group, rows, counts)
+
+    def _total(self, group: int, sums: _Sums) -> tuple[Tensor, Tensor]:
+        """Slots and sums over the trainers, in their order, from zero: the bits of a replicated sum."""
+        arrived: NDArray[Any] = sums.arrival.rows
+        if self._short is not None:
+            arrived = self._short.unpack(arrived, self._device.new_array(arrived.shape))
+        others, places = self._device.to_device(arrived), self._device.to_device(sums.summed.places)
+        slots = self._device.to_device(sums.summed.slots)
+        total = torch.zeros((len(slots), self._caches[group].width), device=self._device.torch_device)
+        first = 0
+        for trainer, piece in enumerate(pieces(sums.summed.sources)):
+            given = sums.own
+            if trainer != self._trainer:
+                given = others[first : first + piece.stop - piece.start]
+                first += len(given)
+            total.index_add_(0, places[piece], given)
+        if self._trainers >= _ROUNDED_TOTAL_FROM:
+            total = self._rounded(total)
+        return slots, total
+
+    def _wait(self, arrivals: Sequence[Arrival], what: str) -> None:
+        wait_until(lambda: all(arrival.is_complete() for arrival in arrivals), what, self._timeout_s, self._watch)
+
+
+@dataclass(frozen=True)
+class _SliceSums:
+    """Sums of a slice's gradients, float32 `[rows, D]`, in the order of its slots."""
+
+    now: Tensor
+    later: Tensor
+    lent_now: Tensor
+    lent_later: Tensor
+    solo: Tensor
+
+    @classmethod
+    def of(cls, own: _GroupExchange, sums: Tensor) -> "_SliceSums":
+        return cls(*torch.split(sums, own.rows.slice_parts(own.solo.size)))

@@ -1,0 +1,218 @@
+"""Rows with one home: plans train as plain training does, are what the rules say, and broken rules are found."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts
+from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.planning.batch_rows import Bools, LoadedBatch
+from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner, HomeSlots, UsedBatch
+from bagpipe_hpc.planning.plan_check import PlanExecutor, train_plainly
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.planning.window import Window
+from tests.unit.planning.lookahead.rule_model import Rules
+from tests.unit.planning.lookahead.test_against_model import TABLE_ROWS, as_set, rules
+
+STEP = 7
+"""Training steps done before the segment."""
+
+
+def planned(
+    model: Rules, kind: type[HomePlanner] = HomePlanner, **settings: Any
+) -> tuple[HomePlanner, list[BatchPlan]]:
+    """Plans with exactly the slots that they need."""
+    window = Window(model.lookahead, model.group)
+    measured = HomePlanner(TABLE_ROWS, model.trainers, window)
+    list(plan_segment(measured, model.batches))
+    size = measured.size()
+    planner = kind(TABLE_ROWS, model.trainers, window, size.shared_slots, size.private_slots, **settings)
+    return planner, list(plan_segment(planner, model.batches, first_step=STEP))
+
+
+def carried_out(model: Rules, plans: Sequence[BatchPlan], planner: HomePlanner, *, eager: bool) -> np.ndarray:
+    """The tables that simulated trainers end with."""
+    size = planner.size()
+    executor = PlanExecutor(TABLE_ROWS, model.trainers, size.shared_slots, size.private_slots, eager=eager)
+    executor.run(plans, model.batches)
+    return executor.store
+
+
+def exchanges(plan: BatchPlan) -> list[Exchange]:
+    found = [part.exchanged for part in plan.trainers]
+    assert all(found)
+    return [part for part in found if part]
+
+
+@settings(max_examples=150)
+@given(rules())
+def test_plans_train_as_plain_training_does(model: Rules) -> None:
+    """Whether rows are fetched and copies sent as early or as late as the rules allow."""
+    planner, plans = planned(model)
+    wanted = train_plainly(model.batches, TABLE_ROWS)
+    for eager in (True, False):
+        np.testing.assert_array_equal(carried_out(model, plans, planner, eager=eager), wanted)
+
+
+def slice_rows(model: Rules, x: int, trainer: int) -> set[int]:
+    """The rows that a trainer's slice of a batch uses; none of a batch that there is not."""
+    if x >= len(model.batches):
+        return set()
+    bounds = slice_bounds(model.batches[x].samples, model.trainers)
+    return set(model.batches[x].part(bounds[trainer], bounds[trainer + 1]).values.tolist())
+
+
+@settings(max_examples=80)
+@given(rules())
+def test_every_row_has_one_home_and_every_other_user_a_copy(model: Rules) -> None:
+    """Homes fetch and write back; what is summed, sent and copied is what a loop over rows and trainers finds."""
+    home: dict[int, int] = {}
+    used = [set(batch.values.tolist()) for batch in model.batches]
+    for x, plan in enumerate(planned(model, verify=True)[1][:-1]):
+        for trainer, part in enumerate(plan.trainers):
+            for row in part.fetch_rows.tolist():
+                assert row not in home
+                assert trainer in model.users(x, row)
+                home[row] = trainer
+        following = used[x + 1] if x + 1 < len(used) and model.lookahead > 1 else set()
+        before = used[x - 1] if x > 0 and model.lookahead > 1 else set()
+        shared = {row for row in used[x] if model.users(x, row) != {home[row]}}
+        now = shared if model.lookahead == 1 else shared & following
+        for trainer, (part, own) in enumerate(zip(plan.trainers, exchanges(plan), strict=True)):
+            mine = slice_rows(model, x, trainer)
+            away = [row for row in mine if home[row] != trainer]
+            counts = own.counts
+            of_slice = np.split(part.rows, np.cumsum(own.slice_parts(part.private_slots.size))[:-1])
+            assert as_set(of_slice[0]) == {row for row in away if row in now}
+            assert as_set(of_slice[1]) == {row for row in away if row not in now}
+            assert as_set(of_slice[2]) == {row for row in mine & now if home[row] == trainer}
+            assert as_set(of_slice[3]) == {row for row in (mine & shared) - now if home[row] == trainer}
+            assert as_set(of_slice[4]) == {row for row in mine - shared if home[row] == trainer}
+            assert counts.now_rows == sum(home[row] == trainer for row in now)
+            assert own.summed_slots.size == sum(home[row] == trainer for row in shared)
+            for other in range(model.trainers):
+                from_other = [row for row in away if home[row] == other]
+                assert counts.rest_from[other] == sum(row not in before for row in from_other)
+                if x + 1 < len(used):
+                    next_away = slice_rows(model, x + 1, trainer) & used[x] & following
+                    assert counts.next_from[other] == sum(
+                        home.get(row) == other for row in next_away if home.get(row) != trainer
+                    )
+        for part in plan.trainers:
+            for row in part.write_back_rows.tolist():
+                del home[row]
+
+
+@settings(max_examples=60)
+@given(rules())
+def test_look_ups_reach_their_rows_with_the_right_versions(model: Rules) -> None:
+    version = np.zeros(TABLE_ROWS, dtype=np.int64)
+    for x, (rows, plan) in enumerate(zip(model.batches, planned(model, verify=True)[1], strict=False)):
+        looked_up = [part.rows[part.positions] for part in plan.trainers]
+        np.testing.assert_array_equal(np.concatenate(looked_up), rows.values)
+        for part in plan.trainers:
+            np.testing.assert_array_equal(part.versions, version[part.rows])
+        version[rows.values] = STEP + x + 1
+
+
+@settings(max_examples=50)
+@given(rules())
+def test_an_evaluation_sums_and_writes_nothing(model: Rules) -> None:
+    planner = HomePlanner(TABLE_ROWS, model.trainers, Window(model.lookahead, model.group))
+    for plan in plan_segment(planner, model.batches, training=False):
+        assert not any(part.rows_written for part in plan.trainers)
+        for part in plan.trainers:
+            if own := part.exchanged:
+                assert own.summed_slots.size == own.sum_places.size == own.counts.next_to.sum() == 0
+                assert own.counts.rest_from.sum() == own.copy_slots.size
+
+
+def test_homes_are_dealt_out() -> None:
+    """Rows that all trainers use get a home each in turn, so no trainer keeps more than its share."""
+    batch = Bags.one_hot(np.tile(np.arange(12), 4).reshape(-1, 1))
+    planner = HomePlanner(12, 4, Window(1, 1))
+    plan = next(iter(plan_segment(planner, [batch])))
+    assert [part.fetch_rows.size for part in plan.trainers] == [3, 3, 3, 3]
+    assert planner.size().private_slots == 3
+    assert planner.size().shared_slots == 2 * 9
+
+
+def test_counts_are_encoded() -> None:
+    arrays = [np.arange(3) + 10 * number for number in range(8)]
+    counts = ExchangeCounts(1, 2, 3, 4, *arrays)
+    encoded = counts.encode()
+    assert encoded.dtype == np.int32
+    decoded = ExchangeCounts.decode(encoded)
+    assert (decoded.now_rows, decoded.own_now, decoded.rest_slot, decoded.next_slot) == (1, 2, 3, 4)
+    np.testing.assert_array_equal(decoded.rest_from, arrays[-1])
+    np.testing.assert_array_equal(decoded.now_to, arrays[0])
+
+
+class NowFromTheBatchAfterNext(HomePlanner):
+    """What the batch after next uses is summed now; the next one's rows later."""
+
+    def is_summed_now(self, batch: UsedBatch, following: LoadedBatch | None, solo: Bools) -> Bools:  # noqa: ARG002
+        after = self._loaded[1] if len(self._loaded) > 1 else None
+        return super().is_summed_now(batch, after, solo)
+
+
+class CopiesNothingNow(HomePlanner):
+    """All copies for the next batch leave as the rest does, before the update of what this one uses."""
+
+    def copied_now(self, batch: UsedBatch, following: LoadedBatch | None) -> Bools | None:  # noqa: ARG002
+        return None
+
+
+class RetiresEarly(HomePlanner):
+    """Rows are retired with the group of the batch before."""
+
+    def retiring_group(self, number: int) -> int:
+        return self.window.group_that_retires(max(0, number - 1))
+
+
+class SumsItsOwnAlone(HomePlanner):
+    """A home sums the gradients of its own slice, and drops those of others."""
+
+    def _sums(self, batch: UsedBatch, placed: Any, pairs: Bools) -> Any:
+        own = placed.homes[batch.pair_rows] == batch.pair_users
+        return super()._sums(batch, placed, pairs & own)
+
+
+class OneAreaOfCopies(HomeSlots):
+    """Copies of two batches lie in the same slots."""
+
+    def first_copy(self, number: int) -> int:  # noqa: ARG002
+        return 0
+
+
+class CopiesInOneArea(HomePlanner):
+    """Copies for the next batch overwrite those that this one reads."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.rows.__class__ = OneAreaOfCopies
+
+
+MUTANTS = [NowFromTheBatchAfterNext, CopiesNothingNow, RetiresEarly, SumsItsOwnAlone, CopiesInOneArea]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_broken_rule_is_found(mutant: type[HomePlanner]) -> None:
+    rng = np.random.default_rng(1)
+    batches = [Bags.one_hot(rng.integers(0, TABLE_ROWS, (6, 3))) for _ in range(14)]
+    model = Rules(batches, 3, 4, 1)
+    wanted = train_plainly(batches, TABLE_ROWS)
+    found = []
+    for eager in (True, False):
+        try:
+            planner, plans = planned(model, mutant)
+            found.append(bool((carried_out(model, plans, planner, eager=eager) == wanted).all()))
+        except PlanError:
+            found.append(False)
+    assert not all(found)

@@ -1,0 +1,25 @@
+"""A `RowSharing` of a trainer that waits for no other."""
+
+from bagpipe_hpc.plan.batch_plan import ReceivedPlan
+
+
+class RowsAtOnce:
+    """What a mover asks of it; everything is ready at once."""
+
+    def expect(self, plan: ReceivedPlan) -> None:
+        """Nothing."""
+
+    def advance(self) -> bool:
+        """Nothing is under way."""
+        return False
+
+    def is_ready(self, plan: ReceivedPlan) -> bool:  # noqa: ARG002
+        """Always."""
+        return True
+
+    def may_retire(self, plan: ReceivedPlan) -> bool:  # noqa: ARG002
+        """Always."""
+        return True
+
+    def restart(self) -> None:
+        """Nothing."""
