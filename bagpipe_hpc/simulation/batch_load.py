@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, log2
 
+import numpy as np
+
 from bagpipe_hpc.plan.batch_plan import BatchPlan, PlanRecord
 from bagpipe_hpc.plan.slices import slice_bounds
 
@@ -27,6 +29,11 @@ class BatchLoad:
         reduced_now: rows whose gradients are summed before the next batch starts.
         reduced_later: rows whose gradients are summed behind the next batch.
         plan_bytes: what the oracle sends.
+        now_home: rows whose gradients a trainer sends home, or takes in, before the next batch starts; so are the next
+            three. Those of the trainer with the most; 0 where rows are replicated.
+        next_copies: rows of which it then sends or takes in copies.
+        later_home: rows whose gradients go home behind the next batch.
+        rest_copies: rows of which copies come for this batch behind the one before.
     """
 
     samples: int
@@ -42,6 +49,10 @@ class BatchLoad:
     reduced_now: int
     reduced_later: int
     plan_bytes: int
+    now_home: int = 0
+    next_copies: int = 0
+    later_home: int = 0
+    rest_copies: int = 0
 
     @classmethod
     def of_plan(cls, plan: BatchPlan) -> "BatchLoad":
@@ -63,6 +74,7 @@ class BatchLoad:
             reduced_now=shared.now_slots.size,
             reduced_later=shared.later_slots.size,
             plan_bytes=broadcast_copies(len(trainers)) * _bytes(shared) + sum(map(_bytes, trainers)),
+            **_exchanged(plan),
         )
 
 
@@ -82,6 +94,20 @@ def _slice_samples(plan: BatchPlan) -> list[int]:
     return [
         size if part.samples is None else part.samples.size for part, size in zip(plan.trainers, default, strict=True)
     ]
+
+
+def _exchanged(plan: BatchPlan) -> dict[str, int]:
+    """The rows that the busiest trainer sends or takes in, of each kind; none where rows are replicated."""
+    parts = [own.counts for part in plan.trainers if (own := part.exchanged)]
+    if not parts:
+        return {}
+
+    def most(to: str) -> int:
+        sent = np.stack([getattr(own, to) for own in parts])
+        return int(max(sent.sum(0).max(), sent.sum(1).max()))
+
+    kinds = {"now_home": "now_to", "next_copies": "next_to", "later_home": "later_to", "rest_copies": "rest_to"}
+    return {kind: most(to) for kind, to in kinds.items()}
 
 
 def _bytes(part: PlanRecord) -> int:

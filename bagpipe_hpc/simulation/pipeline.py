@@ -60,6 +60,7 @@ class Pipeline:
         self._cluster = cluster
         self._record = record
         self._dense_bytes = 4 * dense_weights
+        self._weight_bytes = 4 * record.embedding_dim
         self._simulation = Simulation(cluster.capacities())
         self._planned = [Event() for _ in loads]
         self._ready = [Event() for _ in loads]
@@ -88,7 +89,7 @@ class Pipeline:
             self._tell(self._planned[number])
 
     def _compute(self) -> Process:
-        later = _happened()
+        later = exchanged = _happened()
         for number, (load, times) in enumerate(zip(self._loads[:-1], self.steps, strict=True)):
             times.start_s = self._simulation.now_s
             yield self._ready[number]
@@ -99,13 +100,16 @@ class Pipeline:
             dense = self._sum(self._dense_bytes)  # the gradients of the top layers are there
             yield Sleep(compute_s / 2)
             waits_since_s = self._simulation.now_s
-            now = self._sum(load.reduced_now * 4 * self._record.embedding_dim)
-            yield from (now, later, dense)
-            later = self._sum(load.reduced_later * 4 * self._record.embedding_dim)
+            now = self._sum(load.reduced_now * self._weight_bytes)
+            at_home = self._exchange(load.now_home, load.next_copies)
+            yield from (now, at_home, later, exchanged, dense)
+            later = self._sum(load.reduced_later * self._weight_bytes)
+            after_next = self._loads[min(number + 2, self._batches)]
+            exchanged = self._exchange(load.later_home, after_next.rest_copies)
             times.end_s = self._simulation.now_s
             times.wait_reductions_s = times.end_s - waits_since_s
             self._finish_step(number, load)
-        yield later
+        yield from (later, exchanged)
         self._finish_step(self._batches, self._loads[-1])
 
     def _finish_step(self, number: int, load: BatchLoad) -> None:
@@ -127,6 +131,22 @@ class Pipeline:
         links = (TRAINER_IN, TRAINER_OUT) if self._cluster.reduces_over_links else (MEMORY,)
         yield Sleep(self._cluster.collective_latency_s)
         yield Transfer(2 * (trainers - 1) / trainers * summed_bytes, links)
+        self._simulation.happen(done)
+
+    def _exchange(self, gradients: int, copies: int) -> Event:
+        """Start to send gradients home and copies back, in this order; the event happens when these have come."""
+        if gradients == copies == 0:
+            return _happened()
+        done = Event()
+        self._simulation.start(self._exchanging(gradients, copies, done))
+        return done
+
+    def _exchanging(self, gradients: int, copies: int, done: Event) -> Process:
+        links = (TRAINER_IN, TRAINER_OUT) if self._cluster.reduces_over_links else (MEMORY,)
+        for rows in (gradients, copies):
+            if rows:
+                yield Sleep(self._cluster.row_latency_s)
+                yield Transfer(rows * self._weight_bytes, links)
         self._simulation.happen(done)
 
     def _write_back(self) -> Process:

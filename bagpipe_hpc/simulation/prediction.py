@@ -67,6 +67,7 @@ def predict(
     unique = mean(lambda load: load.unique_rows)
     reduced = mean(lambda load: load.reduced_now + load.reduced_later) if cluster.trainers > 1 else 0.0
     fetched, written = mean(lambda load: load.fetched_by_all), mean(lambda load: load.written_by_all)
+    exchanged = mean(lambda load: load.now_home + load.next_copies + load.later_home + load.rest_copies)
     plan_bytes = mean(lambda load: load.plan_bytes)
     return Prediction(
         samples_per_s=mean(lambda load: load.samples) / step_s,
@@ -80,7 +81,9 @@ def predict(
         rows_written_back=written,
         rows_reduced=reduced,
         plan_bytes=plan_bytes,
-        busiest_link_s=_busiest_link_s(cluster, record, fetched, written, reduced, plan_bytes, dense_weights),
+        busiest_link_s=_busiest_link_s(
+            cluster, record, fetched, written, reduced, exchanged, plan_bytes, dense_weights
+        ),
     )
 
 
@@ -94,6 +97,7 @@ def _busiest_link_s(
     fetched: float,
     written: float,
     reduced: float,
+    exchanged: float,
     plan_bytes: float,
     dense_weights: int,
 ) -> float:
@@ -103,5 +107,6 @@ def _busiest_link_s(
     summed = 4 * (reduced * record.embedding_dim + dense_weights) if cluster.reduces_over_links else 0.0
     host_trainers = min(cluster.trainers, cluster.trainers_per_host)
     sums = host_trainers * 2 * (cluster.trainers - 1) / cluster.trainers * summed
-    at_trainers = rows * host_trainers / cluster.trainers + sums
+    homes = host_trainers * exchanged * 4 * record.embedding_dim if cluster.reduces_over_links else 0.0
+    at_trainers = rows * host_trainers / cluster.trainers + sums + homes
     return max(rows / cluster.server_hosts, at_trainers, plan_bytes) / cluster.bytes_per_s

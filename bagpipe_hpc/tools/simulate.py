@@ -161,6 +161,7 @@ def trace_policy(trace: Trace, config: Config, trainers: int) -> Policy:
         verify=config.debug.verify_rows,
         feature_tables=trace.feature_tables,
         mean_look_ups=trace.mean_look_ups,
+        sharing=config.cache.sharing,
     )
     return build_policy(config.policy, facts)
 

@@ -138,7 +138,12 @@ def drop_late_gradients_of_others(patch: Patch) -> None:
 
 def take_no_next_copies(patch: Patch) -> None:
     """A trainer reads the copies that it had two batches ago where the batch before has updated the rows."""
-    patch(HomeRows, "_take_next", lambda self, _: self._next.clear())
+
+    def drop_next(self: HomeRows, _: object) -> None:
+        coming, self._next = self._next, []
+        self._wait([arrival for _, arrival in coming], "copies that are dropped")
+
+    patch(HomeRows, "_take_next", drop_next)
 
 
 def decay_once_a_trainer(patch: Patch) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
@@ -28,6 +29,22 @@ def test_the_numbers_of_a_small_segment() -> None:
     assert (third.unique_rows, third.absent_rows, third.prefetch_after) == (3, 2, 1)
     assert (third.written, third.written_by_all) == (2, 3)  # row 1 by the first trainer, 4 and 5 by the second
     assert (closing.samples, closing.unique_rows, closing.written_by_all) == (0, 0, 3)
+
+
+def test_what_homes_exchange_is_that_of_the_busiest_trainer() -> None:
+    """Batch 0: 0 and 1 are at the first trainer, 2 and 3 at the second; both use 0 in batch 1, only the first 1."""
+    batches = [Bags.one_hot(np.asarray(rows)[:, None]) for rows in ([0, 1, 2, 0], [0, 1, 0, 3], [3, 5, 5, 2])]
+    first, second, third, closing = loads_of(plan_segment(HomePlanner(10, 2, Window(3, 1)), batches))
+    assert (first.reduced_now, first.now_home, first.later_home) == (0, 1, 0)  # 0, which the second uses as well
+    assert (first.rest_copies, first.next_copies) == (1, 1)
+    assert (second.now_home, second.later_home, second.rest_copies, second.next_copies) == (
+        0,
+        1,
+        0,
+        1,
+    )  # 3 to the first
+    assert (third.now_home, third.later_home, third.rest_copies) == (0, 1, 1)  # 3 there, 5 here
+    assert (closing.now_home, closing.rest_copies) == (0, 0)
 
 
 def test_plan_bytes_are_those_of_the_arrays() -> None:

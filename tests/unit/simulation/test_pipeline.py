@@ -138,3 +138,15 @@ def test_four_trainers_take_two_rounds() -> None:
     batch = replace(BATCH, fetched=0, written=0, reduced_now=50)
     four = replace(CLUSTER, trainers=4, server_hosts=4)
     assert times(batch, Window(4, 1), four) == StepTimes(0.0, 12.2, 0.0, 9.2)
+
+
+def test_gradients_go_home_and_copies_come_back_before_the_next_batch() -> None:
+    """now: 2 + 2.88 ms, then 2 + 0.96 ms, after 5 ms of compute; what goes behind the next batch is hidden."""
+    batch = replace(BATCH, fetched=0, written=0, now_home=30, next_copies=10, later_home=2, rest_copies=1)
+    assert times(batch, Window(4, 1), replace(CLUSTER, trainers=2)) == StepTimes(0.0, 12.84, 0.0, 7.84)
+
+
+def test_an_exchange_that_takes_too_long_is_waited_for() -> None:
+    """later: 2 + 9.6 ms, then 2 + 4.8 ms, from the end of a step; the next ends with it."""
+    batch = replace(BATCH, fetched=0, written=0, later_home=100, rest_copies=50)
+    assert times(batch, Window(4, 1), replace(CLUSTER, trainers=2)) == StepTimes(0.0, 18.4, 0.0, 13.4)
