@@ -38,9 +38,9 @@ class Days:
             self.shards[day] = folder / f"day-{number}"
             prepare_clicks([str(clicks)], self.shards[day], settings, lambda _: None)
         self.first = folder / "first"
-        train(run_ranks, 1, config, [overrides("adam", self.first, PLAIN, "train.epochs=1")], folder)
+        runs = [overrides("adam", self.first, PLAIN, "train.epochs=1")]
         self.references = {day: folder / f"reference-{number}" for number, day in enumerate(DAYS)}
-        runs = [
+        runs += [
             self.settings(day, output, PLAIN, "train.reference_slices=2") for day, output in self.references.items()
         ]
         train(run_ranks, 1, config, runs, folder)

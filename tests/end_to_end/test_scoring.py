@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from data_prep.prepare_settings import PrepareSettings
 from tests.end_to_end.many_commands import END_OF_COMMAND
 from tests.end_to_end.test_equality import RunRanks
 from tests.end_to_end.test_feature_equality import CASES as FEATURES
-from tests.end_to_end.test_feature_equality import CONFIG, DLRM, LINEAR
+from tests.end_to_end.test_feature_equality import CONFIG, DLRM, LINEAR, SEVERAL_WIDTHS
 from tests.end_to_end.test_models import OWN_SETTINGS
 from tests.fork_server import forked_rank
 from tests.ragged_shards import write_ragged
@@ -36,6 +37,9 @@ MODELS: dict[str, tuple[dict[str, Any], list[str]]] = {
 }
 """torch's products of matrices depend, in the last bit of a row, on how many rows there are."""
 CASES = {**FEATURES, **MODELS}
+CENTRAL = ("sums, of weighted ids too", SEVERAL_WIDTHS, "dlrm", "dcn")
+SETS = {"central": CENTRAL, "further": tuple(case for case in CASES if case not in CENTRAL)}
+"""Cases that are trained and scored together."""
 SETTINGS = {
     "sums, of weighted ids too": ["train.exact_auc_samples=30"],
     "dlrm": ["train.auc_group=user"],
@@ -50,9 +54,23 @@ RAW: dict[str, tuple[str, int, list[str]]] = {
 ROWS, LATER = 600, 151
 
 
-def trained_by(case: str) -> int:
-    """Slices of each case, as of so many trainers."""
-    return 1 + list(CASES).index(case) % 3
+@dataclass(frozen=True)
+class Trained:
+    """A folder with runs of some cases.
+
+    Attributes:
+        folder: with `run-N` of each case, trained in one process, and `alone.jsonl`, which evaluates them there. Of
+            each kind of raw rows there is a `run-KIND`, and `KIND.parquet`, which predicts its test rows.
+        cases: their names.
+    """
+
+    folder: Path
+    cases: tuple[str, ...]
+
+    @property
+    def runs(self) -> list[Path]:
+        """The runs of the cases."""
+        return [self.folder / f"run-{number}" for number in range(len(self.cases))]
 
 
 def run_commands(run_ranks: RunRanks, ranks: int, commands: list[list[Any]], folder: Path) -> list[str]:
@@ -71,10 +89,6 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def measures(event: dict[str, Any]) -> dict[str, Any]:
     """What is measured, of each label."""
     return {name: event[name] for name in MEASURES} | {"further_labels": event.get("further_labels")}
-
-
-def numbers() -> range:
-    return range(len(CASES))
 
 
 def told_by_training(output: Path) -> dict[str, Any]:
@@ -96,41 +110,39 @@ def write_raw(folder: Path, kind: str) -> None:
     np.save(folder / f"{kind}-labels.npy", [[int(label) for label in row.split(separator)[:labels]] for row in later])
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `run-N` of each case, trained in one process, and `alone.jsonl`, which evaluates them there.
-
-    Of each kind of raw rows there is a `run-KIND`, and `KIND.parquet`, which predicts its test rows.
-    """
+@pytest.fixture(scope="module", params=["central", pytest.param("further", marks=pytest.mark.slow)])
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Trained:
     from tests.ranks import run_ranks
 
-    folder = tmp_path_factory.mktemp("scoring")
+    found = Trained(tmp_path_factory.mktemp("scoring"), SETS[request.param])
+    folder = found.folder
     (folder / "tiny.toml").write_text(CONFIG)
     commands: list[list[Any]] = []
 
-    def train(name: object, own: list[str]) -> None:
+    def train(name: object, own: list[str], slices: int) -> None:
         data, output = f"data.path={folder / f'shards-{name}'}", f"train.output={folder / f'run-{name}'}"
-        commands.append([0, "train", folder / "tiny.toml", data, output, *own])
+        commands.append([0, "train", folder / "tiny.toml", data, output, *own, f"train.reference_slices={slices}"])
 
-    for number, (case, (shards, settings)) in enumerate(CASES.items()):
+    for number, case in enumerate(found.cases):
+        shards, settings = CASES[case]
         write_ragged(folder / f"shards-{number}", seed=number, samples=90, test_samples=64, **shards)
-        train(number, [*settings, *SETTINGS.get(case, []), f"train.reference_slices={trained_by(case)}"])
-    commands += [[0, "evaluate", folder / f"run-{number}", "--save", folder / "alone.jsonl"] for number in numbers()]
+        train(number, [*settings, *SETTINGS.get(case, [])], slices=1 + number % 3)
+    commands += [[0, "evaluate", run, "--save", folder / "alone.jsonl"] for run in found.runs]
     for kind, (*_, settings) in RAW.items():
         write_raw(folder, kind)
-        train(kind, [*settings, "train.reference_slices=2"])
+        train(kind, settings, slices=2)
         output = folder / f"{kind}.parquet"
         given = ["--input", folder / f"{kind}-later.tsv", "--output", output, "--logits"]
         commands.append([0, "predict", folder / f"run-{kind}", *given])
     run_commands(run_ranks, 1, commands, folder)
-    return folder
+    return found
 
 
-def test_one_process_measures_what_training_did(trained: Path) -> None:
-    found = lines(trained / "alone.jsonl")
-    assert [measures(line) for line in found] == [told_by_training(trained / f"run-{number}") for number in numbers()]
-    assert [line["trainers"] for line in found] == [1] * len(CASES)
-    assert len({line["auc"] for line in found}) > len(CASES) / 2  # they are of different models
+def test_one_process_measures_what_training_did(trained: Trained) -> None:
+    found = lines(trained.folder / "alone.jsonl")
+    assert [measures(line) for line in found] == [told_by_training(run) for run in trained.runs]
+    assert [line["trainers"] for line in found] == [1] * len(trained.cases)
+    assert len({line["auc"] for line in found}) > len(trained.cases) / 2  # they are of different models
 
 
 def plain_auc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float:
@@ -141,10 +153,11 @@ def plain_auc(labels: NDArray[np.int64], scores: NDArray[np.float64]) -> float:
 
 
 @pytest.mark.parametrize("kind", RAW)
-def test_predictions_have_the_auc_of_training(kind: str, trained: Path) -> None:
+def test_predictions_have_the_auc_of_training(kind: str, trained: Trained) -> None:
     """Of each label; the first one's measures stand apart in the metrics."""
-    table, labels = pa_parquet.read_table(trained / f"{kind}.parquet"), np.load(trained / f"{kind}-labels.npy")
-    told = told_by_training(trained / f"run-{kind}")
+    table = pa_parquet.read_table(trained.folder / f"{kind}.parquet")
+    labels = np.load(trained.folder / f"{kind}-labels.npy")
+    told = told_by_training(trained.folder / f"run-{kind}")
     by_label = [told, *(told["further_labels"] or {}).values()]
     assert table.num_columns == 2 * len(by_label) == 2 * labels.shape[1]
     for number, measured in enumerate(by_label):
@@ -171,35 +184,36 @@ def test_predictions_have_the_auc_of_training(kind: str, trained: Path) -> None:
     ],
 )
 def test_any_number_of_trainers_finds_what_training_did(
-    ranks: int, settings: list[str], trained: Path, run_ranks: RunRanks, tmp_path: Path
+    ranks: int, settings: list[str], trained: Trained, run_ranks: RunRanks, tmp_path: Path
 ) -> None:
     """Whether they share batches as then, or take the slices of then one by one. Nothing else is written."""
-    before = sorted(trained.rglob("*"))
+    folder = trained.folder
+    before = sorted(folder.rglob("*"))
     save, logs = tmp_path / "found.jsonl", tmp_path / "logs"
-    commands = [[0, "evaluate", trained / f"run-{number}", *settings, "--save", save] for number in numbers()]
+    commands = [[0, "evaluate", run, *settings, "--save", save] for run in trained.runs]
     commands[0] += ["--logs", logs]
     for kind in RAW:
         output = tmp_path / f"{kind}.csv"
-        given = ["--input", trained / f"{kind}-bare.tsv", "--output", output, "--logits"]
-        commands.append([0, "predict", trained / f"run-{kind}", *given, *settings])
+        given = ["--input", folder / f"{kind}-bare.tsv", "--output", output, "--logits"]
+        commands.append([0, "predict", folder / f"run-{kind}", *given, *settings])
     wrong = tmp_path / "wrong.tsv"
-    wrong.write_text((trained / "criteo-bare.tsv").read_text() + "many\tfields\n")
-    given = [2, "predict", trained / "run-criteo", *settings]
-    commands.append([*given, "--input", trained / "criteo-bare.tsv", "--output", tmp_path / "criteo.csv"])
+    wrong.write_text((folder / "criteo-bare.tsv").read_text() + "many\tfields\n")
+    given = [2, "predict", folder / "run-criteo", *settings]
+    commands.append([*given, "--input", folder / "criteo-bare.tsv", "--output", tmp_path / "criteo.csv"])
     commands.append([*given, "--input", wrong, "--output", tmp_path / "wrong.csv"])
-    commands.append([2, "evaluate", trained / "run-criteo", *settings, "--data", trained / "shards-0"])
+    commands.append([2, "evaluate", folder / "run-criteo", *settings, "--data", folder / "shards-0"])
     said = run_commands(run_ranks, ranks, commands, tmp_path)
     reasons = (r"criteo\.csv: is there already", rf"wrong\.tsv:{LATER + 1}: ", "was trained with other ids")
     for text, reason in zip(said[-3:], reasons, strict=True):
         (error,) = [line for line in text.splitlines() if "error: " in line]
         assert re.search(reason, error)
     assert not [text for text in said if "computed with another" in text]
-    told = [told_by_training(trained / f"run-{number}") for number in numbers()]
+    told = [told_by_training(run) for run in trained.runs]
     assert [measures(line) for line in lines(save)] == told
     for kind in RAW:
-        alone, found = pa_parquet.read_table(trained / f"{kind}.parquet"), pa_csv.read_csv(tmp_path / f"{kind}.csv")
+        alone, found = pa_parquet.read_table(folder / f"{kind}.parquet"), pa_csv.read_csv(tmp_path / f"{kind}.csv")
         assert alone.equals(pa.table(found.columns, names=found.column_names).cast(alone.schema))
-    assert sorted(trained.rglob("*")) == before
+    assert sorted(folder.rglob("*")) == before
     assert {path.name for path in tmp_path.iterdir()} == {
         *("found.jsonl", "logs", "wrong.tsv", f"commands-{ranks}.json"),
         *(f"{kind}.csv" for kind in RAW),
