@@ -308,12 +308,12 @@ def _say_where_rows_are(run: Run, comms: Communicators, stores: Sequence[DiskSto
     if of_ranks is not None:
         memory_bytes, file_bytes = (sum(sizes) for sizes in zip(*chain(*of_ranks), strict=True))
         log.info(
-            "rows are on disk: %d servers keep %.3f GB in files without a name in %s, and %.3f GB of memory for those "
-            "in use%s",
-            comms.layout.servers,
-            file_bytes / 1e9,
+            "rows are on disk: %.1f MB in files without a name in %s, %.1f MB of memory for those in use, on %d "
+            "servers%s",
+            file_bytes / 1e6,
             run.config.tables.ssd_path,
-            memory_bytes / 1e9,
+            memory_bytes / 1e6,
+            comms.layout.servers,
             "; debug.ssd_path_in_memory: those files may take memory, too"
             if run.config.debug.ssd_path_in_memory
             else "",

@@ -166,6 +166,13 @@ def _ssd_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=positive, metavar="N", help="steps that count (default: 100, quick: 20)")
     parser.add_argument("--width", type=positive, default=120, metavar="D", help="of the rows (default: 120)")
     parser.add_argument(
+        "--shard-steps",
+        type=positive,
+        metavar="N",
+        help="size of the tables: they have the rows of so many batches, of which few are trained on (default: 1000, "
+        "quick: 100)",
+    )
+    parser.add_argument(
         "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
     )
 

@@ -68,7 +68,8 @@ def run(arguments: argparse.Namespace) -> Report:
     folder = _FOLDER / ("ssd-quick" if arguments.quick else "ssd")
     folder.mkdir(exist_ok=True)
     batch_size = workload.config([]).train.batch_size
-    shards = workload.shards(folder, _QUICK_SHARD_STEPS if arguments.quick else _SHARD_STEPS, batch_size)
+    shard_steps = arguments.shard_steps or (_QUICK_SHARD_STEPS if arguments.quick else _SHARD_STEPS)
+    shards = workload.shards(folder, shard_steps, batch_size)
     record = replace(RowRecord.of(workload.config([f"optimizer.rows={_ROW_OPTIMIZER}"])), embedding_dim=arguments.width)
     rows = sum(load_manifest(shards).table_rows)
     tables_bytes = rows * record.bytes
@@ -85,6 +86,7 @@ def run(arguments: argparse.Namespace) -> Report:
             print(f"run {number + 1}, {case}: {found['samples_per_s']:,.0f} samples/s", file=sys.stderr, flush=True)
     report.figures |= {"rows": rows, "tables_bytes": tables_bytes, "width": arguments.width, "runs": arguments.runs}
     report.figures |= {"measured_steps": steps, "batch_size": batch_size, "set": arguments.set}
+    report.figures["shard_steps"] = shard_steps
     report.figures["jobs"] = jobs = [{"case": str(case)} | _medians(found) for case, found in results.items()]
     losses = {loss for found in results.values() for result in found for loss in result["losses"]}
     report.figures["same_losses"] = len(losses) == 1
@@ -97,6 +99,7 @@ def run(arguments: argparse.Namespace) -> Report:
             "of all",
             "waits for rows",
             "reads a step",
+            "MB read",
             "ahead",
             "writes a step",
             "server MB",
@@ -108,6 +111,7 @@ def run(arguments: argparse.Namespace) -> Report:
                 f"{job['samples_per_s'] / base:.0%}",
                 f"{job['wait_rows_share']:.0%}",
                 f"{job['reads_a_step']:,.0f}",
+                f"{job['bytes_read_a_step'] / 1e6:.2f}",
                 f"{job['ahead_share']:.0%}",
                 f"{job['writes_a_step']:,.0f}",
                 f"{job['server_peak_bytes'] / 1e6:,.0f}",
@@ -189,13 +193,14 @@ def _run_case(
         key: float(np.mean([record["trainers"][0][key] for record in counted])) for key in ("total_ms", "wait_rows_ms")
     }
     batch_size = counted[0]["samples_per_s"] * counted[0]["trainers"][0]["total_ms"] / 1e3
-    read, ahead, written = _disk_work(log)
+    read, block_bytes, ahead, written = _disk_work(log)
     (server,) = [rank for rank in ranks if rank["role"] == "server"]
     total = _WARM_STEPS + steps
     return {
         "samples_per_s": batch_size / mean["total_ms"] * 1e3,
         "wait_rows_share": mean["wait_rows_ms"] / mean["total_ms"],
         "reads_a_step": read / total,
+        "bytes_read_a_step": read * block_bytes / total,
         "writes_a_step": written / total,
         "ahead_share": ahead / max(1, read),
         "server_peak_bytes": server["peak_bytes"],
@@ -206,15 +211,19 @@ def _run_case(
     }
 
 
-def _disk_work(log: str) -> tuple[int, int, int]:
-    """Blocks that were read, read ahead, and written, as a server's log says; zeros where all rows were in memory."""
+def _disk_work(log: str) -> tuple[int, int, int, int]:
+    """What a server's log says of its disk; zeros where all rows were in memory.
+
+    Returns:
+        Blocks that were read, bytes of a block, blocks that were read ahead, and blocks that were written.
+    """
     for line in log.splitlines():
         if "bytes were read," in line:
             words = line.replace(",", "").split()
-            read = int(words[words.index("blocks") - 1])
+            read, size = int(words[words.index("blocks") - 1]), int(words[words.index("bytes") - 1])
             ahead = int(words[words.index("ahead") - 3])
-            return read, ahead, int(words[words.index("written") - 1])
-    return 0, 0, 0
+            return read, size, ahead, int(words[words.index("written") - 1])
+    return 0, 0, 0, 0
 
 
 def _medians(found: list[dict[str, Any]]) -> dict[str, Any]:

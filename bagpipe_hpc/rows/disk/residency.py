@@ -127,9 +127,17 @@ class Residency:
         """Note that the blocks are no longer what the file holds."""
         self._is_changed[claim.frames] = True
 
-    def release(self, claim: Claim) -> None:
-        """Let others have the frames, once they need some."""
+    def release(self, claim: Claim, *, come_back: bool = False) -> None:
+        """Let others have the frames, once they need some.
+
+        Args:
+            claim: which ones.
+            come_back: whether the blocks will next be overwritten from end to end: those that are as the file holds
+                them are of no use until then.
+        """
         self._users[claim.frames] -= 1
+        if come_back:
+            self._last_use[claim.frames[~self._is_changed[claim.frames]]] = 0
 
     def promise(self, blocks: Int64s) -> None:
         """Note once more that somebody will use these blocks, which differ."""

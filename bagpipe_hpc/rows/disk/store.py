@@ -109,11 +109,12 @@ class DiskStore:
     def gather(self, places: Places, into: Records) -> Iterator[None]:
         """Copy the rows at `places [N]` to `into [N, W]`."""
         items = _items(into)
+        is_whole = self.layout.rows_per_block == 1  # what a trainer gets it puts back, changed
         for piece in self._pieces(places):
             frames, offsets, claim = yield from self._claim(places[piece])
             with self._lock:
                 items[piece] = self._records[frames, offsets]
-                self._residency.release(claim)
+                self._residency.release(claim, come_back=is_whole)
 
     def scatter(self, places: Places, records: Records) -> Iterator[None]:
         """Copy `records [N, W]` to distinct `places [N]`."""

@@ -505,6 +505,23 @@ def test_rows_that_fill_their_blocks_are_not_read_to_be_put(folder: str) -> None
     store.close()
 
 
+def test_rows_that_come_back_whole_make_room_first(folder: str) -> None:
+    """A row that has a block of its own is of no use once a trainer has got it, until that puts it back."""
+    layout = BlockLayout.of(ROWS, 100, 512)
+    store = new_store(folder, memory_bytes=layout.bytes_with(40), width=100)
+    table = records(ROWS, 1, 100)
+    DiskRows(store)[:] = table
+    wait_for(store.flush())
+    put = np.arange(10)
+    wait_for(store.scatter(put, -table[put]))
+    store.read(np.arange(50, 80))
+    wait_for(store.scatter(np.arange(100, 125), table[100:125]))
+    before = store.blocks_read
+    np.testing.assert_array_equal(store.read(put), -table[put])
+    assert store.blocks_read == before
+    store.close()
+
+
 def test_a_disk_of_pages_has_blocks_of_pages(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Here smaller writes are refused."""
     true_write = os.pwritev
