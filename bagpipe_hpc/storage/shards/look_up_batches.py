@@ -156,9 +156,15 @@ class LookUpBatches:
     def _read(self, piece: int) -> tuple[Any, Int64s]:
         inside = self._layout.samples(piece)
         first, last = self._layout.block_range(piece)
-        if not self._shards.has_ragged_features:
-            return np.ascontiguousarray(self._shards.read_stored_ids(first, last)), np.ascontiguousarray(inside)
-        return self._shards.read_look_ups(first, last), inside
+        ids: Any
+        if self._shards.has_ragged_features:
+            ids = self._shards.read_look_ups(first, last)
+        else:
+            ids, inside = np.ascontiguousarray(self._shards.read_stored_ids(first, last)), np.ascontiguousarray(inside)
+        if self._layout.lanes is None:
+            return ids, inside
+        # Many batches will take a little of the block: it is put in order while it is in the processor's cache.
+        return ids.take(inside) if isinstance(ids, Bags) else ids[inside], np.arange(inside.size)
 
     def _let_go(self, piece: int, samples: int) -> None:
         """Forget a piece of which every sample is taken."""
