@@ -37,7 +37,7 @@ def load(name: str) -> ctypes.CDLL:
     """The library `name`, loaded once a process. Asking it for a function that it lacks raises `ConfigError`.
 
     Raises:
-        ConfigError: it was not built, or does not load on this machine.
+        ConfigError: it was not built, is older than its source, or does not load on this machine.
     """
     path = _path(name)
     if not path.exists():
@@ -45,10 +45,25 @@ def load(name: str) -> ctypes.CDLL:
             f"kernels.backend = 'native': {path.name} was not built; run `make setup` where g++ (for _cuda.so: nvcc) "
             "is on PATH, or use kernels.backend=reference"
         )
+    _require_up_to_date(path, name)
     try:
         return _Library(str(path))
     except OSError as error:
         raise ConfigError(f"kernels.backend = 'native': {path} does not load: {error}; {_BUILD_AGAIN}") from error
+
+
+def _require_up_to_date(path: Path, name: str) -> None:
+    """See that a checkout's library is not older than what it is built from: its functions may take other arguments.
+
+    Raises:
+        ConfigError: it is.
+    """
+    built = path.stat().st_mtime
+    sources = _FOLDER / "csrc"
+    for pattern in (f"{name}.cpp", f"{name}*.cu", "**/*.h", "**/*.inc", "**/*.cuh"):
+        for source in sources.glob(pattern):
+            if source.stat().st_mtime > built:
+                raise ConfigError(f"{path} is older than {source.relative_to(_FOLDER)}; {_BUILD_AGAIN}")
 
 
 def _path(name: str) -> Path:

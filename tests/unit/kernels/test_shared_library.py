@@ -1,5 +1,6 @@
 """A native library that is missing, broken or older than the program is refused by name, with the cure."""
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -48,3 +49,22 @@ def test_a_library_that_was_not_built_is_refused() -> None:
     assert not is_built("sums")
     with pytest.raises(ConfigError, match=r"_sums\.so was not built; run `make setup`"):
         load("sums")
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("changed", ["sums.cpp", "parts/all.h", "rows.inc"])
+def test_a_library_that_is_older_than_its_source_is_refused(folder: Path, changed: str) -> None:
+    """Its functions may take other arguments by now, which no call would notice. Other libraries do not count."""
+    source = folder / "csrc" / changed
+    other = folder / "csrc" / "other.cpp"
+    source.parent.mkdir(parents=True)
+    for path in (source, other):
+        path.write_text('extern "C" int two() { return 2; }')
+    subprocess.run(["g++", "-x", "c++", "-shared", "-fPIC", "-o", folder / "_sums.so", other], check=True)
+    built = (folder / "_sums.so").stat().st_mtime
+    os.utime(other, (built + 10, built + 10))
+    os.utime(source, (built + 10, built + 10))
+    with pytest.raises(ConfigError, match=rf"_sums\.so is older than csrc/{changed}; {AGAIN}"):
+        load("sums")
+    os.utime(source, (built, built))
+    assert load("sums").two() == 2
