@@ -233,6 +233,14 @@ def test_quotes_are_read_as_defined(rows: list[tuple[str, str, str]], data: st.D
     assert_read_alike("\n".join(map(",".join, written)).encode(), of)
 
 
+def test_an_end_of_line_inside_quotes_makes_no_rows() -> None:
+    """Its separators would suffice for two of them."""
+    of = TextFields((Sparse("a"), Sparse("b"), Sparse("c")), ",", quoted=True)
+    text = b'a,b,"x\ny",c,d,e\n'
+    assert not is_read_natively(text, of)
+    assert_read_alike(text, of)
+
+
 def test_fields_in_quotes_are_read_natively() -> None:
     of = TextFields((Sparse("a"), Sparse("n", Values.INTEGER), SparseList("b")), ",", quoted=True, missing=("NA",))
     text = b'"x, y","12","1|2"\n"","NA",""\nNA,3,"NA"\n' * 100
