@@ -16,8 +16,8 @@ from tests.fork_server import forked_rank
 RUN: list[str] = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=15.0"]
 RUN += ["rows_rate.warmup_steps=40", "optimizer.rows_weight_decay=1e-4"]
 AT_HOME = ["cache.sharing=home"]
-SOUND = {"plain": [], "verified": ["debug.verify_rows=true"], "at home": AT_HOME}
-SOUND |= {"at home, verified": [*AT_HOME, "debug.verify_rows=true"]}
+VERIFIED = "debug.verify_rows=true"
+SOUND = {"plain": [], "verified": [VERIFIED], "at home, verified": [*AT_HOME, VERIFIED]}
 """Settings of runs in which nothing is broken."""
 
 RunRanks = Callable[..., CompletedProcess[str]]

@@ -200,7 +200,10 @@ ODD_FIELDS = [
 ]
 
 
-@pytest.mark.parametrize("field", ODD_FIELDS)
+@pytest.mark.parametrize(
+    "field",
+    [pytest.param(field, marks=[pytest.mark.slow] if number % 3 else []) for number, field in enumerate(ODD_FIELDS)],
+)
 def test_a_field_is_read_as_defined(field: str) -> None:
     for name in GOOD:
         text = line() + b"\n" + line(**{name: field}) + b"\n" + line(label="0")
