@@ -142,7 +142,7 @@ steps = st.lists(st.tuples(calls, st.lists(st.integers(0, ROWS - 1), max_size=60
 @FILES
 @pytest.mark.parametrize("width", [WIDTH, 100])
 @given(steps=steps)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_any_calls_leave_the_rows_of_an_array(folder: str, open_file: OpenBlockFile, width: int, steps: list) -> None:
     """Whatever is announced, rightly or not, and with a checkpoint under way or not; rows begin as zeros."""
     store = new_store(folder, open_file, width=width)

@@ -44,7 +44,7 @@ def write_chain(output: Path, steps: int, servers: int = 2) -> list[Path]:
     return chain
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     writers=st.lists(partitions_of(TABLES), min_size=2, max_size=4),
     reader=partitions_of(TABLES),
