@@ -1,19 +1,22 @@
 """The texts that a preparation is measured with, and the bare parser that reads each."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from bagpipe_hpc.errors import ConfigError
 from data_prep.formats import criteo
 from data_prep.formats.fields import text_type
-from data_prep.formats.layout import Unused
+from data_prep.formats.layout import SparseList, Unused, Values
 from data_prep.formats.load import SCHEMA
 from data_prep.generate import generate_clicks
+from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parquet_blocks import is_parquet
 from data_prep.prepare_settings import PrepareSettings
 from data_prep.schema.document import Schema, load_schema, to_document
@@ -23,6 +26,8 @@ from data_prep.text_blocks import TextPosition, read_blocks
 WHOLE_BYTES = 1 << 30
 """Larger files are not parsed as a whole: that takes twice their size of memory."""
 STREAM, WHOLE = "bare parser, streaming", "bare parser, whole file"
+SPLIT = "parser and lists, streaming"
+"""The bare parser, which hands lists on as texts, and pyarrow's compute functions, which make lists of them."""
 _HASHED_ROWS = 100_000
 _OF_CRITEO = {
     "vocabularies, lzf": PrepareSettings(),
@@ -53,6 +58,8 @@ class Text:
     options: dict[str, Any]
     preparations: dict[str, PrepareSettings]
     arguments: tuple[str, ...]
+    lists: tuple[SparseList, ...] = ()
+    """Its columns of lists."""
 
     def bare_parsers(self) -> dict[str, Callable[[], None]]:
         """What reads the text into columns and keeps nothing."""
@@ -65,7 +72,26 @@ class Text:
         def whole() -> None:
             pa_csv.read_csv(self.file, **self.options)
 
-        return {STREAM: stream} | ({WHOLE: whole} if self.file.stat().st_size <= WHOLE_BYTES else {})
+        def split() -> None:
+            threads = worker_threads()
+            with ThreadPoolExecutor(threads) as pool, pa_csv.open_csv(self.file, **self.options) as reader:
+                for _ in ordered_map(pool, self._split_lists, reader, ahead=2 * threads):
+                    pass
+
+        return (
+            {STREAM: stream}
+            | ({SPLIT: split} if self.lists else {})
+            | ({WHOLE: whole} if self.file.stat().st_size <= WHOLE_BYTES else {})
+        )
+
+    def _split_lists(self, rows: pa.RecordBatch) -> list[pa.Array]:
+        """The values of all lists, as integers or as texts; weights stay with their values."""
+        found = []
+        for column in self.lists:
+            values = pc.split_pattern(rows.column(column.name).cast(pa.string()), column.separator).flatten()
+            is_integer = column.values is Values.INTEGER and column.weights is None
+            found.append(values.filter(pc.not_equal(values, "")).cast(pa.int64()) if is_integer else values)
+        return found
 
 
 def criteo_text(clicks: Path | None, rows: int, folder: Path) -> Text:
@@ -119,6 +145,7 @@ def schema_text(name: str, rows: int, folder: Path, clicks: Path | None = None) 
         _schema_options(schema),
         {"vocabularies, lzf": described, "vocabularies, lzf, in Python": reference},
         ("--schema", name),
+        tuple(field for column in schema.columns if isinstance(field := field_of(column), SparseList)),
     )
 
 

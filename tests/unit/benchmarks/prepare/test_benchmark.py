@@ -14,7 +14,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.tools.report import Report
 from benchmarks.prepare import benchmark
 from benchmarks.prepare.benchmark import Cost
-from benchmarks.prepare.texts import Text, criteo_text, schema_text
+from benchmarks.prepare.texts import SPLIT, Text, criteo_text, schema_text
 from data_prep.generate import generate_clicks
 
 
@@ -86,8 +86,24 @@ def test_the_command_is_measured_on_ranks(tmp_path: Path, monkeypatch: pytest.Mo
         [*what, "the command, 2 ranks"],
     ]
     contenders = report.figures["texts"]["movielens"]["contenders"]
-    assert list(contenders)[2:] == ["the command, 1 rank", "the command, 2 ranks"]
+    assert list(contenders)[3:] == ["the command, 1 rank", "the command, 2 ranks"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_lists_are_split_into_their_values(tmp_path: Path) -> None:
+    """Of integers and of texts; where there are none, nothing is split."""
+    text = schema_text("movielens", 50, tmp_path)
+    rows = pa_csv.read_csv(text.file, **text.options)
+    history, genres = text._split_lists(rows.combine_chunks().to_batches()[0])
+    names = {column.name: column.separator for column in text.lists}
+    assert list(names) == ["history", "genres"]
+    lists = {name: rows.column(name).cast(pa.string()).drop_null().to_pylist() for name in names}
+    values = {name: [value for line in lists[name] for value in line.split(names[name])] for name in names}
+    assert history.to_pylist() == [int(value) for value in values["history"] if value]
+    assert genres.to_pylist() == values["genres"]
+    assert SPLIT in text.bare_parsers()
+    (tmp_path / "avazu").mkdir()
+    assert SPLIT not in schema_text("avazu", 50, tmp_path / "avazu").bare_parsers()
 
 
 def test_a_file_is_of_one_schema(tmp_path: Path) -> None:
