@@ -6,6 +6,7 @@ Legend: `U` unique rows of a batch.
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,6 +41,9 @@ class RulePlanner(ABC):
         feature_tables: as in `RunFacts`. It orders the rows in a plan, table after table, and changes nothing else.
     """
 
+    slots_kind: ClassVar[type[RowSlots]] = RowSlots
+    """What keeps the slots of its rows."""
+
     def __init__(
         self,
         total_rows: int,
@@ -53,7 +57,7 @@ class RulePlanner(ABC):
     ) -> None:
         self.window = window
         self.trainers = trainers
-        self.rows = RowSlots(
+        self.rows = self.slots_kind(
             total_rows, trainers, shared_capacity, private_capacity, verify=verify, feature_tables=feature_tables
         )
         self._training = True

@@ -16,6 +16,7 @@ Legend: `U` unique rows of a batch, `P` pairs of a row and a trainer that uses i
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +27,7 @@ from bagpipe_hpc.plan.exchange import ExchangeCounts
 from bagpipe_hpc.planning.batch_rows import Bools, Int32s, Int64s, LoadedBatch, RetiredRows
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.row_slots import ABSENT, RowSlots
-from bagpipe_hpc.planning.slots import UNLIMITED, slots_used_up
-from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.planning.slots import slots_used_up
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_SLOTS = np.empty(0, dtype=np.int32)
@@ -74,21 +74,10 @@ class HomeSlots(RowSlots):
     Arguments as for `RowSlots`. Of the shared slots each of two areas has half.
     """
 
-    def __init__(
-        self,
-        total_rows: int,
-        trainers: int,
-        shared_capacity: int = UNLIMITED,
-        private_capacity: int = UNLIMITED,
-        *,
-        verify: bool = False,
-        feature_tables: Sequence[int] = (),
-    ) -> None:
-        super().__init__(
-            total_rows, trainers, shared_capacity, private_capacity, verify=verify, feature_tables=feature_tables
-        )
-        self._home = np.zeros(total_rows, dtype=np.int32)
-        self._area = shared_capacity // _COPY_AREAS
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._home = np.zeros(self._slot.size, dtype=np.int32)
+        self._area = int(self._first_private) // _COPY_AREAS
         self._most_copies = 0
 
     @property
@@ -169,24 +158,9 @@ class HomePlanner(LookaheadPlanner):
     The shared slots are two areas for copies; the rows are in the private slots of their homes.
     """
 
+    slots_kind = HomeSlots
     rows: HomeSlots
-
-    def __init__(
-        self,
-        total_rows: int,
-        trainers: int,
-        window: Window,
-        shared_capacity: int = UNLIMITED,
-        private_capacity: int = UNLIMITED,
-        *,
-        verify: bool = False,
-        feature_tables: Sequence[int] = (),
-    ) -> None:
-        super().__init__(total_rows, trainers, window, verify=verify, feature_tables=feature_tables)
-        self.rows = HomeSlots(
-            total_rows, trainers, shared_capacity, private_capacity, verify=verify, feature_tables=feature_tables
-        )
-        self._copied: Bools | None = None  # rows of the next batch of which copies leave before it starts
+    _copied: Bools | None = None  # rows of the next batch of which copies leave before it starts
 
     def start_segment(self, *, training: bool, first_step: int) -> None:
         """Forget the batches of earlier segments."""

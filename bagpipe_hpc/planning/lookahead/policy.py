@@ -1,5 +1,6 @@
 """The look-ahead policy, `bagpipe`: which of its planners runs, and which tables' state is an array or a hash table."""
 
+import logging
 import os
 from functools import cached_property
 from typing import Any
@@ -21,10 +22,14 @@ from bagpipe_hpc.planning.window import Window
 _LOOK_UPS_A_THREAD = 500_000
 _MOST_THREADS = 8
 """There are few large tables, and each is one thread's."""
+log = logging.getLogger(__name__)
+
 _DENSE_BYTES = 8
 """State of a row in an array over all rows of its table."""
 _REFERENCE_BYTES = 12
 """State of a row in the reference planner."""
+_HOME_BYTES = 4
+"""Of a row whose home is known, there."""
 _VERSION_BYTES = 4
 """Of a row whose version is known."""
 _NARROW_ROWS = 1 << 16
@@ -62,6 +67,13 @@ class LookaheadPolicy(Policy):
         """
         kernels = self.facts.kernels
         is_native = self.facts.sharing == "replicated" and use_native(kernels.backend, "planner")
+        if self.facts.sharing == "home":
+            log.info("planner: NumPy implementation (cache.sharing = home has no native one)")
+            if kernels.planner_state == "sparse":
+                raise ConfigError(
+                    "kernels.planner_state = 'sparse': cache.sharing = 'home' has no planner with it; use "
+                    "planner_state=auto or cache.sharing=replicated"
+                )
         if not is_native and kernels.planner_state == "sparse":
             raise ConfigError(
                 "kernels.planner_state = 'sparse': only the native planner has it, and the reference one runs; build "
@@ -118,7 +130,8 @@ class LookaheadPolicy(Policy):
         look_ups = bags if facts.is_one_hot else 0
         if not self.is_native:
             index_bytes = 4 if table_rows.sum() < 1 << 31 else 8
-            return int(table_rows.sum()) * (_REFERENCE_BYTES + versions) + index_bytes * look_ups
+            homes = _HOME_BYTES if facts.sharing == "home" else 0
+            return int(table_rows.sum()) * (_REFERENCE_BYTES + versions + homes) + index_bytes * look_ups
         of_arrays = int(table_rows[~self.sparse_tables(window)].sum()) * (_DENSE_BYTES + versions)
         is_wide = np.minimum(table_rows, facts.batch_look_ups).max() > _NARROW_ROWS
         of_look_ups = (4 if is_wide else 2) * look_ups if facts.is_one_hot else _BAG_BYTES * bags

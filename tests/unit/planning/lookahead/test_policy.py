@@ -165,3 +165,18 @@ def test_threads_follow_from_the_look_ups_of_a_batch_and_the_cores(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     assert policy(table_offsets([9] * 26), samples, planner_threads=asked).threads == threads
+
+
+def test_rows_with_homes_are_planned_in_numpy_and_take_more() -> None:
+    """Which a setting that wants the native planner's tables is told."""
+    homes = RunFacts(np.asarray([0, 500]), 2, 4, sharing="home")
+    replicated = RunFacts(np.asarray([0, 500]), 2, 4, kernels=KernelsConfig(backend="reference"))
+    window = Window(3, 1)
+    policy, reference = (LookaheadPolicy(NoSettings(), facts) for facts in (homes, replicated))
+    assert not policy.is_native
+    assert not policy.fetches_late
+    assert policy.least_bytes(window, 9) == reference.least_bytes(window, 9) + 4 * 500
+    assert policy.planner(window).size().state_bytes == reference.planner(window).size().state_bytes + 4 * 500
+    sparse = RunFacts(np.asarray([0, 500]), 2, 4, kernels=KernelsConfig(planner_state="sparse"), sharing="home")
+    with pytest.raises(ConfigError, match=r"'home' has no planner with it; use planner_state=auto or cache.sharing"):
+        LookaheadPolicy(NoSettings(), sparse).planner(window)
