@@ -1,7 +1,7 @@
 """How many slots a window needs, and the longest window that a given cache allows.
 
-What a run needs is measured on all its batches, which is exact, or on the first ones. The cache is then a quarter
-larger than these need, and where it is full all the same, the planner lets rows be fetched later
+What a run needs is measured on all its batches, which is exact, or on the first ones. The cache is then larger than
+these need (`Policy.expected_slots`), and where it is full all the same, the planner lets rows be fetched later
 (`Window.latest_before_prefetch`).
 """
 
@@ -25,10 +25,10 @@ Segments = Callable[[], Iterator[Iterable[Bags]]]
 """Starts a new pass over the batches of every segment of a run."""
 _LEAST_BEGINNING = 100
 """Batches of a beginning: reading so few takes a moment, and short runs are measured exactly."""
-_SPARE_PART = 4
-"""One slot more for so many that the beginning of a run needs."""
 BuildPlanner = Callable[[Window], Planner]
 """Makes a planner of the run for a window, with as many slots as it takes."""
+ExpectedSlots = Callable[[Sequence[CacheSlots]], Sequence[CacheSlots]]
+"""The slots of each group's cache, from those that the beginning of a run needs."""
 StartSlicing = Callable[[], Slicing]
 """Starts to give slices to the batches of a segment."""
 
@@ -117,17 +117,17 @@ def expected_need(
     build: BuildPlanner,
     window: Window,
     beginnings: Segments,
-    group_rows: Sequence[int],
+    expected_slots: ExpectedSlots,
     memory_bytes: int = maxsize,
     start_slicing: StartSlicing | None = None,
 ) -> CacheNeed:
-    """What the beginning of a run needs, and a quarter more: a bound where that reaches the rows of all tables.
+    """What the beginning of a run needs, and some more.
 
     Args:
         build: makes the run's planner for a window.
         window: the window.
         beginnings: the first batches of segments.
-        group_rows: rows of the tables of each group: more are never in a cache.
+        expected_slots: how many more.
         memory_bytes: that the planner may take.
         start_slicing: as for `fit_window`.
 
@@ -135,13 +135,9 @@ def expected_need(
         CapacityError: as `measure_need`.
     """
     measured = measure_need(build, window, beginnings, memory_bytes, start_slicing)
-    groups = []
-    for slots, rows in zip(measured.groups, group_rows, strict=True):
-        # A row is fetched again only once it has been written back, so it never has two slots.
-        groups.append(CacheSlots(*(min(rows, slot + -(-slot // _SPARE_PART)) for slot in slots)))
-    need = replace(measured, groups=tuple(groups), is_exact=False)
+    need = replace(measured, groups=tuple(expected_slots(measured.groups)), is_exact=False)
     _require_numbers(need)
-    log.info("the cache has %d rows: what the first batches need, and a quarter more", need.total_rows)
+    log.info("the cache has %d rows: what the first batches need, and some more", need.total_rows)
     return need
 
 

@@ -133,6 +133,10 @@ class RunPolicy:
         """Memory that the planners of all groups take for sure; arguments as for `Policy.least_bytes`."""
         return sum(part.least_bytes(window, most_batches) for part in self.parts)
 
+    def expected_slots(self, beginning: Sequence[CacheSlots]) -> tuple[CacheSlots, ...]:
+        """As `Policy.expected_slots`, of each group's cache."""
+        return tuple(part.expected_slots(slots) for part, slots in zip(self.parts, beginning, strict=True))
+
     def start_slicing(self) -> Slicing:
         """As `Policy.start_slicing`."""
         return self._start_slicing()

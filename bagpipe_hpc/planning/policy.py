@@ -21,8 +21,11 @@ from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.slices import BatchSlices, Slicing
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.row_slots import state_bytes
-from bagpipe_hpc.planning.slots import UNLIMITED
+from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
+
+_SPARE_PART = 4
+"""One slot more for so many that the beginning of a run needs."""
 
 
 @dataclass(frozen=True)
@@ -167,6 +170,14 @@ class Policy(ABC):
         Raises:
             ConfigError: the settings ask for what it does not have.
         """
+
+    def expected_slots(self, beginning: CacheSlots) -> CacheSlots:
+        """The slots of a run's cache, where its first batches need those of `beginning`: a quarter more.
+
+        All rows of the tables are a bound: a row is fetched again only once it has been written back, so it never has
+        two slots.
+        """
+        return CacheSlots(*(min(self.facts.total_rows, slots + -(-slots // _SPARE_PART)) for slots in beginning))
 
     def require_sound_additions(self, plan: BatchPlan) -> None:
         """See that a plan adds rows only where that is declared, and says where each of them is.

@@ -5,7 +5,7 @@ Legend: `U` unique rows of a batch.
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -136,23 +136,28 @@ class RulePlanner(ABC):
 
     def _decide(self, number: int) -> tuple[LoadedBatch, Decision, RetiredRows]:
         """Free what is retired before the batch is fetched, then decide on its rows."""
-        self._prefetch_after = max(self._prefetch_after, self.prefetch_after(number))
-        self._free(self._prefetch_after)
-        batch = self._loaded.popleft()
+        batch = self._oldest(number)
         choice = self.choose(number, batch, self._loaded[0] if self._loaded else None)
         _require_possible(number, batch, choice)
-        latest = self.latest_prefetch_after(number)
-        while (
-            not self.rows.has_slots(batch, choice.private)
-            and (group := min(self._occupied, default=latest + 1)) <= latest
-        ):
-            self._prefetch_after = group
-            self._free(group)
+        self._make_room(number, lambda: self.rows.has_slots(batch, choice.private))
         slots, fetched = self.rows.give(batch, choice.private, choice.dead)
         dead = choice.dead
         retired = RetiredRows([batch.unique[dead].astype(np.int64)], [slots[dead]], [self.writers(batch, choice)])
         self._occupied.setdefault(self.retiring_group(number), RetiredRows()).extend(retired)
         return batch, Decision(slots, fetched, choice.private, choice.now & ~choice.private), retired
+
+    def _oldest(self, number: int) -> LoadedBatch:
+        """Free what is retired before the oldest batch of the window is fetched, and take that out of the window."""
+        self._prefetch_after = max(self._prefetch_after, self.prefetch_after(number))
+        self._free(self._prefetch_after)
+        return self._loaded.popleft()
+
+    def _make_room(self, number: int, has_slots: Callable[[], bool]) -> None:
+        """Where slots are lacking, let the batch's fetches wait for later groups, one after the other."""
+        latest = self.latest_prefetch_after(number)
+        while not has_slots() and (group := min(self._occupied, default=latest + 1)) <= latest:
+            self._prefetch_after = group
+            self._free(group)
 
     def _free(self, group: int) -> None:
         for due in [number for number in self._occupied if number <= group]:

@@ -119,13 +119,12 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
     segments = _segments_to_measure(run)
     beginnings = _beginnings(segments, beginning_batches(window))
     expected = None
-    if run.config.cache.measure == "beginning" and policy.fetches_late and tells_by_beginning(window):
-        group_rows = [int(group.tables.tables.offsets[-1]) for group in run.groups]
-        if 2 * _batches_of(beginnings) < _batches_of(segments):
-            read = partial(_read, run, beginnings)
-            expected = partial(
-                expected_need, policy.planner, window, read, group_rows, free_bytes(), policy.start_slicing
-            )
+    can_tell = policy.fetches_late and tells_by_beginning(window)
+    if run.config.cache.measure == "beginning" and can_tell and 2 * _batches_of(beginnings) < _batches_of(segments):
+        read = partial(_read, run, beginnings)
+        expected = partial(
+            expected_need, policy.planner, window, read, policy.expected_slots, free_bytes(), policy.start_slicing
+        )
     try:
         return fit_window(
             policy.planner,

@@ -267,12 +267,16 @@ def drift_in_the_second_trainer(patch: Patch) -> None:
 
 
 def have_few_slots(patch: Patch) -> None:
-    """The cache has the least part of the slots, in twentieths, with which the run can still be planned."""
+    """The cache has the least part of the slots, in twentieths, with which the run can still be planned.
+
+    Those of copies, which cannot come later, are all there.
+    """
 
     def choose(run: Run, trainers: int) -> CacheNeed:
         need = choose_window(run, trainers)
         for part in range(1, 21):
-            slots = [CacheSlots(shared * part // 20, private * part // 20) for shared, private in need.groups]
+            of_shared = 20 if run.config.cache.sharing == "home" else part
+            slots = [CacheSlots(shared * of_shared // 20, private * part // 20) for shared, private in need.groups]
             planner = run.policy(trainers).planner(need.window, slots)
             try:
                 for segment in run.schedule:

@@ -10,6 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.schema import SHARINGS
 from bagpipe_hpc.tools.compare import Comparison, compare
 from tests.end_to_end.breakages import FEW_SLOTS, NOTHING
 from tests.fork_server import forked_rank
@@ -52,7 +53,7 @@ EVALUATED = {
 """Evaluations within an epoch, with an AUC from a histogram at its end; and by group. Others evaluate after epochs."""
 SGD_BY_TORCH = "sgd by torch"
 CROWDED = (2, 2)
-"""World with one run more, whose caches are so small that rows must be fetched late."""
+"""World with a run more of each way to share rows, whose caches are so small that rows must be fetched late."""
 MEASURED = (1, 1)
 """World with one run more, whose trainers time both."""
 
@@ -220,8 +221,10 @@ def test_distributed_equals_reference(
     broken = []
     if (servers, trainers) == CROWDED and chosen == HEART[CROWDED]:
         crowded = [f"roles.servers={servers}", "lookahead.batches=12", "lookahead.group=3", "debug.verify_rows=true"]
-        runs.append(overrides("sgd", tmp_path / "crowded", *crowded, *EVALUATED["sgd"]))
-        broken = ["--break", *[NOTHING] * (len(runs) - 1), FEW_SLOTS]
+        for sharing in SHARINGS:
+            further = [f"cache.sharing={sharing}", *crowded, *EVALUATED["sgd"]]
+            runs.append(overrides("sgd", tmp_path / f"crowded-{sharing}", *further))
+        broken = ["--break", *[NOTHING] * (len(runs) - len(SHARINGS)), *[FEW_SLOTS] * len(SHARINGS)]
     hosts = TWO_HOSTS.get((servers, trainers), ())
     simulated = ["--hosts", *map(str, hosts)] if hosts else []
     train(run_ranks, 1 + servers + trainers, config_path, runs, tmp_path, *simulated, *broken)
@@ -237,9 +240,10 @@ def test_distributed_equals_reference(
         read, ahead, written = work[-1]
         assert int(read) > int(ahead) > 0
         assert int(written) > 0
-    if broken:
-        assert compare(references("sgd", trainers), tmp_path / "crowded").largest() == 0.0
-        told = (tmp_path / "crowded" / "logs" / "oracle-0.log").read_text(encoding="utf-8")
+    for sharing in SHARINGS if broken else ():
+        output = tmp_path / f"crowded-{sharing}"
+        assert compare(references("sgd", trainers), output).largest() == 0.0
+        told = (output / "logs" / "oracle-0.log").read_text(encoding="utf-8")
         late = re.findall(r"cache: \d+ of \d+ rows were in use at most; (\d+) batches were fetched late", told)
         assert int(late[-1]) > 5
     if (servers, trainers) == MEASURED:

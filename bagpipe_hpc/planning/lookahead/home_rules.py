@@ -31,7 +31,7 @@ from bagpipe_hpc.planning.slots import slots_used_up
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_SLOTS = np.empty(0, dtype=np.int32)
-_COPY_AREAS = 2
+COPY_AREAS = 2
 """Copies of a batch arrive while the batch before it is computed, so the two have areas of their own."""
 
 
@@ -58,7 +58,7 @@ class Placed:
     """Where the rows of a batch live while it is computed; all arrays `[U]`.
 
     Attributes:
-        slots: in the cache of their home.
+        slots: in the cache of their home; `ABSENT` where none is given yet.
         homes: the trainer.
         fetched: absent before, so fetched for this batch.
     """
@@ -77,7 +77,7 @@ class HomeSlots(RowSlots):
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
         self._home = np.zeros(self._slot.size, dtype=np.int32)
-        self._area = int(self._first_private) // _COPY_AREAS
+        self._area = int(self._first_private) // COPY_AREAS
         self._most_copies = 0
 
     @property
@@ -88,7 +88,7 @@ class HomeSlots(RowSlots):
     @property
     def peaks(self) -> tuple[int, int]:
         """Slots of both areas of copies, and most slots of rows in use at once, each of the trainer with the most."""
-        return _COPY_AREAS * self._most_copies, super().peaks[1]
+        return COPY_AREAS * self._most_copies, super().peaks[1]
 
     def look_through(self, rows: Bags, bounds: Sequence[int]) -> UsedBatch:
         """As `RowSlots.look_through`, with all users of each row."""
@@ -110,15 +110,25 @@ class HomeSlots(RowSlots):
         self._scratch[rows] = np.arange(rows.size, dtype=np.int32)
         return self._scratch
 
-    def place(self, batch: UsedBatch, dead: Bools) -> Placed:
-        """Give homes and slots to the rows of a batch that are nowhere; those of dead rows are not theirs afterwards.
+    def settle(self, batch: UsedBatch) -> Placed:
+        """Where the rows of a batch live: those that are nowhere get homes, and have no slots yet."""
+        slots, homes = self._slot[batch.unique], self._home[batch.unique]
+        fetched: Bools = slots == ABSENT
+        homes[fetched] = self.choose_homes(batch, fetched)
+        return Placed(slots, homes, fetched)
+
+    def can_fetch(self, settled: Placed) -> bool:
+        """Whether the homes have slots for all rows that are fetched."""
+        rows = np.bincount(settled.homes[settled.fetched], minlength=self._trainers)
+        return all(pool.has(int(count)) for pool, count in zip(self._private_pools, rows, strict=True))
+
+    def place(self, batch: UsedBatch, settled: Placed, dead: Bools) -> Placed:
+        """Give slots to the rows of a batch that are fetched; those of dead rows are not theirs afterwards.
 
         Raises:
             CapacityError: there are not enough slots, of rows or of copies.
         """
-        slots, homes = self._slot[batch.unique], self._home[batch.unique]
-        fetched: Bools = slots == ABSENT
-        homes[fetched] = self.choose_homes(batch, fetched)
+        slots, homes, fetched = settled.slots.copy(), settled.homes, settled.fetched
         for trainer, pool in enumerate(self._private_pools):
             own = fetched & (homes == trainer)
             slots[own] = pool.take(int(own.sum())) + self._first_private
@@ -128,7 +138,7 @@ class HomeSlots(RowSlots):
         copies = int(np.bincount(batch.pair_users[away], minlength=1).max())
         self._most_copies = max(self._most_copies, copies)
         if self._most_copies > self._area:
-            raise slots_used_up("shared", _COPY_AREAS * self._area, _COPY_AREAS * self._most_copies)
+            raise slots_used_up("shared", COPY_AREAS * self._area, COPY_AREAS * self._most_copies)
         return Placed(slots, homes, fetched)
 
     def choose_homes(self, batch: UsedBatch, fetched: Bools) -> NDArray[np.integer]:
@@ -144,7 +154,7 @@ class HomeSlots(RowSlots):
 
     def first_copy(self, number: int) -> int:
         """Slot of the first copy of a batch."""
-        return number % _COPY_AREAS * self._area
+        return number % COPY_AREAS * self._area
 
     def translate(self, unique: NDArray[np.integer], rows: NDArray[np.integer]) -> Int32s:
         """The place of each row among distinct ones, int32 of the shape of `rows`."""
@@ -173,11 +183,12 @@ class HomePlanner(LookaheadPlanner):
 
     def _place(self, number: int) -> tuple[UsedBatch, Placed, Bools]:
         """Free what is retired before the batch is fetched, then say where its rows live, and which are dead."""
-        self._free(self.prefetch_after(number))
-        batch = self._loaded.popleft()
+        batch = self._oldest(number)
         assert isinstance(batch, UsedBatch), "loaded by HomeSlots"
         dead = self.is_dead(number, batch)
-        placed = self.rows.place(batch, dead)
+        settled = self.rows.settle(batch)
+        self._make_room(number, lambda: self.rows.can_fetch(settled))
+        placed = self.rows.place(batch, settled, dead)
         retired = RetiredRows([batch.unique[dead].astype(np.int64)], [placed.slots[dead]], [placed.homes[dead]])
         self._occupied.setdefault(self.retiring_group(number), RetiredRows()).extend(retired)
         return batch, placed, dead
@@ -202,7 +213,7 @@ class HomePlanner(LookaheadPlanner):
         shared = SharedPlan(
             batch=number,
             samples=batch.samples,
-            prefetch_after=self.prefetch_after(number),
+            prefetch_after=self._prefetch_after,
             retire_group=retire_group,
             unique_rows=batch.unique.size,
             fetched_rows=int(placed.fetched.sum()),

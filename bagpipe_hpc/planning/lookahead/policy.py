@@ -3,7 +3,6 @@
 import logging
 import os
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +10,12 @@ from numpy.typing import NDArray
 from bagpipe_hpc.config.schema import MOST_TRAINERS
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.backend import use_native
-from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
+from bagpipe_hpc.planning.lookahead.home_rules import COPY_AREAS, HomePlanner
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.policy import Policy, RunFacts
-from bagpipe_hpc.planning.slots import UNLIMITED
+from bagpipe_hpc.planning.policy import Policy
+from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 
 _LOOK_UPS_A_THREAD = 500_000
@@ -53,11 +52,6 @@ class LookaheadPolicy(Policy):
 
     fetches_late = True
 
-    def __init__(self, settings: Any, facts: RunFacts) -> None:
-        super().__init__(settings, facts)
-        if facts.sharing == "home":  # slots of copies that are lacking do not become free by waiting
-            self.fetches_late = False
-
     @cached_property
     def is_native(self) -> bool:
         """Whether the native planner runs, or the NumPy one.
@@ -84,6 +78,13 @@ class LookaheadPolicy(Policy):
                 f"{self.facts.trainers} trainers: the native planner has {MOST_TRAINERS} at most; use fewer"
             )
         return is_native
+
+    def expected_slots(self, beginning: CacheSlots) -> CacheSlots:
+        """As `Policy.expected_slots`; twice the slots of copies, since copies that lack them cannot come later."""
+        expected = super().expected_slots(beginning)
+        if self.facts.sharing == "home":
+            return CacheSlots(COPY_AREAS * min(self.facts.total_rows, beginning.shared), expected.private)
+        return expected
 
     def planner(self, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED) -> Planner:
         """A new planner of the implementation that the settings choose."""

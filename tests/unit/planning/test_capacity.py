@@ -1,7 +1,7 @@
 """What a window needs is exact, and a cache that is too small for it gets the longest window that fits, or an error."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -145,21 +145,25 @@ def test_a_cache_below_one_batch_is_refused_with_the_numbers(wanted: Window) -> 
     assert str(refusal.value) == message
 
 
-def test_a_quarter_more_than_the_beginning_needs_is_expected() -> None:
+def two_more(beginning: Sequence[CacheSlots]) -> Sequence[CacheSlots]:
+    return [CacheSlots(slots.shared + 2, slots.private) for slots in beginning]
+
+
+def test_what_is_expected_is_said_of_what_the_beginning_needs() -> None:
     batches, window = skewed_trace(3), Window(8, 2)
     measured = measure_need(BUILD, window, one_segment(batches[:14]))
-    need = expected_need(BUILD, window, one_segment(batches[:14]), [ROWS])
+    told: list[Sequence[CacheSlots]] = []
+
+    def expected(beginning: Sequence[CacheSlots]) -> list[CacheSlots]:
+        told.append(beginning)
+        return [CacheSlots(70, 80)]
+
+    need = expected_need(BUILD, window, one_segment(batches[:14]), expected)
     assert not need.is_exact
     assert measured.is_exact
-    ((shared, private),) = measured.groups
-    assert need.groups == (CacheSlots(shared + -(-shared // 4), private + -(-private // 4)),)
+    assert told == [measured.groups]
+    assert need.groups == (CacheSlots(70, 80),)
     assert (need.window, need.planner_bytes) == (window, measured.planner_bytes)
-
-
-def test_no_more_than_all_rows_are_expected() -> None:
-    """Which is a bound: nothing that comes later needs more."""
-    need = expected_need(BUILD, Window(8, 2), one_segment(skewed_trace(3)[:14]), [30])
-    assert need.groups == (CacheSlots(30, 30),)
 
 
 @settings(max_examples=50)
@@ -181,14 +185,14 @@ def test_all_batches_are_read_only_where_the_cache_has_fewer_rows_than_expected(
 
     def expected() -> CacheNeed:
         passes.append("beginning")
-        return expected_need(BUILD, wanted, one_segment(batches[:25]), [ROWS])
+        return expected_need(BUILD, wanted, one_segment(batches), two_more)
 
     need = expected()
     cache_rows = {"nothing": 0, "enough": need.total_rows, "too few": need.total_rows - 1}[asked]
     passes.clear()
     fitted = fit_window(BUILD, wanted, segments, cache_rows, expected=expected)
     if asked == "too few":
-        assert passes == ["beginning", "all"]  # which finds that the quarter more is not needed
+        assert passes == ["beginning", "all"]  # which finds that no more is needed
         assert fitted == measure_need(BUILD, wanted, one_segment(batches))
     else:
         assert passes == ["beginning"]
@@ -198,9 +202,9 @@ def test_all_batches_are_read_only_where_the_cache_has_fewer_rows_than_expected(
 def test_slots_beyond_their_numbers_are_not_expected(monkeypatch: pytest.MonkeyPatch) -> None:
     batches, window = skewed_trace(3), Window(20, 5)
     measured = measure_need(BUILD, window, one_segment(batches)).total_rows
-    monkeypatch.setattr(capacity, "MOST_SLOTS", measured + 3)
+    monkeypatch.setattr(capacity, "MOST_SLOTS", measured + 1)
     with pytest.raises(CapacityError, match=r"lookahead\.batches = 20: needs a cache of 1\d\d rows, and slots are"):
-        expected_need(BUILD, window, one_segment(batches), [ROWS])
+        expected_need(BUILD, window, one_segment(batches), two_more)
 
 
 @pytest.mark.parametrize(

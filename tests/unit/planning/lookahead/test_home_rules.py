@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.errors import CapacityError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts
@@ -152,6 +152,39 @@ def test_counts_are_encoded() -> None:
     assert (decoded.now_rows, decoded.own_now, decoded.rest_slot, decoded.next_slot) == (1, 2, 3, 4)
     np.testing.assert_array_equal(decoded.rest_from, arrays[-1])
     np.testing.assert_array_equal(decoded.now_to, arrays[0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_where_slots_are_few_rows_are_fetched_later(seed: int) -> None:
+    """The same rows to the same homes, with the fewest slots for which there are plans; tables end as they should."""
+    skewed = np.random.default_rng(seed).random((40, 4, 3)) ** 2
+    batches, window = list(map(Bags.one_hot, (300 * skewed).astype(np.int64))), Window(12, 3)
+    measured = HomePlanner(300, 2, window)
+    wide = list(plan_segment(measured, batches))
+    size = measured.size()
+    for held in range(size.private_slots):
+        planner = HomePlanner(300, 2, window, size.shared_slots, held)
+        try:
+            plans = list(plan_segment(planner, batches))
+        except CapacityError:
+            continue
+        break
+    else:
+        pytest.fail("all private slots were needed")
+    wanted = train_plainly(batches, 300)
+    for eager in (True, False):
+        executor = PlanExecutor(300, 2, size.shared_slots, held, eager=eager)
+        executor.run(plans, batches)
+        np.testing.assert_array_equal(executor.store, wanted)
+    waits = [plan.shared.prefetch_after for plan in plans[:-1]]
+    usual = [plan.shared.prefetch_after for plan in wide[:-1]]
+    assert waits == sorted(waits)
+    assert waits != usual
+    assert min(np.subtract(waits, usual)) >= 0
+    for plan, other in zip(plans, wide, strict=True):
+        for own, before in zip(plan.trainers, other.trainers, strict=True):
+            np.testing.assert_array_equal(own.fetch_rows, before.fetch_rows)
+            np.testing.assert_array_equal(own.positions, before.positions)
 
 
 class NowFromTheBatchAfterNext(HomePlanner):

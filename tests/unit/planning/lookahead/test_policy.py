@@ -15,6 +15,7 @@ from bagpipe_hpc.planning.lookahead.native import NativePlanner
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.policy import RunFacts
+from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.partition import table_offsets
 
@@ -174,9 +175,27 @@ def test_rows_with_homes_are_planned_in_numpy_and_take_more() -> None:
     window = Window(3, 1)
     policy, reference = (LookaheadPolicy(NoSettings(), facts) for facts in (homes, replicated))
     assert not policy.is_native
-    assert not policy.fetches_late
     assert policy.least_bytes(window, 9) == reference.least_bytes(window, 9) + 4 * 500
     assert policy.planner(window).size().state_bytes == reference.planner(window).size().state_bytes + 4 * 500
     sparse = RunFacts(np.asarray([0, 500]), 2, 4, kernels=KernelsConfig(planner_state="sparse"), sharing="home")
     with pytest.raises(ConfigError, match=r"'home' has no planner with it; use planner_state=auto or cache.sharing"):
         LookaheadPolicy(NoSettings(), sparse).planner(window)
+
+
+@pytest.mark.parametrize(
+    ("sharing", "beginning", "expected"),
+    [
+        ("replicated", CacheSlots(101, 8), CacheSlots(127, 10)),
+        ("replicated", CacheSlots(490, 450), CacheSlots(500, 500)),
+        ("home", CacheSlots(100, 101), CacheSlots(200, 127)),
+        ("home", CacheSlots(600, 490), CacheSlots(1000, 500)),
+    ],
+)
+def test_slots_of_a_run_that_is_measured_by_its_beginning(
+    sharing: str, beginning: CacheSlots, expected: CacheSlots
+) -> None:
+    """A quarter more; of copies, which have two areas, twice as many. All rows are a bound, of each area alone."""
+    facts = RunFacts(np.asarray([0, 500]), 2, 4, sharing=sharing)
+    policy = LookaheadPolicy(NoSettings(), facts)
+    assert policy.fetches_late
+    assert policy.expected_slots(beginning) == expected
