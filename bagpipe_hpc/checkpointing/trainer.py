@@ -105,8 +105,8 @@ class TrainerCheckpoints:
         announce(self._comms, due, self._timeout_s)
         for updated in self._updated:
             if not due.holds_all:
-                flags = [updated.flags(server) for server in range(self._comms.layout.servers)]
-                send_updated(self._comms.store, flags, self._timeout_s)
+                told = [updated.of_server(server) for server in range(self._comms.layout.servers)]
+                send_updated(self._comms.store, told, self._timeout_s)
             updated.clear()
         kept = _copy_to_host(dense) if self._record else None
         wait_for_copies(self._comms, self._timeout_s)

@@ -8,25 +8,29 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
+from bagpipe_hpc.rows.updated import LISTED, Updated, mark
 
-_TAG_UPDATED = 21
 _TAG_WRITTEN = 22
+_TAGS_UPDATED: dict[np.dtype[Any], int] = {np.dtype(np.uint8): 21} | {
+    listed: 23 + number for number, listed in enumerate(LISTED)
+}
+"""By the type of what is told: see `Updated`."""
 _SLEEP_S = 5e-3
 """Writing takes long: whoever waits for it leaves the core to others."""
 
 
-def send_updated(comm: MPI.Comm, flags: Sequence[NDArray[np.uint8]], timeout_s: float) -> None:
+def send_updated(comm: MPI.Comm, updated: Sequence[Updated], timeout_s: float) -> None:
     """On a trainer: tell every server (the first ranks of `comm`) which of its rows this trainer has written back.
 
     Args:
         comm: servers and trainers.
-        flags: a bit for each row of each server, as `UpdatedRows.flags` gives them; left alone meanwhile.
+        updated: for each server, as `UpdatedRows.of_server` gives them; left alone meanwhile.
         timeout_s: longest wait.
 
     Raises:
         WaitTimeoutError: a server did not take them in time.
     """
-    requests = [comm.Isend(bits, server, _TAG_UPDATED) for server, bits in enumerate(flags)]
+    requests = [comm.Isend(told, server, _TAGS_UPDATED[told.dtype]) for server, told in enumerate(updated)]
     wait_for_all(requests, "the servers to take the list of updated rows", timeout_s)
 
 
@@ -40,15 +44,29 @@ def receive_updated(comm: MPI.Comm, trainers: Sequence[int], size: int, timeout_
         timeout_s: longest wait.
 
     Returns:
-        The bits of all trainers together, `[size]`.
+        The bits of all trainers together, `[size]`. Beside them there is room for what one trainer tells.
 
     Raises:
         WaitTimeoutError: a trainer did not send them in time.
     """
-    flags = np.empty((len(trainers), size), dtype=np.uint8)
-    requests = [comm.Irecv(flags[number], trainer, _TAG_UPDATED) for number, trainer in enumerate(trainers)]
-    wait_for_all(requests, "the trainers to say which rows were updated", timeout_s)
-    return np.asarray(np.bitwise_or.reduce(flags, axis=0))
+    flags = np.zeros(size, dtype=np.uint8)
+    for trainer in trainers:
+        mark(flags, _receive_from(comm, trainer, timeout_s))
+    return flags
+
+
+def _receive_from(comm: MPI.Comm, trainer: int, timeout_s: float) -> Updated:
+    """What one trainer tells of a server's rows, a list or bits."""
+    status = MPI.Status()
+
+    def has_come() -> bool:
+        return any(comm.Iprobe(trainer, tag, status) for tag in _TAGS_UPDATED.values())
+
+    wait_until(has_come, "the trainers to say which rows were updated", timeout_s)
+    kind = next(kind for kind, tag in _TAGS_UPDATED.items() if tag == status.Get_tag())
+    told: Updated = np.empty(status.Get_count(MPI.BYTE) // kind.itemsize, dtype=kind)
+    wait_for_all([comm.Irecv(told, trainer, status.Get_tag())], "updated rows to come", timeout_s)
+    return told
 
 
 def report_written(comm: MPI.Comm, leader: int, files: object, timeout_s: float) -> None:

@@ -1,13 +1,23 @@
-"""Which rows a trainer has written back since it was last asked: a bit for each row of the tables. Pure."""
+"""Which rows a trainer has written back since it was last asked: a list of them, or a bit for each row. Pure."""
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.rows.partition import RowPartition
 
+Updated = NDArray[np.uint8] | NDArray[np.uint32] | NDArray[np.int64]
+"""Updated rows of a server: uint8 are bits, `[flag_bytes(rows)]`, the lowest of a byte first; others are positions."""
+LISTED: tuple[np.dtype[Any], ...] = (np.dtype(np.uint32), np.dtype(np.int64))
+"""Types of positions: the smaller one where it holds a number for every row of the tables."""
+
 
 class UpdatedRows:
-    """Bits by server and position, as a server wants them: a bit in 1/8 byte a table row.
+    """Rows by server and position, as a server wants them, in whichever takes less memory.
+
+    A trainer that notes few rows lists them, 4 bytes each: where each row has one home these are its share of what all
+    trainers update. When the list would outgrow a bit for each row of the tables, it becomes that.
 
     Args:
         partition: where each row lies.
@@ -17,21 +27,52 @@ class UpdatedRows:
         self._partition = partition
         sizes = [flag_bytes(partition.rows_on(server)) for server in range(partition.servers)]
         self._first_bytes = np.cumsum([0, *sizes])
-        self._flags = np.zeros(self._first_bytes[-1], dtype=np.uint8)
+        self._listed_as = LISTED[int(8 * self._first_bytes[-1]) > np.iinfo(LISTED[0]).max]
+        self._flags: NDArray[np.uint8] | None = None
+        self._listed: list[NDArray[Any]] = []
+
+    @property
+    def nbytes(self) -> int:
+        """Memory for the rows that are noted."""
+        if self._flags is not None:
+            return self._flags.nbytes
+        return sum(places.nbytes for places in self._listed)
 
     def add(self, rows: NDArray[np.int64]) -> None:
-        """Note rows `[N]`, in any order."""
-        offsets = self._partition.offset(rows)
-        places = (offsets >> 3) + self._first_bytes[self._partition.owner(rows)]
-        np.bitwise_or.at(self._flags, places, (1 << (offsets & 7)).astype(np.uint8))
+        """Note rows `[N]`, in any order, any of them several times."""
+        places = self._partition.offset(rows) + 8 * self._first_bytes[self._partition.owner(rows)]
+        if self._flags is not None:
+            mark(self._flags, places)
+            return
+        self._listed.append(places.astype(self._listed_as))
+        if self.nbytes > self._first_bytes[-1]:
+            self._flags = np.zeros(self._first_bytes[-1], dtype=np.uint8)
+            for listed in self._listed:
+                mark(self._flags, listed)
+            self._listed = []
 
-    def flags(self, server: int) -> NDArray[np.uint8]:
-        """The bits of a server's rows, a view of `[flag_bytes(rows)]`; see `flagged`."""
-        return self._flags[self._first_bytes[server] : self._first_bytes[server + 1]]
+    def of_server(self, server: int) -> Updated:
+        """What was noted of a server's rows; not to be changed."""
+        first, last = self._first_bytes[server : server + 2]
+        if self._flags is not None:
+            return self._flags[first:last]
+        listed = np.concatenate(self._listed) if self._listed else np.empty(0, dtype=self._listed_as)
+        own = np.unique(listed[(listed >= 8 * first) & (listed < 8 * last)])
+        positions: Updated = own - self._listed_as.type(8 * first)
+        return positions
 
     def clear(self) -> None:
         """Forget all rows."""
-        self._flags[:] = 0
+        self._flags = None
+        self._listed = []
+
+
+def mark(flags: NDArray[np.uint8], updated: NDArray[np.integer]) -> None:
+    """Set bits: those of other flags, uint8 of the same size, or those at positions."""
+    if updated.dtype == flags.dtype:
+        np.bitwise_or(flags, updated, out=flags)
+    else:
+        np.bitwise_or.at(flags, updated >> 3, (1 << (updated & 7)).astype(np.uint8))
 
 
 def flag_bytes(rows: int) -> int:
