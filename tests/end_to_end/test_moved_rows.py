@@ -1,0 +1,62 @@
+"""Real runs move as many rows as the rules say: each trainer, in each step, with rows replicated and with one home."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.preparation.prepare import prepare_run
+from tests.end_to_end.test_equality import RunRanks, overrides, train
+from tests.unit.planning.lookahead.moved_rows import HomeCounts, Moved, replicated_counts
+from tests.unit.planning.lookahead.rule_model import Rules
+
+STEPS = 12
+WINDOW = (5, 2)
+
+
+def settings_of(sharing: str, output: Path) -> list[str]:
+    """Of a run in one segment whose trainers tell of each step."""
+    window = (f"lookahead.batches={WINDOW[0]}", f"lookahead.group={WINDOW[1]}")
+    told = (f"train.max_steps={STEPS}", "train.log_every_steps=1", "train.evaluate=false")
+    return overrides("sgd", output, "roles.servers=1", f"cache.sharing={sharing}", *window, *told)
+
+
+def of_run(output: Path) -> list[list[Moved]]:
+    """What each trainer counted in each step."""
+    lines = (output / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    records = [record["trainers"] for line in lines if (record := json.loads(line))["event"] == "progress"]
+    return [
+        [
+            Moved(
+                fetched=own["rows_fetched"],
+                copied=own["copied"],
+                sent_home=own["sent_home"],
+                summed=own["reduced_now"] + own["reduced_later"],
+                updated=own["reduced_now"] + own["reduced_later"] + own["private"],
+                written=own["rows_written_back"],
+            )
+            for own in trainers
+        ]
+        for trainers in records
+    ]
+
+
+def without_writers(moved: list[list[Moved]]) -> list[tuple[list[Moved], int]]:
+    """Of replicated rows it does not matter who writes back what all have."""
+    return [
+        ([Moved(**{**vars(own), "written": 0}) for own in of_batch], sum(own.written for own in of_batch))
+        for of_batch in moved
+    ]
+
+
+@pytest.mark.parametrize(
+    "trainers", [1, 2, pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
+)
+def test_runs_move_what_the_rules_say(trainers: int, config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
+    outputs = {sharing: tmp_path / sharing for sharing in ("home", "replicated")}
+    train(run_ranks, 2 + trainers, config_path, [settings_of(*run) for run in outputs.items()], tmp_path)
+    run = prepare_run(load_config(config_path, settings_of("home", tmp_path / "nowhere")))
+    rules = Rules(list(run.batches(run.schedule[0])), trainers, *WINDOW)
+    assert of_run(outputs["home"]) == HomeCounts(rules).of_batches()[:-1]
+    assert without_writers(of_run(outputs["replicated"])) == without_writers(replicated_counts(rules)[:-1])

@@ -1,0 +1,100 @@
+"""How many rows each trainer moves for each batch, counted row by row: slow, and read off the rules alone."""
+
+from dataclasses import dataclass, field
+
+from tests.unit.planning.lookahead.rule_model import Rules
+
+
+@dataclass
+class Moved:
+    """What one trainer moves with one batch, in rows.
+
+    Attributes:
+        fetched: from the servers.
+        copied: that other trainers send it, for this batch's successor after this one's update, or for this batch.
+        sent_home: whose gradients it sends to other trainers.
+        summed: whose gradients it adds up over several trainers.
+        updated: by its optimizer.
+        written: to the servers.
+    """
+
+    fetched: int = 0
+    copied: int = 0
+    sent_home: int = 0
+    summed: int = 0
+    updated: int = 0
+    written: int = 0
+
+
+@dataclass
+class HomeCounts:
+    """Rows with one home: each is fetched, updated and written back once, and other users have a copy for a batch.
+
+    Attributes:
+        rules: the trace.
+        homes: of the rows in the window.
+        copies: of each batch, how many each trainer gets in all.
+    """
+
+    rules: Rules
+    homes: dict[int, int] = field(default_factory=dict)
+    copies: list[list[int]] = field(default_factory=list)
+
+    def of_batches(self) -> list[list[Moved]]:
+        """For each batch and the closing plan, what each trainer moves."""
+        rules = self.rules
+        moved = [[Moved() for _ in range(rules.trainers)] for _ in range(len(rules.batches) + 1)]
+        left: list[dict[int, int]] = []  # of each batch, rows that it uses last, and their homes
+        for x, of_batch in enumerate(moved[:-1]):
+            absent = rules.fetched(x)
+            for turn, row in enumerate(row for row in in_order(rules, x) if row in absent):
+                users = sorted(rules.users(x, row))
+                self.homes[row] = users[turn % len(users)]
+                of_batch[self.homes[row]].fetched += 1
+            self.copies.append([0] * rules.trainers)
+            for row in rules.uses(x, x + 1):
+                home, users = self.homes[row], sorted(rules.users(x, row))
+                of_batch[home].updated += 1
+                of_batch[home].summed += users != [home]
+                for user in set(users) - {home}:
+                    of_batch[user].sent_home += 1
+                    self.copies[x][user] += 1
+                    is_updated_before = rules.lookahead > 1 and row in rules.uses(x - 1, x)
+                    moved[x - is_updated_before][user].copied += 1
+            left.append({row: self.homes.pop(row) for row in rules.dead(x)})
+        for x, of_batch in enumerate(moved):
+            for y in rules.retired_with(x):
+                for home in left[y].values():
+                    of_batch[home].written += 1
+        return moved
+
+
+def in_order(rules: Rules, x: int) -> list[int]:
+    """The distinct rows of a batch as they first come, feature after feature."""
+    batch = rules.batches[x]
+    return list(
+        dict.fromkeys(
+            row for _, row in sorted(zip(batch.columns.tolist(), batch.values.tolist(), strict=True), key=by_feature)
+        )
+    )
+
+
+def by_feature(look_up: tuple[int, int]) -> int:
+    return look_up[0]
+
+
+def replicated_counts(rules: Rules) -> list[list[Moved]]:
+    """Rows that all trainers hold; who writes back what all have is not said: the first trainer counts it here."""
+    moved = []
+    for x in range(len(rules.batches) + 1):
+        of_batch = [Moved() for _ in range(rules.trainers)]
+        if x < len(rules.batches):
+            shared, fetched = rules.shared(x), rules.fetched(x)
+            for trainer, own in enumerate(of_batch):
+                private = rules.private(x, trainer)
+                own.fetched = len(fetched & shared) + len(fetched & private)
+                own.summed = len(shared)
+                own.updated = len(shared) + len(private)
+        of_batch[0].written = sum(len(rules.dead(y)) for y in rules.retired_with(x))
+        moved.append(of_batch)
+    return moved

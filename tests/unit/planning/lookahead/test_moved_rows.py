@@ -1,0 +1,105 @@
+"""Plans move as many rows as the rules say: for one to eight trainers, with rows replicated and with one home each."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.batch_plan import BatchPlan, GroupPlan, ReceivedPlan
+from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
+from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.simulation.batch_load import loads_of
+from bagpipe_hpc.telemetry.step_stats import StepStats
+from tests.unit.planning.lookahead.moved_rows import HomeCounts, Moved, replicated_counts
+from tests.unit.planning.lookahead.rule_model import Rules
+from tests.unit.planning.lookahead.test_against_model import TABLE_ROWS, rules
+
+TRAINERS = (1, 2, 4, 8)
+PLANNERS = {"home": HomePlanner, "replicated": LookaheadPlanner}
+
+
+def planned(model: Rules, sharing: str) -> list[BatchPlan]:
+    planner = PLANNERS[sharing](TABLE_ROWS, model.trainers, Window(model.lookahead, model.group))
+    return list(plan_segment(planner, model.batches))
+
+
+def as_trainers_count(plan: BatchPlan) -> list[Moved]:
+    """What the trainers of a run would add up."""
+    found = []
+    for own in plan.trainers:
+        stats = StepStats()
+        stats.count_plan(ReceivedPlan((GroupPlan(plan.shared, own),)))
+        summed = stats.reduced_now + stats.reduced_later
+        found.append(
+            Moved(
+                fetched=stats.rows_fetched,
+                copied=stats.copied,
+                sent_home=stats.sent_home,
+                summed=summed,
+                updated=summed + stats.private,
+                written=stats.rows_written_back,
+            )
+        )
+    return found
+
+
+def a_trace(trainers: int, lookahead: int) -> Rules:
+    """Of batches of 24 samples, whose rows by chance are used by one trainer or by all."""
+    rng = np.random.default_rng(trainers)
+    batches = [Bags.one_hot((TABLE_ROWS * rng.random((24, 2)) ** 2).astype(np.int64)) for _ in range(12)]
+    return Rules(batches, trainers, lookahead, max(1, lookahead // 4))
+
+
+@pytest.mark.parametrize("lookahead", [1, 2, 5, 40])
+@pytest.mark.parametrize("trainers", TRAINERS)
+def test_with_homes(trainers: int, lookahead: int) -> None:
+    model = a_trace(trainers, lookahead)
+    assert [as_trainers_count(plan) for plan in planned(model, "home")] == HomeCounts(model).of_batches()
+
+
+@settings(max_examples=60)
+@given(rules())
+def test_with_homes_on_any_trace(model: Rules) -> None:
+    assert [as_trainers_count(plan) for plan in planned(model, "home")] == HomeCounts(model).of_batches()
+
+
+def of_all(moved: list[Moved]) -> tuple[list[Moved], int]:
+    """Who of several trainers writes a row back is not counted."""
+    return [Moved(**{**vars(own), "written": 0}) for own in moved], sum(own.written for own in moved)
+
+
+@pytest.mark.parametrize("lookahead", [1, 2, 5, 40])
+@pytest.mark.parametrize("trainers", TRAINERS)
+def test_replicated(trainers: int, lookahead: int) -> None:
+    model = a_trace(trainers, lookahead)
+    found = [of_all(as_trainers_count(plan)) for plan in planned(model, "replicated")]
+    assert found == [of_all(moved) for moved in replicated_counts(model)]
+
+
+@pytest.mark.parametrize("trainers", TRAINERS)
+def test_a_prediction_counts_the_busiest_trainer(trainers: int) -> None:
+    """Rows that it sends or takes in, whichever is more; what all trainers send in all is what they take in."""
+    model = a_trace(trainers, 5)
+    plans = planned(model, "home")
+    counts = HomeCounts(model)
+    moved = counts.of_batches()
+    before = [0] * trainers  # next copies for the batch, of which the plan before tells
+    for load, plan, copies, of_batch in zip(loads_of(plans), plans, counts.copies, moved, strict=False):
+        exchanged = [own for part in plan.trainers if (own := part.exchanged)]
+        rest = [int(own.counts.rest_from.sum()) for own in exchanged]
+        assert [sum(parts) for parts in zip(rest, before, strict=True)] == copies
+        before = [int(own.counts.next_from.sum()) for own in exchanged]
+        assert load.rest_copies == max(*rest, *(int(own.counts.rest_to.sum()) for own in exchanged))
+        assert load.next_copies == max(*before, *(int(own.counts.next_to.sum()) for own in exchanged))
+        assert load.fetched == max(own.fetched for own in of_batch)
+        assert load.written_by_all == sum(own.written for own in of_batch)
+        assert load.now_home + load.later_home >= max(own.sent_home for own in of_batch)
+
+
+def test_the_counts_can_differ() -> None:
+    """The model is not of the kind that agrees with anything: of another trace it says something else."""
+    assert [as_trainers_count(plan) for plan in planned(a_trace(4, 5), "home")] != HomeCounts(
+        a_trace(4, 4)
+    ).of_batches()
