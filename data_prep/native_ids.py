@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bagpipe_hpc.kernels.value_ids import Column, IdTables, ValueCounter
+from bagpipe_hpc.kernels.number_counts import NumberColumn
+from bagpipe_hpc.kernels.value_ids import IdTables, ValueCounter
 from bagpipe_hpc.kernels.wide_ids import (
     HashedIntegerIds,
-    IntegerColumn,
     IntegerCounter,
     IntegerIds,
     TextColumn,
@@ -172,9 +172,7 @@ def _as_column(array: pa.Array) -> Any:
     """Rows of a column as native code takes them, by their type."""
     present, *buffers = array.buffers()
     bits = present.address if array.null_count else None
-    if pa.types.is_uint32(array.type):
-        return Column(buffers[0].address, bits, array.offset)
-    if pa.types.is_int64(array.type):
-        return IntegerColumn(buffers[0].address, bits, array.offset)
+    if pa.types.is_integer(array.type):
+        return NumberColumn(buffers[0].address, bits, array.offset)
     offsets, characters = buffers
     return TextColumn(characters.address if characters else None, offsets.address, bits, array.offset)

@@ -6,63 +6,25 @@ Legend: `n` rows, `F` tables, `V` values of a vocabulary.
 import ctypes
 from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.number_counts import NumberColumn, NumberCounter
 
 _COUNT_BITS = np.uint64(32)
 _FIRST_BITS = 12  # A table of 32 KiB: most columns outgrow it, the others stay in the nearest cache.
 
 
-class Column(NamedTuple):
-    """Rows of a categorical column, whose memory is that of the caller.
-
-    Attributes:
-        values: address of uint32 `[offset + n or more]`, contiguous; any number where one is missing.
-        present: address of bits, lowest first, 1 where a value is not missing; None if none is missing.
-        offset: number of the first row in both.
-    """
-
-    values: int
-    present: int | None
-    offset: int
-
-
-class ValueCounter:
-    """Counts the values of one column; missing ones are not counted.
+class ValueCounter(NumberCounter):
+    """Counts the uint32 values of one column; missing ones are not counted.
 
     Memory is 16 to 32 bytes for each distinct value, and half as much again while the table grows.
     """
 
-    def __init__(self) -> None:
-        self._bits = _FIRST_BITS
-        self._slots = np.zeros(1 << self._bits, dtype=np.uint64)  # count << 32 | value; 0 is free
-        self._used = ctypes.c_int64(0)
-
-    def add(self, column: Column, rows: int) -> None:
-        """Count `rows` rows of a column."""
-        done = 0
-        while done < rows:
-            done += _library().count_values(
-                self._slots.ctypes.data,
-                self._bits,
-                column.values,
-                column.present,
-                column.offset + done,
-                rows - done,
-                len(self._slots) // 2,
-                ctypes.byref(self._used),
-            )
-            if done < rows:
-                self._grow()
-
-    @property
-    def values(self) -> int:
-        """How many distinct values were seen."""
-        return self._used.value
+    def __init__(self) -> None:  # a place of the table is count << 32 | value
+        super().__init__(np.uint64, _FIRST_BITS, _library().count_values, _library().move_counts)
 
     def tally(self, min_count: int) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """The values that were seen `min_count` (1 .. 2 ** 32 - 1) times or more, in no order, and their counts.
@@ -71,12 +33,6 @@ class ValueCounter:
         """
         frequent = self._slots[self._slots >= np.uint64(min_count) << _COUNT_BITS]
         return frequent.astype(np.uint32), (frequent >> _COUNT_BITS).astype(np.int64)
-
-    def _grow(self) -> None:
-        self._bits += 1
-        slots = np.zeros(1 << self._bits, dtype=np.uint64)
-        _library().move_counts(self._slots.ctypes.data, len(self._slots), slots.ctypes.data, self._bits)
-        self._slots = slots
 
 
 class IdTables:
@@ -102,7 +58,7 @@ class IdTables:
 
     def map_rows(
         self,
-        columns: Sequence[Column],
+        columns: Sequence[NumberColumn],
         ids: NDArray[np.int32] | NDArray[np.int64],
         tables: Sequence[int],
         places: Sequence[int],
@@ -110,7 +66,7 @@ class IdTables:
         """Write the ids of some columns.
 
         Args:
-            columns: their values.
+            columns: their values, uint32.
             ids: of all columns, `[n, F]`, contiguous; those of these columns are written.
             tables: number of each column's table.
             places: number of each column among the F.

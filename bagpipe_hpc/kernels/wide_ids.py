@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.number_counts import NumberColumn, NumberCounter
 
 _FIRST_BITS = 10
 _LEAST_SPAN, _MOST_SPREAD = 1 << 16, 8
@@ -21,27 +22,13 @@ Ids = NDArray[np.int32] | NDArray[np.int64]
 """Ids `[n]`, which may lie apart from each other, as a column of a matrix does."""
 
 
-class IntegerColumn(NamedTuple):
-    """Rows of integers, whose memory is that of the caller.
-
-    Attributes:
-        values: address of int64 `[offset + n or more]`, contiguous; any number where one is missing.
-        present: address of bits, lowest first, 1 where a value is not missing; None if none is missing.
-        offset: number of the first row in both.
-    """
-
-    values: int
-    present: int | None
-    offset: int
-
-
 class TextColumn(NamedTuple):
     """Rows of texts, whose memory is that of the caller.
 
     Attributes:
         characters: address of those of all texts; None where there are none.
         offsets: address of where the characters of each begin and end, int32 `[offset + n + 1 or more]`.
-        present: as in `IntegerColumn`.
+        present: as in `NumberColumn`.
         offset: number of the first row in `offsets` and `present`.
     """
 
@@ -51,49 +38,19 @@ class TextColumn(NamedTuple):
     offset: int
 
 
-class IntegerCounter:
-    """Counts integers; missing ones are not counted.
+class IntegerCounter(NumberCounter):
+    """Counts the int64 values of one column; missing ones are not counted.
 
     Memory is 32 to 64 bytes for each distinct value, and half as much again while the table grows.
     """
 
     def __init__(self) -> None:
-        self._bits = _FIRST_BITS
-        self._slots = np.zeros(1 << self._bits, dtype=_SLOT)
-        self._used = ctypes.c_int64(0)
-
-    def add(self, column: IntegerColumn, rows: int) -> None:
-        """Count `rows` rows of a column."""
-        done = 0
-        while done < rows:
-            done += _library().count_integers(
-                self._slots.ctypes.data,
-                self._bits,
-                column.values,
-                column.present,
-                column.offset + done,
-                rows - done,
-                len(self._slots) // 2,
-                ctypes.byref(self._used),
-            )
-            if done < rows:
-                self._grow()
-
-    @property
-    def values(self) -> int:
-        """How many distinct values were seen."""
-        return self._used.value
+        super().__init__(_SLOT, _FIRST_BITS, _library().count_integers, _library().move_integers)
 
     def tally(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The values, in no order, and their counts."""
         used = self._slots[self._slots["number"] > 0]
         return used["value"].copy(), used["number"].copy()
-
-    def _grow(self) -> None:
-        self._bits += 1
-        slots = np.zeros(1 << self._bits, dtype=_SLOT)
-        _library().move_integers(self._slots.ctypes.data, len(self._slots), slots.ctypes.data, self._bits)
-        self._slots = slots
 
 
 class IntegerIds:
@@ -119,7 +76,7 @@ class IntegerIds:
         self._slots = np.zeros(1 << self._bits, dtype=_SLOT)
         _library().fill_integers(values.ctypes.data, len(values), self._slots.ctypes.data, self._bits)
 
-    def write(self, column: IntegerColumn, ids: Ids) -> None:
+    def write(self, column: NumberColumn, ids: Ids) -> None:
         """Write the ids of the rows of a column."""
         if self._near is None:
             _library().find_integers(self._slots.ctypes.data, self._bits, *column, *_place(ids))
@@ -138,7 +95,7 @@ class HashedIntegerIds:
     def __init__(self, rows: int) -> None:
         self._ids = rows - 1
 
-    def write(self, column: IntegerColumn, ids: Ids) -> None:
+    def write(self, column: NumberColumn, ids: Ids) -> None:
         """Write the ids of the rows of a column."""
         _library().hash_integers(self._ids, *column, *_place(ids))
 

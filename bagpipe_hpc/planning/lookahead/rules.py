@@ -4,15 +4,13 @@ A row is kept as long as a later batch of the window uses it. State is three int
 loaded batch that uses it, and those of `RowSlots`.
 """
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from bagpipe_hpc.planning.batch_rows import SEVERAL, Bools, LoadedBatch, RowChoice
 from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.rule_planner import RulePlanner
-from bagpipe_hpc.planning.slots import UNLIMITED
-from bagpipe_hpc.planning.window import Window
 
 
 class LookaheadPlanner(RulePlanner):
@@ -21,26 +19,8 @@ class LookaheadPlanner(RulePlanner):
     Each rule is a method of its own, so that a test can break one at a time.
     """
 
-    def __init__(
-        self,
-        total_rows: int,
-        trainers: int,
-        window: Window,
-        shared_capacity: int = UNLIMITED,
-        private_capacity: int = UNLIMITED,
-        *,
-        verify: bool = False,
-        feature_tables: Sequence[int] = (),
-    ) -> None:
-        super().__init__(
-            total_rows,
-            trainers,
-            window,
-            shared_capacity,
-            private_capacity,
-            verify=verify,
-            feature_tables=feature_tables,
-        )
+    def __init__(self, total_rows: int, *arguments: Any, **settings: Any) -> None:
+        super().__init__(total_rows, *arguments, **settings)
         self._last_use = np.full(total_rows, -1, dtype=np.int32)
 
     def start_segment(self, *, training: bool, first_step: int) -> None:
