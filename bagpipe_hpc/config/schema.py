@@ -56,11 +56,11 @@ class DataConfig:
     """Rows that are read as one contiguous piece; an epoch's order permutes the blocks, then the rows inside each."""
     shuffle: bool = True
     """Permute the training rows anew in every epoch; false keeps the order of the shards."""
-    lanes: int = 1
+    lanes: int = 0
     """So many blocks, from all over the data, are open at once, and each batch takes the same number of rows of each.
     Then a trainer reads the blocks of its own slice alone; with 1 it reads all that the batch has
-    (docs/training.md). Fewer are used where a lane would have less than 8 blocks. Without effect if `shuffle` is false
-    or the policy orders the samples."""
+    (docs/training.md). Fewer are used where a lane would have less than 8 blocks. 0 takes as many as the data have room
+    for with 32 blocks each, 1,024 at most. Without effect if `shuffle` is false or the policy orders the samples."""
     verify: str = "full"
     """`full` checks every shard's checksum before training; `quick` checks sizes and shapes only."""
     reader_threads: int = 0
@@ -75,7 +75,7 @@ class DataConfig:
             self.reader_threads,
             f"use 1 to {MOST_THREADS} threads, or 0 for those that the cores allow",
         )
-        _require(self.lanes >= 1, "data.lanes", self.lanes, "use 1 or more lanes")
+        _require(self.lanes >= 0, "data.lanes", self.lanes, "use 1 or more lanes, or 0 for those that the data allow")
         _require(self.verify in VERIFY_LEVELS, "data.verify", self.verify, f"use one of {', '.join(VERIFY_LEVELS)}")
 
 

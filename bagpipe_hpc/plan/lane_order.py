@@ -13,6 +13,11 @@ from bagpipe_hpc.plan.sample_order import SampleOrder
 
 LEAST_BLOCKS = 8
 """Of a lane: about two of them are read twice."""
+AUTOMATIC = 0
+"""Lanes to ask for where the data shall decide."""
+_AUTOMATIC_BLOCKS = 32
+"""Of a lane then: so a sixteenth of the data is read twice."""
+_MOST_AUTOMATIC = 1024
 _GOLDEN = 2654435769
 """2^32 / 1.618...: multiples of it, modulo 2^32, spread evenly, however many of them there are."""
 
@@ -74,6 +79,15 @@ class LaneOrder:
         """Where the samples of each lane begin in a full batch, and in the last one: int64 `[K + 1]` each."""
         numbers = np.arange(self.lanes + 1)
         return numbers * self.batch_size // self.lanes, numbers * (self.blocks.rows % self.batch_size) // self.lanes
+
+
+def automatic_lanes(blocks: int, batch_size: int, most: int = _MOST_AUTOMATIC) -> int:
+    """The most lanes, a power of two, of which each has a sample of a batch and 32 blocks; 1 where there are too few.
+
+    How many trainers there are has no say, so that the order is the same for any number of them.
+    """
+    room = min(most, _MOST_AUTOMATIC, blocks // _AUTOMATIC_BLOCKS, batch_size)
+    return 1 << max(1, room).bit_length() - 1
 
 
 def usable_lanes(wanted: int, blocks: int, batch_size: int) -> int:

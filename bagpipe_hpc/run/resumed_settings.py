@@ -12,10 +12,12 @@ from bagpipe_hpc.config.file import own_keys, to_document
 from bagpipe_hpc.config.rates import DenseRateConfig, RowsRateConfig
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError, ConfigError
+from bagpipe_hpc.plan.lane_order import AUTOMATIC
 from bagpipe_hpc.planning.policy import keeps_order
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.data_lineage import Lineage, lineage
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.sample_orders import SampleOrders
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic, CheckpointManifest
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
@@ -133,6 +135,8 @@ def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardM
     if not config.data.shuffle:
         for key in ("data.block_rows", "data.lanes"):
             del compared[key]  # how rows are read alone; `data.shuffle` itself is compared
+    elif AUTOMATIC in compared["data.lanes"] and _lanes_agree(*compared["data.lanes"], config, shards):
+        del compared["data.lanes"]
     differences = [_was(name, *values) for name, values in compared.items() if values[0] != values[1]]
     differences += _order_of_policies(manifest, config)
     if differences:
@@ -141,6 +145,12 @@ def require_same_training(checkpoint: Checkpoint, config: Config, shards: ShardM
             "with rows that were prepared from it with --like, or once with --grow, and the same settings; or start "
             "anew in another train.output without train.resume"
         )
+
+
+def _lanes_agree(then: Any, now: Any, config: Config, shards: ShardManifest) -> bool:
+    """Whether two values of `data.lanes`, one of which leaves it to the data, stand for the same order."""
+    orders = [SampleOrders(replace(config, data=replace(config.data, lanes=wanted)), shards) for wanted in (then, now)]
+    return len({(order.lanes, order.in_lanes) for order in orders}) == 1
 
 
 def _data(manifest: CheckpointManifest, shards: ShardManifest) -> dict[str, tuple[Any, Any]]:

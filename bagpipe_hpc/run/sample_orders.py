@@ -1,16 +1,20 @@
 """In which order a run uses its samples, and the memory that it takes to read them so."""
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import PlanError
-from bagpipe_hpc.plan.lane_order import LaneOrder, usable_lanes
+from bagpipe_hpc.plan.lane_order import AUTOMATIC, LaneOrder, automatic_lanes, usable_lanes
 from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks, require_each_once
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.policy import keeps_order, policy_class
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
+
+_MOST_OPEN_BYTES = 1 << 30
+"""Of an oracle's open blocks, where the data decide how many lanes there are."""
 
 
 class SampleOrders:
@@ -51,17 +55,27 @@ class SampleOrders:
     @cached_property
     def lanes(self) -> int:
         """From how many lanes the batches of the training are put together."""
-        data = self._config.data
+        data, batch_size = self._config.data, self._config.train.batch_size
         if data.lanes == 1 or not data.shuffle or not keeps_order(self._config.policy.name):
             return 1
         blocks = sum(-(-rows // data.block_rows) for rows in self._shard_rows)
-        return usable_lanes(data.lanes, blocks, self._config.train.batch_size)
+        if data.lanes == AUTOMATIC:
+            block_bytes = data.block_rows * _looked_up_bytes(replace(self._manifest, test=()))  # training rows alone
+            return automatic_lanes(blocks, batch_size, most=int(_MOST_OPEN_BYTES / block_bytes))
+        return usable_lanes(data.lanes, blocks, batch_size)
+
+    @property
+    def in_lanes(self) -> bool:
+        """Whether blocks begin anew in each shard, and batches are put together from lanes, if only from one."""
+        return self._config.data.lanes > 1 or self.lanes > 1
 
     def remark(self, trainers: int) -> str:
         """What is to be said of the lanes of a run with so many trainers; empty if nothing."""
         data, lanes = self._config.data, self.lanes
-        if data.lanes == 1 or lanes == data.lanes >= trainers:
+        if data.lanes == 1 or (lanes == data.lanes and lanes >= trainers):
             return ""
+        if data.lanes == AUTOMATIC:
+            return f"batches are put together from {lanes} lanes of the data (data.lanes = 0)" * (lanes > 1)
         if not data.shuffle or not keeps_order(self._config.policy.name):
             return f"data.lanes = {data.lanes}: without effect, since nothing is shuffled or the policy orders samples"
         shared = f"; {trainers} trainers read {trainers / lanes:.1f} times as much as they need" * (lanes < trainers)
@@ -82,11 +96,7 @@ class SampleOrders:
 
     def oracle_bytes(self) -> int:
         """Memory for the blocks of whole batches: what their samples look up, and the samples' order."""
-        manifest = self._manifest
-        id_bytes, offsets = np.dtype(manifest.sparse_dtype).itemsize, 0
-        if manifest.ragged_features:
-            id_bytes, offsets = 8, 8 * len(manifest.features)
-        return self._block_bytes(id_bytes * sum(manifest.mean_look_ups) + offsets + 8, self.lanes)
+        return self._block_bytes(_looked_up_bytes(self._manifest), self.lanes)
 
     def _block_bytes(self, sample_bytes: float, blocks: int) -> int:
         """Memory for blocks that are open at once, and one more that is read."""
@@ -96,7 +106,7 @@ class SampleOrders:
         """What the settings ask for; lanes take from its blocks, if there are any."""
         data, seed = self._config.data, self._config.train.seed
         shuffle = data.shuffle and segment.is_training
-        if shuffle and data.lanes > 1:
+        if shuffle and self.in_lanes:
             rows = self._shard_rows
             return ShardBlocks(segment.samples, data.block_rows, seed, segment.epoch, shuffle, shard_rows=rows)
         return SampleOrder(segment.samples, data.block_rows, seed, segment.epoch, shuffle)
@@ -105,3 +115,11 @@ class SampleOrders:
     def _shard_rows(self) -> tuple[int, ...]:
         """Samples of each training shard."""
         return tuple(shard.rows for shard in self._manifest.shards("train"))
+
+
+def _looked_up_bytes(manifest: ShardManifest) -> float:
+    """What a sample of an open block takes of the oracle's memory: what it looks up, and its place in the order."""
+    id_bytes, offsets = np.dtype(manifest.sparse_dtype).itemsize, 0
+    if manifest.ragged_features:
+        id_bytes, offsets = 8, 8 * len(manifest.features)
+    return id_bytes * sum(manifest.mean_look_ups) + offsets + 8

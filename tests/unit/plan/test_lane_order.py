@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bagpipe_hpc.plan.bags import Int64s
-from bagpipe_hpc.plan.lane_order import LaneOrder, usable_lanes
+from bagpipe_hpc.plan.lane_order import LaneOrder, automatic_lanes, usable_lanes
 from bagpipe_hpc.plan.sample_layout import SampleLayout
 from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks
 from bagpipe_hpc.plan.slices import slice_bounds
@@ -143,6 +143,14 @@ def test_a_batch_has_samples_from_all_over_the_data() -> None:
 )
 def test_lanes_are_halved_until_there_is_enough_for_each(wanted: int, blocks: int, batch: int, used: int) -> None:
     assert usable_lanes(wanted, blocks, batch) == used
+
+
+@pytest.mark.parametrize(
+    ("blocks", "batch", "used"),
+    [(0, 9, 1), (1, 1, 1), (63, 64, 1), (64, 64, 2), (511, 64, 8), (9999, 63, 32), (1 << 20, 1 << 16, 1024)],
+)
+def test_lanes_of_the_data_are_powers_of_two_with_32_blocks_each(blocks: int, batch: int, used: int) -> None:
+    assert automatic_lanes(blocks, batch) == used
 
 
 def test_blocks_begin_anew_in_each_shard() -> None:

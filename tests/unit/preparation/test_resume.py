@@ -432,6 +432,26 @@ def test_another_first_value_of_the_rows_state_is_said(output: Path) -> None:
     assert change.startswith("optimizer.rows, first value of sum_of_mean_squares: 0.5 -> 0.0 (rows take theirs at the")
 
 
+def test_lanes_that_the_data_decide_are_those_that_were_asked_for(output: Path) -> None:
+    """The few rows here have room for one lane; another order has blocks that begin anew in each shard, or two."""
+    for lanes in (0, 1):
+        directory = output / f"lanes-{lanes}"
+        config = changed(config_at(settings(output), directory), "data.lanes", lanes)
+        write_checkpoint(
+            directory,
+            sample_records(TABLES, 5),
+            TABLES,
+            training_data=SHARDS.digest("train"),
+            config=to_document(config),
+        )
+        assert find_start(changed(config, "data.lanes", 1 - lanes), SHARDS) is not None
+        blocks = changed(config, "data.block_rows", 1)
+        with pytest.raises(CheckpointError, match=r"data\.lanes"):
+            find_start(changed(blocks, "data.lanes", 1 - lanes), SHARDS)
+        with pytest.raises(CheckpointError, match=r"data\.lanes"):
+            find_start(changed(config, "data.lanes", 2), SHARDS)
+
+
 def test_without_shuffling_the_size_of_the_blocks_is_free(output: Path) -> None:
     config = changed(settings(output), "data.shuffle", False)
     write_checkpoint(

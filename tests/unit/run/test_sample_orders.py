@@ -65,6 +65,31 @@ def test_lanes_are_as_many_as_there_is_room_for(settings: dict[str, Any], lanes:
     assert own.remark(2).startswith(told) if told else own.remark(2) == ""
 
 
+@pytest.mark.parametrize(
+    ("block_rows", "batch_size", "lanes"), [(8, 64, 1), (4, 64, 1), (2, 64, 2), (1, 64, 4), (1, 3, 2), (1, 1, 1)]
+)
+def test_the_data_decide_how_many_lanes_there_are(block_rows: int, batch_size: int, lanes: int) -> None:
+    """32 blocks each; a run whose data have room for one alone has the order of the blocks, as with `lanes = 1`."""
+    data, train = DataConfig(block_rows=block_rows), TrainConfig(batch_size=batch_size)
+    own = SampleOrders(Config(data=data, train=train), ONE_HOT)
+    assert own.lanes == lanes
+    assert isinstance(own.of(replace(SEGMENT, batch_size=batch_size)), LaneOrder) == (lanes > 1)
+    assert f"together from {lanes} lanes" in own.remark(8) if lanes > 1 else own.remark(8) == ""
+
+
+def test_open_blocks_have_a_limit_where_the_data_decide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Test rows have no say: they may be others when a run goes on."""
+    block_bytes = 1 * (2 * 4 + 8)
+    monkeypatch.setattr("bagpipe_hpc.run.sample_orders._MOST_OPEN_BYTES", 3 * block_bytes)
+    assert orders(lanes=0, block_rows=1).lanes == 2
+    features = (FeatureInfo("C1", "C1"), FeatureInfo("C2", "C2", ragged=True, longest=9))
+    train = tuple(replace(shard, values=(3 * shard.rows,)) for shard in SHARDS)
+    test = (replace(train[0], values=(0,)),)
+    ragged = replace(ONE_HOT, features=features, train=train, test=test)
+    monkeypatch.setattr("bagpipe_hpc.run.sample_orders._MOST_OPEN_BYTES", 4 * (4 * 8 + 2 * 8 + 8) - 1)
+    assert orders(ragged, lanes=0, block_rows=1).lanes == 2
+
+
 def test_more_trainers_than_lanes_are_told_of() -> None:
     assert "; 8 trainers read 2.7 times as much as they need; " in orders(lanes=3).remark(8)
 
