@@ -335,6 +335,16 @@ def _add_simulate(commands: "argparse._SubParsersAction[CommandParser]") -> None
     simulate.add_argument("--gbit-per-s", type=positive_number, default=10.0, metavar="X", help="each link (10)")
     simulate.add_argument("--latency-us", type=positive_number, default=50.0, metavar="US", help="one way (50)")
     simulate.add_argument(
+        "--oracle-us-per-sample",
+        type=positive_number,
+        default=0.5,
+        metavar="US",
+        help="to read and plan a sample of a batch (0.5: one core)",
+    )
+    simulate.add_argument(
+        "--message-us", type=positive_number, default=10.0, metavar="US", help="of a trainer, to one other trainer (10)"
+    )
+    simulate.add_argument(
         "--batches", type=positive, metavar="N", help="that count (default: 100, or what the data has)"
     )
     simulate.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")

@@ -20,9 +20,10 @@ class Cluster:
         bytes_per_s: bandwidth of a host's link, each way.
         latency_s: from host to host, one way, as MPI sees it.
         compute_s_per_sample: a trainer's time for a sample of its slice, row updates included and waits not.
-        plan_s_per_sample: the oracle's time for a sample of a batch.
+        plan_s_per_sample: the oracle's time for a sample of a batch, reading included.
         call_s: time that a transfer takes beyond latency and bytes: until an idle mover or server notices its work.
         memory_bytes_per_s: rate of transfers within a host.
+        message_s: a trainer's time to send rows to another trainer and to take in what comes from it.
     """
 
     trainers: int
@@ -31,9 +32,10 @@ class Cluster:
     server_hosts: int = 1
     bytes_per_s: float = inf
     latency_s: float = 0.0
-    plan_s_per_sample: float = 0.25e-6
+    plan_s_per_sample: float = 0.5e-6
     call_s: float = 300e-6
     memory_bytes_per_s: float = 4e9
+    message_s: float = 10e-6
 
     @property
     def is_one_host(self) -> bool:
@@ -69,3 +71,12 @@ class Cluster:
         """Time of a collective operation of the trainers beyond its bytes: a message in each of log2 T rounds."""
         rounds = ceil(log2(self.trainers))
         return rounds * (self.latency_s if self.reduces_over_links else 0.0) + (self.call_s if rounds else 0.0)
+
+    @property
+    def link_latency_s(self) -> float:
+        """Time of a message between two trainers beyond its bytes, where both are waiting for it."""
+        return self.latency_s if self.reduces_over_links else 0.0
+
+    def messages_s(self, rows: int) -> float:
+        """A trainer's time for the messages of so many rows to other trainers, and for those that come: one for each."""
+        return self.message_s * min(self.trainers - 1, rows)

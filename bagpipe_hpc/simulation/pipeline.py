@@ -101,11 +101,13 @@ class Pipeline:
             yield Sleep(compute_s / 2)
             waits_since_s = self._simulation.now_s
             now = self._sum(load.reduced_now * self._weight_bytes)
-            at_home = self._exchange(load.now_home, load.next_copies)
-            yield from (now, at_home, later, exchanged, dense)
+            for rows in (load.now_home, load.next_copies):
+                yield from self._exchange(rows)
+            yield from (now, later, exchanged, dense)
             later = self._sum(load.reduced_later * self._weight_bytes)
             after_next = self._loads[min(number + 2, self._batches)]
-            exchanged = self._exchange(load.later_home, after_next.rest_copies)
+            yield Sleep(self._cluster.messages_s(load.later_home))
+            exchanged = self._exchange_behind(load.later_home, after_next.rest_copies)
             times.end_s = self._simulation.now_s
             times.wait_reductions_s = times.end_s - waits_since_s
             self._finish_step(number, load)
@@ -133,8 +135,14 @@ class Pipeline:
         yield Transfer(2 * (trainers - 1) / trainers * summed_bytes, links)
         self._simulation.happen(done)
 
-    def _exchange(self, gradients: int, copies: int) -> Event:
-        """Start to send gradients home and copies back, in this order; the event happens when these have come."""
+    def _exchange(self, rows: int) -> Process:
+        """Send rows to other trainers and wait for theirs, which are as many."""
+        if rows:
+            yield Sleep(self._cluster.messages_s(rows) + self._cluster.link_latency_s)
+            yield self._between_trainers(rows)
+
+    def _exchange_behind(self, gradients: int, copies: int) -> Event:
+        """Gradients go home and copies back, in this order, while the next batch is computed; the event is their end."""
         if gradients == copies == 0:
             return _happened()
         done = Event()
@@ -142,12 +150,15 @@ class Pipeline:
         return done
 
     def _exchanging(self, gradients: int, copies: int, done: Event) -> Process:
-        links = (TRAINER_IN, TRAINER_OUT) if self._cluster.reduces_over_links else (MEMORY,)
         for rows in (gradients, copies):
             if rows:
-                yield Sleep(self._cluster.row_latency_s)
-                yield Transfer(rows * self._weight_bytes, links)
+                yield Sleep(self._cluster.call_s + self._cluster.messages_s(rows) + self._cluster.link_latency_s)
+                yield self._between_trainers(rows)
         self._simulation.happen(done)
+
+    def _between_trainers(self, rows: int) -> Transfer:
+        links = (TRAINER_IN, TRAINER_OUT) if self._cluster.reduces_over_links else (MEMORY,)
+        return Transfer(rows * self._weight_bytes, links)
 
     def _write_back(self) -> Process:
         """One group after the other: put its rows, then the movers' barrier."""

@@ -218,6 +218,8 @@ def simulate(arguments: argparse.Namespace) -> Report:
         server_hosts=arguments.server_hosts,
         bytes_per_s=arguments.gbit_per_s * 1e9 / 8,
         latency_s=arguments.latency_us * 1e-6,
+        plan_s_per_sample=arguments.oracle_us_per_sample * 1e-6,
+        message_s=arguments.message_us * 1e-6,
     )
     lookaheads = arguments.lookahead or sorted({1, config.lookahead.batches})
     steady_batches = arguments.batches or trace.steady_batches(max(lookaheads))
