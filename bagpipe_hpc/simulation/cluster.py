@@ -78,5 +78,5 @@ class Cluster:
         return self.latency_s if self.reduces_over_links else 0.0
 
     def messages_s(self, rows: int) -> float:
-        """A trainer's time for the messages of so many rows to other trainers, and for those that come: one for each."""
+        """A trainer's time for the messages of so many rows to other trainers, and for those that come: one each."""
         return self.message_s * min(self.trainers - 1, rows)

@@ -142,7 +142,7 @@ class Pipeline:
             yield self._between_trainers(rows)
 
     def _exchange_behind(self, gradients: int, copies: int) -> Event:
-        """Gradients go home and copies back, in this order, while the next batch is computed; the event is their end."""
+        """Gradients go home and copies back, in this order, behind the next batch; the event is their end."""
         if gradients == copies == 0:
             return _happened()
         done = Event()
