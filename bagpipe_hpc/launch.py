@@ -43,6 +43,7 @@ from bagpipe_hpc.preparation.rank_check import (
 )
 from bagpipe_hpc.preparation.resume import verify_share
 from bagpipe_hpc.preparation.training import Training
+from bagpipe_hpc.preparation.transfers import settle_transfers
 from bagpipe_hpc.rows.disk.block_file import disk_unit
 from bagpipe_hpc.rows.disk.store import DiskStore
 from bagpipe_hpc.run.output_folder import LOGS_NAME, RESOURCES_NAME
@@ -322,14 +323,16 @@ def _say_where_rows_are(run: Run, comms: Communicators, stores: Sequence[DiskSto
 
 @contextmanager
 def _open_windows(
-    run: Run, comms: Communicators, stores: Sequence[DiskStore | None], timeout_s: float
+    run: Run, need: CacheNeed, comms: Communicators, stores: Sequence[DiskStore | None], timeout_s: float
 ) -> Iterator[list[RowWindow]]:
     """The ways to the rows of each group of tables. Collective over: all ranks."""
     copies = None if comms.role is Role.ORACLE else row_copies(run.config.kernels.backend)
-    routes, transfers = row_routes(run, comms), run.config.roles.transfers
+    routes = row_routes(run, comms)
+    ways = settle_transfers(run, need, comms, routes, copies)
     with ExitStack() as opened:
         windows = []
-        for group, partition, store in zip(run.groups, run.partitions(comms.layout.servers), stores, strict=True):
+        partitions = run.partitions(comms.layout.servers)
+        for group, partition, store, transfers in zip(run.groups, partitions, stores, ways, strict=True):
             width = group.record.width
             window = RowWindow(
                 *(comms.world, routes, partition, width, timeout_s, transfers, copies, store),
@@ -357,7 +360,7 @@ def _run_prepared(
     with (
         HeartbeatCounter(comms.world, comms.hosts, timeout_s) as counter,
         _open_stores(run, comms) as stores,
-        _open_windows(run, comms, stores, fill_timeout_s) as windows,
+        _open_windows(run, need, comms, stores, fill_timeout_s) as windows,
     ):
         _say_where_rows_are(run, comms, stores, fill_timeout_s)
         if trace.enabled:

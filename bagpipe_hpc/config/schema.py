@@ -27,7 +27,8 @@ POOLINGS = ("sum", "mean", SEQUENCE)
 """What may become of the rows that a sample looks up for a feature."""
 VERIFY_LEVELS = ("full", "quick")
 SAME_HOST_WAYS = ("auto", "loads", "transfers")
-TRANSFERS = ("messages", "one_sided")
+TRANSFER_WAYS = ("messages", "one_sided")
+TRANSFERS = ("auto", *TRANSFER_WAYS)
 BEST_BY = ("auc", "log_loss", "group_auc")
 ROLE_PLACEMENTS = ("auto", "rank_order")
 MOST_THREADS = 1024
@@ -309,9 +310,9 @@ class RolesConfig:
     same_host: str = "auto"
     """How rows travel between a trainer and a server of its host: `auto` through memory that both share, `transfers` as
     between hosts; `loads` is `auto`, but refuses to run where a server is on another host."""
-    transfers: str = "messages"
+    transfers: str = "auto"
     """How rows travel where they do not lie in memory that both share: by `messages`, which the server answers, or by
-    `one_sided` calls of MPI."""
+    `one_sided` calls of MPI; `auto` tries both on the run's links before it begins, and takes what is faster."""
 
     def __post_init__(self) -> None:
         _require(self.transfers in TRANSFERS, "roles.transfers", self.transfers, f"use one of {', '.join(TRANSFERS)}")

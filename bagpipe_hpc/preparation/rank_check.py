@@ -125,10 +125,10 @@ def check_disk(run: Run, comms: Communicators) -> None:
             f"tables.memory_gb = {tables.memory_gb}: {max(run.server_bytes(servers)) / 1e9:.3f} GB of rows on a server "
             "do not fit; set tables.ssd_path to a folder on a local disk of each server's host, or use 0"
         )
-    if run.config.roles.transfers != "messages":
+    if run.config.roles.transfers == "one_sided":
         raise ConfigError(
             f"roles.transfers = {run.config.roles.transfers!r}: rows on disk (tables.memory_gb) travel by messages "
-            "alone; use roles.transfers=messages"
+            "alone; use roles.transfers=messages or auto"
         )
     if comms.role is not Role.SERVER:
         return

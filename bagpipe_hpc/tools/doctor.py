@@ -276,7 +276,7 @@ def _link_findings(links: Sequence[LinkProbe]) -> Iterator[Finding]:
     for link in links:
         where = f"{link.first} - {link.second}"
         if not link.one_sided:
-            cure = "Keep roles.transfers = messages, and try another transport of MPI"
+            cure = "Set roles.transfers = messages, and try another transport of MPI"
             yield Finding(where, "one-sided calls give back other numbers than were put", cure)
         if link.bytes_per_s < fastest / 3:
             what = f"{link.bytes_per_s / 1e6:.0f} MB/s, where other links give {fastest / 1e6:.0f}"

@@ -13,14 +13,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bagpipe_hpc.config.schema import TRANSFERS
+from bagpipe_hpc.config.schema import TRANSFER_WAYS
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.tools.report import Report, median
 from benchmarks.jobs.links import LINKS, NODES, Link, refusal, run_ranks
 from benchmarks.store.ranks import NEAR, Measurement, StoreSettings
 
 _TABLE_BYTES, _QUICK_TABLE_BYTES = 1 << 29, 1 << 27
-_PLAIN = {NEAR: {"get": "take", "put": "assign"}} | {way: {"get": "recv", "put": "send"} for way in TRANSFERS}
+_PLAIN = {NEAR: {"get": "take", "put": "assign"}} | {way: {"get": "recv", "put": "send"} for way in TRANSFER_WAYS}
 """What the store's operations are measured beside, by the way that rows travel."""
 
 

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.row_routes import RowRoutes
-from bagpipe_hpc.config.schema import TRANSFERS
+from bagpipe_hpc.config.schema import TRANSFER_WAYS
 from bagpipe_hpc.errors import CapacityError, WaitTimeoutError
 from bagpipe_hpc.kernels.block_file import block_files
 from bagpipe_hpc.mpi.rows.window import RowWindow
@@ -43,11 +43,11 @@ all_ways = pytest.mark.parametrize(
     [
         pytest.param(routes, transfers, id=f"{name}, {transfers}")
         for name, routes in ROUTES.items()
-        for transfers in (TRANSFERS if routes.any_far and routes.in_memory else TRANSFERS[:1])
+        for transfers in (TRANSFER_WAYS if routes.any_far and routes.in_memory else ["messages"])
     ],
 )
-far_ways = pytest.mark.parametrize("transfers", TRANSFERS)
-SHARING = [(way, kind) for way in ("loads", "transfers", "a trainer elsewhere") for kind in TRANSFERS]
+far_ways = pytest.mark.parametrize("transfers", TRANSFER_WAYS)
+SHARING = [(way, kind) for way in ("loads", "transfers", "a trainer elsewhere") for kind in TRANSFER_WAYS]
 SHARING.append(("on disk", "messages"))
 """How two trainers reach the rows of one server."""
 

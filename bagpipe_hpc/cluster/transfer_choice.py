@@ -1,0 +1,55 @@
+"""Which way rows take between hosts where `roles.transfers` leaves it open: the faster one of those tried. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bagpipe_hpc.config.schema import TRANSFER_WAYS
+
+_NAMES = {"messages": "messages", "one_sided": "one-sided calls"}
+_LEAST_GAIN = 0.1
+"""By which one-sided calls must be faster. Less is the noise of a short measurement, and messages are what most MPIs do
+well."""
+
+Trial = Mapping[str, float]
+"""Seconds that a trainer took to put and get rows, by the way; infinite where other numbers came back."""
+
+
+@dataclass(frozen=True)
+class TransferChoice:
+    """What all ranks use.
+
+    Attributes:
+        way: one of `TRANSFER_WAYS`.
+        reason: for the reader.
+    """
+
+    way: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"rows between hosts travel by {_NAMES[self.way]} (roles.transfers = auto: {self.reason})"
+
+
+def choose_transfers(trials: Sequence[Trial], rows: int, row_bytes: int) -> TransferChoice:
+    """Choose for all ranks, from what every trainer found that has far servers.
+
+    All trainers wait for the slowest of them in every step, so its time is what counts for each way.
+
+    Args:
+        trials: of at least one trainer.
+        rows: rows that each of them put, and got.
+        row_bytes: of each row.
+    """
+    slowest = {way: max(trial[way] for trial in trials) for way in TRANSFER_WAYS}
+    size = f"{rows} rows of {row_bytes} bytes there and back"
+    if math.isinf(slowest["one_sided"]):
+        return TransferChoice(
+            "messages", "one-sided calls gave back other numbers than were put; use another MPI for them"
+        )
+    found = ", ".join(
+        f"{_NAMES[way]} {seconds * 1e3:.3g} ms or {2 * rows * row_bytes / seconds / 1e6:.0f} MB/s"
+        for way, seconds in slowest.items()
+    )
+    is_faster = slowest["one_sided"] < (1 - _LEAST_GAIN) * slowest["messages"]
+    return TransferChoice("one_sided" if is_faster else "messages", f"{size}, {found}")

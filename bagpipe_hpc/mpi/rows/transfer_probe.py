@@ -1,0 +1,116 @@
+"""Tries the ways that rows can take between hosts, on the links and ranks of a run that is about to begin.
+
+Rows of a table made for this are put and got as in the run: by `RowWindow`, by all trainers at once, while servers poll
+as they will.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from bagpipe_hpc.cluster.role_layout import Role
+from bagpipe_hpc.cluster.row_routes import RowRoutes
+from bagpipe_hpc.cluster.transfer_choice import Trial
+from bagpipe_hpc.config.schema import TRANSFER_WAYS
+from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.mpi.time_limit import TimeLimit
+from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
+from bagpipe_hpc.rows.copies import RowCopies
+from bagpipe_hpc.rows.partition import RoundRobinPartition
+
+_ROUNDS = 4
+"""Each way once a round; the first round brings connections and pages into being, the fastest of the others counts."""
+_MOST_BYTES = 1 << 19
+"""Of the rows of a trainer: 0.4 ms each way on a link of 10 Gbit/s."""
+
+
+def probed_rows(rows_a_batch: int, row_bytes: int) -> int:
+    """How many rows a trainer puts and gets: as many as for a batch, where that is neither nothing nor long."""
+    return max(1, min(rows_a_batch, _MOST_BYTES // row_bytes))
+
+
+def probe_transfers(
+    comm: MPI.Intracomm,
+    routes: RowRoutes,
+    record_width: int,
+    rows: int,
+    poll_s: float,
+    timeout_s: float,
+    copies: RowCopies | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[Trial]:
+    """Put and get rows by every way, in turn.
+
+    Collective over `comm`.
+
+    Args:
+        comm: all ranks of the layout, in its order.
+        routes: who is a server, and which rows are far; some are.
+        record_width: numbers W of a record.
+        rows: rows of each trainer.
+        poll_s: longest sleep of a server between polls.
+        timeout_s: longest wait for any rank.
+        copies: as for `RowWindow`.
+        clock: tells the time in seconds.
+
+    Returns:
+        What each trainer found that has far servers, in rank order; the same on all ranks.
+
+    Raises:
+        WaitTimeoutError: rows did not arrive in time; where a call blocks, the job is ended instead.
+    """
+    layout, rank = routes.layout, comm.Get_rank()
+    partition = RoundRobinPartition(2 * rows * layout.trainers, layout.servers)  # twice as many: some may be near
+    with ExitStack() as opened:
+        windows = {
+            way: opened.enter_context(RowWindow(comm, routes, partition, record_width, timeout_s, way, copies))
+            for way in TRANSFER_WAYS
+        }
+
+        def meet() -> None:
+            if layout.role(rank) is Role.SERVER:
+                serve_until_barrier(comm, lambda: sum(window.answer() for window in windows.values()) > 0, poll_s)
+            else:
+                wait_for_barrier(comm, "the other ranks to try the ways between hosts", timeout_s)
+
+        own = np.empty(0, dtype=np.int64)
+        if layout.role(rank) is Role.TRAINER:
+            own = _far_rows(partition, routes, rank)[:rows]
+        seconds: dict[str, list[float]] = {way: [] for way in TRANSFER_WAYS}
+        for turn in range(_ROUNDS):
+            for way in TRANSFER_WAYS:
+                meet()
+                if own.size:
+                    seconds[way].append(_put_and_get(windows[way], own, record_width, turn, clock))
+        meet()
+    trial: Trial | None = None
+    if own.size:
+        trial = {way: math.inf if math.inf in found else min(found[1:]) for way, found in seconds.items()}
+    with TimeLimit("all ranks to say how fast rows came", timeout_s):
+        trials = comm.allgather(trial)
+    return [found for found in trials if found is not None]
+
+
+def _far_rows(partition: RoundRobinPartition, routes: RowRoutes, rank: int) -> NDArray[np.int64]:
+    """This trainer's share of the rows, in no order, less those of near servers."""
+    order = np.random.default_rng(0).permutation(partition.total_rows)
+    share = order[routes.layout.role_rank(rank) :: routes.layout.trainers]
+    return share[np.isin(partition.owner(share), routes.far_servers(rank))]
+
+
+def _put_and_get(
+    window: RowWindow, rows: NDArray[np.int64], record_width: int, turn: int, clock: Callable[[], float]
+) -> float:
+    """Seconds for both; infinite if what came back is not what was put."""
+    records = np.random.default_rng(turn).random((rows.size, record_width), dtype=np.float32)
+    back = np.empty_like(records)
+    start_s = clock()
+    window.put(rows, records)
+    window.get(rows, back)
+    seconds = clock() - start_s
+    return seconds if np.array_equal(records, back) else math.inf
