@@ -105,6 +105,19 @@ def _simulate_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _volumes_arguments(parser: argparse.ArgumentParser) -> None:
+    links = ["10gbit", "1gbit", "native"]
+    parser.add_argument("--link", nargs="+", choices=links, metavar="NAME", help="(default: 10gbit 1gbit)")
+    parser.add_argument("--trainers", nargs="+", type=positive, metavar="T", help="(default: 1 2 4 8, quick: 2)")
+    parser.add_argument("--rows", type=count, default=0, metavar="N", help="draw look-ups of so many rows, too (0)")
+    parser.add_argument("--batch-size", type=positive, default=65536, metavar="N", help="of these (default: 65536)")
+    parser.add_argument("--lookahead", type=positive, default=40, metavar="L", help="of these (default: 40)")
+    parser.add_argument("--batches", type=positive, default=10, metavar="N", help="of these that count (default: 10)")
+    parser.add_argument(
+        "--drawn-trainers", nargs="+", type=positive, metavar="T", help="of these (default: 2 8 64, quick: 2)"
+    )
+
+
 def _planner_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=positive, default=16384, metavar="N", help="samples (default: 16384)")
     parser.add_argument("--lookahead", type=positive, default=200, metavar="L", help="window (default: 200)")
@@ -262,6 +275,11 @@ BENCHMARKS = {
         "ssd",
         "training with 25, 50 and 100 % of the rows in memory and the rest on SSD, beside all in memory",
         _ssd_arguments,
+    ),
+    "volumes": Benchmark(
+        "volumes",
+        "rows that a trainer moves for a batch, replicated and with one home: counted in runs, beside their plans",
+        _volumes_arguments,
     ),
     "simulate": Benchmark("simulate", "what `bagpipe simulate` predicts, beside measured steps", _simulate_arguments),
 }
