@@ -50,6 +50,7 @@ from bagpipe_hpc.run.output_folder import LOGS_NAME, RESOURCES_NAME
 from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
+from bagpipe_hpc.step.dense_sums_choice import choose_dense_sums
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear
 from bagpipe_hpc.telemetry.resource_use import save_resources
 from bagpipe_hpc.telemetry.run_log import log_to_file, log_to_terminal, note_failure
@@ -181,7 +182,10 @@ def run_role(purpose: Purpose, loop: "Loop | None" = None) -> None:
             run, need = _prepare(purpose, comms, held)
             if purpose.folder:
                 log_to_file(purpose.folder / LOGS_NAME / f"{comms.role.value}-{comms.role_rank}.log")
-            _run_prepared(purpose, _settle_linear(purpose, run, comms), need, comms, stop, loop)
+            run = _settle_dense_sums(_settle_linear(run, comms), comms)
+            if comms.role is Role.ORACLE:
+                purpose.settled(run)
+            _run_prepared(purpose, run, need, comms, stop, loop)
             if purpose.conclude:
                 from_oracle(comms, purpose.conclude, config.train.timeout_s)
     except RefusalError:
@@ -250,7 +254,7 @@ def _prepare(purpose: Purpose, comms: Communicators, held: ExitStack) -> tuple[R
     return run, need
 
 
-def _settle_linear(purpose: Purpose, run: Run, comms: Communicators) -> Run:
+def _settle_linear(run: Run, comms: Communicators) -> Run:
     """All trainers use the linear layers that the oracle chooses from what they offer. Collective over: all ranks."""
     offer: Offer | None = None
     if comms.role is Role.TRAINER:
@@ -267,9 +271,23 @@ def _settle_linear(purpose: Purpose, run: Run, comms: Communicators) -> Run:
             choice = choose_linear(LinearWish.of(run.config, run.start), offered)
             log.info("%s", choice)
             linear = choice.implementation
-            purpose.settled(run.with_linear(linear))
         linear = comms.world.bcast(linear, root=ORACLE_RANK)
     return run.with_linear(linear)
+
+
+def _settle_dense_sums(run: Run, comms: Communicators) -> Run:
+    """All trainers sum dense gradients in one way, by the cores that they have. Collective over: all ranks."""
+    own = None
+    if comms.role is Role.TRAINER:
+        from bagpipe_hpc.roles.trainer import trainer_cores
+
+        own = trainer_cores(run, comms)
+    with TimeLimit("all ranks to agree on sums of dense gradients", run.config.train.timeout_s):
+        trainers = [found for found in comms.world.allgather(own) if found is not None]
+    choice = choose_dense_sums(run.config.train.dense_sums, trainers)
+    if comms.role is Role.ORACLE:
+        log.info("%s", choice)
+    return run.with_dense_sums(choice.name)
 
 
 def _lose_output(why: str) -> None:

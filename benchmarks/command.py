@@ -99,6 +99,12 @@ def _step_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _waiting_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set", nargs="+", default=[], metavar="section.field=value", help="further settings, as for bagpipe train"
+    )
+
+
 def _simulate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--measured", type=Path, metavar="FILE", help="what `step --save` wrote (default: measures first)"
@@ -270,6 +276,11 @@ BENCHMARKS = {
         "step.benchmark",
         "whole training steps over several links, and where their time goes",
         _step_arguments,
+    ),
+    "waiting": Benchmark(
+        "waiting",
+        "what two trainers on one host wait for, and which threads take the cores, by what sums dense gradients",
+        _waiting_arguments,
     ),
     "ssd": Benchmark(
         "ssd",

@@ -249,6 +249,16 @@ PLACEMENTS = Door(
     },
 )
 
+DENSE_SUMS = Door(
+    "train.dense_sums",
+    "train.dense_sums_",
+    {
+        "horovod": Entry("bagpipe_hpc.models.horovod_sums:HorovodSums"),
+        "mpi": Entry("bagpipe_hpc.models.mpi_sums:MpiSums"),
+    },
+)
+"""The entries are `models.dense_sums.DenseSums`; their setting takes these names and `auto` alone."""
+
 SOURCE_FORMATS = Door(
     "--format",
     "--format-option ",

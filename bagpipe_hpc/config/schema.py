@@ -7,7 +7,16 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from bagpipe_hpc.config.doors import DOOR, MODELS, PLACEMENTS, POLICIES, ROW_OPTIMIZERS, SettingError, fill_settings
+from bagpipe_hpc.config.doors import (
+    DENSE_SUMS,
+    DOOR,
+    MODELS,
+    PLACEMENTS,
+    POLICIES,
+    ROW_OPTIMIZERS,
+    SettingError,
+    fill_settings,
+)
 from bagpipe_hpc.config.float32 import require_not_negative, require_positive
 from bagpipe_hpc.config.models import MOST_WIDTH, WIDTHS
 from bagpipe_hpc.config.rates import DenseRateConfig, RowsRateConfig
@@ -400,7 +409,8 @@ class TrainConfig:
     """CPU threads of a trainer's dense model; 0 shares the cores that a trainer may use with the trainers that may use
     them too, and gives all trainers the least of these numbers."""
     deterministic: bool = False
-    """Sum dense gradients in rank order too, so that any number of trainers gives the reference's bits; slower."""
+    """Sum dense gradients in rank order too, so that any number of trainers gives the reference's bits; slower with
+    Horovod. Sums by `mpi` (`dense_sums`) are always in that order."""
     row_sums: str = "float32"
     """Numbers in which gradients of rows travel between trainers: `float32`; or `bfloat16` or `float16`, of half the
     bytes. They are added in float32; the sum itself is rounded too from three trainers on. See docs/training.md."""
@@ -416,6 +426,10 @@ class TrainConfig:
     checkpoint, that goes first."""
     warm_start_takes: str = "all"
     """What `warm_start` takes of the checkpoint: `all`, `rows` alone, or the `dense` half alone."""
+    dense_sums: str = "auto"
+    """What sums dense gradients over the trainers: `horovod`, in a thread that keeps a core busy; `mpi`, with messages
+    and in rank order; or `auto`: `horovod` on GPUs, and where each trainer has a core more than `threads`, else `mpi`.
+    The run's `config.toml` says which it was."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "log_every_steps", "reference_slices"):
@@ -460,6 +474,8 @@ class TrainConfig:
             f"use a number of seconds above 0, {_LONGEST_TIMEOUT_S} (a year) at most",
         )
         _require(self.row_sums in ROW_SUMS, "train.row_sums", self.row_sums, f"use one of {', '.join(ROW_SUMS)}")
+        ways = ("auto", *DENSE_SUMS.entries)
+        _require(self.dense_sums in ways, DENSE_SUMS.key, self.dense_sums, f"use one of {', '.join(ways)}")
         _require(self.device in DEVICES, "train.device", self.device, f"use one of {', '.join(DEVICES)}")
         _require(bool(self.output), "train.output", self.output, "name a folder")
 

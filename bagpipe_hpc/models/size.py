@@ -76,9 +76,10 @@ def weights_bytes(weights: int, state_numbers: float, trainers: int, *, determin
         weights: their number.
         state_numbers: that the optimizer keeps for a weight.
         trainers: number of trainers T. Of several, each sums the gradients in a buffer of its own.
-        deterministic: the gradients of all trainers are gathered before they are added, where more than two do.
+        deterministic: Horovod gathers the gradients of all trainers before they are added, where more than two do.
+            Messages gather those of two; with more trainers, each gathers all parts of its share, as much as its own.
     """
-    gathered = trainers if deterministic and trainers > 2 else 0
+    gathered = {1: 0, 2: 2}.get(trainers, trainers if deterministic else 1)
     buffered = 1 if trainers > 1 else 0
     return round(_FLOAT_BYTES * weights * (2 + state_numbers + buffered + gathered))
 

@@ -33,10 +33,11 @@ class Communicators:
         planning: the oracle (rank 0) and the trainers (1 + trainer); null on servers.
         store: servers first, then trainers; null on the oracle.
         saving: the same ranks, for the first trainer's third thread, which collects the files of a checkpoint.
-        trainers: trainers only, for reductions in the compute thread; null elsewhere. So are the next three.
+        trainers: trainers only, for reductions in the compute thread; null elsewhere. So are the next four.
         gathering: the trainers again, for the second stage of a reduction.
         movers: the trainers' movers, used by their second threads.
-        horovod: the trainers again, for Horovod's background thread.
+        dense: the trainers again, for sums of dense gradients, or Horovod's background thread.
+        dense_gathering: the trainers again, for the second stage of such a sum.
         hosts: of each world rank the lowest world rank that shares memory with it: equal numbers are one host.
         gpu_groups: of each world rank a number; ranks of one host with equal numbers see the same GPUs.
         timeout_s: longest wait for the other ranks to make communicators, or to free them.
@@ -53,7 +54,8 @@ class Communicators:
     trainers: MPI.Comm
     gathering: MPI.Comm
     movers: MPI.Comm
-    horovod: MPI.Comm
+    dense: MPI.Comm
+    dense_gathering: MPI.Comm
     hosts: tuple[int, ...]
     gpu_groups: tuple[int, ...]
     timeout_s: float
@@ -100,7 +102,8 @@ class Communicators:
             trainers=split(Role.TRAINER),
             gathering=split(Role.TRAINER),
             movers=split(Role.TRAINER),
-            horovod=split(Role.TRAINER),
+            dense=split(Role.TRAINER),
+            dense_gathering=split(Role.TRAINER),
             hosts=Hosts.find(world).of_rank,
             gpu_groups=placement.gpu_groups or (0,) * layout.world_size,
             timeout_s=timeout_s,
@@ -147,7 +150,8 @@ class Communicators:
         self.meet("being about to end", self.timeout_s)
         with TimeLimit("all ranks to leave the groups of their roles", self.timeout_s):
             for comm in (
-                self.horovod,
+                self.dense_gathering,
+                self.dense,
                 self.movers,
                 self.gathering,
                 self.trainers,

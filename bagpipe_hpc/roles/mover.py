@@ -4,14 +4,14 @@ For retire group c it gathers the retired slots and puts them to their servers, 
 names for that, then enters the movers' barrier; once all have come, every trainer's writes of c are at the servers and
 the rows of the next admissible batches are fetched.
 It waits for nothing: a put, a get, a barrier and a plan may be under way at once, so that rows travel both ways over
-a link. Sums of row gradients that the compute thread has started go on here as well, while that computes.
+a link. Sums of gradients that the compute thread has started go on here as well, while that computes.
 """
 
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bagpipe_hpc.cache.row_cache import RowCache
@@ -97,6 +97,7 @@ class Mover:
         reader: dense features and labels of this trainer's slices.
         trace: this rank's timeline.
         rows: what other trainers' updates of rows are waited for, and moved on while the compute thread computes.
+        advance_dense: moves sums of dense gradients on; whether any is under way that needs it. Never waits.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Mover:
         reader: SliceReader,
         trace: Trace,
         rows: RowSharing,
+        advance_dense: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._receiver = receiver
@@ -117,6 +119,7 @@ class Mover:
         self._reader = reader
         self._trace = trace
         self._rows = rows
+        self._advance_dense = advance_dense
         self._barrier_since_s = 0.0
         self._planned = iter(settings.schedule)
         self._segments = iter(settings.schedule)
@@ -223,7 +226,7 @@ class Mover:
         )
         pause_s = _SHORTEST_PAUSE_S
         while self._finished_segments < self._last_segment:
-            is_summing = self._rows.advance()
+            is_summing = self._rows.advance() | self._advance_dense()
             if sum(step() for step in steps):
                 pause_s = _SHORTEST_PAUSE_S
                 continue

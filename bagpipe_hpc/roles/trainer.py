@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from bagpipe_hpc.checkpointing.protocol import SavingSettings, checkpoint_manifest
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
 from bagpipe_hpc.kernels.short_floats import short_floats
-from bagpipe_hpc.models.dense_reduction import DenseReducer, reduces_on, start_horovod, stop_horovod
+from bagpipe_hpc.models.dense_reduction import DenseReducer
+from bagpipe_hpc.models.dense_sums import DenseSums, open_dense_sums
 from bagpipe_hpc.models.gradient_groups import gradient_groups
 from bagpipe_hpc.models.size import count_weights
 from bagpipe_hpc.mpi.communicators import Communicators
@@ -39,6 +40,7 @@ from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.compute_setup import choose_device, start_threads, usable_linear
 from bagpipe_hpc.step.dense_replicas import dense_digests, require_equal_replicas
+from bagpipe_hpc.step.dense_sums_choice import TrainerCores
 from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, must_time
 from bagpipe_hpc.step.linear_timing import time_linear_layers
@@ -87,6 +89,12 @@ def offer_linear_layers(run: Run, comms: Communicators) -> Offer:
     return time_linear_layers(config, run.model_facts, device, usable, comms.layout.trainers, slowest)
 
 
+def trainer_cores(run: Run, comms: Communicators) -> TrainerCores:
+    """Where this trainer computes, and with how many threads; they have been started."""
+    host, cores = comms.hosts[comms.world.Get_rank()], frozenset(os.sched_getaffinity(0))
+    return TrainerCores(host, cores, torch.get_num_threads(), trainer_device(run, comms).type != "cpu")
+
+
 def run_trainer(
     purpose: Purpose,
     run: Run,
@@ -103,11 +111,12 @@ def run_trainer(
     """
     timeout_s = run.config.train.timeout_s
     wait_for_barrier(comms.trainers, "the other trainers to be ready to start", timeout_s)
-    with TimeLimit("the other trainers to start Horovod", timeout_s):
-        start_horovod(comms.horovod)
-    Trainer(purpose, run, need, comms, windows, fill_timeout_s, trace).run(loop)
-    with TimeLimit("the other trainers to stop Horovod", timeout_s):
-        stop_horovod()
+    train = run.config.train
+    with TimeLimit("the other trainers to start sums of dense gradients", timeout_s):
+        sums = open_dense_sums(train.dense_sums, comms.dense, comms.dense_gathering, deterministic=train.deterministic)
+    Trainer(purpose, run, need, comms, windows, sums, fill_timeout_s, trace).run(loop)
+    with TimeLimit("the other trainers to end sums of dense gradients", timeout_s):
+        sums.close()
 
 
 class Trainer:
@@ -117,8 +126,9 @@ class Trainer:
         purpose: of the run; the first trainer tells of it.
         run: settings, data and schedule, as all ranks know them.
         need: the window and the cache's capacities.
-        comms: this rank's communicators; Horovod must have been started on them.
+        comms: this rank's communicators.
         windows: the rows at the servers, of each group of tables.
+        sums: of dense gradients over the trainers.
         fill_timeout_s: longest wait for servers to fill or save their partitions.
         trace: this rank's timeline.
     """
@@ -130,6 +140,7 @@ class Trainer:
         need: CacheNeed,
         comms: Communicators,
         windows: Sequence[RowWindow],
+        sums: DenseSums,
         fill_timeout_s: float,
         trace: Trace,
     ) -> None:
@@ -164,6 +175,9 @@ class Trainer:
         ]
         stats = StepStats()
         self._rows = self._row_sharing(RowUpdates(parts, stats, trace))
+        dense_reducer = DenseReducer(
+            gradient_groups(parts.model), sums, timeout_s=timeout_s, watch=self._check_mover, device=parts.device
+        )
         self._mover = Mover(
             MoverSettings(run.schedule, need.window.group, timeout_s),
             self._receiver,
@@ -172,19 +186,14 @@ class Trainer:
             self._reader,
             trace,
             self._rows,
+            dense_reducer.advance,
         )
         self._divergence = parts.divergence
         self._step = TrainStep(
             parts,
             self._rows,
             stats,
-            DenseReducer(
-                gradient_groups(parts.model),
-                deterministic=config.train.deterministic,
-                timeout_s=timeout_s,
-                watch=self._check_mover,
-                staged_from=None if reduces_on(device) else self._device,
-            ),
+            dense_reducer,
             run.model_facts.features,
             self._own_slice,
             trace,

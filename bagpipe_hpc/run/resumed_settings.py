@@ -55,7 +55,7 @@ CHANGEABLE = (
 )
 """A new value is used from the next step on, and the change is said. Steps count from the first of the training."""
 
-ROUNDING = ("model.precision", "train.deterministic", "train.row_sums", "policy.name")
+ROUNDING = ("model.precision", "train.deterministic", "train.dense_sums", "train.row_sums", "policy.name")
 """These change how numbers are rounded or in which order they are added: said, as is what `Arithmetic` holds.
 
 A policy that orders samples in its own way is fixed, as are its settings: see `require_same_training`.
@@ -98,6 +98,7 @@ _BEFORE_CHOICES = {
     "data.lanes": 1,
     "model.name": "dlrm",
     "policy.name": "bagpipe",
+    "train.dense_sums": "horovod",
     "train.row_sums": "float32",
     "tables.initial_bound": 0.0,
     "model.frozen": [],

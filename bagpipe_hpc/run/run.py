@@ -173,6 +173,11 @@ class Run:
         kernels = replace(self.config.kernels, linear=implementation)
         return replace(self, config=replace(self.config, kernels=kernels))
 
+    def with_dense_sums(self, name: str) -> "Run":
+        """The same run with `train.dense_sums` settled."""
+        train = replace(self.config.train, dense_sums=name)
+        return replace(self, config=replace(self.config, train=train))
+
     @property
     def batch_samples(self) -> int:
         """Samples of a batch, the largest one."""

@@ -15,7 +15,8 @@ from bagpipe_hpc.cache.row_decay import RowDecay
 from bagpipe_hpc.checkpointing.server import ServerCheckpoints, in_place
 from bagpipe_hpc.config.rates import RateConfig
 from bagpipe_hpc.errors import CapacityError
-from bagpipe_hpc.mpi.rows.reduction import PendingSum, RowReducer
+from bagpipe_hpc.models.dense_sums import PendingDenseSum
+from bagpipe_hpc.models.mpi_sums import MpiSums
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.plan.batch_plan import Additions, TrainerPlan
@@ -34,7 +35,8 @@ from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.replicated_rows import DelayedUpdate, ReplicatedRows
-from bagpipe_hpc.step.row_sums import OwnRows
+from bagpipe_hpc.step.row_sums import OwnRows, RowSums
+from bagpipe_hpc.step.row_sums import PendingRows as PendingSums
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
@@ -204,17 +206,27 @@ def fail_in_the_oracle(patch: Patch) -> None:
 
 def stop_the_last_trainer(patch: Patch) -> None:
     """The last trainer falls silent in its fifth step, as if it had been stopped."""
-    start = RowReducer.start
+    start = RowSums.start
     calls = 0
 
-    def sleeping(self: RowReducer, gradients: np.ndarray) -> PendingSum:
+    def sleeping(self: RowSums, sums: torch.Tensor) -> PendingSums:
         nonlocal calls
         calls += 1
         if calls == 10 and MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
             time.sleep(float(os.environ["TEST_SILENCE_S"]))
-        return start(self, gradients)
+        return start(self, sums)
 
-    patch(RowReducer, "start", sleeping)
+    patch(RowSums, "start", sleeping)
+
+
+def keep_own_dense_gradients(patch: Patch) -> None:
+    """A trainer takes its own dense gradients for their sum."""
+    start = MpiSums.start
+
+    def start_elsewhere(self: MpiSums, group: int, gradients: torch.Tensor) -> PendingDenseSum:
+        return start(self, group, gradients.clone())
+
+    patch(MpiSums, "start", start_elsewhere)
 
 
 def write_slowly(patch: Patch) -> None:
@@ -298,6 +310,7 @@ MUTANTS: dict[str, Breakage] = {
     "a row is not written back": lose_a_write_back,
     "delayed rows at the next step's rate": update_delayed_rows_at_the_next_steps_rate,
     "decay once a trainer": decay_once_a_trainer,
+    "dense gradients are not summed": keep_own_dense_gradients,
     # These two end the job, so other ranks have to start for what follows.
     "wrong write-back owner": use_planner(mutants.WrongWriter),
     "private without the dead test": use_planner(mutants.PrivateWithoutDeadTest),

@@ -14,7 +14,7 @@ from tests.end_to_end.test_equality import DRIVER, train
 from tests.fork_server import forked_rank
 
 RUN: list[str] = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=15.0"]
-RUN += ["rows_rate.warmup_steps=40", "optimizer.rows_weight_decay=1e-4"]
+RUN += ["rows_rate.warmup_steps=40", "optimizer.rows_weight_decay=1e-4", "train.dense_sums=mpi"]
 AT_HOME = ["cache.sharing=home"]
 VERIFIED = "debug.verify_rows=true"
 SOUND = {"plain": [], "verified": [VERIFIED], "at home, verified": [*AT_HOME, VERIFIED]}

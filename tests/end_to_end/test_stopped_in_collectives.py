@@ -40,9 +40,12 @@ PLACES = {
         SERVER,
         limit("the ranks of this host to share the memory of the tables"),
     ),
-    "roles.trainer:start_horovod": (TRAINER, f"{limit('the other trainers to start Horovod')}|{NO_PLAN}"),
+    "roles.trainer:open_dense_sums": (
+        TRAINER,
+        f"{limit('the other trainers to start sums of dense gradients')}|{NO_PLAN}",
+    ),
     "checkpointing.protocol:_share": (FIRST_TRAINER, f"{limit('trainer 0 to announce a checkpoint')}|{NO_PLAN}"),
-    "roles.trainer:stop_horovod": (TRAINER, limit("the other trainers to stop Horovod")),
+    "models.horovod_sums:HorovodSums.close": (TRAINER, limit("the other trainers to end sums of dense gradients")),
     "launch:save_resources": (TRAINER, limit("all ranks to say what they have used")),
     "mpi.rows.window:RowWindow.close": (SERVER, missing("server 0 (world rank 1)", "being done with the tables")),
     "mpi.rows.host_tables:HostTables.close": (SERVER, limit("all ranks to give the memory of the tables back")),
@@ -57,13 +60,15 @@ PLACES = {
     "mpi.start.running:_end": (FIRST_TRAINER, missing("rank 2", "having finished")),
     "mpi.start.running:_library@2": (FIRST_TRAINER, limit("all ranks to end MPI")),
 }
-"""Where a rank stops: which one, and what is said."""
+"""Where a rank stops: which one, and what is said. Dense gradients are summed by Horovod, which all start and end
+together."""
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_the_others_say_what_they_waited_for(place: str, config_path: Path, tmp_path: Path) -> None:
     rank, said = PLACES[place]
     settings = [f"train.output={tmp_path / 'run'}", f"train.timeout_s={LIMIT_S}", "train.epochs=1"]
+    settings += ["train.dense_sums=horovod"]
     program = [*forked_rank("tests.end_to_end.stop_before"), str(rank), f"bagpipe_hpc.{place}"]
     ended = run_ranks(RANKS, *program, "train", config_path, *settings)
     assert ended.returncode not in (0, 124, 137), ended.stderr

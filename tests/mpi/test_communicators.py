@@ -18,7 +18,8 @@ MEMBERS = {
     "saving": (Role.SERVER, Role.TRAINER),
     "trainers": (Role.TRAINER,),
     "movers": (Role.TRAINER,),
-    "horovod": (Role.TRAINER,),
+    "dense": (Role.TRAINER,),
+    "dense_gathering": (Role.TRAINER,),
 }
 
 
@@ -41,11 +42,11 @@ def test_members_are_the_ranks_of_the_roles_in_order(layout):
 
 @pytest.mark.mpi(min_size=4)
 def test_messages_of_one_are_not_seen_on_another():
-    """The compute thread, the mover and Horovod use the same ranks at the same time."""
+    """The compute thread, the mover and Horovod's thread use the same ranks at the same time."""
     with Communicators.create(IN_ORDER[0]) as comms:
         assert MPI.Comm.Compare(comms.world, MPI.COMM_WORLD) == MPI.CONGRUENT
         if comms.role is Role.TRAINER:
-            own = [comms.trainers, comms.movers, comms.horovod]
+            own = [comms.trainers, comms.movers, comms.dense]
             relations = [MPI.Comm.Compare(a, b) for a in own for b in own if a is not b]
             assert relations == [MPI.CONGRUENT] * 6
 

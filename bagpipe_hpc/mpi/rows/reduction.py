@@ -1,11 +1,13 @@
-"""Sums row gradients over the trainers, in the background of whatever the caller does meanwhile.
+"""Sums gradients over the trainers, in the background of whatever the caller does meanwhile.
 
-Through MPI rather than Horovod, which takes longer for as many rows (`benchmarks/row_reduction.py`) and keeps its core
-while it waits. Each trainer sums its share of the rows, in the order of the trainers, then all gather the
-shares: the bytes of a good allreduce, and a result that does not depend on MPI's choice of algorithm. `MPI_Iallreduce`
-itself is not used: in whole runs under Open MPI 5.0.11, on busy cores, it returned wrong sums (docs/architecture.md).
+Those of rows go through MPI rather than Horovod, which takes longer for as many rows (`benchmarks/row_reduction.py`)
+and keeps its core while it waits; those of dense weights may (`models/mpi_sums.py`). Each trainer sums its share of the
+rows, in the order of the trainers, then all gather the shares: the bytes of a good allreduce, and a result that does
+not depend on MPI's choice of algorithm. `MPI_Iallreduce` itself is not used: in whole runs under Open MPI 5.0.11, on
+busy cores, it returned wrong sums (docs/architecture.md).
 """
 
+import math
 import threading
 from collections.abc import Callable, Generator
 from typing import Any, Protocol
@@ -14,7 +16,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.mpi.waiting import nothing_to_watch, wait_until
 from bagpipe_hpc.plan.slices import slice_bounds
 
 _TESTS_A_WAKE = 16
@@ -110,7 +112,7 @@ class RowReducer:
         comm: the trainers' communicator, on which that thread alone starts operations.
         gathering: another one, for second stages, which may meet the first stage of a newer sum; they are started by
             whichever thread moves the sum on, one at a time.
-        timeout_s: longest wait for the other trainers.
+        timeout_s: longest wait for the other trainers; unless given, without a limit.
         watch: see `wait_until`.
         new_array: gives memory for a sum, float32 of a shape; NumPy's unless given.
         packing: how gradients and, from three trainers on, their sums travel; None for float32. A trainer takes its own
@@ -121,8 +123,8 @@ class RowReducer:
         self,
         comm: MPI.Comm,
         gathering: MPI.Comm,
-        timeout_s: float,
-        watch: Callable[[], None],
+        timeout_s: float = math.inf,
+        watch: Callable[[], None] = nothing_to_watch,
         new_array: Callable[[tuple[int, ...]], NDArray[np.float32]] | None = None,
         packing: Packing | None = None,
     ) -> None:
@@ -136,17 +138,20 @@ class RowReducer:
         self._new_array = new_array or _new_array
         self._packing = packing
 
-    def start(self, gradients: NDArray[Any]) -> PendingSum:
+    def start(self, gradients: NDArray[Any], into: NDArray[np.float32] | None = None) -> PendingSum:
         """Start summing gradients `[rows, D]`, of the same shape on every trainer; left alone until `wait`.
 
-        They are float32; with a `packing` they are packed already.
+        Args:
+            gradients: float32; with a `packing` they are packed already.
+            into: takes the sum, float32 of the same shape; may be the gradients themselves, where several trainers add
+                numbers that are not packed. Else new memory does.
         """
         if self.trainers == 1 or gradients.size == 0:
             stages = self._nothing_to_add(gradients)
         elif self.trainers == 2:
-            stages = self._gather_and_add(gradients)
+            stages = self._gather_and_add(gradients, into)
         else:
-            stages = self._add_shares(gradients)
+            stages = self._add_shares(gradients, into)
         with self._lock:
             self._newest = PendingSum(stages, self._newest, self._lock, self._timeout_s, self._watch)
         return self._newest
@@ -160,13 +165,14 @@ class RowReducer:
         newest = self._newest
         return newest is not None and not newest.advance_far()
 
-    def _gather_and_add(self, gradients: NDArray[Any]) -> _Stages:
+    def _gather_and_add(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> _Stages:
         """One stage: the fastest for two, who exchange no more than they would with shares."""
         gathered = np.empty((self.trainers, *gradients.shape), dtype=gradients.dtype)
         yield self._comm.Iallgather(gradients, gathered)
-        return add_in_order(self._unpacked(gathered, _new_array), self._new_array(gradients.shape))
+        total = self._new_array(gradients.shape) if into is None else into
+        return add_in_order(self._unpacked(gathered, _new_array), total)
 
-    def _add_shares(self, gradients: NDArray[Any]) -> _Stages:
+    def _add_shares(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> _Stages:
         """Two stages: send each trainer its share of the rows, then gather the summed shares."""
         trainers, rank = self.trainers, self._comm.Get_rank()
         rows, width = gradients.shape
@@ -179,7 +185,7 @@ class RowReducer:
         yield self._comm.Ialltoallv([gradients, counts, starts, kind], received)
         share: NDArray[Any] = add_in_order(self._unpacked(parts, _new_array))
         if self._packing is None:
-            total = self._new_array(gradients.shape)
+            total = self._new_array(gradients.shape) if into is None else into
         else:
             share, total = self._packing.pack_array(share), np.empty_like(gradients)
         yield self._gathering.Iallgatherv(share, [total, counts, starts, kind])

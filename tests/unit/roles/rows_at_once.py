@@ -3,6 +3,11 @@
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 
 
+def nothing_to_sum() -> bool:
+    """No sum of dense gradients is under way."""
+    return False
+
+
 class RowsAtOnce:
     """What a mover asks of it; everything is ready at once."""
 

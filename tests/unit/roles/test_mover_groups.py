@@ -15,7 +15,7 @@ from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
-from tests.unit.roles.rows_at_once import RowsAtOnce
+from tests.unit.roles.rows_at_once import RowsAtOnce, nothing_to_sum
 
 WIDTHS = (3, 2)
 NO_SLOTS, NO_ROWS = np.empty(0, np.int32), np.empty(0, np.int64)
@@ -114,7 +114,7 @@ def moved() -> list[str]:
         Barrier(noted),
         SimpleNamespace(start_segment=lambda _: None, read=lambda *_: samples),
     ]
-    mover = Mover(*parts, Trace(enabled=False), RowsAtOnce())
+    mover = Mover(*parts, Trace(enabled=False), RowsAtOnce(), nothing_to_sum)
     mover.start()
     ready = mover.next_batch()
     noted.append(f"batch with {len(ready.inputs.look_ups)} widths")

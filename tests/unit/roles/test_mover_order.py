@@ -18,7 +18,7 @@ from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
-from tests.unit.roles.rows_at_once import RowsAtOnce
+from tests.unit.roles.rows_at_once import RowsAtOnce, nothing_to_sum
 
 WIDTH = 3
 NO_SLOTS, NO_ROWS = np.empty(0, np.int32), np.empty(0, np.int64)
@@ -213,7 +213,7 @@ def test_each_thread_follows_the_other(written_back: list[int], added: dict[int,
     device = RecordingDevice()
     parts = mover_parts(device, written_back, added)
     advanced = threading.Event()
-    mover = Mover(*parts, Trace(enabled=False), Watched(advanced))  # type: ignore[arg-type]
+    mover = Mover(*parts, Trace(enabled=False), Watched(advanced), nothing_to_sum)  # type: ignore[arg-type]
 
     device.note("cache made")
     mover.start()
@@ -244,7 +244,7 @@ def test_each_thread_follows_the_other(written_back: list[int], added: dict[int,
 def test_batches_and_rows_that_leave_wait_for_other_trainers() -> None:
     """For copies a batch, for delayed updates the rows of a group."""
     device, rows = RecordingDevice(), Late()
-    mover = Mover(*mover_parts(device, [4, 1], None), Trace(enabled=False), rows)  # type: ignore[arg-type]
+    mover = Mover(*mover_parts(device, [4, 1], None), Trace(enabled=False), rows, nothing_to_sum)  # type: ignore[arg-type]
     mover.start()
     for _ in range(3):
         assert rows.asked.acquire(timeout=10.0)

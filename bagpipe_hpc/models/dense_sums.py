@@ -1,0 +1,67 @@
+"""The contract of what sums dense gradients over the trainers, and the one that `train.dense_sums` names."""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.config.doors import DENSE_SUMS
+
+
+class PendingDenseSum(Protocol):
+    """A sum that is under way."""
+
+    def is_complete(self) -> bool:
+        """Whether the sum over all trainers is there; lets it go on if it can. Never waits."""
+
+    def finish(self) -> None:
+        """Put the sum, which must be complete, in the place of the gradients that were given."""
+
+
+class DenseSums(Protocol):
+    """Sums flat buffers of dense gradients over the trainers.
+
+    It is made with the trainers' communicator, another one of the same ranks, and `deterministic`: whether it must add
+    in rank order. The communicators are mpi4py's, and for it alone. With one trainer it is made, and does nothing.
+    Collective over: the trainers, when it is made and when it is closed.
+
+    Attributes:
+        trainers: their number.
+    """
+
+    trainers: int
+
+    def sums_on(self, device: torch.device) -> bool:
+        """Whether it sums gradients that are on a device; others are copied to main memory first."""
+
+    def start(self, group: int, gradients: Tensor) -> PendingDenseSum:
+        """Start summing float32 `[N]`, contiguous, of the same size on every trainer; left alone until `finish`.
+
+        Every trainer starts the same groups in the same order, in one thread at a time.
+
+        Args:
+            group: number of the group of weights whose gradients they are, from 0.
+            gradients: this trainer's; becomes the sum.
+        """
+
+    def advance(self) -> bool:
+        """Move on what is under way, from another thread; whether anything is that needs it. Never waits."""
+
+    def close(self) -> None:
+        """End it; nothing is under way."""
+
+
+def open_dense_sums(name: str, comm: Any, gathering: Any, *, deterministic: bool) -> DenseSums:
+    """Make what sums dense gradients; what another one would need is not imported.
+
+    Args:
+        name: `train.dense_sums`, `auto` settled.
+        comm: as for `DenseSums`.
+        gathering: as for `DenseSums`.
+        deterministic: as for `DenseSums`.
+
+    Collective over: the trainers.
+    """
+    kind: Callable[..., DenseSums] = DENSE_SUMS.implementation(name)
+    return kind(comm, gathering, deterministic=deterministic)

@@ -1,0 +1,66 @@
+"""What sums the dense gradients of a run: one choice for all trainers, which have to take part in the same way.
+
+`train.dense_sums` names it, or says `auto`: then Horovod does where its thread has a core, and messages elsewhere.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from bagpipe_hpc.cluster.core_share import threads_each
+
+AUTO = "auto"
+
+
+class TrainerCores(NamedTuple):
+    """Where a trainer computes.
+
+    Attributes:
+        host: number of its host.
+        cores: that it may use there.
+        threads: of its dense half.
+        has_gpu: whether it computes on one.
+    """
+
+    host: int
+    cores: frozenset[int]
+    threads: int
+    has_gpu: bool
+
+
+@dataclass(frozen=True)
+class DenseSumsChoice:
+    """What all trainers use.
+
+    Attributes:
+        name: as `train.dense_sums` names it.
+        reason: for the reader.
+    """
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"sums of dense gradients: {self.name} ({self.reason})"
+
+
+def choose_dense_sums(setting: str, trainers: Sequence[TrainerCores]) -> DenseSumsChoice:
+    """Choose for all trainers.
+
+    Horovod's thread spins while another trainer's is late. Where it takes a core from compute, both come later.
+
+    Args:
+        setting: `train.dense_sums`.
+        trainers: all of them.
+    """
+    if setting != AUTO:
+        return DenseSumsChoice(setting, f"train.dense_sums = {setting}")
+    if len(trainers) == 1:
+        return DenseSumsChoice("mpi", "one trainer has nothing to sum")
+    if all(trainer.has_gpu for trainer in trainers):
+        return DenseSumsChoice("horovod", "train.dense_sums = auto: trainers compute on GPUs")
+    share, threads = threads_each([trainer[:2] for trainer in trainers]), max(trainer.threads for trainer in trainers)
+    cores = f"train.dense_sums = auto: cores for each trainer: {share}, for its threads: {threads}"
+    if share > threads:
+        return DenseSumsChoice("horovod", f"{cores}, and one for Horovod's")
+    return DenseSumsChoice("mpi", f"{cores}, and none for Horovod's")

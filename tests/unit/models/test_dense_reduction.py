@@ -1,0 +1,82 @@
+"""Groups of dense gradients are summed one after the other, whichever the backward pass finishes first."""
+
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from bagpipe_hpc.kernels.device import Cpu
+from bagpipe_hpc.models.dense_reduction import DenseReducer
+
+
+@dataclass
+class Doubled:
+    """A sum with a trainer that has the same gradients; it takes some tests."""
+
+    gradients: Tensor
+    tests_left: int = 3
+
+    def is_complete(self) -> bool:
+        self.tests_left -= 1
+        return self.tests_left <= 0
+
+    def finish(self) -> None:
+        assert self.tests_left <= 0, "nobody has seen that it is complete"
+        self.gradients *= 2
+
+
+@dataclass
+class TwoAlike:
+    """`DenseSums` of two trainers with the same gradients."""
+
+    trainers: int = 2
+    started: list[tuple[int, int]] = field(default_factory=list)
+
+    def sums_on(self, device: torch.device) -> bool:
+        return device.type == "cpu"
+
+    def start(self, group: int, gradients: Tensor) -> Doubled:
+        self.started.append((group, gradients.numel()))
+        return Doubled(gradients)
+
+    def advance(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("finished", [[0, 1, 2], [2, 1, 0], [1, 0, 2], [1, 2, 0]])
+def test_groups_start_in_order(finished: list[int]) -> None:
+    weights = [nn.Parameter(torch.zeros(size)) for size in (3, 1, 2)]
+    sums = TwoAlike()
+    reducer = DenseReducer([[weight] for weight in weights], sums, timeout_s=1.0, watch=lambda: None, device=Cpu())
+    for step in range(2):
+        for number in finished:
+            weights[number].grad = None
+            (weights[number].sum() * (number + 1)).backward()
+        assert sums.started[3 * step :] == [(0, 3), (1, 1), (2, 2)]
+        reducer.wait()
+        for number, weight in enumerate(weights):
+            assert weight.grad is not None
+            assert (weight.grad == 2 * (number + 1)).all()
+
+
+def test_a_group_starts_as_soon_as_it_is_there() -> None:
+    weights = [nn.Parameter(torch.zeros(size)) for size in (3, 1)]
+    sums = TwoAlike()
+    DenseReducer([[weight] for weight in weights], sums, timeout_s=1.0, watch=lambda: None, device=Cpu())
+    weights[0].sum().backward()
+    assert sums.started == [(0, 3)]
+
+
+def test_a_single_trainer_starts_nothing() -> None:
+    weight = nn.Parameter(torch.zeros(3))
+    sums = TwoAlike(trainers=1)
+    reducer = DenseReducer([[weight]], sums, timeout_s=1.0, watch=lambda: None, device=Cpu())
+    weight.sum().backward()
+    reducer.wait()
+    assert not sums.started
+    assert weight.grad is not None
+    assert (weight.grad == 1).all()

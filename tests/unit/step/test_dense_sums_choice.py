@@ -1,0 +1,40 @@
+"""One way to sum dense gradients for all trainers: as set, or by the cores that they have."""
+
+import pytest
+
+from bagpipe_hpc.step.dense_sums_choice import TrainerCores, choose_dense_sums
+
+
+def trainers(count: int, cores: int, threads: int, *, has_gpu: bool = False) -> list[TrainerCores]:
+    """So many on one host, all of whose cores each may use."""
+    return [TrainerCores(0, frozenset(range(cores)), threads, has_gpu)] * count
+
+
+@pytest.mark.parametrize("setting", ["horovod", "mpi"], ids=["by horovod", "by mpi"])
+def test_a_setting_is_taken(setting: str) -> None:
+    choice = choose_dense_sums(setting, trainers(2, cores=64, threads=1))
+    assert str(choice) == f"sums of dense gradients: {setting} (train.dense_sums = {setting})"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        ("mpi", trainers(1, cores=64, threads=1)),
+        ("mpi", trainers(2, cores=2, threads=1)),
+        ("mpi", trainers(2, cores=3, threads=1)),
+        ("horovod", trainers(2, cores=4, threads=1)),
+        ("mpi", trainers(2, cores=8, threads=4)),
+        ("horovod", trainers(2, cores=10, threads=4)),
+        ("horovod", trainers(2, cores=2, threads=1, has_gpu=True)),
+        ("mpi", [*trainers(1, cores=2, threads=2), TrainerCores(1, frozenset(range(8)), 2, has_gpu=False)]),
+        ("horovod", [TrainerCores(0, frozenset({k, k + 1}), 1, has_gpu=False) for k in (0, 2)]),
+    ],
+)
+def test_auto_is_horovod_where_its_thread_has_a_core(chosen: str, found: list[TrainerCores]) -> None:
+    """With each trainer, and whatever the cores of another host are."""
+    assert choose_dense_sums("auto", found).name == chosen
+
+
+def test_the_reason_tells_the_cores() -> None:
+    told = "train.dense_sums = auto: cores for each trainer: 1, for its threads: 1, and none for Horovod's"
+    assert choose_dense_sums("auto", trainers(2, cores=2, threads=1)).reason == told
