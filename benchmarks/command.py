@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bagpipe_hpc.cli.argument_types import count, positive, positive_number
 from bagpipe_hpc.cli.outcome import EXIT_OK, exit_code_of
-from bagpipe_hpc.config.schema import BACKENDS
+from bagpipe_hpc.config.schema import BACKENDS, SHARINGS
 from bagpipe_hpc.errors import require_appendable
 
 
@@ -19,6 +19,10 @@ def _cache_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=positive, nargs="+", metavar="N", help="CPU threads (default: 1 and 2, quick: 1)"
     )
+
+
+def _memory_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--sharing", choices=SHARINGS, default=SHARINGS[0], help="cache.sharing (default: %(default)s)")
 
 
 def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
@@ -271,7 +275,7 @@ BENCHMARKS = {
     "checkpoint": Benchmark(
         "checkpoint.benchmark", "checkpoints: bytes, stand-still of training, GB/s beside plain HDF5"
     ),
-    "memory": Benchmark("memory", "peak memory of each role against its formula"),
+    "memory": Benchmark("memory", "peak memory of each role against its formula", _memory_arguments),
     "step": Benchmark(
         "step.benchmark",
         "whole training steps over several links, and where their time goes",

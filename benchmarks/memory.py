@@ -25,7 +25,12 @@ from benchmarks.jobs.workload import WORKLOADS, Workload
 
 _ROLES = ("oracle", "server", "trainer")
 _LAYOUT = RoleLayout(servers=2, trainers=2)
-_ROWS_OF_A_PLAN = ("reduced_now", "reduced_later", "private", "rows_fetched", "rows_written_back")
+_ROWS_OF_A_PLAN = (
+    *("reduced_now", "reduced_later", "private", "rows_fetched", "rows_written_back"),
+    *("copied", "sent_home"),
+)
+_BATCHES_EXCHANGED = 2
+"""Rows of two batches are between trainers with one home a row: of one that is computed, and behind it."""
 _LOOK_UP_COPIES = 3
 """Of each look-up's weights a trainer holds the gathered ones, their gradients, and sums of these at the same time."""
 
@@ -38,10 +43,11 @@ def run(arguments: argparse.Namespace) -> Report:
     folder.mkdir(parents=True, exist_ok=True)
     shards = workload.shards(folder, steps, workload.config([]).train.batch_size)
     settings = {"small": (1, 1), "large": (lookahead, width)}
+    more = [f"cache.sharing={arguments.sharing}"]
     differences: dict[str, list[float]] = {role: [] for role in _ROLES}
     shared: dict[str, list[float]] = {role: [] for role in _ROLES}
     for _ in range(arguments.runs):
-        jobs = {name: _run_job(workload, shards, steps, *sizes, folder) for name, sizes in settings.items()}
+        jobs = {name: _run_job(workload, shards, steps, *sizes, folder, more) for name, sizes in settings.items()}
         for role in _ROLES:
             differences[role].append(_own_bytes(jobs["large"], role) - _own_bytes(jobs["small"], role))
             shared[role].append(max(rank["shared_bytes"] for rank in jobs["large"]["ranks"] if rank["role"] == role))
@@ -49,6 +55,7 @@ def run(arguments: argparse.Namespace) -> Report:
     base = {role: _own_bytes(jobs["small"], role) - jobs["small"]["formula"][role] for role in _ROLES}
     report = Report("memory")
     report.figures = {"workload": workload.name, "steps": steps, "lookahead_batches": lookahead, "embedding_dim": width}
+    report.figures["sharing"] = arguments.sharing
     rows = []
     for role in _ROLES:
         measured = median(differences[role])
@@ -70,7 +77,7 @@ def run(arguments: argparse.Namespace) -> Report:
 
 
 def _run_job(
-    workload: Workload, shards: Path, steps: int, lookahead: int, embedding_dim: int, folder: Path
+    workload: Workload, shards: Path, steps: int, lookahead: int, embedding_dim: int, folder: Path, more: list[str]
 ) -> dict[str, Any]:
     """What each rank used, `ranks`, and what the formulas say for each role, `formula`, bytes."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -85,6 +92,7 @@ def _run_job(
             "train.evaluate=false",
             "train.checkpoint_at_end=false",
             f"train.output={scratch}/run",
+            *more,
         ]
         command: list[str | Path] = [sys.executable, "-m", "bagpipe_hpc", "train", workload.config_file, *overrides]
         run_ranks([_LAYOUT.world_size], LINKS["native"], command, share=folder)
@@ -101,8 +109,17 @@ def formula_bytes(config: Config, table_rows: tuple[int, ...], summary: dict[str
     look_ups = -(-config.train.batch_size // _LAYOUT.trainers) * len(table_rows)
     rows = {name: statistics.fmean(trainer[name] for trainer in summary["trainers"]) for name in _ROWS_OF_A_PLAN}
     moved = rows["rows_fetched"] + rows["rows_written_back"]
-    shared = 4 * (rows["reduced_now"] + rows["reduced_later"])
+    reduced = rows["reduced_now"] + rows["reduced_later"]
     own = 4 * (look_ups + rows["private"]) + 12 * moved
+    exchanged = 0.0
+    if (
+        config.cache.sharing == "home"
+    ):  # slots of rows that are lent, summed, copied and sent; the place of each gradient
+        shared = 0.0
+        own += 4 * (3 * reduced + 2 * rows["copied"] + rows["sent_home"])
+        exchanged = 4 * config.model.embedding_dim * (reduced + rows["sent_home"] + 2 * rows["copied"])
+    else:
+        shared = 4 * reduced
     plans = summary["lookahead_batches"] + 2 * summary["group_batches"] + 1
     return {
         "oracle": summary["planner_bytes"] + plans * (shared + _LAYOUT.trainers * own),
@@ -110,7 +127,8 @@ def formula_bytes(config: Config, table_rows: tuple[int, ...], summary: dict[str
         "trainer": summary["cache_bytes"]
         + _LOOK_UP_COPIES * look_ups * config.model.embedding_dim * 4
         + plans * (shared + own)
-        + summary["group_batches"] * moved * record_bytes,
+        + summary["group_batches"] * moved * record_bytes
+        + _BATCHES_EXCHANGED * exchanged,
     }
 
 
