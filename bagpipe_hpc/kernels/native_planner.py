@@ -16,17 +16,20 @@ from bagpipe_hpc.plan.batch_plan import SharedPlan, TrainerPlan
 _WRONG_BATCH, _SLOTS_USED_UP, _OUT_OF_MEMORY = 1, 2, 3
 _INT, _POINTER = ctypes.c_int64, ctypes.c_void_p
 _FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
-    "create": (_INT, (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _POINTER, _POINTER)),
+    "create": (_INT, (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _INT, _POINTER, _POINTER)),
     "destroy": (None, (_POINTER,)),
-    "start_segment": (None, (_POINTER,)),
+    "start_segment": (None, (_POINTER, _INT)),
     "load": (_INT, (_POINTER, _POINTER, _INT, _POINTER, _INT, _INT, _POINTER, _POINTER)),
     "decide": (_INT, (_POINTER, _POINTER, _INT, _INT, _POINTER)),
     "measure_plan": (None, (_POINTER, _INT, _INT, _POINTER, _POINTER)),
     "write_plan": (_INT, (_POINTER, _INT, _POINTER, _INT, _POINTER)),
     "free_slots": (None, (_POINTER, _INT)),
-    "sizes": (None, (_POINTER, _INT, _POINTER)),
+    "sizes": (None, (_POINTER, _POINTER)),
 }
 """Result and arguments of each function of the library, whose names begin with `bagpipe_planner_`."""
+
+EXCHANGED = ("exchange", "copy_slots", "lent_slots", "summed_slots", "sum_places", "sent_slots")
+"""Further arrays of a `TrainerPlan` where rows have homes."""
 
 
 class WrongBatchError(Exception):
@@ -76,6 +79,7 @@ class PlannerCore:
         first_private_slot: number of the first of them.
         threads: threads that share out the tables.
         verify: know the version of each row.
+        with_homes: each row has one home (`planning.lookahead.home_rules`); otherwise rows are replicated.
 
     Raises:
         ConfigError: the library was not built or does not load.
@@ -93,10 +97,12 @@ class PlannerCore:
         *,
         threads: int,
         verify: bool,
+        with_homes: bool = False,
     ) -> None:
         self._planner = ctypes.c_void_p()
         self._failure = _Failure()
         self._trainers = trainers
+        self._exchanged = len(EXCHANGED) if with_homes else 0
         tables = np.ascontiguousarray(tables, dtype=np.int64)
         settings = np.asarray(
             [trainers, lookahead, shared_capacity, private_capacity, first_private_slot, threads], dtype=np.int64
@@ -108,6 +114,7 @@ class PlannerCore:
             feature_tables.ctypes.data,
             len(feature_tables),
             verify,
+            with_homes,
             ctypes.byref(self._planner),
             ctypes.byref(self._failure),
         )
@@ -117,9 +124,9 @@ class PlannerCore:
         if self._planner:
             _library().bagpipe_planner_destroy(self._planner)
 
-    def start_segment(self) -> None:
+    def start_segment(self, *, training: bool) -> None:
         """Forget the batches that are loaded; no row is resident now."""
-        _library().bagpipe_planner_start_segment(self._planner)
+        _library().bagpipe_planner_start_segment(self._planner, training)
 
     def load(self, rows: Bags, slices: NDArray[np.int64]) -> None:
         """Take the next batch into the window.
@@ -174,9 +181,11 @@ class PlannerCore:
             is_closing: it only writes back.
 
         Returns:
-            Lengths of the arrays of a `SharedPlan`, then of T `TrainerPlan`s; unique rows; fetched rows.
+            Lengths of the arrays of a `SharedPlan`, then of T `TrainerPlan`s, each followed by those of `EXCHANGED`
+            where rows have homes and the plan does not close; unique rows; fetched rows.
         """
-        lengths = np.empty(len(SharedPlan.ARRAYS) + self._trainers * len(TrainerPlan.ARRAYS), dtype=np.int64)
+        each = len(TrainerPlan.ARRAYS) + (0 if is_closing else self._exchanged)
+        lengths = np.empty(len(SharedPlan.ARRAYS) + self._trainers * each, dtype=np.int64)
         counts = np.empty(2, dtype=np.int64)
         _library().bagpipe_planner_measure_plan(
             self._planner, is_closing, write_group, lengths.ctypes.data, counts.ctypes.data
@@ -205,7 +214,7 @@ class PlannerCore:
     def sizes(self) -> tuple[int, int, int, int]:
         """Bytes of the per-row state and of the window; peaks of the shared and of the greediest private pool."""
         sizes = np.empty(4, dtype=np.int64)
-        _library().bagpipe_planner_sizes(self._planner, self._trainers, sizes.ctypes.data)
+        _library().bagpipe_planner_sizes(self._planner, sizes.ctypes.data)
         state_bytes, window_bytes, shared_peak, private_peak = sizes.tolist()
         return state_bytes, window_bytes, shared_peak, private_peak
 

@@ -7,7 +7,7 @@ different widths there is a plan for each group of tables of one width, which kn
 Legend: `n` samples of a trainer's slice, `V` look-ups of it, `S` now + later slots, `P` private slots of the trainer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -43,39 +43,42 @@ class PlanRecord:
     _memory: ClassVar[NDArray[np.uint8] | None] = None
     """On a record whose arrays are views of its encoding: that encoding."""
 
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The array fields that are there, by name, in their order."""
+        fields_of = {name: getattr(self, name) for name in (*self.ARRAYS, *self.OPTIONAL)}
+        return {name: array for name, array in fields_of.items() if array is not None}
+
     def encode(self) -> NDArray[np.uint8]:
         """The record as bytes, uint8 `[encoded size]`; not a copy where it was allocated or decoded in one piece."""
         if self._memory is not None:
             return self._memory
-        lengths = [getattr(self, name).size for name in self.ARRAYS]
-        record = self.allocate(lengths, **{name: getattr(self, name) for name in _integer_names(type(self))})
-        for name in self.ARRAYS:
-            getattr(record, name)[:] = getattr(self, name)
-        extras = {name: getattr(self, name) for name in self.OPTIONAL}
-        if all(array is None for array in extras.values()):
-            return record.encode()
-        header = np.asarray([-1 if array is None else array.size for array in extras.values()], dtype=np.int64)
-        pieces = [record.encode(), header.view(np.uint8)]
-        for name, dtype in self.OPTIONAL.items():
-            if extras[name] is not None:
-                encoded = np.ascontiguousarray(extras[name], dtype=dtype).view(np.uint8)
-                pieces += [encoded, np.zeros(-encoded.size % _ALIGNMENT, dtype=np.uint8)]
-        return np.concatenate(pieces)
+        arrays = self.arrays()
+        integers = {name: getattr(self, name) for name in _integer_names(type(self))}
+        record = self.allocate({name: array.size for name, array in arrays.items()}, **integers)
+        for name, array in arrays.items():
+            getattr(record, name)[:] = array
+        return record.encode()
 
     @classmethod
-    def allocate(cls, lengths: Sequence[int], **integers: int) -> Self:
+    def allocate(cls, lengths: Mapping[str, int], **integers: int) -> Self:
         """A record whose arrays are still to be filled, in one piece of memory: filling them encodes it.
 
         Args:
-            lengths: of the array fields, in their order.
+            lengths: of the array fields, by name; optional ones that are not named are None.
             integers: the integer fields.
         """
-        header = [*(integers[name] for name in _integer_names(cls)), *lengths]
-        starts = _starts(cls, lengths)
-        words = np.empty(starts[-1] // _ALIGNMENT, dtype=np.int64)
-        words[[start // _ALIGNMENT - 1 for start in starts[1:]]] = 0  # each array's last one, for what lies behind it
+        required = [lengths[name] for name in cls.ARRAYS]
+        optional = [lengths.get(name, -1) for name in cls.OPTIONAL]
+        starts = _starts(cls, required)
+        has_optional = any(length >= 0 for length in optional)
+        ends = starts[1:] + (_optional_starts(cls, optional, starts[-1])[1:] if has_optional else [])
+        words = np.empty(ends[-1] // _ALIGNMENT, dtype=np.int64)
+        words[[end // _ALIGNMENT - 1 for end in ends]] = 0  # each array's last one, for what lies behind it
+        header = [*(integers[name] for name in _integer_names(cls)), *required]
         words[: len(header)] = header
-        return cls._on(words.view(np.uint8), integers, lengths, starts)
+        if has_optional:
+            words[starts[-1] // _ALIGNMENT :][: len(optional)] = optional
+        return cls._on(words.view(np.uint8), integers, required, starts)
 
     @classmethod
     def decode(cls, encoded: NDArray[np.uint8]) -> Self:
@@ -103,13 +106,13 @@ class PlanRecord:
     @classmethod
     def _optional_on(cls, encoded: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
         """The optional arrays that are there."""
-        start = len(cls.OPTIONAL) * _ALIGNMENT
-        arrays = {}
-        for (name, dtype), length in zip(cls.OPTIONAL.items(), encoded[:start].view(np.int64).tolist(), strict=True):
-            if length >= 0:
-                arrays[name] = encoded[start : start + length * dtype.itemsize].view(dtype)
-                start += -(-length * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
-        return arrays
+        lengths = encoded[: len(cls.OPTIONAL) * _ALIGNMENT].view(np.int64).tolist()
+        starts = _optional_starts(cls, lengths, 0)
+        return {
+            name: encoded[start : start + length * dtype.itemsize].view(dtype)
+            for (name, dtype), length, start in zip(cls.OPTIONAL.items(), lengths, starts, strict=False)
+            if length >= 0
+        }
 
 
 def _integer_names(kind: type[PlanRecord]) -> list[str]:
@@ -118,8 +121,18 @@ def _integer_names(kind: type[PlanRecord]) -> list[str]:
 
 def _starts(kind: type[PlanRecord], lengths: Sequence[int]) -> list[int]:
     """Where each array begins in the encoding, and the end of the last."""
-    starts = [(len(_integer_names(kind)) + len(lengths)) * _ALIGNMENT]
-    for length, dtype in zip(lengths, kind.ARRAYS.values(), strict=True):
+    return _laid_out((len(_integer_names(kind)) + len(lengths)) * _ALIGNMENT, lengths, kind.ARRAYS)
+
+
+def _optional_starts(kind: type[PlanRecord], lengths: Sequence[int], start: int) -> list[int]:
+    """The same of optional arrays, -1 long where they are not there, whose header begins at `start`."""
+    return _laid_out(start + len(lengths) * _ALIGNMENT, [max(0, length) for length in lengths], kind.OPTIONAL)
+
+
+def _laid_out(start: int, lengths: Sequence[int], types: Mapping[str, np.dtype[Any]]) -> list[int]:
+    """Where arrays begin, one behind the other from `start`, and the end of the last."""
+    starts = [start]
+    for length, dtype in zip(lengths, types.values(), strict=True):
         starts.append(starts[-1] + (length * dtype.itemsize + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT)
     return starts
 

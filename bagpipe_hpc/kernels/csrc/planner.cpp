@@ -2,19 +2,21 @@
 //
 // One thread at a time may use a planner. After a failure it can only be destroyed.
 
-#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "planner/home_planner.h"
 #include "planner/lookahead_planner.h"
+#include "planner/planner.h"
 #include "simd.h"
 
 namespace {
 
-using bagpipe::LookaheadPlanner;
+using bagpipe::Planner;
 
 enum Status : std::int64_t { kDone = 0, kWrongBatch = 1, kSlotsUsedUp = 2, kOutOfMemory = 3, kOther = 4 };
 
@@ -51,23 +53,31 @@ std::int64_t guarded(Failure* failure, Work&& work) noexcept {
 BAGPIPE_EXPORT std::int64_t bagpipe_planner_create(const std::int64_t* settings, const std::int64_t* tables,
                                                    std::int64_t count, const std::int64_t* feature_tables,
                                                    std::int64_t features, std::int64_t verify,
-                                                   LookaheadPlanner** planner, Failure* failure) {
+                                                   std::int64_t with_homes, Planner** planner,
+                                                   Failure* failure) {
   return guarded(failure, [&] {
     std::vector<bagpipe::TableSettings> list;
     for (const std::int64_t* table = tables; table < tables + 3 * count; table += 3) {
       list.push_back({table[0], table[1], table[2] != 0, verify != 0});
     }
-    *planner = new LookaheadPlanner({settings[0], settings[1], settings[2], settings[3], settings[4], settings[5]}, list,
-                                    std::vector<std::size_t>(feature_tables, feature_tables + features));
+    const bagpipe::PlannerSettings all = {settings[0], settings[1], settings[2], settings[3], settings[4], settings[5]};
+    std::vector<std::size_t> of_features(feature_tables, feature_tables + features);
+    if (with_homes != 0) {
+      *planner = new bagpipe::HomePlanner(all, list, std::move(of_features));
+    } else {
+      *planner = new bagpipe::LookaheadPlanner(all, list, std::move(of_features));
+    }
   });
 }
 
-BAGPIPE_EXPORT void bagpipe_planner_destroy(LookaheadPlanner* planner) { delete planner; }
+BAGPIPE_EXPORT void bagpipe_planner_destroy(Planner* planner) { delete planner; }
 
-BAGPIPE_EXPORT void bagpipe_planner_start_segment(LookaheadPlanner* planner) { planner->start_segment(); }
+BAGPIPE_EXPORT void bagpipe_planner_start_segment(Planner* planner, std::int64_t is_training) {
+  planner->start_segment(is_training != 0);
+}
 
 // `rows` [look_ups]; `offsets` [samples * features + 1], or null; `slices` [trainers + 1].
-BAGPIPE_EXPORT std::int64_t bagpipe_planner_load(LookaheadPlanner* planner, const std::int64_t* rows,
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_load(Planner* planner, const std::int64_t* rows,
                                                  std::int64_t look_ups, const std::int64_t* offsets,
                                                  std::int64_t samples, std::int64_t features,
                                                  const std::int64_t* slices, Failure* failure) {
@@ -75,54 +85,46 @@ BAGPIPE_EXPORT std::int64_t bagpipe_planner_load(LookaheadPlanner* planner, cons
 }
 
 // `free_group`: the group whose slots are free, and then the one whose slots were taken back last.
-BAGPIPE_EXPORT std::int64_t bagpipe_planner_decide(LookaheadPlanner* planner, std::int64_t* free_group,
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_decide(Planner* planner, std::int64_t* free_group,
                                                    std::int64_t latest_group, std::int64_t retiring_group,
                                                    Failure* failure) {
   return guarded(failure, [&] { *free_group = planner->decide(*free_group, latest_group, retiring_group); });
 }
 
-// `lengths`: SharedLengths, then TrainerLengths of each trainer; `counts` [2]: unique and fetched rows.
-BAGPIPE_EXPORT void bagpipe_planner_measure_plan(LookaheadPlanner* planner, std::int64_t is_closing,
-                                                 std::int64_t write_group, std::int64_t* lengths,
-                                                 std::int64_t* counts) {
-  auto* shared = reinterpret_cast<bagpipe::SharedLengths*>(lengths);
-  auto* trainers = reinterpret_cast<bagpipe::TrainerLengths*>(shared + 1);
+// `lengths`: those of the shared part's arrays, then of each trainer's; `counts` [2]: unique and fetched rows.
+BAGPIPE_EXPORT void bagpipe_planner_measure_plan(Planner* planner, std::int64_t is_closing, std::int64_t write_group,
+                                                 std::int64_t* lengths, std::int64_t* counts) {
   if (is_closing != 0) {
-    planner->measure_closing_plan(write_group, *shared, trainers);
+    planner->measure_closing_plan(write_group, lengths);
     counts[0] = counts[1] = 0;
   } else {
-    planner->measure_plan(write_group, *shared, trainers);
+    planner->measure_plan(write_group, lengths);
     counts[0] = planner->unique_rows();
     counts[1] = planner->fetched_rows();
   }
 }
 
-// `arrays`: SharedArrays, then TrainerArrays of each trainer; `step`: training step that updates the rows, 0 for none.
-BAGPIPE_EXPORT std::int64_t bagpipe_planner_write_plan(LookaheadPlanner* planner, std::int64_t is_closing,
-                                                       const void* arrays, std::int64_t step, Failure* failure) {
+// `arrays`: as their lengths; `step`: training step that updates the rows, 0 for none.
+BAGPIPE_EXPORT std::int64_t bagpipe_planner_write_plan(Planner* planner, std::int64_t is_closing,
+                                                       const void* const* arrays, std::int64_t step, Failure* failure) {
   return guarded(failure, [&] {
-    const auto* shared = static_cast<const bagpipe::SharedArrays*>(arrays);
-    const auto* trainers = reinterpret_cast<const bagpipe::TrainerArrays*>(shared + 1);
     if (is_closing != 0) {
-      planner->write_closing_plan(trainers);
+      planner->write_closing_plan(arrays);
       return;
     }
-    planner->write_plan(*shared, trainers);
+    planner->write_plan(arrays);
     if (step != 0) planner->count_update(step);
   });
 }
 
-BAGPIPE_EXPORT void bagpipe_planner_free_slots(LookaheadPlanner* planner, std::int64_t group) {
+BAGPIPE_EXPORT void bagpipe_planner_free_slots(Planner* planner, std::int64_t group) {
   planner->free_slots(group);
 }
 
 // `sizes` [4]: bytes of state and of the window, peaks of the shared and of the greediest private pool.
-BAGPIPE_EXPORT void bagpipe_planner_sizes(const LookaheadPlanner* planner, std::int64_t trainers, std::int64_t* sizes) {
+BAGPIPE_EXPORT void bagpipe_planner_sizes(const Planner* planner, std::int64_t* sizes) {
   sizes[0] = static_cast<std::int64_t>(planner->state_bytes());
   sizes[1] = static_cast<std::int64_t>(planner->window_bytes());
-  sizes[2] = planner->peak(0);
-  sizes[3] = 0;
-  for (std::int64_t pool = 1; pool <= trainers; ++pool) {
-    sizes[3] = std::max(sizes[3], planner->peak(static_cast<std::size_t>(pool)));
-  }
+  sizes[2] = planner->shared_peak();
+  sizes[3] = planner->private_peak();
 }

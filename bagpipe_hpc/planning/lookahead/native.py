@@ -1,4 +1,4 @@
-"""The planner in C++: the same plans as `rules.LookaheadPlanner`, byte for byte, several times as fast."""
+"""The planner in C++: the same plans as the rules in NumPy, byte for byte, several times as fast."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.kernels.native_planner import PlannerCore, SlotsUsedUpError, WrongBatchError
+from bagpipe_hpc.kernels.native_planner import EXCHANGED, PlannerCore, SlotsUsedUpError, WrongBatchError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.slices import slice_bounds
@@ -18,7 +18,7 @@ from bagpipe_hpc.planning.window import Window
 
 
 class NativePlanner:
-    """The native implementation of `Planner`.
+    """The native implementation of `Planner`: its rules are those of `rules` or, with homes, of `home_rules`.
 
     Args:
         table_offsets: first row of each table and the number of all rows, int64 `[tables + 1]`.
@@ -30,6 +30,7 @@ class NativePlanner:
         sparse: of which tables only the rows in the window are kept, bool `[tables]`; default: of none.
         threads: threads that share out the tables; with a single one they do not help.
         verify: put the expected version of every row into the plans (`debug.verify_rows`).
+        with_homes: each row has one home; of the shared slots each of two areas for copies has half.
 
     Raises:
         ValueError: the tables' first rows do not ascend, or a feature has none of them: native code would take other
@@ -48,6 +49,7 @@ class NativePlanner:
         sparse: NDArray[np.bool_] | None = None,
         threads: int = 1,
         verify: bool = False,
+        with_homes: bool = False,
     ) -> None:
         table_rows = np.diff(table_offsets)
         if table_offsets[0] < 0 or (table_rows < 0).any():
@@ -55,7 +57,8 @@ class NativePlanner:
         self.window = window
         self._trainers = trainers
         self._table_offsets = table_offsets
-        self._capacities = (shared_capacity, private_capacity)
+        self._with_homes = with_homes
+        self._capacities = (shared_capacity - shared_capacity % 2 if with_homes else shared_capacity, private_capacity)
         if not feature_tables and table_rows.size > 1:
             feature_tables = range(table_rows.size)
         self._feature_tables = np.asarray(feature_tables, dtype=np.int64)
@@ -73,6 +76,7 @@ class NativePlanner:
             first_private_slot(shared_capacity),
             threads=threads,
             verify=verify,
+            with_homes=with_homes,
         )
         self._training = True
         self._first_step = 0
@@ -82,7 +86,7 @@ class NativePlanner:
 
     def start_segment(self, *, training: bool, first_step: int) -> None:
         """Forget the batches of earlier segments; no row is resident now."""
-        self._core.start_segment()
+        self._core.start_segment(training=training)
         self._training = training
         self._first_step = first_step
         self._loaded_count = 0
@@ -130,6 +134,7 @@ class NativePlanner:
         lengths, unique_rows, fetched_rows = self._core.measure_plan(retire_group if self._training else NO_GROUP)
         plan = _allocate(
             lengths,
+            EXCHANGED if self._with_homes else (),
             batch=number,
             samples=self._decided_samples,
             prefetch_after=self._prefetch_after,
@@ -146,6 +151,7 @@ class NativePlanner:
         lengths, _, _ = self._core.measure_plan(group if self._training else NO_GROUP, is_closing=True)
         plan = _allocate(
             lengths,
+            (),
             batch=self._loaded_count,
             samples=0,
             prefetch_after=NO_GROUP,
@@ -162,12 +168,17 @@ class NativePlanner:
         return PlannerSize(*self._core.sizes())
 
 
-def _allocate(lengths: list[int], **integers: int) -> BatchPlan:
+def _allocate(lengths: list[int], exchanged: Sequence[str], **integers: int) -> BatchPlan:
     """A plan whose arrays are still to be filled: lengths as `PlannerCore.measure_plan` gives them."""
-    shared, each = len(SharedPlan.ARRAYS), len(TrainerPlan.ARRAYS)
-    trainers = [TrainerPlan.allocate(lengths[at : at + each]) for at in range(shared, len(lengths), each)]
-    return BatchPlan(SharedPlan.allocate(lengths[:shared], **integers), tuple(trainers))
+    shared, names = len(SharedPlan.ARRAYS), (*TrainerPlan.ARRAYS, *exchanged)
+    trainers = [
+        TrainerPlan.allocate(dict(zip(names, lengths[at : at + len(names)], strict=True)))
+        for at in range(shared, len(lengths), len(names))
+    ]
+    return BatchPlan(
+        SharedPlan.allocate(dict(zip(SharedPlan.ARRAYS, lengths, strict=False)), **integers), tuple(trainers)
+    )
 
 
 def _arrays(plan: BatchPlan) -> list[NDArray[np.int32] | NDArray[np.int64]]:
-    return [getattr(record, name) for record in (plan.shared, *plan.trainers) for name in record.ARRAYS]
+    return [array for record in (plan.shared, *plan.trainers) for array in record.arrays().values()]

@@ -1,6 +1,5 @@
 """The look-ahead policy, `bagpipe`: which of its planners runs, and which tables' state is an array or a hash table."""
 
-import logging
 import os
 from functools import cached_property
 
@@ -21,7 +20,6 @@ from bagpipe_hpc.planning.window import Window
 _LOOK_UPS_A_THREAD = 500_000
 _MOST_THREADS = 8
 """There are few large tables, and each is one thread's."""
-log = logging.getLogger(__name__)
 
 _DENSE_BYTES = 8
 """State of a row in an array over all rows of its table."""
@@ -32,7 +30,7 @@ _HOME_BYTES = 4
 _VERSION_BYTES = 4
 """Of a row whose version is known."""
 _NARROW_ROWS = 1 << 16
-"""Rows of a table in one batch that an index of 2 bytes can name."""
+"""Rows of a table in one batch that an index of 2 bytes can name; or, with homes, uses of them by a trainer."""
 _BATCH_BYTES = 64
 """What the window takes for a batch of no samples, at least."""
 _BAG_BYTES = 4
@@ -44,8 +42,9 @@ _SPARSE_BYTES = 46
 class LookaheadPolicy(Policy):
     """Keeps a row as long as a batch of the window uses it (BagPipe, SOSP 2023, section 3).
 
-    It has two planners, whose plans are the same, byte for byte: a native one, and the one in NumPy that it is tested
-    against. `kernels.backend` chooses, and `kernels.planner_state` and `planner_threads` are for the native one.
+    For rows that are replicated and for rows with one home it has two planners each, whose plans are the same, byte for
+    byte: a native one, and the one in NumPy that it is tested against. `kernels.backend` chooses, and
+    `kernels.planner_state` and `planner_threads` are for the native one.
     """
 
     sharings = ("replicated", "home")
@@ -60,14 +59,7 @@ class LookaheadPolicy(Policy):
             ConfigError: the settings ask for what the implementation that they choose does not have.
         """
         kernels = self.facts.kernels
-        is_native = self.facts.sharing == "replicated" and use_native(kernels.backend, "planner")
-        if self.facts.sharing == "home":
-            log.info("planner: NumPy implementation (cache.sharing = home has no native one)")
-            if kernels.planner_state == "sparse":
-                raise ConfigError(
-                    "kernels.planner_state = 'sparse': cache.sharing = 'home' has no planner with it; use "
-                    "planner_state=auto or cache.sharing=replicated"
-                )
+        is_native = use_native(kernels.backend, "planner")
         if not is_native and kernels.planner_state == "sparse":
             raise ConfigError(
                 "kernels.planner_state = 'sparse': only the native planner has it, and the reference one runs; build "
@@ -110,6 +102,7 @@ class LookaheadPolicy(Policy):
             sparse=self.sparse_tables(window),
             threads=self.threads,
             verify=facts.verify,
+            with_homes=facts.sharing == "home",
         )
 
     @property
@@ -134,7 +127,8 @@ class LookaheadPolicy(Policy):
             homes = _HOME_BYTES if facts.sharing == "home" else 0
             return int(table_rows.sum()) * (_REFERENCE_BYTES + versions + homes) + index_bytes * look_ups
         of_arrays = int(table_rows[~self.sparse_tables(window)].sum()) * (_DENSE_BYTES + versions)
-        is_wide = np.minimum(table_rows, facts.batch_look_ups).max() > _NARROW_ROWS
+        indices = facts.batch_look_ups if facts.sharing == "home" else np.minimum(table_rows, facts.batch_look_ups)
+        is_wide = indices.max() > _NARROW_ROWS
         of_look_ups = (4 if is_wide else 2) * look_ups if facts.is_one_hot else _BAG_BYTES * bags
         return of_arrays + of_look_ups + window.lookahead * _BATCH_BYTES
 

@@ -20,15 +20,14 @@ def integer_fields(kind: type[PlanRecord]) -> list[str]:
 
 
 @st.composite
-def records(draw: st.DrawFn, kind: type[PlanRecord], *, whole: bool = True) -> PlanRecord:
-    """Any record of a kind: integers up to 64 bits, arrays of any values and lengths, often empty; whole: optional
-    arrays as well, or none."""
+def records(draw: st.DrawFn, kind: type[PlanRecord]) -> PlanRecord:
+    """Any record of a kind: integers up to 64 bits, arrays of any values and lengths, often empty; optional ones, or
+    None."""
     values: dict[str, Any] = {name: draw(st.integers(-(2**63), 2**63 - 1)) for name in integer_fields(kind)}
     for name, dtype in kind.ARRAYS.items():
         values[name] = draw(arrays(dtype, st.integers(0, 9)))
-    if whole:
-        for name, dtype in kind.OPTIONAL.items():
-            values[name] = draw(st.none() | arrays(dtype, st.integers(0, 9)))
+    for name, dtype in kind.OPTIONAL.items():
+        values[name] = draw(st.none() | arrays(dtype, st.integers(0, 9)))
     return kind(**values)
 
 
@@ -77,19 +76,15 @@ def test_decoded_arrays_are_views(kind: type[PlanRecord]) -> None:
 
 
 @settings(max_examples=40)
-@given(st.one_of([records(kind, whole=False) for kind in RECORDS]))
+@given(st.one_of([records(kind) for kind in RECORDS]))
 def test_an_allocated_record_is_encoded_once_it_is_filled(record: PlanRecord) -> None:
     """Byte for byte as if its arrays had been made apart, without another copy."""
-    lengths = [getattr(record, name).size for name in record.ARRAYS]
+    lengths = {name: array.size for name, array in record.arrays().items()}
     allocated = type(record).allocate(lengths, **{name: getattr(record, name) for name in integer_fields(type(record))})
-    for name in record.ARRAYS:
-        getattr(allocated, name)[:] = getattr(record, name)
+    for name, array in record.arrays().items():
+        getattr(allocated, name)[:] = array
     np.testing.assert_array_equal(allocated.encode(), record.encode())
-    assert all(
-        np.shares_memory(getattr(allocated, name), allocated.encode())
-        for name, size in zip(record.ARRAYS, lengths, strict=True)
-        if size
-    )
+    assert all(np.shares_memory(array, allocated.encode()) for array in allocated.arrays().values() if array.size)
 
 
 def test_encoding_takes_other_types_and_strides() -> None:

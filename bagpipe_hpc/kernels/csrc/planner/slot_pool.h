@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -55,5 +56,12 @@ class SlotPool {
   std::vector<std::int32_t> free_;  // the first free_count_ of them
   std::int64_t free_count_ = 0;
 };
+
+// The most slots that were in use at once in a trainer's own pool; the first pool is the shared one.
+inline std::int64_t largest_private_peak(const std::vector<SlotPool>& pools) {
+  std::int64_t peak = 0;
+  for (std::size_t pool = 1; pool < pools.size(); ++pool) peak = std::max(peak, pools[pool].peak());
+  return peak;
+}
 
 }  // namespace bagpipe

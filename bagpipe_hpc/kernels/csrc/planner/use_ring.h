@@ -27,7 +27,7 @@ struct RowUses {
   std::int64_t* rows;    // global rows
   Use* next;             // the use after this one, as far as it is loaded
   std::int32_t* slots;   // kAbsent until an earlier use hands its slot on, or the batch is decided
-  std::uint16_t* users;  // the only trainer that uses the row, or kSeveral
+  std::uint16_t* trainers;  // whose each row is: its only user, or kSeveral; or its home
 };
 
 // Keeps the batches of a window side by side in a few large arrays, one batch behind the other and round again: the
@@ -55,13 +55,14 @@ class UseRing {
     const Part& found = part(number);
     // By data(): a table without rows in any batch has no arrays.
     const std::int64_t first = found.first;
-    return {found.count, rows_.data() + first, next_.data() + first, slots_.data() + first, users_.data() + first};
+    return {found.count, rows_.data() + first, next_.data() + first, slots_.data() + first, trainers_.data() + first};
   }
   std::int64_t count(std::uint32_t number) const { return parts_[number & (parts_.size() - 1)].count; }
   Use& next(const Use& use) { return next_[part(use.batch).first + use.index]; }
   std::int32_t& slot(const Use& use) { return slots_[part(use.batch).first + use.index]; }
+  std::uint16_t& trainer(const Use& use) { return trainers_[part(use.batch).first + use.index]; }
 
-  std::size_t bytes() const { return rows_.bytes() + next_.bytes() + slots_.bytes() + users_.bytes(); }
+  std::size_t bytes() const { return rows_.bytes() + next_.bytes() + slots_.bytes() + trainers_.bytes(); }
 
  private:
   struct Part {
@@ -96,21 +97,21 @@ class UseRing {
     ZeroPages<std::int64_t> rows(capacity);
     ZeroPages<Use> next(capacity);
     ZeroPages<std::int32_t> slots(capacity);
-    ZeroPages<std::uint16_t> users(capacity);
+    ZeroPages<std::uint16_t> trainers(capacity);
     std::int64_t first = 0;
     for (std::uint32_t batch = oldest; batch != number; ++batch) {
       const RowUses from = (*this)[batch];
       std::copy_n(from.rows, from.count, rows.data() + first);
       std::copy_n(from.next, from.count, next.data() + first);
       std::copy_n(from.slots, from.count, slots.data() + first);
-      std::copy_n(from.users, from.count, users.data() + first);
+      std::copy_n(from.trainers, from.count, trainers.data() + first);
       part(batch).first = first;
       first = part(batch).end();
     }
     rows_ = std::move(rows);
     next_ = std::move(next);
     slots_ = std::move(slots);
-    users_ = std::move(users);
+    trainers_ = std::move(trainers);
   }
 
   std::int64_t lookahead_;
@@ -118,7 +119,7 @@ class UseRing {
   ZeroPages<std::int64_t> rows_;
   ZeroPages<Use> next_;
   ZeroPages<std::int32_t> slots_;
-  ZeroPages<std::uint16_t> users_;
+  ZeroPages<std::uint16_t> trainers_;
 };
 
 }  // namespace bagpipe

@@ -14,6 +14,7 @@ from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
@@ -44,11 +45,12 @@ class Run:
     trainers: int
     window: Window
     verify: bool
+    with_homes: bool = False
 
 
 @st.composite
 def runs(draw: st.DrawFn) -> Run:
-    """Batches of up to some blocks of the native planner; skewed or not, one-hot or ragged.
+    """Batches of up to some blocks of the native planner; skewed or not, one-hot or ragged; replicated or with homes.
 
     Features have a table each, or share tables as it happens, so that some tables may have none.
     """
@@ -58,7 +60,7 @@ def runs(draw: st.DrawFn) -> Run:
     table_rows = rng.integers(1, draw(st.sampled_from([3, 60, 700])), max(features, tables), endpoint=True)
     offsets = table_offsets(table_rows.tolist())
     firsts, sizes = offsets[list(feature_tables)], table_rows[list(feature_tables)]
-    trainers = draw(st.integers(1, 4))
+    trainers = draw(st.integers(1, 5))
     lookahead = draw(st.integers(1, 8))
     window = Window(lookahead, draw(st.integers(1, max(1, lookahead - 1))))
     segments: list[Segment] = []
@@ -75,7 +77,7 @@ def runs(draw: st.DrawFn) -> Run:
         training = draw(st.booleans())
         segments.append(Segment(batches, training, step))
         step += count if training else 0
-    return Run(offsets, feature_tables, segments, trainers, window, draw(st.booleans()))
+    return Run(offsets, feature_tables, segments, trainers, window, draw(st.booleans()), draw(st.booleans()))
 
 
 def one_hot(batches: Iterable[np.ndarray]) -> list[Bags]:
@@ -84,7 +86,7 @@ def one_hot(batches: Iterable[np.ndarray]) -> list[Bags]:
 
 
 def reference(run: Run, *capacities: int) -> LookaheadPlanner:
-    return LookaheadPlanner(
+    return (HomePlanner if run.with_homes else LookaheadPlanner)(
         int(run.offsets[-1]),
         run.trainers,
         run.window,
@@ -102,6 +104,7 @@ def native_planner(run: Run, *capacities: int, **arguments: Any) -> NativePlanne
         *capacities,
         verify=run.verify,
         feature_tables=run.feature_tables,
+        with_homes=run.with_homes,
         **arguments,
     )
 
@@ -149,7 +152,7 @@ def test_plans_are_the_references(run: Run, threads: int, data: st.DataObject) -
 @given(runs(), st.booleans())
 def test_any_number_of_features_share_a_single_table(run: Run, sparse: bool) -> None:
     whole = np.asarray([0, run.offsets[-1]])
-    native = NativePlanner(whole, run.trainers, run.window, sparse=np.asarray([sparse]), threads=2, verify=run.verify)
+    native = native_planner(replace(run, offsets=whole, feature_tables=()), sparse=np.asarray([sparse]), threads=2)
     assert_same_plans(plans(native, run), plans(reference(replace(run, feature_tables=())), run))
 
 
@@ -164,12 +167,14 @@ def test_measuring_finds_the_slots_that_planning_takes(run: Run) -> None:
     assert_same_plans(plans(native_planner(run, *capacities), run), plans(reference(run, *capacities), run))
 
 
+@pytest.mark.parametrize("with_homes", [False, True])
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_batch_without_samples_has_no_rows(sparse: bool, threads: int) -> None:
+def test_a_batch_without_samples_has_no_rows(sparse: bool, threads: int, with_homes: bool) -> None:
     nothing, row = one_hot([np.zeros((0, 2), dtype=np.int64), np.asarray([[4, 5]])])
     states = np.asarray([sparse, sparse])
-    planner = NativePlanner(np.asarray([0, 5, 6]), 2, Window(3, 1), sparse=states, threads=threads, verify=True)
+    run = Run(np.asarray([0, 5, 6]), (0, 1), [], 2, Window(3, 1), verify=True, with_homes=with_homes)
+    planner = native_planner(run, sparse=states, threads=threads)
     fetched = [
         plan.shared.fetch_rows.size + sum(part.fetch_rows.size for part in plan.trainers)
         for plan in plan_segment(planner, [nothing, row, nothing, row, nothing, nothing, row])
@@ -177,15 +182,17 @@ def test_a_batch_without_samples_has_no_rows(sparse: bool, threads: int) -> None
     assert fetched[:7] == [0, 2, 0, 0, 0, 0, 2]
 
 
+@pytest.mark.parametrize("with_homes", [False, True])
 @pytest.mark.parametrize("longest", [0, 200])
-def test_more_rows_in_a_batch_than_sixteen_bits_can_name(longest: int) -> None:
+def test_more_rows_in_a_batch_than_sixteen_bits_can_name(longest: int, with_homes: bool) -> None:
     """Some 93,000 of 140,000 look-ups, or 66,600 of 80,000, in one-hot samples or in long bags."""
     rng = np.random.default_rng(4)
     samples = 700 if longest else 70_001
     rows = rng.integers(0, 200_000, (4, samples, 2, max(1, longest)))
     batches = [bags_of(part, rng.integers(90, 110, (samples, 2)) if longest else None) for part in rows]
     assert np.unique(batches[0].values).size > 1 << 16
-    run = Run(np.asarray([0, 200_000]), (0, 0), [Segment(batches, True, 0)], 3, Window(3, 2), verify=False)
+    offsets = np.asarray([0, 200_000])
+    run = Run(offsets, (0, 0), [Segment(batches, True, 0)], 3, Window(3, 2), verify=False, with_homes=with_homes)
     assert_same_plans(plans(native_planner(run, threads=2), run), plans(reference(run), run))
 
 
@@ -313,14 +320,42 @@ def test_a_feature_of_no_table_is_refused() -> None:
         NativePlanner(np.asarray([0, 4, 10]), 2, Window(2, 1), feature_tables=(0, 2))
 
 
-@pytest.mark.parametrize("capacities", [(3, 100), (100, 2)])
-def test_used_up_slots_are_reported_as_by_the_reference(capacities: tuple[int, int]) -> None:
+@pytest.mark.parametrize("trainers", [4, 70])
+@pytest.mark.parametrize("skew", [1, 8])
+def test_homes_of_rows_that_many_trainers_use(trainers: int, skew: int) -> None:
+    """Rows of one user and of all of them, in batches that several threads share out within a table."""
+    rng = np.random.default_rng(6)
+    batches = one_hot((rng.random((12, 1200, 2)) ** skew * 900).astype(np.int64) + np.asarray([0, 900]))
+    segments = [Segment(batches, True, 0), Segment(batches[:5], False, 12)]
+    run = Run(np.asarray([0, 900, 1800]), (0, 1), segments, trainers, Window(4, 2), verify=True, with_homes=True)
+    for threads in (1, 5):
+        assert_same_plans(plans(native_planner(run, threads=threads), run), plans(reference(run), run))
+
+
+def test_a_user_of_a_row_in_two_features_is_one_user() -> None:
+    """By hand: trainer 1 looks row 7 up in both features, trainer 0 in the second one; they take rows in turn."""
+    batches = [Bags.one_hot(np.asarray([[1, 7], [7, 7]])), Bags.one_hot(np.asarray([[2, 7], [7, 3]]))]
+    run = Run(np.asarray([0, 9]), (0, 0), [Segment(batches, True, 0)], 2, Window(2, 1), verify=False, with_homes=True)
+    first, second, _ = plans(native_planner(run), run)
+    assert [part.fetch_rows.tolist() for part in first.trainers] == [[1], [7]]
+    assert [part.positions.tolist() for part in first.trainers] == [[1, 0], [0, 0]]
+    counts = [part.exchanged.counts for part in first.trainers if part.exchanged]
+    assert [own.now_to.tolist() for own in counts] == [[0, 1], [0, 0]]
+    assert [own.now_from.tolist() for own in counts] == [[0, 0], [1, 1]]
+    assert [own.next_to.tolist() for own in counts] == [[0, 0], [1, 0]]
+    assert [part.fetch_rows.tolist() for part in second.trainers] == [[2], [3]]
+
+
+@pytest.mark.parametrize(
+    ("with_homes", "capacities"),
+    [(False, (3, 100)), (False, (100, 2)), (True, (3, 100)), (True, (100, 5))],
+)
+def test_used_up_slots_are_reported_as_by_the_reference(with_homes: bool, capacities: tuple[int, int]) -> None:
+    """With homes copies have an even number of the shared slots."""
     batches = one_hot(np.random.default_rng(1).integers(0, 40, (20, 4, 1)))
+    run = Run(np.asarray([0, 40]), (0,), [Segment(batches, True, 0)], 2, Window(5, 1), False, with_homes)
     messages = []
-    for planner in (
-        NativePlanner(np.asarray([0, 40]), 2, Window(5, 1), *capacities),
-        LookaheadPlanner(40, 2, Window(5, 1), *capacities),
-    ):
+    for planner in (native_planner(run, *capacities), reference(run, *capacities)):
         with pytest.raises(CapacityError) as refusal:
             list(plan_segment(planner, batches))
         messages.append(str(refusal.value))

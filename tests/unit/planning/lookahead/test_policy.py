@@ -11,6 +11,7 @@ from bagpipe_hpc.config.schema import KernelsConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import backend, shared_library
 from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
@@ -32,10 +33,13 @@ def policy(
     verify: bool = False,
     feature_tables: tuple[int, ...] = (),
     mean_look_ups: tuple[float, ...] = (),
+    sharing: str = "replicated",
     **kernels: Any,
 ) -> LookaheadPolicy:
     of_features = {"feature_tables": feature_tables, "mean_look_ups": mean_look_ups}
-    facts = RunFacts(offsets, 2, samples, kernels=KernelsConfig(**kernels), verify=verify, **of_features)
+    facts = RunFacts(
+        offsets, 2, samples, kernels=KernelsConfig(**kernels), verify=verify, sharing=sharing, **of_features
+    )
     return LookaheadPolicy(NoSettings(), facts)
 
 
@@ -138,13 +142,16 @@ def test_auto_takes_the_smaller_state() -> None:
 
 @pytest.mark.parametrize("backend", ["native", "reference"])
 @pytest.mark.parametrize("verify", [False, True])
+@pytest.mark.parametrize("sharing", ["replicated", "home"])
 @pytest.mark.parametrize("samples", [64, 70_000])
-def test_the_least_memory_is_no_more_than_a_planner_takes(backend: str, verify: bool, samples: int) -> None:
+def test_the_least_memory_is_no_more_than_a_planner_takes(
+    backend: str, verify: bool, samples: int, sharing: str
+) -> None:
     """And no small part of it."""
     if backend == "native" and not shared_library.is_built("planner"):
         pytest.skip("_planner.so is not built")
     offsets = table_offsets([90_000, 300, 100_000_000] if backend == "native" else [90_000, 300, 400_000])
-    chosen = policy(offsets, samples, backend=backend, verify=verify)
+    chosen = policy(offsets, samples, backend=backend, verify=verify, sharing=sharing)
     window = Window(3, 1)
     planner = chosen.planner(window)
     planner.start_segment(training=True, first_step=0)
@@ -168,18 +175,47 @@ def test_threads_follow_from_the_look_ups_of_a_batch_and_the_cores(
     assert policy(table_offsets([9] * 26), samples, planner_threads=asked).threads == threads
 
 
-def test_rows_with_homes_are_planned_in_numpy_and_take_more() -> None:
-    """Which a setting that wants the native planner's tables is told."""
-    homes = RunFacts(np.asarray([0, 500]), 2, 4, sharing="home")
-    replicated = RunFacts(np.asarray([0, 500]), 2, 4, kernels=KernelsConfig(backend="reference"))
+@needs_native
+def test_rows_with_homes_have_a_native_planner() -> None:
+    """Which has the state of the one for replicated rows, an array or a hash table."""
+    for state, sparse in (("auto", [False] * 2 + [True]), ("sparse", [True] * 3)):
+        chosen = policy(sharing="home", planner_state=state)
+        assert chosen.is_native
+        assert isinstance(chosen.planner(WINDOW), NativePlanner)
+        np.testing.assert_array_equal(chosen.sparse_tables(WINDOW), sparse)
+    planners = [
+        policy(table_offsets([500]), sharing=sharing).planner(Window(3, 1)) for sharing in ("replicated", "home")
+    ]
+    batch = Bags.one_hot(np.arange(4).reshape(4, 1))
+    for planner in planners:
+        planner.start_segment(training=True, first_step=0)
+        planner.load(batch)
+    fetched = [[part.fetch_rows.size for part in planner.plan(0).trainers] for planner in planners]
+    assert fetched == [[2, 2], [2, 2]]
+    assert planners[0].size().state_bytes == planners[1].size().state_bytes
+
+
+@needs_native
+def test_uses_of_rows_decide_how_wide_an_index_is() -> None:
+    """With homes a look-up's index names a row and a trainer, so there may be more of them than rows of the table."""
+    offsets = table_offsets([60_000])
+    needs = [
+        policy(offsets, 70_000, sharing=sharing).least_bytes(Window(3, 1), 100) for sharing in ("replicated", "home")
+    ]
+    assert needs[1] - needs[0] == 2 * 3 * 70_000
+
+
+def test_rows_with_homes_take_more_in_numpy() -> None:
+    """Which lacks the native planner's tables, whatever is shared."""
+    homes, replicated = (
+        policy(table_offsets([500]), sharing=sharing, backend="reference") for sharing in ("home", "replicated")
+    )
     window = Window(3, 1)
-    policy, reference = (LookaheadPolicy(NoSettings(), facts) for facts in (homes, replicated))
-    assert not policy.is_native
-    assert policy.least_bytes(window, 9) == reference.least_bytes(window, 9) + 4 * 500
-    assert policy.planner(window).size().state_bytes == reference.planner(window).size().state_bytes + 4 * 500
-    sparse = RunFacts(np.asarray([0, 500]), 2, 4, kernels=KernelsConfig(planner_state="sparse"), sharing="home")
-    with pytest.raises(ConfigError, match=r"'home' has no planner with it; use planner_state=auto or cache.sharing"):
-        LookaheadPolicy(NoSettings(), sparse).planner(window)
+    assert isinstance(homes.planner(window), HomePlanner)
+    assert homes.least_bytes(window, 9) == replicated.least_bytes(window, 9) + 4 * 500
+    assert homes.planner(window).size().state_bytes == replicated.planner(window).size().state_bytes + 4 * 500
+    with pytest.raises(ConfigError, match=r"kernels\.planner_state = 'sparse': only the native planner has it"):
+        policy(sharing="home", backend="reference", planner_state="sparse").planner(window)
 
 
 @pytest.mark.parametrize(

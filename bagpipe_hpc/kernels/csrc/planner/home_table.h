@@ -1,0 +1,297 @@
+// One table in the window where each row has one home: what is decided on the rows of a batch.
+//
+// The rows of a batch are worked on in spans of one table, which any thread takes; what a span needs to know of those
+// before it is how many of their rows go where (BatchCursors).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "buffer.h"
+#include "home_exchange.h"
+#include "retirement.h"
+#include "row_users.h"
+#include "slot_pool.h"
+#include "table_rows.h"
+#include "tally.h"
+#include "use_ring.h"
+
+namespace bagpipe {
+
+class HomeTable;
+
+// Some rows of a batch.
+struct Span {
+  HomeTable* table;
+  std::int64_t first;
+  std::int64_t end;
+  std::int64_t fetched = 0;
+  std::int64_t dead = 0;
+};
+
+// Where a trainer's part of a plan goes.
+struct HomeOutput {
+  HomeArrays to;
+  std::int32_t copies;     // of the rows of its slice: they come first
+  std::int32_t not_solo;   // then rows that are lent: so many are not solo
+  std::int32_t now_rows;   // of the rows that it sums
+};
+
+class HomeTable {
+ public:
+  HomeTable(const TableSettings& settings, std::int64_t lookahead, std::size_t trainers)
+      : rows(settings, lookahead), trainers_(trainers), has_lookahead_(lookahead > 1) {}
+
+  TableRows<AllUsers> rows;
+
+  // The work that rows `first` up to `end` of a batch are: rows and pairs.
+  std::int64_t work(std::uint32_t number, std::int64_t first, std::int64_t end) {
+    const BatchPairs& pairs = rows.users.of(number);
+    return end - first + pairs.first(end) - pairs.first(first);
+  }
+  // Cuts off, from row `first` of a batch, rows that are so much work at most. Returns one after the last.
+  std::int64_t cut(std::uint32_t number, std::int64_t first, std::int64_t most) {
+    std::int64_t low = first, high = rows.unique_rows(number);
+    while (low < high) {
+      const std::int64_t middle = (low + high + 1) / 2;
+      if (work(number, first, middle) <= most) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    return low;
+  }
+
+  // Decide on a batch, in four parts: begin, which rows are fetched and dead, homes, slots.
+
+  void begin(std::uint32_t number) {
+    const BatchPairs& pairs = rows.users.of(number);
+    fetched_.make_room(pairs.rows);
+    dead_.make_room(pairs.rows);
+    pair_positions_.make_room(pairs.count());
+    positions_.make_room(pairs.meetings);
+    if (rows.knows_versions()) versions_.make_room(pairs.rows);
+  }
+
+  void find(std::uint32_t number, Span& span) {
+    const RowUses uses = rows.uses(number);
+    std::uint32_t* const fetched = fetched_.data() + span.first;
+    std::uint32_t* const dead = dead_.data() + span.first;
+    span.fetched = span.dead = 0;
+    for (std::int64_t i = span.first; i < span.end; ++i) {
+      // Whether a row is on these lists is as good as random: a branch would often be guessed wrong.
+      fetched[span.fetched] = dead[span.dead] = static_cast<std::uint32_t>(i);
+      span.fetched += uses.slots[i] == kAbsent;
+      span.dead += uses.next[i].batch == 0;
+    }
+  }
+
+  // Gives homes to the rows that are fetched: of the users of each one takes it, in turn, by its number among all of
+  // them, from `number_of_first`. Then counts.
+  void choose_homes(std::uint32_t number, const Span& span, std::int64_t number_of_first, bool is_training,
+                    BatchCounts& counts) {
+    const RowUses uses = rows.uses(number);
+    const BatchPairs& pairs = rows.users.of(number);
+    const std::uint32_t* const fetched = fetched_.data() + span.first;
+    for (std::int64_t k = 0; k < span.fetched; ++k) {
+      const std::uint32_t i = fetched[k], first = pairs.first(i), users = pairs.ends[i] - first;
+      const std::uint16_t home = pairs.users[first + (number_of_first + k) % users];
+      uses.trainers[i] = home;
+      ++counts.homes[home].fetched;
+    }
+    each_row(number, span, is_training, [&](const Row& row) {
+      if (row.is_solo()) {
+        ++counts.homes[row.home].solo;
+        return;
+      }
+      ++counts.homes[row.home].summed[row.needed];
+      for (const std::uint16_t* user = row.users; user != row.users_end; ++user) {
+        PairCounts& count = counts.of(*user, row.home);
+        ++count.needed[row.needed];
+        ++count.copies[row.copied];
+      }
+    });
+  }
+
+  // `grants` are the slots of each home's fetched rows, of which those before `taken` are those of other spans. Dead rows
+  // go to their places in `retired`, from `place`.
+  void assign(std::uint32_t number, const Span& span, const std::vector<Grant>& grants, std::int32_t first_private_slot,
+              std::vector<std::int64_t>& taken, RetiredRows& retired, std::int64_t place) {
+    const RowUses uses = rows.uses(number);
+    const std::uint32_t* const fetched = fetched_.data() + span.first;
+    const std::uint32_t* const dead = dead_.data() + span.first;
+    for (std::int64_t k = 0; k < span.fetched; ++k) {
+      const std::uint16_t home = uses.trainers[fetched[k]];
+      uses.slots[fetched[k]] = grants[home][taken[home]++] + first_private_slot;
+    }
+    for (std::int64_t i = span.first; i < span.end; ++i) {
+      if (i + kAhead < span.end) {
+        const Use coming = uses.next[i + kAhead];
+        __builtin_prefetch(&rows.ring().slot(coming), 1);
+        __builtin_prefetch(&rows.ring().trainer(coming), 1);
+      }
+      if (uses.next[i].batch == 0) continue;
+      rows.ring().slot(uses.next[i]) = uses.slots[i];
+      rows.ring().trainer(uses.next[i]) = uses.trainers[i];
+    }
+    for (std::int64_t k = 0; k < span.dead; ++k, ++place) {
+      retired.rows[place] = uses.rows[dead[k]];
+      retired.slots[place] = uses.slots[dead[k]];
+      retired.writers[place] = uses.trainers[dead[k]];
+    }
+  }
+
+  // When all spans have their slots.
+  void forget_dead(std::uint32_t number) {
+    if (!rows.is_hashed()) return;
+    const RowUses uses = rows.uses(number);
+    std::int64_t count = 0;
+    for (std::int64_t i = 0; i < uses.count; ++i) {
+      dead_[count] = static_cast<std::uint32_t>(i);
+      count += uses.next[i].batch == 0;
+    }
+    rows.forget(uses, dead_.data(), count);
+  }
+
+  // Counts the copies that come for a batch after the update of the one before.
+  void count_following(std::uint32_t number, const Span& span, BatchCounts& counts) {
+    each_copied(number, span, [&](const Row& row) {
+      for (const std::uint16_t* user = row.users; user != row.users_end; ++user) ++counts.of(*user, row.home).following;
+    });
+  }
+
+  // Write a plan: versions of whole tables, then spans, then the positions of whole tables.
+
+  void find_versions(std::uint32_t number) {
+    const RowUses uses = rows.uses(number);
+    for (std::int64_t i = 0; i < uses.count; ++i) versions_[i] = rows.version(uses.rows[i]);
+  }
+
+  void write(std::uint32_t number, const Span& span, bool is_training, BatchCursors& cursors,
+             const std::vector<HomeOutput>& outputs) {
+    const RowUses uses = rows.uses(number);
+    const std::uint32_t* const fetched = fetched_.data() + span.first;
+    for (std::int64_t k = 0; k < span.fetched; ++k) {
+      const std::uint16_t home = uses.trainers[fetched[k]];
+      const std::int32_t place = cursors.homes[home].fetched++;
+      outputs[home].to.own.fetch_rows[place] = uses.rows[fetched[k]];
+      outputs[home].to.own.fetch_slots[place] = uses.slots[fetched[k]];
+    }
+    each_row(number, span, is_training, [&](const Row& row) {
+      const HomeOutput& home = outputs[row.home];
+      std::int32_t* position = pair_positions_.data() + row.first_pair;
+      if (row.is_solo()) {
+        const std::int32_t place = cursors.homes[row.home].solo++;
+        home.to.own.private_slots[place] = row.slot;
+        *position = home.not_solo + place;
+        write_version(home, *position, uses.rows[row.index], row.index);
+        return;
+      }
+      std::int32_t sum = 0;
+      if (is_training) {
+        sum = cursors.homes[row.home].summed[row.needed]++;
+        home.to.summed_slots[(row.needed == kNow ? 0 : home.now_rows) + sum] = row.slot;
+      }
+      for (const std::uint16_t* user = row.users; user != row.users_end; ++user, ++position) {
+        PairCursors& cursor = cursors.pairs[*user * trainers_ + row.home];
+        const HomeOutput& slice = outputs[*user];
+        *position = cursor.slice[row.needed]++;
+        if (*user == row.home) {
+          slice.to.lent_slots[*position - slice.copies] = row.slot;
+        } else {
+          slice.to.copy_slots[*position] = cursor.copies[row.copied]++;
+          if (row.copied == kRest) home.to.sent_slots[cursor.sent[kRest]++] = row.slot;
+        }
+        if (is_training) home.to.sum_places[cursor.sums[row.needed]++] = sum;
+        write_version(slice, *position, uses.rows[row.index], row.index);
+      }
+    });
+  }
+
+  // The slots of which copies are sent for a batch after the update of the one before.
+  void write_following(std::uint32_t number, const Span& span, BatchCursors& cursors,
+                       const std::vector<HomeOutput>& outputs) {
+    each_copied(number, span, [&](const Row& row) {
+      for (const std::uint16_t* user = row.users; user != row.users_end; ++user) {
+        if (*user == row.home) continue;
+        outputs[row.home].to.sent_slots[cursors.pairs[*user * trainers_ + row.home].sent[kNext]++] = row.slot;
+      }
+    });
+  }
+
+  void find_positions(std::uint32_t number) {
+    const BatchPairs& pairs = rows.users.of(number);
+    for (std::int64_t meeting = 0; meeting < pairs.meetings; ++meeting) {
+      positions_[meeting] = pair_positions_[pairs.places[meeting]];
+    }
+  }
+  // In its trainer's slice, of each meeting: so of each index of a look-up.
+  const std::int32_t* positions() const { return positions_.data(); }
+
+  std::size_t window_bytes() const {
+    return rows.window_bytes() + fetched_.bytes() + dead_.bytes() + pair_positions_.bytes() + positions_.bytes() +
+           versions_.bytes();
+  }
+
+ private:
+  // A row of a batch, and what the rules say of it.
+  struct Row {
+    std::int64_t index;
+    std::uint32_t first_pair;
+    const std::uint16_t* users;
+    const std::uint16_t* users_end;
+    std::uint16_t home;
+    std::int32_t slot;
+    std::uint16_t needed;  // kNow or kLater
+    std::size_t copied;    // kNext or kRest
+
+    bool is_solo() const { return users + 1 == users_end && *users == home; }
+  };
+
+  // Calls work(row) for the rows of a span.
+  template <class Work>
+  void each_row(std::uint32_t number, const Span& span, bool is_training, const Work& work) {
+    const RowUses uses = rows.uses(number);
+    const BatchPairs& pairs = rows.users.of(number);
+    std::uint32_t first = pairs.first(span.first);
+    for (std::int64_t i = span.first; i < span.end; ++i) {
+      const std::uint32_t end = pairs.ends[i];
+      // Without look-ahead the next batch is unknown, so every row that is not solo counts as needed by it.
+      const std::uint16_t needed = (uses.next[i].batch == number + 1) | !has_lookahead_ ? kNow : kLater;
+      const std::size_t copied = is_training & (pairs.is_copied[i] != 0) ? kNext : kRest;
+      const std::uint16_t* const users = pairs.users.data();
+      work(Row{i, first, users + first, users + end, uses.trainers[i], uses.slots[i], needed, copied});
+      first = end;
+    }
+  }
+
+  // Calls work(row) for the rows of a span that the batch before uses too.
+  template <class Work>
+  void each_copied(std::uint32_t number, const Span& span, const Work& work) {
+    const BatchPairs& pairs = rows.users.of(number);
+    each_row(number, span, true, [&](const Row& row) {
+      if (pairs.is_copied[row.index]) work(row);
+    });
+  }
+
+  void write_version(const HomeOutput& slice, std::int32_t position, std::int64_t row, std::int64_t index) const {
+    if (!rows.knows_versions()) return;
+    slice.to.own.rows[position] = row;
+    slice.to.own.versions[position] = versions_[index];
+  }
+
+  std::size_t trainers_;
+  bool has_lookahead_;
+  // Of the batch that is decided: which rows are fetched and dead, from the first row of each span; the versions of its
+  // rows, and the positions of its pairs and meetings.
+  Buffer<std::uint32_t> fetched_;
+  Buffer<std::uint32_t> dead_;
+  Buffer<std::int32_t> versions_;
+  Buffer<std::int32_t> pair_positions_;
+  Buffer<std::int32_t> positions_;
+};
+
+}  // namespace bagpipe

@@ -1,0 +1,67 @@
+// What a planner is to the C interface, whichever rules it has.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+
+#include "batch_look_ups.h"
+
+namespace bagpipe {
+
+struct PlannerSettings {
+  std::int64_t trainers;
+  std::int64_t lookahead;
+  std::int64_t shared_capacity;
+  std::int64_t private_capacity;
+  std::int64_t first_private_slot;
+  std::int64_t threads;
+};
+
+// More slots are needed than there are.
+struct SlotsUsedUp : std::runtime_error {
+  SlotsUsedUp(std::size_t used_up, std::int64_t wanted)
+      : std::runtime_error("slots used up"), pool(static_cast<std::int64_t>(used_up)), needed(wanted) {}
+  std::int64_t pool;  // as in Tally
+  std::int64_t needed;
+};
+
+class Planner {
+ public:
+  virtual ~Planner() = default;
+
+  // What an earlier segment loaded is out of the window.
+  virtual void start_segment(bool is_training) = 0;
+  // Takes the next batch into the window. After a WrongBatch the planner is of no use.
+  virtual void load(const BatchRows& batch) = 0;
+  // Takes the slots of groups up to `free_group` back, and those of later groups up to `latest_group` as far as slots
+  // are lacking; then decides on the oldest batch that is not decided, whose dead rows leave with `retiring_group`.
+  // Returns the group whose slots were taken back last, `free_group` at least.
+  virtual std::int64_t decide(std::int64_t free_group, std::int64_t latest_group, std::int64_t retiring_group) = 0;
+  // Takes the slots of groups up to `group` back.
+  virtual void free_slots(std::int64_t group) = 0;
+
+  // Lengths of the arrays of the decided batch's plan, which writes back groups up to `write_group`: 0 for none. Those of
+  // the shared part, then of each trainer's, in the order of the fields in batch_plan.py.
+  virtual void measure_plan(std::int64_t write_group, std::int64_t* lengths) = 0;
+  // The same for a plan that only writes back.
+  virtual void measure_closing_plan(std::int64_t write_group, std::int64_t* lengths) = 0;
+  // Fills the arrays of the plan that was measured last, in the order of their lengths.
+  virtual void write_plan(const void* const* arrays) = 0;
+  virtual void write_closing_plan(const void* const* arrays) = 0;
+  // Notes that training step `step` updates the rows of the decided batch.
+  virtual void count_update(std::int64_t step) = 0;
+
+  // Of the decided batch.
+  virtual std::int64_t unique_rows() = 0;
+  virtual std::int64_t fetched_rows() = 0;
+
+  // The most slots in use at once: shared ones, and private ones of the trainer with the most.
+  virtual std::int64_t shared_peak() const = 0;
+  virtual std::int64_t private_peak() const = 0;
+  virtual std::size_t state_bytes() const = 0;
+  // The most that ever grew with the window: its batches, the retired rows whose slots are not free yet, free slots.
+  virtual std::size_t window_bytes() const = 0;
+};
+
+}  // namespace bagpipe
