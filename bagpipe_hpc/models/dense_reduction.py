@@ -11,9 +11,6 @@ from bagpipe_hpc.kernels.device import Device
 from bagpipe_hpc.models.dense_sums import DenseSums, PendingDenseSum
 from bagpipe_hpc.mpi.waiting import wait_until
 
-_LONGEST_SLEEP_S = 100e-6
-"""While it waits: a sum through MPI goes on when it is tested."""
-
 
 class DenseReducer:
     """Reduces each group of parameters as soon as its last gradient is there, and those of earlier groups are.
@@ -57,9 +54,9 @@ class DenseReducer:
             self._groups[self._started].start()
             self._started += 1
 
-    def advance(self) -> bool:
-        """Move sums on while the backward pass runs, from another thread; whether any needs it. Never waits."""
-        return self._sums.advance()
+    def advance(self) -> None:
+        """Move sums on while the backward pass runs, from another thread. Never waits."""
+        self._sums.advance()
 
     def wait(self) -> None:
         """Wait until every gradient holds its sum over all trainers.
@@ -69,7 +66,7 @@ class DenseReducer:
         """
         for group in self._groups[: self._started]:
             what = "the dense gradients of the other trainers"
-            wait_until(group.is_summed, what, self._timeout_s, self._watch, _LONGEST_SLEEP_S)
+            wait_until(group.is_summed, what, self._timeout_s, self._watch)
         for group in self._groups[: self._started]:
             group.finish()
         self._started = 0

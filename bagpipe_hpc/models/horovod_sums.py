@@ -78,9 +78,8 @@ class HorovodSums:
             return _Gathering(hvd.allgather_async(gradients.unsqueeze(0), name=name), gradients)
         return _Reduction(hvd.grouped_allreduce_async_([gradients], op=hvd.Sum, name=name))
 
-    def advance(self) -> bool:
+    def advance(self) -> None:
         """Nothing: Horovod's thread does that."""
-        return False
 
     def close(self) -> None:
         """End Horovod's thread, if there is one."""

@@ -47,9 +47,9 @@ class MpiSums:
         numbers = gradients.numpy()[:, None]
         return _Sum(self._reducer.start(numbers, into=numbers))
 
-    def advance(self) -> bool:
+    def advance(self) -> None:
         """Test and start what comes next."""
-        return self._reducer.advance()
+        self._reducer.advance()
 
     def close(self) -> None:
         """Nothing is held."""

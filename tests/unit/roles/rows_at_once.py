@@ -3,9 +3,8 @@
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 
 
-def nothing_to_sum() -> bool:
+def nothing_to_sum() -> None:
     """No sum of dense gradients is under way."""
-    return False
 
 
 class RowsAtOnce:
