@@ -244,7 +244,7 @@ class CacheConfig:
     rows: int = 0
     """Most rows that a trainer's cache may hold: a window that needs more is shortened; 0 takes what is needed."""
     measure: str = "beginning"
-    """What tells the rows that a window needs: the run's `beginning`, and a quarter more, so that training begins at
+    """What tells the rows that a window needs: the run's `beginning`, and some more, so that training begins at
     once; or `all` its batches, read once before the first step, which is exact."""
     sharing: str = "replicated"
     """Where rows live that several trainers use: `replicated` at all of them, which sum and update alike; `home` at

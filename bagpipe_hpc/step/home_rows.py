@@ -69,7 +69,7 @@ class _Sums:
     Attributes:
         summed: which rows, and whose gradients.
         own: this trainer's contribution, float32 `[own, D]` on the device.
-        arrival: those of the others.
+        arrival: those of the others, and room for its own between them.
     """
 
     summed: Summed
@@ -91,7 +91,7 @@ class _Later:
 class _Rest:
     """The rest of the copies for a batch whose rows are fetched."""
 
-    plan: ReceivedPlan
+    batch: int
     groups: list[_GroupExchange]
     is_sent: bool = False
     arrivals: list[Arrival] = field(default_factory=list)
@@ -129,6 +129,7 @@ class HomeRows:
         self._timeout_s = timeout_s
         self._watch = watch
         # The compute thread's.
+        self._groups: list[_GroupExchange] = []
         self._gradients: list[Arrival] = []
         self._next: list[tuple[int, Arrival]] = []
         # From the compute thread to the mover.
@@ -143,7 +144,7 @@ class HomeRows:
     def start(self, batch: ReadyBatch) -> None:
         """Take in the copies of what the batch before has updated, and get ready for what comes after this one."""
         self._take_next(batch.plan)
-        groups = _exchanges(batch.plan)
+        self._groups = groups = _exchanges(batch.plan)
         self._gradients = [self._receive_gradients(Kind.NOW_GRADIENTS, own, own.counts.now_from) for own in groups]
         self._next = [
             (own.counts.next_slot, self._receive_copies(Kind.NEXT_COPIES, own, own.counts.next_from)) for own in groups
@@ -162,7 +163,7 @@ class HomeRows:
 
     def update(self, batch: ReadyBatch, sums: Sequence[Tensor], step: int) -> None:
         """Update solo rows and now(x), send copies of these; hand later(x) to the mover."""
-        groups = _exchanges(batch.plan)
+        groups = self._groups
         parts = [_SliceSums.of(own, of_rows) for own, of_rows in zip(groups, sums, strict=True)]
         for own, part in zip(groups, parts, strict=True):
             self._send_gradients(Kind.NOW_GRADIENTS, own, part.now, own.counts.now_to)
@@ -196,7 +197,7 @@ class HomeRows:
 
     def expect(self, plan: ReceivedPlan) -> None:
         """Learn that the rows of a batch are in this cache, so that copies of them may be sent."""
-        self._rest.append(_Rest(plan, _exchanges(plan)))
+        self._rest.append(_Rest(plan.batch, _exchanges(plan)))
 
     def advance(self) -> bool:
         """Apply what is late, send and take in the rest of the copies for the next batches."""
@@ -206,16 +207,17 @@ class HomeRows:
         while self._late and all(of_group.arrival.is_complete() for of_group in self._late[0].sums):
             self._apply(self._late.popleft())
         for rest in self._rest:
-            if not rest.is_sent and self._applied >= rest.plan.batch - 2:
+            if not rest.is_sent and self._applied >= rest.batch - 2:
                 self._send_rest(rest)
-            if not rest.arrivals and self._seen >= rest.plan.batch - 2:
+            if not rest.arrivals and self._seen >= rest.batch - 2:
                 counts = [(own, own.counts.rest_from) for own in rest.groups]
                 rest.arrivals = [self._receive_copies(Kind.REST_COPIES, *counted) for counted in counts]
             if not (rest.is_sent and rest.arrivals):
                 break
         while self._rest and self._has_come(self._rest[0]):
             self._keep_rest(self._rest.popleft())
-        return bool(self._late) or any(rest.arrivals for rest in self._rest) or not self._exchange.has_sent_all
+        is_receiving = bool(self._rest and self._rest[0].arrivals)
+        return bool(self._late) or is_receiving or not self._exchange.has_sent_all
 
     def is_ready(self, plan: ReceivedPlan) -> bool:
         """Whether all copies are here but those of what the batch before updates, and this home's rows up to date."""
@@ -247,7 +249,7 @@ class HomeRows:
     def _keep_rest(self, rest: _Rest) -> None:
         for own, arrival in zip(rest.groups, rest.arrivals, strict=True):
             self._caches[own.group].keep_copies(own.counts.rest_slot, arrival.rows)
-        self._complete = rest.plan.batch
+        self._complete = rest.batch
 
     # Both, each for rows of its own.
 
@@ -259,11 +261,9 @@ class HomeRows:
         self._exchange.send(kind, own.group, self._device.to_host(packed), counts)
 
     def _receive_gradients(self, kind: Kind, own: _GroupExchange, sources: Counts) -> Arrival:
-        counts = sources.copy()
-        counts[self._trainer] = 0
-        shape = int(counts.sum()), self._caches[own.group].width
+        shape = int(sources.sum()), self._caches[own.group].width
         rows: NDArray[Any] = self._device.new_array(shape) if self._short is None else np.empty(shape, dtype=np.int16)
-        return self._exchange.receive(kind, own.group, rows, counts)
+        return self._exchange.receive(kind, own.group, rows, sources)
 
     def _receive_copies(self, kind: Kind, own: _GroupExchange, counts: Counts) -> Arrival:
         rows = self._device.new_array((int(counts.sum()), self._caches[own.group].copy_width))
@@ -274,16 +274,10 @@ class HomeRows:
         arrived: NDArray[Any] = sums.arrival.rows
         if self._short is not None:
             arrived = self._short.unpack(arrived, self._device.new_array(arrived.shape))
-        others, places = self._device.to_device(arrived), self._device.to_device(sums.summed.places)
-        slots = self._device.to_device(sums.summed.slots)
-        total = torch.zeros((len(slots), self._caches[group].width), device=self._device.torch_device)
-        first = 0
-        for trainer, piece in enumerate(pieces(sums.summed.sources)):
-            given = sums.own
-            if trainer != self._trainer:
-                given = others[first : first + piece.stop - piece.start]
-                first += len(given)
-            total.index_add_(0, places[piece], given)
+        gradients, slots = self._device.to_device(arrived), self._device.to_device(sums.summed.slots)
+        gradients[pieces(sums.summed.sources)[self._trainer]] = sums.own
+        places = self._device.to_device(sums.summed.places)
+        total = self._caches[group].sum_gradients(gradients, places, len(slots))
         if self._trainers >= _ROUNDED_TOTAL_FROM:
             total = self._rounded(total)
         return slots, total

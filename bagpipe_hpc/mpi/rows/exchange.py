@@ -13,6 +13,7 @@ from typing import Any
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
 from bagpipe_hpc.plan.exchange import Counts, pieces
 
 
@@ -41,8 +42,8 @@ class Arrival:
         self._requests = requests
 
     def is_complete(self) -> bool:
-        """Whether all have come. Never waits."""
-        if self._requests and MPI.Request.Testall(self._requests):
+        """Whether all have come; asked several times over, but never waited for."""
+        if self._requests and any(MPI.Request.Testall(self._requests) for _ in range(TESTS_A_WAKE)):
             self._requests = []
         return not self._requests
 
@@ -72,11 +73,11 @@ class RowExchange:
             kind: what they are.
             group: of tables.
             rows: `[N, W]`, left alone from now on: those for the first trainer first.
-            counts: how many each trainer gets, `[T]`; none for this one.
+            counts: how many each trainer gets, `[T]`; this one's own are left alone.
         """
         messages = [
             (self._comm.Isend(rows[piece], dest=trainer, tag=_tag(kind, group)), rows)
-            for trainer, piece in _of_some(counts)
+            for trainer, piece in self._others(counts)
         ]
         with self._lock:
             self._sent.extend(messages)
@@ -89,13 +90,19 @@ class RowExchange:
         Args:
             kind: what they are.
             group: of tables.
-            rows: takes them, `[N, W]`.
-            counts: how many come from each trainer, `[T]`; none from this one.
+            rows: takes them, `[N, W]`: those of the first trainer first.
+            counts: how many are of each trainer, `[T]`; the place of this one's own is left as it is.
         """
         requests = [
-            self._comm.Irecv(rows[piece], source=trainer, tag=_tag(kind, group)) for trainer, piece in _of_some(counts)
+            self._comm.Irecv(rows[piece], source=trainer, tag=_tag(kind, group))
+            for trainer, piece in self._others(counts)
         ]
         return Arrival(rows, requests)
+
+    def _others(self, counts: Counts) -> list[tuple[int, slice]]:
+        """The other trainers with any rows, and where theirs are."""
+        found = enumerate(pieces(counts))
+        return [(trainer, piece) for trainer, piece in found if trainer != self._own and piece.start < piece.stop]
 
     @property
     def has_sent_all(self) -> bool:
@@ -108,8 +115,3 @@ class RowExchange:
 
 def _tag(kind: Kind, group: int) -> int:
     return group * len(Kind) + kind
-
-
-def _of_some(counts: Counts) -> list[tuple[int, slice]]:
-    """The trainers with any rows, and where theirs are."""
-    return [(trainer, piece) for trainer, piece in enumerate(pieces(counts)) if counts[trainer]]

@@ -49,6 +49,20 @@ def test_rows_of_several_rounds_and_kinds_do_not_meet(comm: MPI.Comm) -> None:
 
 
 @pytest.mark.mpi(min_size=2)
+def test_own_rows_stay_where_they_are(comm: MPI.Comm) -> None:
+    """They have a place among those of the others, so that all are summed in the order of the trainers."""
+    trainers, own = comm.Get_size(), comm.Get_rank()
+    exchange, counts = RowExchange(comm), np.full(trainers, 5)
+    of_each = np.repeat(np.arange(trainers, dtype=np.float32), 5)[:, None] * np.ones(WIDTH, np.float32)
+    rows = np.full((5 * trainers, WIDTH), -1, np.float32)
+    arrival = exchange.receive(Kind.NOW_GRADIENTS, 0, rows, counts)
+    exchange.send(Kind.NOW_GRADIENTS, 0, np.full((5 * trainers, WIDTH), own, np.float32), counts)
+    arrived(exchange, [arrival])
+    of_each[5 * own : 5 * own + 5] = -1
+    np.testing.assert_array_equal(rows, of_each)
+
+
+@pytest.mark.mpi(min_size=2)
 def test_nothing_to_send_is_complete_at_once(comm: MPI.Comm) -> None:
     exchange = RowExchange(comm)
     nothing, rows = np.zeros(comm.Get_size(), int), np.empty((0, WIDTH), np.float32)
