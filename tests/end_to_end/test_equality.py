@@ -41,7 +41,7 @@ PLAIN_KERNELS = "shortest"
 TRANSFERRED = "short"
 """Runs with this window send rows through MPI even where memory is shared."""
 AT_HOME = {"shortest", "long", "usual", "beyond the data"}
-"""With these windows rows live at one home each; with `no look-ahead` too, where there are three trainers."""
+"""With these windows rows live at one home each; of three trainers with `no look-ahead` and `short`, too."""
 BY_HOROVOD = {"no look-ahead", "short", "beyond the data"}
 """With these windows Horovod sums dense gradients, in deterministic mode from three trainers on; with others messages
 do, whose sums are always in rank order."""
@@ -262,7 +262,7 @@ def dense_sums(window: str, trainers: int) -> list[str]:
 
 def is_at_home(window: str, trainers: int) -> bool:
     """Whether rows live at one trainer each in the runs with a window."""
-    return window in AT_HOME or (window == "no look-ahead" and trainers > 2)
+    return window in AT_HOME or (window in {"no look-ahead", "short"} and trainers > 2)
 
 
 def check_measured(output: Path, references: References) -> None:
