@@ -133,7 +133,8 @@ def _planner_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--lookahead", type=positive, default=200, metavar="L", help="window (default: 200)")
     parser.add_argument("--trainers", type=positive, default=2, metavar="T", help="(default: 2)")
     parser.add_argument("--steps", type=positive, default=50, metavar="N", help="batches of a run (default: 50)")
-    sweeps = ["batch", "lookahead", "rows", "threads", "bags"]
+    parser.add_argument("--sharing", choices=SHARINGS, default=SHARINGS[0], help="cache.sharing (default: %(default)s)")
+    sweeps = ["batch", "lookahead", "rows", "threads", "bags", "trainers"]
     parser.add_argument(
         "--sweep", nargs="*", choices=sweeps, default=sweeps, metavar="NAME", help=f"{', '.join(sweeps)} (default: all)"
     )

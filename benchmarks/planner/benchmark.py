@@ -1,4 +1,4 @@
-"""`python -m benchmarks planner`: samples per second and memory of the oracle's planner, native beside NumPy.
+"""`python -m benchmarks planner`: samples per second and memory of the oracle's planners, native beside NumPy.
 
 Whole plans are made: window, slots, translated look-ups, write-backs. The look-ups are drawn before the clock starts,
 over Criteo Kaggle's table sizes or multiples of them, and every planner is in the middle of a long segment when it is
@@ -32,12 +32,13 @@ from benchmarks.planner.pace import (
 )
 
 ZIPF = 1.05
-SWEEPS = ("batch", "lookahead", "rows", "threads", "bags")
+SWEEPS = ("batch", "lookahead", "rows", "threads", "bags", "trainers")
 _BATCHES = (2048, 8192, 16384, 65536)
 _WINDOWS = (1, 10, 50, 200)
 _ROWS = (1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 _THREADS = (1, 2)
 _LONGEST = (1, 10, 100)
+_TRAINERS = (2, 8, 64)
 _SWEPT_WINDOW = 50
 """Window of the sweeps over other things: their batches fit in memory."""
 _MOST_DENSE_ROWS = 100_000_000
@@ -57,6 +58,7 @@ class Setting:
         state: `kernels.planner_state`.
         threads: threads of the native planner.
         longest: rows of the longest bags; 0 for one-hot features.
+        sharing: `cache.sharing`.
     """
 
     table_rows: Sequence[int]
@@ -67,6 +69,7 @@ class Setting:
     state: str = "dense"
     threads: int = 1
     longest: int = 0
+    sharing: str = "replicated"
 
     @property
     def mean_length(self) -> float:
@@ -76,10 +79,12 @@ class Setting:
     @property
     def name(self) -> str:
         """For the tables."""
+        sharing = "" if self.sharing == "replicated" else f", {self.sharing}"
         if not self.is_native:
-            return "NumPy"
+            return f"NumPy{sharing}"
         bags = f", bags of 1 to {self.longest}" if self.longest else ""
-        return f"native, {self.state}{bags}" + (f", {self.threads} threads" if self.threads > 1 else "")
+        threads = f", {self.threads} threads" if self.threads > 1 else ""
+        return f"native, {self.state}{sharing}{bags}{threads}"
 
     def start(self, ring: Batches) -> SteadyPlanner:
         """A planner with a full window."""
@@ -88,7 +93,7 @@ class Setting:
         kernels = KernelsConfig(backend=backend, planner_state=self.state, planner_threads=self.threads)
         look_ups = (self.mean_length,) * len(self.table_rows) if self.longest else ()
         facts = RunFacts(offsets, self.trainers, self.batch_size, kernels=kernels, mean_look_ups=look_ups)
-        policy = LookaheadPolicy(NoSettings(), facts)
+        policy = LookaheadPolicy(NoSettings(), replace(facts, sharing=self.sharing))
         return SteadyPlanner(policy.planner(window_of(self.lookahead)), ring)
 
 
@@ -136,7 +141,8 @@ def run(arguments: argparse.Namespace) -> Report:
         raise ConfigError("benchmark planner: the native planner was not built; run `make setup`")
     if arguments.quick:
         arguments.batch_size, arguments.lookahead = min(arguments.batch_size, 8192), min(arguments.lookahead, 20)
-    base = Setting(TABLE_ROWS, arguments.batch_size, arguments.lookahead, arguments.trainers)
+    sizes = (arguments.batch_size, arguments.lookahead, arguments.trainers)
+    base = Setting(TABLE_ROWS, *sizes, sharing=arguments.sharing)
     report = Report("planner")
     steps = min(arguments.steps, 10) if arguments.quick else arguments.steps
     report.figures |= {"zipf": ZIPF, "runs": arguments.runs, "steps": steps}
@@ -172,6 +178,10 @@ def swept_settings(base: Setting, sweep: str, *, quick: bool) -> list[Setting]:
         return [replace(base, lookahead=window, is_native=native) for window in windows for native in (True, False)]
     if sweep == "threads":
         return [replace(base, threads=threads) for threads in _THREADS]
+    if sweep == "trainers":
+        homes = replace(swept, sharing="home")
+        kinds = (replace(swept, sharing="replicated"), homes, replace(homes, is_native=False))
+        return [replace(kind, trainers=trainers) for trainers in values(_TRAINERS) for kind in kinds]
     if sweep == "bags":
         ragged = [replace(swept, longest=longest) for longest in _LONGEST]
         return [swept, *(replace(one, batch_size=max(1, int(base.batch_size / one.mean_length))) for one in ragged)]
@@ -189,11 +199,11 @@ def scaled_tables(total_rows: int) -> tuple[int, ...]:
 def measure_settings(settings: Sequence[Setting], steps: int, runs: int) -> list[Result]:
     """Measure settings, those that have their look-ups in common beside each other."""
     results = {}
-    by_look_ups: dict[tuple[Sequence[int], int, int, int], list[Setting]] = {}
+    by_look_ups: dict[tuple[Sequence[int], int, int, int, int], list[Setting]] = {}
     for setting in settings:
-        look_ups = (setting.table_rows, setting.batch_size, setting.lookahead, setting.longest)
+        look_ups = (setting.table_rows, setting.batch_size, setting.lookahead, setting.longest, setting.trainers)
         by_look_ups.setdefault(look_ups, []).append(setting)
-    for (table_rows, batch_size, lookahead, longest), members in by_look_ups.items():
+    for (table_rows, batch_size, lookahead, longest, _), members in by_look_ups.items():
         ring = draw_bags(ring_batches(lookahead), batch_size, longest, ZIPF, seed=1, table_rows=table_rows)
         planners = {setting.name: setting.start(ring) for setting in members}
         paces = compare_paces(planners, batch_size, steps, runs)
@@ -208,10 +218,12 @@ HEADINGS = (
     "rows",
     "batch",
     "L",
+    "T",
     "samples/s",
     "M look-ups/s",
     "a processor second",
     "ms a batch",
+    "processor ms",
     "state B a row",
     "state MB",
     "window MB",
@@ -228,10 +240,12 @@ def table_row(figures: dict[str, Any]) -> list[str]:
         f"{figures['rows']:,}",
         f"{figures['batch_size']:,}",
         str(figures["lookahead_batches"]),
+        str(figures["trainers"]),
         f"{figures['samples_per_s']:,.0f}",
         f"{figures['look_ups_per_s'] / 1e6:.1f}",
         f"{figures['samples_per_cpu_s']:,.0f}",
         f"{figures['batch_size'] / figures['samples_per_s'] * 1e3:.2f}",
+        f"{figures['batch_size'] / figures['samples_per_cpu_s'] * 1e3:.2f}",
         f"{figures['state_bytes_per_row']:.2f}",
         f"{figures['state_bytes'] / 1e6:,.1f}",
         f"{figures['window_bytes'] / 1e6:,.1f}",

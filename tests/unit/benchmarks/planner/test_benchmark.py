@@ -31,6 +31,7 @@ TINY = Setting(TABLES, batch_size=32, lookahead=4, trainers=2)
 
 def arguments(**changes: Any) -> argparse.Namespace:
     values: dict[str, Any] = {"batch_size": 64, "lookahead": 4, "trainers": 2, "steps": 2, "sweep": [], "quick": False}
+    values["sharing"] = "replicated"
     return argparse.Namespace(**values | {"runs": 1} | changes)
 
 
@@ -55,6 +56,11 @@ def test_a_sweep_changes_one_thing() -> None:
     assert {setting.batch_size for setting in swept_settings(base, "batch", quick=False)} == {2048, 8192, 16384, 65536}
     assert {setting.lookahead for setting in swept_settings(base, "lookahead", quick=False)} == {1, 10, 50, 200}
     assert [setting.threads for setting in swept_settings(base, "threads", quick=False)] == [1, 2]
+    assert [(one.trainers, one.name) for one in swept_settings(base, "trainers", quick=False)[3:6]] == [
+        (8, "native, dense"),
+        (8, "native, dense, home"),
+        (8, "NumPy, home"),
+    ]
     assert [(one.longest, one.batch_size) for one in swept_settings(base, "bags", quick=False)] == [
         (0, 16384),
         (1, 16384),
