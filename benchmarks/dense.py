@@ -28,7 +28,7 @@ from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.interaction import choose_interaction, torch_interaction
-from bagpipe_hpc.models.linear import bfloat16_linear, check_bfloat16, onednn_linear, torch_linear
+from bagpipe_hpc.models.linear import bfloat16_linear, blas_linear, check_bfloat16, onednn_linear, torch_linear
 from bagpipe_hpc.step.dense_step import forward_backward
 from bagpipe_hpc.tools.report import Report, median
 
@@ -117,12 +117,13 @@ def _add_workload(report: Report, workload: DenseWorkload, runs: int) -> None:
 
 def _steps(workload: DenseWorkload) -> dict[str, Callable[[], None]]:
     """A function for each implementation that trains one step."""
-    native = onednn_linear(output_gradient_kernel("auto"))
+    output_gradient = output_gradient_kernel("auto")
     interaction = choose_interaction("auto", _CPU)
     kernels = {
         "torch": ModelKernels(torch_linear, torch_interaction),
-        "oneDNN layers": ModelKernels(native, torch_interaction),
-        "oneDNN, own interaction": ModelKernels(native, interaction),
+        "torch, own interaction": ModelKernels(torch_linear, interaction),
+        "kernels.linear=torch": ModelKernels(blas_linear(output_gradient), interaction),
+        "kernels.linear=onednn": ModelKernels(onednn_linear(output_gradient), interaction),
     }
     try:
         check_bfloat16(_CPU)

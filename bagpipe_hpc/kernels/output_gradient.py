@@ -17,7 +17,10 @@ from bagpipe_hpc.kernels.plain_tensor import check_plain
 
 
 class OutputGradientKernel(Protocol):
-    """One operation."""
+    """One operation, with the transpose and without."""
+
+    def mask(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Mask and sum a gradient: the first and the last of what `prepare` returns."""
 
     def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """Mask, transpose and sum a gradient.
@@ -48,12 +51,17 @@ def output_gradient_kernel(backend: str) -> OutputGradientKernel:
 class ReferenceOutputGradient:
     """Plain torch: the definition."""
 
-    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Mask, transpose and sum one after the other."""
+    def mask(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Mask and sum one after the other."""
         masked = gradient if outputs is None else torch.where(outputs <= 0, 0.0, gradient)
         samples, width = masked.shape
         sums = torch.zeros(1, width).index_add_(0, torch.zeros(samples, dtype=torch.int64), masked)
-        return masked, masked.t().contiguous(), sums[0]
+        return masked, sums[0]
+
+    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Mask, sum and transpose one after the other."""
+        masked, sums = self.mask(gradient, outputs)
+        return masked, masked.t().contiguous(), sums
 
 
 class NativeOutputGradient:
@@ -64,8 +72,18 @@ class NativeOutputGradient:
         self._run.argtypes = [c_int64, c_int64, *[c_void_p] * 5, c_int64]
         self._run.restype = None
 
+    def mask(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor]:
+        """In one pass of native code."""
+        return self._pass(gradient, outputs, None)
+
     def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         """In one pass of native code."""
+        transposed = torch.empty(gradient.shape[::-1])
+        masked, sums = self._pass(gradient, outputs, transposed)
+        return masked, transposed, sums
+
+    def _pass(self, gradient: Tensor, outputs: Tensor | None, transposed: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The masked gradient and its sums; its transpose goes to `transposed [O, B]`."""
         samples, width = gradient.shape
         check_plain(gradient, (samples, width))
         masked = gradient
@@ -74,15 +92,15 @@ class NativeOutputGradient:
             check_plain(outputs, (samples, width))
             masked = torch.empty_like(gradient)
             outputs_address, masked_address = outputs.data_ptr(), masked.data_ptr()
-        transposed, sums = torch.empty(width, samples), torch.empty(width)
+        sums = torch.empty(width)
         self._run(
             samples,
             width,
             gradient.data_ptr(),
             outputs_address,
             masked_address,
-            transposed.data_ptr(),
+            None if transposed is None else transposed.data_ptr(),
             sums.data_ptr(),
             torch.get_num_threads(),
         )
-        return masked, transposed, sums
+        return masked, sums

@@ -2,14 +2,15 @@
 
 torch multiplies float32 matrices with MKL on x86, which takes its AVX2 code on AMD's processors: less than half of the
 rate of oneDNN's AVX-512 code, which every x86 build of torch holds as well (`python -m benchmarks dense`). On Intel's
-MKL is the faster one. So `kernels.linear = "auto"` measures.
+MKL is the faster one. So `kernels.linear = "auto"` measures. On the CPU the rest of both is native: ReLU in place, its
+backward pass and the bias's gradient in one go.
 
 Legend: `B` samples, `I` inputs, `O` outputs of a layer.
 """
 
 import platform
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -22,6 +23,8 @@ LinearLayer = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
 
 _FEW_INPUTS = 32
 """Up to here oneDNN is three times faster at the transpose of the weights' gradient than at the gradient itself."""
+_LINE = 16
+"""Numbers of a cache line: MKL is slower by a third at a result whose rows do not begin with one."""
 
 
 def usable_implementations(device: torch.device) -> tuple[str, ...]:
@@ -78,11 +81,22 @@ def bfloat16_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) ->
 
 def onednn_linear(kernel: OutputGradientKernel) -> LinearLayer:
     """A linear layer through oneDNN, forward and backward, float32 on the CPU; see `LinearLayer`."""
+    return _layer(_OneDnn(kernel))
 
+
+def blas_linear(kernel: OutputGradientKernel) -> LinearLayer:
+    """A linear layer through torch's BLAS, forward and backward, float32 on the CPU; see `LinearLayer`.
+
+    Its outputs have the bits of `torch_linear`.
+    """
+    return _layer(_Blas(kernel))
+
+
+def _layer(products: "_Products") -> LinearLayer:
     def linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
         if not inputs.numel():  # oneDNN has no empty matrices
             return torch_linear(inputs, weight, bias, relu)
-        outputs: Tensor = _OneDnnLinear.apply(inputs, weight, bias, relu, kernel)  # type: ignore[no-untyped-call]
+        outputs: Tensor = _Linear.apply(inputs, weight, bias, relu, products)  # type: ignore[no-untyped-call]
         return outputs
 
     return linear
@@ -94,31 +108,76 @@ def onednn_forward(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> 
     return torch.relu(outputs) if relu else outputs
 
 
-class _OneDnnLinear(torch.autograd.Function):
+class _Products(Protocol):
+    """The matrix products of a layer."""
+
+    def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """The outputs before the ReLU, `[B, O]`."""
+
+    def backward(
+        self, gradient: Tensor, outputs: Tensor | None, inputs: Tensor, weight: Tensor, *, for_inputs: bool
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        """Gradients of inputs (None unless `for_inputs`), weight and bias; `gradient`, `outputs` as for `prepare`."""
+
+
+class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool, kernel: OutputGradientKernel
-    ) -> Tensor:
-        outputs = _product(inputs, weight, bias)
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool, products: _Products) -> Tensor:
+        outputs = products.forward(inputs, weight, bias)
         if relu:
             outputs.relu_()  # not oneDNN's own, which makes 0 of NaN: a model that has diverged would look healthy
-        ctx.kernel = kernel
+        ctx.products = products
         ctx.save_for_backward(inputs, weight, outputs if relu else None)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         inputs, weight, outputs = ctx.saved_tensors
-        gradient, transposed, for_bias = ctx.kernel.prepare(gradients[0].contiguous(), outputs)
-        for_inputs = _product(gradient, weight.t()) if ctx.needs_input_grad[0] else None
-        return for_inputs, _weight_gradient(transposed, inputs), for_bias, None, None
+        gradient = gradients[0].contiguous()
+        found = ctx.products.backward(gradient, outputs, inputs, weight, for_inputs=ctx.needs_input_grad[0])
+        return *found, None, None
 
 
-def _weight_gradient(transposed: Tensor, inputs: Tensor) -> Tensor:
-    """`transposed [O, B]` times `inputs [B, I]`, contiguous `[O, I]`."""
-    if inputs.shape[1] <= _FEW_INPUTS < transposed.shape[0]:
-        return _product(inputs.t(), transposed).t().contiguous()
-    return _product(transposed, inputs.t())
+class _Blas:
+    def __init__(self, kernel: OutputGradientKernel) -> None:
+        self._kernel = kernel
+
+    def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return torch.nn.functional.linear(inputs, weight, bias)
+
+    def backward(
+        self, gradient: Tensor, outputs: Tensor | None, inputs: Tensor, weight: Tensor, *, for_inputs: bool
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        masked, for_bias = self._kernel.mask(gradient, outputs)
+        return masked @ weight if for_inputs else None, self._weight_gradient(masked, inputs), for_bias
+
+    @staticmethod
+    def _weight_gradient(masked: Tensor, inputs: Tensor) -> Tensor:
+        """The transpose of `masked [B, O]` times `inputs [B, I]`, contiguous `[O, I]`."""
+        if inputs.shape[1] % _LINE:
+            return (inputs.t() @ masked).t().contiguous()
+        return masked.t() @ inputs
+
+
+class _OneDnn:
+    def __init__(self, kernel: OutputGradientKernel) -> None:
+        self._kernel = kernel
+
+    def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return _product(inputs, weight, bias)
+
+    def backward(
+        self, gradient: Tensor, outputs: Tensor | None, inputs: Tensor, weight: Tensor, *, for_inputs: bool
+    ) -> tuple[Tensor | None, Tensor, Tensor]:
+        masked, transposed, for_bias = self._kernel.prepare(gradient, outputs)
+        return _product(masked, weight.t()) if for_inputs else None, self._weight_gradient(transposed, inputs), for_bias
+
+    @staticmethod
+    def _weight_gradient(transposed: Tensor, inputs: Tensor) -> Tensor:
+        """`transposed [O, B]` times `inputs [B, I]`, contiguous `[O, I]`."""
+        if inputs.shape[1] <= _FEW_INPUTS < transposed.shape[0]:
+            return _product(inputs.t(), transposed).t().contiguous()
+        return _product(transposed, inputs.t())
 
 
 def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -18,6 +18,7 @@ from bagpipe_hpc.models.interaction import choose_interaction
 from bagpipe_hpc.models.linear import (
     LinearLayer,
     bfloat16_linear,
+    blas_linear,
     check_bfloat16,
     check_implementation,
     onednn_linear,
@@ -157,8 +158,9 @@ def model_kernels(config: Config, device: torch.device, linear: str = "") -> Mod
     layer: LinearLayer = torch_linear
     if config.model.precision == "bfloat16":
         layer = bfloat16_linear
-    elif (linear or config.kernels.linear) == "onednn":
-        layer = onednn_linear(output_gradient_kernel(backend))
+    elif device.type == "cpu":
+        make = onednn_linear if (linear or config.kernels.linear) == "onednn" else blas_linear
+        layer = make(output_gradient_kernel(backend))
     return ModelKernels(layer, choose_interaction(backend, device))
 
 

@@ -1,8 +1,8 @@
 """Which code computes the linear layers of a run: one choice for all trainers, since the last bits depend on it.
 
 `kernels.linear` names it, or says `auto`: then a run that goes on takes what its checkpoint was trained with, and one
-that starts takes what is fastest on its trainers (`step/linear_timing.py`). A model that computes its layers itself
-(`TakesKernels`) leaves nothing to choose.
+that starts takes what is clearly fastest on its trainers (`step/linear_timing.py`), and torch where none is. A model
+that computes its layers itself (`TakesKernels`) leaves nothing to choose.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,6 +12,10 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 
 AUTO = "auto"
+_USUAL = "torch"
+_CLEARLY = 0.95
+"""Of torch's time another one may take at most: a busy machine moves times by some percent from run to run, and with
+the choice the last bits."""
 _NAMES = {"onednn": "oneDNN", "torch": "torch"}
 
 Offer = Mapping[str, float | None]
@@ -81,4 +85,7 @@ def choose_linear(wish: LinearWish, offer: Offer) -> LinearChoice:
     seconds = {name: found for name, found in offer.items() if found is not None}
     times = ", ".join(f"{_NAMES[name]} {found * 1e3:.3g} ms" for name, found in seconds.items())
     fastest = min(seconds, key=lambda name: seconds[name])
-    return LinearChoice(fastest, f"kernels.linear = auto: the dense half of a step takes {times}")
+    reason = f"kernels.linear = auto: the dense half of a step takes {times}"
+    if fastest != _USUAL and seconds[fastest] > _CLEARLY * seconds[_USUAL]:
+        return LinearChoice(_USUAL, f"{reason}, no clear difference")
+    return LinearChoice(fastest, reason)

@@ -1,5 +1,6 @@
 // Makes the gradient of a linear layer's outputs ready for the products of the backward pass, in one pass over it: masked
-// where the layer's ReLU gave zero, transposed, and summed over the samples. An output of NaN masks nothing, as in torch.
+// where the layer's ReLU gave zero, summed over the samples, and transposed for those products that want that. An output
+// of NaN masks nothing, as in torch.
 //
 // Sums start with 0 and run over the samples in order, so the results are those of the torch twin in output_gradient.py,
 // bit for bit, whatever the instruction set and however columns are shared out over threads.
@@ -41,7 +42,7 @@ struct Matrices {
     const float *gradient;  // [B, O]
     const float *outputs;   // [B, O]; null without ReLU
     float *masked;          // [B, O]; null without ReLU
-    float *transposed;      // [O, B]
+    float *transposed;      // [O, B]; null where it is not wanted
     float *sums;            // [O]
 };
 
@@ -50,14 +51,14 @@ inline void column(const Matrices &m, int64_t o, int64_t first_sample) {
     for (int64_t b = first_sample; b < m.samples; ++b) {
         float value = m.gradient[b * m.width + o];
         if (m.outputs) m.masked[b * m.width + o] = value = m.outputs[b * m.width + o] <= 0.0f ? 0.0f : value;
-        m.transposed[o * m.samples + b] = value;
+        if (m.transposed) m.transposed[o * m.samples + b] = value;
         m.sums[o] += value;
     }
 }
 
 BAGPIPE_CLONES void columns(Matrices m, int64_t first, int64_t last) {
     std::memset(m.sums + first, 0, (last - first) * sizeof(float));
-    const int64_t whole_columns = first + (last - first) / LANES * LANES, whole_samples = m.samples / LANES * LANES;
+    const int64_t whole_columns = first + (last - first) / LANES * LANES, whole_samples = m.transposed ? m.samples / LANES * LANES : 0;
     for (int64_t b = 0; b < whole_samples; b += LANES) {
         for (int64_t o = first; o < whole_columns; o += LANES) {
             Lanes block[LANES], sum = lanes(m.sums + o);
@@ -77,7 +78,19 @@ BAGPIPE_CLONES void columns(Matrices m, int64_t first, int64_t last) {
             for (int64_t row = 0; row < LANES; ++row) lanes(m.transposed + (o + row) * m.samples + b) = block[row];
         }
     }
-    for (int64_t o = first; o < whole_columns; ++o) column(m, o, whole_samples);
+    if (!m.transposed)  // row after row: without a transpose no block need stay in registers
+        for (int64_t b = 0; b < m.samples; ++b)
+            for (int64_t o = first; o < whole_columns; o += LANES) {
+                Lanes values = lanes(m.gradient + b * m.width + o);
+                if (m.outputs) {
+                    const Lanes outputs = lanes(m.outputs + b * m.width + o);
+                    values = reinterpret_cast<Lanes>(reinterpret_cast<Bits>(values) & ~(outputs <= 0.0f));
+                    lanes(m.masked + b * m.width + o) = values;
+                }
+                lanes(m.sums + o) += values;
+            }
+    else
+        for (int64_t o = first; o < whole_columns; ++o) column(m, o, whole_samples);
     for (int64_t o = whole_columns; o < last; ++o) column(m, o, 0);
 }
 

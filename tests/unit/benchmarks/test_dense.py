@@ -30,7 +30,7 @@ def test_it_reports_every_implementation(monkeypatch: pytest.MonkeyPatch) -> Non
     assert torch.get_num_threads() == before
     (figures,) = report.figures["workloads"]
     names = [own["name"] for own in figures["implementations"]]
-    assert names[:3] == ["torch", "oneDNN layers", "oneDNN, own interaction"]
+    assert names[:4] == ["torch", "torch, own interaction", "kernels.linear=torch", "kernels.linear=onednn"]
     assert all(own["step_ms"] > 0 and own["gflop_per_s"] > 0 for own in figures["implementations"])
     assert figures["floor_ms"] == pytest.approx(small.gigaflop / figures["product_gflop_per_s"] * 1e3)
-    assert "oneDNN, own interaction" in "\n".join(report.lines)
+    assert "kernels.linear=onednn" in "\n".join(report.lines)

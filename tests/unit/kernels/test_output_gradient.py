@@ -58,6 +58,18 @@ def test_native_code_gives_the_twins_bits(shape: tuple[int, int], relu: bool, th
 
 
 @pytest.mark.parametrize("kernel", [ReferenceOutputGradient, pytest.param(NativeOutputGradient, marks=needs_native)])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_without_the_transpose_the_rest_has_the_same_bits(shape: tuple[int, int], relu: bool, kernel: type) -> None:
+    gradient, outputs = inputs(*shape)
+    outputs[:1] = torch.nan
+    given = gradient, outputs if relu else None
+    masked, _, sums = kernel().prepare(*given)
+    for found, expected in zip(kernel().mask(*given), (masked, sums), strict=True):
+        np.testing.assert_array_equal(found.numpy().view(np.int32), expected.numpy().view(np.int32))
+
+
+@pytest.mark.parametrize("kernel", [ReferenceOutputGradient, pytest.param(NativeOutputGradient, marks=needs_native)])
 @pytest.mark.parametrize("sample", [3, 32])
 def test_an_output_of_nan_masks_nothing(kernel: type, sample: int) -> None:
     """As in torch; in whole blocks of 16 samples and in what is left over."""

@@ -1,4 +1,4 @@
-"""Linear layers through oneDNN against float64, and which implementation runs where."""
+"""Linear layers on the CPU against float64, and which implementation runs where."""
 
 import platform
 import subprocess
@@ -13,6 +13,7 @@ from bagpipe_hpc.kernels.output_gradient import ReferenceOutputGradient, output_
 from bagpipe_hpc.models.linear import (
     LinearLayer,
     bfloat16_linear,
+    blas_linear,
     check_bfloat16,
     check_implementation,
     onednn_linear,
@@ -22,7 +23,9 @@ from bagpipe_hpc.models.linear import (
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 SHAPES = [(1024, 13, 512), (37, 367, 64), (5, 64, 16), (128, 256, 1), (1, 1, 1), (3, 32, 33)]
-LAYERS = [onednn_linear(output_gradient_kernel("auto")), torch_linear]
+NATIVE = output_gradient_kernel("auto")
+LAYERS = [onednn_linear(NATIVE), blas_linear(NATIVE), torch_linear]
+OF_TWINS = [onednn_linear(ReferenceOutputGradient()), blas_linear(ReferenceOutputGradient())]
 
 
 def layer_inputs(samples: int, inputs: int, outputs: int) -> tuple[torch.Tensor, ...]:
@@ -59,7 +62,7 @@ def test_outputs_and_gradients_are_those_of_the_formula(
         np.testing.assert_allclose(found.numpy(), value.numpy(), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("layer", [*LAYERS, onednn_linear(ReferenceOutputGradient()), bfloat16_linear])
+@pytest.mark.parametrize("layer", [*LAYERS, *OF_TWINS, bfloat16_linear])
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", [(37, 40, 33), (5, 64, 16)])
 def test_nan_goes_through(layer: LinearLayer, relu: bool, shape: tuple[int, int, int]) -> None:
@@ -80,6 +83,25 @@ def test_nan_goes_through(layer: LinearLayer, relu: bool, shape: tuple[int, int,
     assert for_bias.isnan().all()
     assert for_weight.isnan().all()
     assert torch.equal(for_inputs.isnan(), in_sample.expand(samples, inputs))
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_torchs_blas_predicts_what_is_served(relu: bool, shape: tuple[int, int, int]) -> None:
+    """An exported model computes with `torch_linear`: outputs have its bits, and the first gradient has them too."""
+    parts = layer_inputs(*shape)
+    found, expected = run(blas_linear(NATIVE), parts, relu), run(torch_linear, parts, relu)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", [(37, 367, 64), (5, 64, 16)])
+def test_twins_give_the_bits_of_native_code(relu: bool, shape: tuple[int, int, int]) -> None:
+    parts = layer_inputs(*shape)
+    for native, twin in zip(LAYERS, OF_TWINS, strict=False):
+        for found, expected in zip(run(native, parts, relu), run(twin, parts, relu), strict=True):
+            assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -107,11 +129,12 @@ def test_every_process_gets_the_same_bits() -> None:
         "from tests.unit.models.test_linear import LAYERS, SHAPES, layer_inputs, run\n"
         "padding = torch.empty(int(sys.argv[1]))  # other addresses\n"
         "for shape in SHAPES:\n"
-        "    for part in run(LAYERS[0], layer_inputs(*shape), True):\n"
-        "        sys.stdout.buffer.write(part.numpy().tobytes())\n"
+        "    for layer in LAYERS[:2]:\n"
+        "        for part in run(layer, layer_inputs(*shape), True):\n"
+        "            sys.stdout.buffer.write(part.numpy().tobytes())\n"
     )
     found = [subprocess.run([sys.executable, "-c", program, size], check=True, capture_output=True) for size in "17"]
-    assert len(found[0].stdout) > 1_000_000
+    assert len(found[0].stdout) > 2_000_000
     assert found[0].stdout == found[1].stdout
 
 

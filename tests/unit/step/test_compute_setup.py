@@ -85,7 +85,13 @@ def test_a_model_that_computes_its_layers_itself_leaves_nothing_to_choose() -> N
 
 
 def test_kernels_follow_the_settings() -> None:
-    assert model_kernels(Config(), CPU, "torch").linear is torch_linear
-    assert model_kernels(Config(kernels=KernelsConfig(linear="torch")), CPU).linear is torch_linear
-    assert model_kernels(Config(), CPU, "onednn").linear is not torch_linear
+    gpu = torch.device("cuda", 0)
+    assert model_kernels(Config(), gpu, "torch").linear is torch_linear
+    assert model_kernels(Config(kernels=KernelsConfig(linear="torch")), gpu).linear is torch_linear
+    inputs, weight, bias = torch.rand(64, 48), torch.rand(32, 48), torch.rand(32)
+    for linear, products in (("torch", "_Blas"), ("onednn", "_OneDnn")):
+        settled = Config(kernels=KernelsConfig(linear=linear))
+        for kernels in (model_kernels(Config(), CPU, linear), model_kernels(settled, CPU)):
+            outputs = kernels.linear(inputs, weight.requires_grad_(), bias, True)
+            assert type(outputs.grad_fn.products).__name__ == products
     assert model_kernels(Config(model=ModelConfig(precision="bfloat16")), CPU).linear is bfloat16_linear
