@@ -426,10 +426,10 @@ class TrainConfig:
     checkpoint, that goes first."""
     warm_start_takes: str = "all"
     """What `warm_start` takes of the checkpoint: `all`, `rows` alone, or the `dense` half alone."""
-    dense_sums: str = "auto"
+    dense_sums: str = "horovod"
     """What sums dense gradients over the trainers: `horovod`, in a thread that keeps a core busy; `mpi`, with messages
-    and in rank order; or `auto`: `horovod` on GPUs, and where each trainer has a core more than `threads`, else `mpi`.
-    The run's `config.toml` says which it was."""
+    and in rank order, for trainers without a core to spare; or `auto`: `horovod` on GPUs, and where each trainer has a
+    core more than `threads`, else `mpi`. The run's `config.toml` says which it was."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "log_every_steps", "reference_slices"):

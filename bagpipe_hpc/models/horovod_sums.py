@@ -39,7 +39,6 @@ class _Gathering:
         """Add them from the first trainer's to the last one's."""
         parts = hvd.synchronize(self.handle)
         self.gradients.copy_(parts[0])
-        self.gradients.copy_(parts[0])
         for part in parts[1:]:
             self.gradients.add_(part)
 

@@ -304,7 +304,7 @@ OTHER: dict[str, object] = {
     "optimizer.rows_weight_decay_mode": "decoupled",
     "model.precision": "bfloat16",
     "train.deterministic": True,
-    "train.dense_sums": "horovod",
+    "train.dense_sums": "mpi",
     "train.row_sums": "bfloat16",
     "policy.name": "bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy",  # bagpipe's long name
 }
