@@ -69,7 +69,9 @@ def count_weights(model: nn.Module) -> int:
     return sum(weight.numel() for weight in model.parameters())
 
 
-def weights_bytes(weights: int, state_numbers: float, trainers: int, *, deterministic: bool) -> int:
+def weights_bytes(
+    weights: int, state_numbers: float, trainers: int, *, deterministic: bool, sums: str = "horovod"
+) -> int:
     """Memory for the dense weights, their gradients, the optimizer's state, and the sums over the trainers.
 
     Args:
@@ -77,9 +79,12 @@ def weights_bytes(weights: int, state_numbers: float, trainers: int, *, determin
         state_numbers: that the optimizer keeps for a weight.
         trainers: number of trainers T. Of several, each sums the gradients in a buffer of its own.
         deterministic: Horovod gathers the gradients of all trainers before they are added, where more than two do.
-            Messages gather those of two; with more trainers, each gathers all parts of its share, as much as its own.
+        sums: `train.dense_sums`. If not by Horovod, messages may gather the gradients of two trainers, or of more all
+            parts of a trainer's share, as much as its own.
     """
-    gathered = {1: 0, 2: 2}.get(trainers, trainers if deterministic else 1)
+    gathered = trainers if deterministic and trainers > 2 else 0
+    if sums != "horovod" and trainers > 1:
+        gathered = max(gathered, 2 if trainers == 2 else 1)
     buffered = 1 if trainers > 1 else 0
     return round(_FLOAT_BYTES * weights * (2 + state_numbers + buffered + gathered))
 

@@ -133,5 +133,7 @@ def _dense_bytes(run: Run, trainers: int, slices: int) -> int:
     """Memory for the dense half and for what a step computes on a slice of a batch."""
     config = run.config
     size = measure_model(config.model, run.model_facts, -(-run.batch_samples // slices))
-    state, deterministic = state_numbers(config.optimizer), config.train.deterministic
-    return size.step_bytes + weights_bytes(size.weights, state, trainers, deterministic=deterministic)
+    state, train = state_numbers(config.optimizer), config.train
+    return size.step_bytes + weights_bytes(
+        size.weights, state, trainers, deterministic=train.deterministic, sums=train.dense_sums
+    )

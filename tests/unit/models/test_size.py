@@ -79,11 +79,16 @@ def test_memory_of_weights_gradients_and_state(dense: str, options: dict[str, fl
 
 
 def test_several_trainers_sum_in_buffers() -> None:
-    def copies(trainers: int, *, deterministic: bool) -> float:
-        return weights_bytes(1000, 0, trainers, deterministic=deterministic) / 4000
+    def copies(sums: str, *, deterministic: bool) -> list[float]:
+        return [
+            weights_bytes(1000, 0, trainers, deterministic=deterministic, sums=sums) / 4000 for trainers in (1, 2, 3)
+        ]
 
-    assert [copies(trainers, deterministic=False) for trainers in (1, 2, 3)] == [2, 5, 4]
-    assert [copies(trainers, deterministic=True) for trainers in (1, 2, 3)] == [2, 5, 6]
+    assert copies("horovod", deterministic=False) == [2, 3, 3]
+    assert copies("horovod", deterministic=True) == [2, 3, 6]
+    for sums in ("mpi", "auto"):
+        assert copies(sums, deterministic=False) == [2, 5, 4]
+        assert copies(sums, deterministic=True) == [2, 5, 6]
 
 
 def test_memory_of_a_slice_by_hand() -> None:
