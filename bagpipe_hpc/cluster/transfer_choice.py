@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bagpipe_hpc.config.schema import TRANSFER_WAYS
+from bagpipe_hpc.errors import ConsistencyError
 
 _NAMES = {"messages": "messages", "one_sided": "one-sided calls"}
 _LEAST_GAIN = 0.1
@@ -40,8 +41,16 @@ def choose_transfers(trials: Sequence[Trial], rows: int, row_bytes: int) -> Tran
         trials: of at least one trainer.
         rows: rows that each of them put, and got.
         row_bytes: of each row.
+
+    Raises:
+        ConsistencyError: messages gave back other numbers: nothing that a run sends can be trusted.
     """
     slowest = {way: max(trial[way] for trial in trials) for way in TRANSFER_WAYS}
+    if math.isinf(slowest["messages"]):
+        raise ConsistencyError(
+            "messages between hosts gave back other numbers than were put: use another transport of MPI, or another "
+            "MPI, and try the links with bagpipe doctor"
+        )
     size = f"{rows} rows of {row_bytes} bytes there and back"
     if math.isinf(slowest["one_sided"]):
         return TransferChoice(

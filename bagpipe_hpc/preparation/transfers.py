@@ -27,6 +27,7 @@ def settle_transfers(
     Collective over: all ranks, which get the same answer.
 
     Raises:
+        ConsistencyError: messages gave back other numbers than were put.
         WaitTimeoutError: rows did not arrive in time; where a call blocks, the job is ended instead.
     """
     setting = run.config.roles.transfers

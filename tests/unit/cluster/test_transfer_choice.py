@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagpipe_hpc.cluster.transfer_choice import Trial, choose_transfers
+from bagpipe_hpc.errors import ConsistencyError
 
 SECONDS = st.floats(1e-6, 10.0)
 TRIALS = st.lists(st.fixed_dictionaries({"messages": SECONDS, "one_sided": SECONDS}), min_size=1, max_size=9)
@@ -47,3 +48,10 @@ def test_the_log_says_both_figures() -> None:
 def test_the_log_says_that_one_sided_calls_are_wrong() -> None:
     choice = choose_transfers([{"messages": 1e-3, "one_sided": math.inf}], 1000, 64)
     assert "one-sided calls gave back other numbers than were put" in str(choice)
+
+
+@pytest.mark.parametrize("one_sided", [1e-3, math.inf])
+def test_wrong_messages_end_the_run(one_sided: float) -> None:
+    """Plans are messages, too."""
+    with pytest.raises(ConsistencyError, match="messages between hosts gave back other numbers"):
+        choose_transfers([{"messages": math.inf, "one_sided": one_sided}], 1000, 64)
