@@ -134,8 +134,11 @@ class Reference:
     def run(self, loop: Loop) -> None:
         """Train, evaluate and save as the schedule says; arguments and errors as for `Trainer.run`."""
         session = Session(self._parts.model, self._run.model_facts, self._slice_steps(), 0, 1)
-        loop(session)
-        session.require_end()
+        with ExitStack() as opened:
+            for reader in self._readers:
+                opened.enter_context(reader)
+            loop(session)
+            session.require_end()
 
     def _slice_steps(self) -> Iterator[SliceStep]:
         """The slices of all training batches; what belongs before, between and behind them is done on the way."""

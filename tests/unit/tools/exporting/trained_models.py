@@ -39,6 +39,7 @@ def train_small(folder: Path, shards: Path, overrides: Sequence[str]) -> np.ndar
 
     threads = torch.get_num_threads()
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: True)  # without it they are slow, and the same
         patch.setattr(LabelEvaluations, "add", record)
         train_reference(load_config(path, [f"train.output={folder / 'run'}", *overrides]))
     log = logging.getLogger("bagpipe_hpc")
