@@ -3,8 +3,8 @@
     scripts/run_ranks.sh 2 python benchmarks/row_reduction.py
 
 Prints, for each number of rows, the median milliseconds of a summing reduction through `hvd.allreduce`, through the
-trainers' own `RowReducer` over MPI, and through a bare `Iallreduce` that is tested until it is done. The last line is
-one JSON object.
+trainers' own `GradientReducer` over MPI, and through a bare `Iallreduce` that is tested until it is done. The last line
+is one JSON object.
 """
 
 import argparse
@@ -25,13 +25,13 @@ os.environ.setdefault("HOROVOD_CYCLE_TIME", "0.1")
 import horovod.torch as hvd  # after mpi4py: Horovod must find MPI initialised
 import torch
 
-from bagpipe_hpc.mpi.rows.reduction import RowReducer
+from bagpipe_hpc.mpi.reduction import GradientReducer
 
 WARM_UP = 10
 TIMEOUT_S = 60.0
 
 
-def through_reducer(reducer: RowReducer, gradients: NDArray[np.float32]) -> None:
+def through_reducer(reducer: GradientReducer, gradients: NDArray[np.float32]) -> None:
     reducer.start(gradients).wait("a sum of the benchmark")
 
 
@@ -61,7 +61,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     comm = MPI.COMM_WORLD.Dup()
-    reducer = RowReducer(MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup(), TIMEOUT_S, lambda: None)
+    reducer = GradientReducer(MPI.COMM_WORLD.Dup(), MPI.COMM_WORLD.Dup(), TIMEOUT_S, lambda: None)
     hvd.init(comm=MPI.COMM_WORLD.Dup())
     results: dict[int, dict[str, float]] = {}
     for rows in (16, 256, 1024, 4096, 16384, 65536):

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.mpi.rows.reduction import PendingSum, RowReducer
+from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class MpiSums:
     """
 
     def __init__(self, comm: Any, gathering: Any, *, deterministic: bool) -> None:  # noqa: ARG002
-        self._reducer = RowReducer(comm, gathering)
+        self._reducer = GradientReducer(comm, gathering)
         self.trainers = self._reducer.trainers
 
     def sums_on(self, device: torch.device) -> bool:

@@ -22,8 +22,8 @@ from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.evaluation_peers import EvaluationPeers
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
+from bagpipe_hpc.mpi.reduction import GradientReducer
 from bagpipe_hpc.mpi.rows.exchange import RowExchange
-from bagpipe_hpc.mpi.rows.reduction import RowReducer
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
@@ -222,7 +222,7 @@ class Trainer:
         if config.cache.sharing == "home":
             exchange, trainers = RowExchange(comms.gathering), comms.layout.trainers
             return HomeRows(self._parts.caches, updates, exchange, trainers, short, timeout_s, self._check_mover)
-        reducer = RowReducer(
+        reducer = GradientReducer(
             comms.trainers, comms.gathering, timeout_s, self._check_mover, self._device.new_array, short
         )
         return ReplicatedRows(updates, RowSums(reducer, self._device, short))

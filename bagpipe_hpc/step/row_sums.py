@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bagpipe_hpc.kernels.device import Device
 from bagpipe_hpc.kernels.short_floats import ShortFloats
-from bagpipe_hpc.mpi.rows.reduction import PendingSum, RowReducer
+from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum
 
 
 class PendingRows(Protocol):
@@ -59,7 +59,7 @@ class RowSums:
         short: how the reducer's numbers are packed; None where they are float32.
     """
 
-    def __init__(self, reducer: RowReducer, device: Device, short: ShortFloats | None = None) -> None:
+    def __init__(self, reducer: GradientReducer, device: Device, short: ShortFloats | None = None) -> None:
         self._reducer = reducer
         self._device = device
         self._short = short if reducer.trainers > 1 else None

@@ -105,7 +105,7 @@ class PendingSum:
         return self._total
 
 
-class RowReducer:
+class GradientReducer:
     """Starts sums over the trainers; every trainer starts the same sums in the same order, in one thread.
 
     Args:

@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.short_floats import ShortFloats, short_floats
-from bagpipe_hpc.mpi.rows.reduction import RowReducer, add_in_order
+from bagpipe_hpc.mpi.reduction import GradientReducer, add_in_order
 from bagpipe_hpc.mpi.waiting import wait_until
 
 
@@ -18,9 +18,9 @@ def nothing_to_watch() -> None:
     pass
 
 
-def reducer(comm: MPI.Comm, timeout_s: float = 30.0, packing: ShortFloats | None = None) -> RowReducer:
+def reducer(comm: MPI.Comm, timeout_s: float = 30.0, packing: ShortFloats | None = None) -> GradientReducer:
     """Collective over: `comm`."""
-    return RowReducer(comm, comm.Dup(), timeout_s, nothing_to_watch, packing=packing)
+    return GradientReducer(comm, comm.Dup(), timeout_s, nothing_to_watch, packing=packing)
 
 
 def gradients(number: int, trainer: int, rows: int) -> np.ndarray:
