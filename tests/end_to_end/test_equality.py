@@ -136,7 +136,8 @@ def train(run_ranks: RunRanks, ranks: int, config: Path, runs: list[list[str]], 
     """Train one configuration after the other on `ranks` ranks; what they say on stderr."""
     path = folder / f"runs-{ranks}.json"
     path.write_text(json.dumps(runs))
-    finished = run_ranks(ranks, *forked_rank(DRIVER), config, path, *more, timeout_s=240)
+    limit_s = 120 + 20 * len(runs)  # a run takes a second or two on idle cores
+    finished = run_ranks(ranks, *forked_rank(DRIVER), config, path, *more, timeout_s=limit_s)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return finished.stderr
 

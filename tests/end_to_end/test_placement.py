@@ -25,7 +25,7 @@ def test_the_example_of_the_page_places_rows(
         path = tmp_path / f"runs-{ranks}.json"
         path.write_text(json.dumps(runs))
         environment = scattered.environment
-        finished = run_ranks(ranks, *forked_rank(DRIVER), config_path, path, timeout_s=240, env=environment)
+        finished = run_ranks(ranks, *forked_rank(DRIVER), config_path, path, timeout_s=400, env=environment)
         assert finished.returncode == 0, finished.stdout + finished.stderr
 
     def run(output: str, *more: str) -> list[str]:

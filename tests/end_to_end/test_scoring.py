@@ -77,7 +77,7 @@ def run_commands(run_ranks: RunRanks, ranks: int, commands: list[list[Any]], fol
     """Run `bagpipe` with each list of arguments, behind the exit code that it must have; what each says on stderr."""
     path = folder / f"commands-{ranks}.json"
     path.write_text(json.dumps([[code, *map(str, arguments)] for code, *arguments in commands]))
-    finished = run_ranks(ranks, *forked_rank(DRIVER), path, timeout_s=240)
+    finished = run_ranks(ranks, *forked_rank(DRIVER), path, timeout_s=400)
     assert finished.returncode == 0, finished.stdout + finished.stderr
     return finished.stderr.split(END_OF_COMMAND)[:-1]
 
