@@ -5,6 +5,7 @@
 
 import ctypes
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,7 @@ _FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "write_plan": (_INT, (_POINTER, _INT, _POINTER, _INT, _POINTER)),
     "free_slots": (None, (_POINTER, _INT)),
     "sizes": (None, (_POINTER, _POINTER)),
+    "times": (None, (_POINTER, _POINTER)),
 }
 """Result and arguments of each function of the library, whose names begin with `bagpipe_planner_`."""
 
@@ -48,6 +50,40 @@ class SlotsUsedUpError(Exception):
         super().__init__(f"{needed} of pool {pool}")
         self.pool = pool
         self.needed = needed
+
+
+class PlanSizes(NamedTuple):
+    """How large a plan is.
+
+    Attributes:
+        shared: lengths of the arrays of its `SharedPlan`, int64 `[arrays]`.
+        trainers: of each trainer's `TrainerPlan`, int64 `[T, arrays]`; behind those that are not optional come those of
+            `EXCHANGED`, where rows have homes and the plan does not close.
+        unique_rows: of the batch.
+        fetched_rows: how many of them are fetched.
+    """
+
+    shared: NDArray[np.int64]
+    trainers: NDArray[np.int64]
+    unique_rows: int
+    fetched_rows: int
+
+
+class TeamTimes(NamedTuple):
+    """Processor time of a planner's threads for the work that they shared so far.
+
+    Attributes:
+        rounds: pieces of work.
+        first_s: of the thread that calls the planner.
+        slowest_s: of the thread that took the most for a piece, summed over pieces: what they take where each
+            thread has an idle core.
+        all_s: of all threads.
+    """
+
+    rounds: int
+    first_s: float
+    slowest_s: float
+    all_s: float
 
 
 class _Failure(ctypes.Structure):
@@ -173,36 +209,30 @@ class PlannerCore:
         self._check(status)
         return freed.value
 
-    def measure_plan(self, write_group: int, *, is_closing: bool = False) -> tuple[list[int], int, int]:
+    def measure_plan(self, write_group: int, *, is_closing: bool = False) -> PlanSizes:
         """Sizes of the plan of the batch that was decided last.
 
         Args:
             write_group: newest group that it writes back, 0 for none.
             is_closing: it only writes back.
-
-        Returns:
-            Lengths of the arrays of a `SharedPlan`, then of T `TrainerPlan`s, each followed by those of `EXCHANGED`
-            where rows have homes and the plan does not close; unique rows; fetched rows.
         """
+        shared = len(SharedPlan.ARRAYS)
         each = len(TrainerPlan.ARRAYS) + (0 if is_closing else self._exchanged)
-        lengths = np.empty(len(SharedPlan.ARRAYS) + self._trainers * each, dtype=np.int64)
+        lengths = np.empty(shared + self._trainers * each, dtype=np.int64)
         counts = np.empty(2, dtype=np.int64)
         _library().bagpipe_planner_measure_plan(
             self._planner, is_closing, write_group, lengths.ctypes.data, counts.ctypes.data
         )
-        return lengths.tolist(), int(counts[0]), int(counts[1])
+        return PlanSizes(lengths[:shared], lengths[shared:].reshape(self._trainers, each), *counts.tolist())
 
-    def write_plan(
-        self, arrays: list[NDArray[np.int32] | NDArray[np.int64]], *, is_closing: bool = False, step: int = 0
-    ) -> None:
+    def write_plan(self, addresses: NDArray[np.intp], *, is_closing: bool = False, step: int = 0) -> None:
         """Fill the arrays of the plan that was measured last.
 
         Args:
-            arrays: of the lengths that `measure_plan` gave, in that order.
+            addresses: of arrays of the lengths that `measure_plan` gave: the shared ones, then trainer after trainer.
             is_closing: as for `measure_plan`.
             step: training step that updates the rows, 0 for none.
         """
-        addresses = np.asarray([array.ctypes.data for array in arrays], dtype=np.uintp)
         failure = ctypes.byref(self._failure)
         status = _library().bagpipe_planner_write_plan(self._planner, is_closing, addresses.ctypes.data, step, failure)
         self._check(status)
@@ -217,6 +247,13 @@ class PlannerCore:
         _library().bagpipe_planner_sizes(self._planner, sizes.ctypes.data)
         state_bytes, window_bytes, shared_peak, private_peak = sizes.tolist()
         return state_bytes, window_bytes, shared_peak, private_peak
+
+    def times(self) -> TeamTimes:
+        """Processor time of its threads; what the calling thread does between two pieces of work is not in it."""
+        times = np.empty(4, dtype=np.int64)
+        _library().bagpipe_planner_times(self._planner, times.ctypes.data)
+        rounds, *nanoseconds = times.tolist()
+        return TeamTimes(rounds, *(time * 1e-9 for time in nanoseconds))
 
     def _check(self, status: int) -> None:
         if status == _WRONG_BATCH:

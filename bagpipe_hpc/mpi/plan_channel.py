@@ -49,7 +49,7 @@ class PlanSender:
         self._wait_for_credits(self._sent - self._plans_ahead + 1)
         while self._under_way and MPI.Request.Testall(self._under_way[0][0]):
             self._under_way.popleft()
-        encoded = [[group.shared.encode(), *(part.encode() for part in group.trainers)] for group in plan.groups]
+        encoded = [group.encode() for group in plan.groups]
         sizes = np.asarray([[part.size for part in group] for group in encoded], dtype=np.int64)
         shared, *parts = (_joined(pieces) for pieces in zip(*encoded, strict=True))
         requests = [self._comm.Ibcast(sizes, ORACLE_RANK), self._comm.Ibcast(shared, ORACLE_RANK)]

@@ -1,4 +1,4 @@
-"""What the oracle tells the trainers about one batch, and its one encoding on the wire. Pure data.
+"""What the oracle tells the trainers about one batch; `plan_record` encodes it. Pure data.
 
 A plan has a part that is the same for all trainers (`SharedPlan`, broadcast) and a part for each trainer
 (`TrainerPlan`: its own samples of the batch, its private rows, its share of the write-backs). Where tables have
@@ -7,134 +7,24 @@ different widths there is a plan for each group of tables of one width, which kn
 Legend: `n` samples of a trainer's slice, `V` look-ups of it, `S` now + later slots, `P` private slots of the trainer.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts
+from bagpipe_hpc.plan.plan_record import Bytes, PlanRecord, encode_each
 from bagpipe_hpc.plan.slices import BatchSlices
 
 NO_GROUP = 0
 """Group number that means: nothing to retire, or nothing to wait for. Real groups start at 1."""
 
-_ALIGNMENT = 8
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class PlanRecord:
-    """Base of the plan records: integers and flat arrays, encoded in the order in which the fields are declared.
-
-    The encoding is an int64 header (every integer field, then the length of every array field) followed by the
-    arrays' bytes, each padded to 8 bytes; it is private to one job, so native byte order is used. Optional arrays come
-    behind that, if there is any: a header with the length of each (-1 for one that is not there), then their bytes.
-    """
-
-    ARRAYS: ClassVar[dict[str, np.dtype[Any]]] = {}
-    """Name -> dtype of the array fields; all other fields but the optional ones are integers."""
-    OPTIONAL: ClassVar[dict[str, np.dtype[Any]]] = {}
-    """Name -> dtype of array fields that are mostly None, which takes no bytes."""
-    _memory: ClassVar[NDArray[np.uint8] | None] = None
-    """On a record whose arrays are views of its encoding: that encoding."""
-
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The array fields that are there, by name, in their order."""
-        fields_of = {name: getattr(self, name) for name in (*self.ARRAYS, *self.OPTIONAL)}
-        return {name: array for name, array in fields_of.items() if array is not None}
-
-    def encode(self) -> NDArray[np.uint8]:
-        """The record as bytes, uint8 `[encoded size]`; not a copy where it was allocated or decoded in one piece."""
-        if self._memory is not None:
-            return self._memory
-        arrays = self.arrays()
-        integers = {name: getattr(self, name) for name in _integer_names(type(self))}
-        record = self.allocate({name: array.size for name, array in arrays.items()}, **integers)
-        for name, array in arrays.items():
-            getattr(record, name)[:] = array
-        return record.encode()
-
-    @classmethod
-    def allocate(cls, lengths: Mapping[str, int], **integers: int) -> Self:
-        """A record whose arrays are still to be filled, in one piece of memory: filling them encodes it.
-
-        Args:
-            lengths: of the array fields, by name; optional ones that are not named are None.
-            integers: the integer fields.
-        """
-        required = [lengths[name] for name in cls.ARRAYS]
-        optional = [lengths.get(name, -1) for name in cls.OPTIONAL]
-        starts = _starts(cls, required)
-        has_optional = any(length >= 0 for length in optional)
-        ends = starts[1:] + (_optional_starts(cls, optional, starts[-1])[1:] if has_optional else [])
-        words = np.empty(ends[-1] // _ALIGNMENT, dtype=np.int64)
-        words[[end // _ALIGNMENT - 1 for end in ends]] = 0  # each array's last one, for what lies behind it
-        header = [*(integers[name] for name in _integer_names(cls)), *required]
-        words[: len(header)] = header
-        if has_optional:
-            words[starts[-1] // _ALIGNMENT :][: len(optional)] = optional
-        return cls._on(words.view(np.uint8), integers, required, starts)
-
-    @classmethod
-    def decode(cls, encoded: NDArray[np.uint8]) -> Self:
-        """The record that `encode` wrote; its arrays are views of `encoded`, which must be 8-byte aligned."""
-        names = _integer_names(cls)
-        header = encoded[: (len(names) + len(cls.ARRAYS)) * _ALIGNMENT].view(np.int64).tolist()
-        lengths = header[len(names) :]
-        starts = _starts(cls, lengths)
-        return cls._on(encoded, dict(zip(names, header, strict=False)), lengths, starts)
-
-    @classmethod
-    def _on(
-        cls, encoded: NDArray[np.uint8], integers: dict[str, int], lengths: Sequence[int], starts: Sequence[int]
-    ) -> Self:
-        """A record on the memory of its encoding."""
-        values: dict[str, Any] = dict(integers)
-        for (name, dtype), length, start in zip(cls.ARRAYS.items(), lengths, starts, strict=False):
-            values[name] = encoded[start : start + length * dtype.itemsize].view(dtype)
-        if starts[-1] < encoded.size:
-            values |= cls._optional_on(encoded[starts[-1] :])
-        record = cls(**values)
-        object.__setattr__(record, "_memory", encoded)  # the class is frozen
-        return record
-
-    @classmethod
-    def _optional_on(cls, encoded: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
-        """The optional arrays that are there."""
-        lengths = encoded[: len(cls.OPTIONAL) * _ALIGNMENT].view(np.int64).tolist()
-        starts = _optional_starts(cls, lengths, 0)
-        return {
-            name: encoded[start : start + length * dtype.itemsize].view(dtype)
-            for (name, dtype), length, start in zip(cls.OPTIONAL.items(), lengths, starts, strict=False)
-            if length >= 0
-        }
-
-
-def _integer_names(kind: type[PlanRecord]) -> list[str]:
-    return [entry.name for entry in fields(kind) if entry.name not in kind.ARRAYS and entry.name not in kind.OPTIONAL]
-
-
-def _starts(kind: type[PlanRecord], lengths: Sequence[int]) -> list[int]:
-    """Where each array begins in the encoding, and the end of the last."""
-    return _laid_out((len(_integer_names(kind)) + len(lengths)) * _ALIGNMENT, lengths, kind.ARRAYS)
-
-
-def _optional_starts(kind: type[PlanRecord], lengths: Sequence[int], start: int) -> list[int]:
-    """The same of optional arrays, -1 long where they are not there, whose header begins at `start`."""
-    return _laid_out(start + len(lengths) * _ALIGNMENT, [max(0, length) for length in lengths], kind.OPTIONAL)
-
-
-def _laid_out(start: int, lengths: Sequence[int], types: Mapping[str, np.dtype[Any]]) -> list[int]:
-    """Where arrays begin, one behind the other from `start`, and the end of the last."""
-    starts = [start]
-    for length, dtype in zip(lengths, types.values(), strict=True):
-        starts.append(starts[-1] + (length * dtype.itemsize + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT)
-    return starts
 
 
 @dataclass(frozen=True)
@@ -300,13 +190,17 @@ class BatchPlan:
     """
 
     shared: SharedPlan
-    trainers: tuple[TrainerPlan, ...]
+    trainers: Sequence[TrainerPlan]
     others: tuple["BatchPlan", ...] = ()
 
     @property
     def groups(self) -> tuple["BatchPlan", ...]:
         """The plan of each group of tables; the first one's stands for itself."""
         return (self, *self.others)
+
+    def encode(self) -> list[Bytes]:
+        """What goes on the wire of this group of tables: the shared part, then each trainer's."""
+        return [self.shared.encode(), *encode_each(self.trainers)]
 
     def with_samples(self, slices: BatchSlices) -> "BatchPlan":
         """The same plan for trainers whose samples are those of `slices`; that of the first group says so."""

@@ -17,6 +17,7 @@ from bagpipe_hpc.config.schema import KernelsConfig, PolicyConfig
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.plan_record import any_has
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.slices import BatchSlices, Slicing
 from bagpipe_hpc.planning.planner import Planner
@@ -185,8 +186,11 @@ class Policy(ABC):
         Raises:
             PlanError: `adds_rows` is not set, or `add_rows`, `add_slots` and `base_slots` do not have the same length.
         """
+        names = ("add_rows", "add_slots", "base_slots")
+        if not any_has(plan.trainers, names):
+            return
         for trainer, part in enumerate(plan.trainers):
-            arrays = {name: getattr(part, name) for name in ("add_rows", "add_slots", "base_slots")}
+            arrays = {name: getattr(part, name) for name in names}
             lengths = {name: "none" if array is None else array.size for name, array in arrays.items()}
             if set(lengths.values()) == {"none"}:
                 continue

@@ -7,7 +7,8 @@ from math import ceil, log2
 
 import numpy as np
 
-from bagpipe_hpc.plan.batch_plan import BatchPlan, PlanRecord
+from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.plan_record import PlanRecord
 from bagpipe_hpc.plan.slices import slice_bounds
 
 

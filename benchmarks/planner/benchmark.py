@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.config.doors import NoSettings
 from bagpipe_hpc.config.schema import KernelsConfig
 from bagpipe_hpc.errors import ConfigError
@@ -36,11 +37,14 @@ SWEEPS = ("batch", "lookahead", "rows", "threads", "bags", "trainers")
 _BATCHES = (2048, 8192, 16384, 65536)
 _WINDOWS = (1, 10, 50, 200)
 _ROWS = (1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
-_THREADS = (1, 2)
+_THREADS = (1, 2, 4, 8, 16, 32)
 _LONGEST = (1, 10, 100)
 _TRAINERS = (2, 8, 64)
+_TRAINERS_OF_THREADS = (2, 64, 256)
 _SWEPT_WINDOW = 50
 """Window of the sweeps over other things: their batches fit in memory."""
+_THREADS_WINDOW = 10
+"""Of the sweep over threads, which has a dozen planners in memory at once."""
 _MOST_DENSE_ROWS = 100_000_000
 """An array over more rows takes gigabytes."""
 
@@ -143,6 +147,7 @@ def run(arguments: argparse.Namespace) -> Report:
         arguments.batch_size, arguments.lookahead = min(arguments.batch_size, 8192), min(arguments.lookahead, 20)
     sizes = (arguments.batch_size, arguments.lookahead, arguments.trainers)
     base = Setting(TABLE_ROWS, *sizes, sharing=arguments.sharing)
+    keep_all_freed_memory()  # as the oracle does
     report = Report("planner")
     steps = min(arguments.steps, 10) if arguments.quick else arguments.steps
     report.figures |= {"zipf": ZIPF, "runs": arguments.runs, "steps": steps}
@@ -177,7 +182,13 @@ def swept_settings(base: Setting, sweep: str, *, quick: bool) -> list[Setting]:
         windows = (1, base.lookahead) if quick else _WINDOWS
         return [replace(base, lookahead=window, is_native=native) for window in windows for native in (True, False)]
     if sweep == "threads":
-        return [replace(base, threads=threads) for threads in _THREADS]
+        narrow = replace(base, lookahead=min(base.lookahead, _THREADS_WINDOW))
+        return [
+            replace(narrow, trainers=trainers, sharing=sharing, threads=threads)
+            for trainers in values(_TRAINERS_OF_THREADS)
+            for sharing in ("replicated", "home")
+            for threads in values(_THREADS)
+        ]
     if sweep == "trainers":
         homes = replace(swept, sharing="home")
         kinds = (replace(swept, sharing="replicated"), homes, replace(homes, is_native=False))
@@ -224,6 +235,7 @@ HEADINGS = (
     "a processor second",
     "ms a batch",
     "processor ms",
+    "critical path ms",
     "state B a row",
     "state MB",
     "window MB",
@@ -246,6 +258,7 @@ def table_row(figures: dict[str, Any]) -> list[str]:
         f"{figures['samples_per_cpu_s']:,.0f}",
         f"{figures['batch_size'] / figures['samples_per_s'] * 1e3:.2f}",
         f"{figures['batch_size'] / figures['samples_per_cpu_s'] * 1e3:.2f}",
+        f"{figures['batch_size'] / figures['samples_per_critical_s'] * 1e3:.2f}",
         f"{figures['state_bytes_per_row']:.2f}",
         f"{figures['state_bytes'] / 1e6:,.1f}",
         f"{figures['window_bytes'] / 1e6:,.1f}",

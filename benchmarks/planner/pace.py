@@ -3,12 +3,15 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from bagpipe_hpc.config.schema import LookaheadConfig
+from bagpipe_hpc.kernels.native_planner import TeamTimes
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.planning.lookahead.native import NativePlanner
 from bagpipe_hpc.planning.planner import Planner, PlannerSize
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.tools.report import median
@@ -23,14 +26,22 @@ class Pace:
     Attributes:
         elapsed: of elapsed time.
         processor: of processor time, over all threads.
+        critical: of the critical path: the processor time of the calling thread where it works alone, and of the
+            slowest thread where all do. So long it takes where every thread has an idle core, but for waking up, and for
+            memory and caches that cores share.
     """
 
     elapsed: list[float] = field(default_factory=list)
     processor: list[float] = field(default_factory=list)
+    critical: list[float] = field(default_factory=list)
 
     def figures(self) -> dict[str, float]:
         """Medians, for the JSON line."""
-        return {"samples_per_s": median(self.elapsed), "samples_per_cpu_s": median(self.processor)}
+        return {
+            "samples_per_s": median(self.elapsed),
+            "samples_per_cpu_s": median(self.processor),
+            "samples_per_critical_s": median(self.critical),
+        }
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,11 @@ class SteadyPlanner:
         """Memory and slots of the planner."""
         return self._planner.size()
 
+    @property
+    def times(self) -> TeamTimes:
+        """Of its threads so far; a planner that has none works in the calling one alone."""
+        return self._planner.times() if isinstance(self._planner, NativePlanner) else TeamTimes(0, 0.0, 0.0, 0.0)
+
     def run(self, steps: int, see: Callable[[BatchPlan], None] | None = None) -> None:
         """Plan so many batches; `see` is shown each plan."""
         for _ in range(steps):
@@ -91,6 +107,19 @@ class SteadyPlanner:
     def _load(self) -> None:
         self._planner.load(self._ring[self._loaded % len(self._ring)])
         self._loaded += 1
+
+
+class _Clocks(NamedTuple):
+    """Seconds at one moment, for differences; as the attributes of `Pace`."""
+
+    elapsed: float
+    processor: float
+    critical: float
+
+    @classmethod
+    def read(cls, planner: SteadyPlanner) -> "_Clocks":
+        times = planner.times
+        return cls(time.perf_counter(), time.process_time(), time.thread_time() - times.first_s + times.slowest_s)
 
 
 def compare_paces(planners: Mapping[str, SteadyPlanner], batch_size: int, steps: int, runs: int) -> dict[str, Pace]:
@@ -106,10 +135,12 @@ def compare_paces(planners: Mapping[str, SteadyPlanner], batch_size: int, steps:
     for _ in range(runs):
         for name, planner in planners.items():
             counted = -(-steps // planner.round_batches) * planner.round_batches
-            start, processor_start = time.perf_counter(), time.process_time()
+            start = _Clocks.read(planner)
             planner.run(counted)
-            paces[name].elapsed.append(counted * batch_size / (time.perf_counter() - start))
-            paces[name].processor.append(counted * batch_size / (time.process_time() - processor_start))
+            end = _Clocks.read(planner)
+            paces[name].elapsed.append(counted * batch_size / (end.elapsed - start.elapsed))
+            paces[name].processor.append(counted * batch_size / (end.processor - start.processor))
+            paces[name].critical.append(counted * batch_size / (end.critical - start.critical))
     return paces
 
 
@@ -124,7 +155,7 @@ def describe_plans(planner: SteadyPlanner) -> PlanFigures:
         look_ups.append(sum(part.positions.size for part in plan.trainers))
         unique.append(plan.shared.unique_rows)
         fetched.append(plan.shared.fetched_rows)
-        sizes.append(plan.shared.encode().nbytes + sum(part.encode().nbytes for part in plan.trainers))
+        sizes.append(sum(part.nbytes for part in plan.encode()))
 
     planner.run(planner.round_batches, see)
     return PlanFigures(*(float(np.mean(figures)) for figures in (look_ups, unique, fetched, sizes)))

@@ -10,7 +10,8 @@ from mpi4py import MPI
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver, PlanSender
 from bagpipe_hpc.mpi.waiting import wait_until
-from bagpipe_hpc.plan.batch_plan import BatchPlan, PlanRecord, ReceivedPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import BatchPlan, ReceivedPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.plan_record import PlanRecord
 
 TRAINERS = 2
 TIMEOUT_S = 30.0

@@ -128,3 +128,12 @@ BAGPIPE_EXPORT void bagpipe_planner_sizes(const Planner* planner, std::int64_t* 
   sizes[2] = planner->shared_peak();
   sizes[3] = planner->private_peak();
 }
+
+// `times` [4]: of its threads so far, the members of TeamTimes in their order.
+BAGPIPE_EXPORT void bagpipe_planner_times(const Planner* planner, std::int64_t* times) {
+  const bagpipe::TeamTimes& found = planner->times();
+  times[0] = found.rounds;
+  times[1] = found.first;
+  times[2] = found.slowest;
+  times[3] = found.all;
+}

@@ -7,9 +7,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
-from bagpipe_hpc.kernels.native_planner import EXCHANGED, PlannerCore, SlotsUsedUpError, WrongBatchError
+from bagpipe_hpc.kernels.native_planner import (
+    EXCHANGED,
+    PlannerCore,
+    PlanSizes,
+    SlotsUsedUpError,
+    TeamTimes,
+    WrongBatchError,
+)
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.plan_record import EncodedRecords
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.slots import UNLIMITED, first_private_slot, slots_used_up
@@ -131,35 +139,26 @@ class NativePlanner:
         """Decide on the oldest batch of the window, and write the decision down."""
         self.decide(number)
         retire_group = self.window.group_started_by(number)
-        lengths, unique_rows, fetched_rows = self._core.measure_plan(retire_group if self._training else NO_GROUP)
-        plan = _allocate(
-            lengths,
+        sizes = self._core.measure_plan(retire_group if self._training else NO_GROUP)
+        plan, addresses = _allocate(
+            sizes,
             EXCHANGED if self._with_homes else (),
             batch=number,
             samples=self._decided_samples,
             prefetch_after=self._prefetch_after,
             retire_group=retire_group,
-            unique_rows=unique_rows,
-            fetched_rows=fetched_rows,
         )
-        self._core.write_plan(_arrays(plan), step=self._first_step + number + 1 if self._training else 0)
+        self._core.write_plan(addresses, step=self._first_step + number + 1 if self._training else 0)
         return plan
 
     def closing_plan(self) -> BatchPlan:
         """Retire whatever is left."""
         group = self.window.closing_group(self._loaded_count)
-        lengths, _, _ = self._core.measure_plan(group if self._training else NO_GROUP, is_closing=True)
-        plan = _allocate(
-            lengths,
-            (),
-            batch=self._loaded_count,
-            samples=0,
-            prefetch_after=NO_GROUP,
-            retire_group=group,
-            unique_rows=0,
-            fetched_rows=0,
+        sizes = self._core.measure_plan(group if self._training else NO_GROUP, is_closing=True)
+        plan, addresses = _allocate(
+            sizes, (), batch=self._loaded_count, samples=0, prefetch_after=NO_GROUP, retire_group=group
         )
-        self._core.write_plan(_arrays(plan), is_closing=True)
+        self._core.write_plan(addresses, is_closing=True)
         self._core.free_slots(self.window.group_that_retires(self._loaded_count))
         return plan
 
@@ -167,18 +166,19 @@ class NativePlanner:
         """Memory and slots that it took so far."""
         return PlannerSize(*self._core.sizes())
 
+    def times(self) -> TeamTimes:
+        """Processor time of its threads so far."""
+        return self._core.times()
 
-def _allocate(lengths: list[int], exchanged: Sequence[str], **integers: int) -> BatchPlan:
-    """A plan whose arrays are still to be filled: lengths as `PlannerCore.measure_plan` gives them."""
-    shared, names = len(SharedPlan.ARRAYS), (*TrainerPlan.ARRAYS, *exchanged)
-    trainers = [
-        TrainerPlan.allocate(dict(zip(names, lengths[at : at + len(names)], strict=True)))
-        for at in range(shared, len(lengths), len(names))
-    ]
-    return BatchPlan(
-        SharedPlan.allocate(dict(zip(SharedPlan.ARRAYS, lengths, strict=False)), **integers), tuple(trainers)
+
+def _allocate(sizes: PlanSizes, exchanged: Sequence[str], **integers: int) -> tuple[BatchPlan, NDArray[np.intp]]:
+    """A plan whose arrays are still to be filled, and their addresses, in the order of their lengths."""
+    shared = SharedPlan.allocate(
+        dict(zip(SharedPlan.ARRAYS, sizes.shared.tolist(), strict=True)),
+        unique_rows=sizes.unique_rows,
+        fetched_rows=sizes.fetched_rows,
+        **integers,
     )
-
-
-def _arrays(plan: BatchPlan) -> list[NDArray[np.int32] | NDArray[np.int64]]:
-    return [array for record in (plan.shared, *plan.trainers) for array in record.arrays().values()]
+    trainers, addresses = EncodedRecords.allocate(TrainerPlan, sizes.trainers, exchanged)
+    of_shared = [array.ctypes.data for array in shared.arrays().values()]
+    return BatchPlan(shared, trainers), np.concatenate((of_shared, addresses.ravel()))

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bagpipe_hpc.plan.batch_plan import BatchPlan, PlanRecord, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.plan_record import EncodedRecords, PlanRecord, any_has, encode_each
 from bagpipe_hpc.plan.slices import BatchSlices
 
 RECORDS = (SharedPlan, TrainerPlan)
@@ -135,3 +136,30 @@ def test_the_plan_without_samples_is_the_closing_one() -> None:
     values: dict[str, Any] = vars(filled(SharedPlan, 0))
     assert SharedPlan(**values | {"samples": 0}).is_closing
     assert not SharedPlan(**values | {"samples": 1}).is_closing
+
+
+@st.composite
+def parts_alike(draw: st.DrawFn) -> list[TrainerPlan]:
+    """Parts that have the same optional arrays."""
+    optional = draw(st.lists(st.sampled_from(list(TrainerPlan.OPTIONAL)), unique=True))
+    names = TrainerPlan.ARRAYS | {name: dtype for name, dtype in TrainerPlan.OPTIONAL.items() if name in optional}
+    one = st.builds(TrainerPlan, **{name: arrays(dtype, st.integers(0, 9)) for name, dtype in names.items()})
+    return draw(st.lists(one, min_size=1, max_size=5))
+
+
+@settings(max_examples=25, deadline=None)
+@given(parts_alike())
+def test_parts_in_one_memory_are_encoded_once_they_are_filled(parts: list[TrainerPlan]) -> None:
+    """Byte for byte as each one alone; they are decoded as they were."""
+    optional = [name for name in TrainerPlan.OPTIONAL if getattr(parts[0], name) is not None]
+    lengths = np.asarray([[array.size for array in part.arrays().values()] for part in parts])
+    records, addresses = EncodedRecords.allocate(TrainerPlan, lengths, optional)
+    for record, part, starts in zip(records, parts, addresses, strict=True):
+        for (name, array), start in zip(part.arrays().items(), starts, strict=True):
+            assert not array.size or getattr(record, name).ctypes.data == start
+            getattr(record, name)[:] = array
+    assert [found.tobytes() for found in encode_each(records)] == [part.encode().tobytes() for part in parts]
+    for record, part in zip(records, parts, strict=True):
+        assert_same(record, part)
+    for name in TrainerPlan.OPTIONAL:
+        assert any_has(records, [name]) == any_has(parts, [name]) == (name in optional)

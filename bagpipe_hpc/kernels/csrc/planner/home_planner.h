@@ -155,6 +155,7 @@ class HomePlanner final : public Planner {
     for (const SlotPool& pool : pools_) bytes += pool.bytes();
     return bytes;
   }
+  const TeamTimes& times() const override { return window_.times(); }
 
  private:
   using Spans = std::vector<std::vector<Span>>;  // of each worker, in the order of the rows

@@ -36,6 +36,7 @@ class LoadedWindow {
 
   std::vector<Table>& tables() { return tables_; }
   std::size_t workers() const { return team_.size(); }
+  const TeamTimes& times() const { return team_.times(); }
   // Runs work(worker) in every worker.
   template <class Work>
   void run(const Work& work) {

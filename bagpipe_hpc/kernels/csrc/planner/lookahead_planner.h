@@ -134,6 +134,7 @@ class LookaheadPlanner final : public Planner {
     for (const SlotPool& pool : pools_) bytes += pool.bytes();
     return bytes;
   }
+  const TeamTimes& times() const override { return window_.times(); }
 
  private:
   // Whether each pool has slots for what the classified batch fetches.

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "batch_look_ups.h"
+#include "worker_team.h"
 
 namespace bagpipe {
 
@@ -62,6 +63,7 @@ class Planner {
   virtual std::size_t state_bytes() const = 0;
   // The most that ever grew with the window: its batches, the retired rows whose slots are not free yet, free slots.
   virtual std::size_t window_bytes() const = 0;
+  virtual const TeamTimes& times() const = 0;
 };
 
 }  // namespace bagpipe

@@ -1,19 +1,45 @@
 // Threads that do one piece of work together, again and again.
 #pragma once
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
+#include <ctime>
 #include <functional>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <vector>
 
 namespace bagpipe {
 
+// Processor time that a team took for its work so far, in nanoseconds.
+struct TeamTimes {
+  std::int64_t rounds = 0;   // pieces of work
+  std::int64_t first = 0;    // of worker 0
+  std::int64_t slowest = 0;  // of the worker that took the most for a piece, summed over pieces: all on idle cores
+  std::int64_t all = 0;      // of all workers
+
+  void add_round(const std::vector<std::int64_t>& spent) {
+    ++rounds;
+    first += spent.front();
+    slowest += *std::max_element(spent.begin(), spent.end());
+    all += std::accumulate(spent.begin(), spent.end(), std::int64_t{0});
+  }
+};
+
+// Of the calling thread so far, in nanoseconds.
+inline std::int64_t thread_time() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
+}
+
 // The calling thread is worker 0; the others sleep between pieces of work, so an idle planner leaves its cores alone.
 class WorkerTeam {
  public:
-  explicit WorkerTeam(std::size_t workers) {
+  explicit WorkerTeam(std::size_t workers) : spent_(workers) {
     try {
       for (std::size_t worker = 1; worker < workers; ++worker) threads_.emplace_back([this, worker] { serve(worker); });
     } catch (...) {
@@ -26,13 +52,10 @@ class WorkerTeam {
   WorkerTeam& operator=(const WorkerTeam&) = delete;
 
   std::size_t size() const { return threads_.size() + 1; }
+  const TeamTimes& times() const { return times_; }
 
   // Runs work(worker) in every worker and returns when all are done. An exception of a worker is thrown again here.
   void run(const std::function<void(std::size_t)>& work) {
-    if (threads_.empty()) {
-      work(0);
-      return;
-    }
     {
       const std::lock_guard lock(mutex_);
       work_ = &work;
@@ -41,14 +64,18 @@ class WorkerTeam {
       ++round_;
     }
     has_work_.notify_all();
+    const std::int64_t start = thread_time();
     attempt(work, 0);
+    spent_[0] = thread_time() - start;
     std::unique_lock lock(mutex_);
     is_done_.wait(lock, [this] { return busy_ == 0; });
+    times_.add_round(spent_);
     if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
   void serve(std::size_t worker) {
+    std::int64_t start = thread_time();  // since the last piece of work: waking up counts, too
     std::unique_lock lock(mutex_);
     for (std::size_t done = 0;; ++done) {
       has_work_.wait(lock, [&] { return stopping_ || round_ != done; });
@@ -56,6 +83,9 @@ class WorkerTeam {
       const auto& work = *work_;
       lock.unlock();
       attempt(work, worker);
+      const std::int64_t end = thread_time();
+      spent_[worker] = end - start;
+      start = end;
       lock.lock();
       if (--busy_ == 0) is_done_.notify_one();
     }
@@ -88,6 +118,8 @@ class WorkerTeam {
   std::size_t busy_ = 0;
   bool stopping_ = false;
   std::exception_ptr failure_;
+  std::vector<std::int64_t> spent_;  // of each worker in the round
+  TeamTimes times_;
 };
 
 }  // namespace bagpipe

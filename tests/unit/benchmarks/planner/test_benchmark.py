@@ -55,7 +55,11 @@ def test_a_sweep_changes_one_thing() -> None:
     base = Setting(TABLE_ROWS, 16384, 200, 2)
     assert {setting.batch_size for setting in swept_settings(base, "batch", quick=False)} == {2048, 8192, 16384, 65536}
     assert {setting.lookahead for setting in swept_settings(base, "lookahead", quick=False)} == {1, 10, 50, 200}
-    assert [setting.threads for setting in swept_settings(base, "threads", quick=False)] == [1, 2]
+    by_threads = swept_settings(base, "threads", quick=False)
+    assert [setting.threads for setting in by_threads[:6]] == [1, 2, 4, 8, 16, 32]
+    assert {(setting.trainers, setting.sharing) for setting in by_threads} == {
+        (trainers, sharing) for trainers in (2, 64, 256) for sharing in ("replicated", "home")
+    }
     assert [(one.trainers, one.name) for one in swept_settings(base, "trainers", quick=False)[3:6]] == [
         (8, "native, dense"),
         (8, "native, dense, home"),
@@ -83,6 +87,16 @@ def test_planners_are_measured_on_the_same_plans() -> None:
     assert (native["state_bytes_per_row"], reference["state_bytes_per_row"]) == (8.0, 12.0)
     assert sparse["state_bytes"] < native["state_bytes"]
     assert all(len(table_row(figures)) == len(HEADINGS) for figures in (native, reference, sparse))
+
+
+@needs_native
+def test_the_critical_path_is_part_of_the_processor_time() -> None:
+    """All of it where one thread does everything."""
+    settings = [TINY, replace(TINY, threads=3), replace(TINY, is_native=False)]
+    one, three, reference = (result.pace for result in measure_settings(settings, steps=30, runs=1))
+    assert one.critical == pytest.approx(one.processor, rel=0.5)
+    assert reference.critical == pytest.approx(reference.processor, rel=0.5)
+    assert three.critical > three.processor
 
 
 @needs_native

@@ -1,5 +1,6 @@
 """The native planner gives the reference's plans, byte for byte, for any number of threads and any kind of state."""
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -318,6 +319,25 @@ def test_more_look_ups_than_plans_can_number_are_refused(kind: str) -> None:
 def test_a_feature_of_no_table_is_refused() -> None:
     with pytest.raises(ValueError, match=r"feature_tables \(0, 2\): there are 2 tables, from 0"):
         NativePlanner(np.asarray([0, 4, 10]), 2, Window(2, 1), feature_tables=(0, 2))
+
+
+@pytest.mark.parametrize("with_homes", [False, True])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_times_of_threads_add_up(threads: int, with_homes: bool) -> None:
+    """To no more than the process took, of which the calling thread took its part."""
+    batches = one_hot(np.random.default_rng(1).integers(0, 5000, (6, 3000, 1)))
+    run = Run(np.asarray([0, 5000]), (0,), [Segment(batches, True, 0)], 3, Window(2, 1), False, with_homes)
+    planner = native_planner(run, threads=threads)
+    calling, process = time.thread_time(), time.process_time()
+    list(plans(planner, run))
+    calling, process = time.thread_time() - calling, time.process_time() - process
+    times = planner.times()
+    assert times.rounds >= 4 * len(batches)
+    assert 0 < times.first_s <= times.slowest_s <= times.all_s <= threads * times.slowest_s
+    assert times.first_s <= calling
+    assert times.all_s - times.first_s <= process - calling + 1e-3
+    if threads == 1:
+        assert times.first_s == times.slowest_s == times.all_s
 
 
 @pytest.mark.parametrize("trainers", [4, 70])
