@@ -27,8 +27,8 @@ class Pace:
         elapsed: of elapsed time.
         processor: of processor time, over all threads.
         critical: of the critical path: the processor time of the calling thread where it works alone, and of the
-            slowest thread where all do. So long it takes where every thread has an idle core, but for waking up, and for
-            memory and caches that cores share.
+            slowest thread where all do. So long it takes where every thread has an idle core, but for waking up, and
+            for memory and caches that cores share.
     """
 
     elapsed: list[float] = field(default_factory=list)

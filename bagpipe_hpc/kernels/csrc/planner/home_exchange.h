@@ -25,10 +25,6 @@ struct PairCounts {
   std::int32_t copies[2] = {};  // kNext, kRest
   std::int32_t following = 0;   // copies that come for the next batch after this one's update
 
-  void add(const PairCounts& other) {
-    for (const std::size_t part : {0, 1}) needed[part] += other.needed[part], copies[part] += other.copies[part];
-    following += other.following;
-  }
 };
 
 // Of a home.
@@ -37,14 +33,16 @@ struct HomeCounts {
   std::int32_t solo = 0;         // rows that it alone uses
   std::int32_t summed[2] = {};  // the others: kNow, kLater
 
-  void add(const HomeCounts& other) {
-    for (const std::size_t part : {0, 1}) summed[part] += other.summed[part];
-    fetched += other.fetched;
-    solo += other.solo;
-  }
 };
 
-// Of a batch, or of a part of its rows.
+// Adds a count to a place, which it returns as it was: where the counted rows begin.
+template <class Place>
+Place begin(Place& place, Place count) {
+  return std::exchange(place, place + count);
+}
+
+// Of a batch, or of a part of its rows. When those of all parts are summed, each part has what lies in the parts before it:
+// so where its own rows begin.
 struct BatchCounts {
   explicit BatchCounts(std::size_t trainers) : pairs(trainers * trainers), homes(trainers) {}
 
@@ -59,9 +57,35 @@ struct BatchCounts {
     std::fill(pairs.begin(), pairs.end(), PairCounts{});
     std::fill(homes.begin(), homes.end(), HomeCounts{});
   }
-  void add(const BatchCounts& other) {
-    for (std::size_t bucket = 0; bucket < pairs.size(); ++bucket) pairs[bucket].add(other.pairs[bucket]);
-    for (std::size_t home = 0; home < homes.size(); ++home) homes[home].add(other.homes[home]);
+
+  // Sum up the parts of a batch, for one trainer at a time, so that threads share the trainers out. All but the copies
+  // that follow, and then those.
+  void sum(std::size_t trainer, std::vector<BatchCounts>& parts) {
+    homes[trainer] = {};
+    for (BatchCounts& part : parts) {
+      HomeCounts &all = homes[trainer], &own = part.homes[trainer];
+      own.fetched = begin(all.fetched, own.fetched);
+      own.solo = begin(all.solo, own.solo);
+      for (const std::size_t k : {0, 1}) own.summed[k] = begin(all.summed[k], own.summed[k]);
+    }
+    for (std::size_t home = 0; home < trainers(); ++home) of(trainer, home) = {};
+    for (BatchCounts& part : parts) {
+      for (std::size_t home = 0; home < trainers(); ++home) {
+        PairCounts &all = of(trainer, home), &own = part.of(trainer, home);
+        for (const std::size_t k : {0, 1}) {
+          own.needed[k] = begin(all.needed[k], own.needed[k]);
+          own.copies[k] = begin(all.copies[k], own.copies[k]);
+        }
+      }
+    }
+  }
+  void sum_following(std::size_t user, std::vector<BatchCounts>& parts) {
+    for (std::size_t home = 0; home < trainers(); ++home) of(user, home).following = 0;
+    for (BatchCounts& part : parts) {
+      for (std::size_t home = 0; home < trainers(); ++home) {
+        part.of(user, home).following = begin(of(user, home).following, part.of(user, home).following);
+      }
+    }
   }
 
   // Copies that a user gets for the batch, of one part or of both.
@@ -162,77 +186,51 @@ struct ExchangePlan {
   static constexpr std::int64_t kArrays = 8;
 };
 
-// Where the next row of a bucket goes.
-struct PairCursors {
+// Where the rows of a bucket begin.
+struct PairStarts {
   std::int32_t slice[2];   // kNow, kLater: among the rows of the user's slice
   std::int32_t sums[2];    // kNow, kLater: among the gradients that the home gets
   std::int32_t copies[2];  // kNext, kRest: slot of the user's cache
   std::int32_t sent[2];    // kNext, kRest: among the slots that the home sends
 };
-// Where the next row of a home goes.
-struct HomeCursors {
-  std::int32_t fetched;
-  std::int32_t solo;       // among its private slots
-  std::int32_t summed[2];  // kNow, kLater: place among its rows of that part
-};
 
-struct BatchCursors {
-  explicit BatchCursors(std::size_t trainers) : pairs(trainers * trainers), homes(trainers) {}
+class BatchStarts {
+ public:
+  explicit BatchStarts(std::size_t trainers) : trainers_(trainers), pairs_(trainers * trainers) {}
 
-  std::vector<PairCursors> pairs;  // by user, then home
-  std::vector<HomeCursors> homes;
+  const PairStarts& of(std::size_t user, std::size_t home) const { return pairs_[user * trainers_ + home]; }
 
-  // The start of each list.
-  void start(const ExchangePlan& plan) {
-    const std::size_t trainers = homes.size();
-    const auto of = [&](std::size_t user, std::size_t home) -> PairCursors& { return pairs[user * trainers + home]; };
-    std::fill(homes.begin(), homes.end(), HomeCursors{});
-    for (std::size_t user = 0; user < trainers; ++user) {
-      std::int64_t place = 0, slot = plan.first_copy;
-      for (const std::size_t part : {kNow, kLater}) {  // needed now or later, and then next ones or the rest
-        for (std::size_t home = 0; home < trainers; ++home) {
-          if (home == user) continue;
-          of(user, home).slice[part] = begin(place, plan.counts.of(user, home).needed[part]);
-          of(user, home).copies[part] = begin(slot, plan.counts.of(user, home).copies[part]);
-        }
+  // What a trainer uses, and what it is home of: all trainers have other numbers, so threads share them out.
+
+  void start_user(const ExchangePlan& plan, std::size_t user) {
+    std::int32_t place = 0, slot = static_cast<std::int32_t>(plan.first_copy);
+    for (const std::size_t part : {kNow, kLater}) {  // needed now or later, and then next ones or the rest
+      for (std::size_t home = 0; home < trainers_; ++home) {
+        if (home == user) continue;
+        at(user, home).slice[part] = begin(place, plan.counts.of(user, home).needed[part]);
+        at(user, home).copies[part] = begin(slot, plan.counts.of(user, home).copies[part]);
       }
-      for (const std::size_t part : {kNow, kLater}) of(user, user).slice[part] = begin(place, plan.lent(user, part));
     }
-    for (std::size_t home = 0; home < trainers; ++home) {
-      std::int64_t gradient = 0, slot = 0;
-      for (const std::size_t part : {kNow, kLater}) {
-        for (std::size_t user = 0; user < trainers; ++user) {
-          of(user, home).sums[part] = begin(gradient, plan.gradients(user, home, part));
-          of(user, home).sent[part] = begin(slot, plan.sent(user, home, part));
-        }
-      }
+    for (const std::size_t part : {kNow, kLater}) {
+      at(user, user).slice[part] = begin(place, plan.counts.of(user, user).needed[part]);
     }
   }
 
-  // Moves on by the rows of a part of the batch.
-  void skip(const BatchCounts& counts) {
-    for (std::size_t bucket = 0; bucket < pairs.size(); ++bucket) {
-      const PairCounts& count = counts.pairs[bucket];
-      for (const std::size_t part : {0, 1}) {
-        pairs[bucket].slice[part] += count.needed[part];
-        pairs[bucket].sums[part] += count.needed[part];
-        pairs[bucket].copies[part] += count.copies[part];
+  void start_home(const ExchangePlan& plan, std::size_t home) {
+    std::int64_t gradient = 0, slot = 0;
+    for (const std::size_t part : {kNow, kLater}) {
+      for (std::size_t user = 0; user < trainers_; ++user) {
+        at(user, home).sums[part] = static_cast<std::int32_t>(begin(gradient, plan.gradients(user, home, part)));
+        at(user, home).sent[part] = static_cast<std::int32_t>(begin(slot, plan.sent(user, home, part)));
       }
-      pairs[bucket].sent[kNext] += count.following;
-      pairs[bucket].sent[kRest] += count.copies[kRest];
-    }
-    for (std::size_t home = 0; home < homes.size(); ++home) {
-      const HomeCounts& count = counts.homes[home];
-      homes[home].fetched += count.fetched;
-      homes[home].solo += count.solo;
-      for (const std::size_t part : {0, 1}) homes[home].summed[part] += count.summed[part];
     }
   }
 
  private:
-  static std::int32_t begin(std::int64_t& place, std::int64_t count) {
-    return static_cast<std::int32_t>(std::exchange(place, place + count));
-  }
+  PairStarts& at(std::size_t user, std::size_t home) { return pairs_[user * trainers_ + home]; }
+
+  std::size_t trainers_;
+  std::vector<PairStarts> pairs_;  // by user, then home
 };
 
 }  // namespace bagpipe

@@ -31,7 +31,9 @@ class HomePlanner final : public Planner {
         window_(settings, tables, std::move(feature_tables)),
         total_(trainers_),
         counts_(window_.workers(), BatchCounts(trainers_)),
-        retirement_(settings.trainers, settings.first_private_slot) {
+        starts_(trainers_),
+        copies_(trainers_),
+        retirement_(settings.trainers, settings.first_private_slot, window_.workers()) {
     pools_.emplace_back(0);
     for (std::size_t trainer = 0; trainer < trainers_; ++trainer) pools_.emplace_back(settings.private_capacity);
   }
@@ -49,7 +51,7 @@ class HomePlanner final : public Planner {
     window_.decide_next();
     const std::uint32_t number = window_.decided();
     spans_ = cut(number);
-    window_.each_table([&](HomeTable& table) { table.begin(number); });
+    for (HomeTable& table : window_.tables()) table.begin(number);
     each_span(spans_, [&](std::size_t, Span& span) { span.table->find(number, span); });
     choose_homes();
     while (!has_enough_slots() && retirement_.has(latest_group)) {
@@ -57,23 +59,27 @@ class HomePlanner final : public Planner {
       free_slots(free_group);
     }
     const std::vector<Grant> grants = take_slots();
-    std::vector<std::vector<std::int64_t>> taken(spans_.size(), std::vector<std::int64_t>(trainers_));
     std::vector<std::int64_t> dead(spans_.size());
     std::int64_t all_dead = 0;
     for (std::size_t worker = 0; worker < spans_.size(); ++worker) {
       dead[worker] = all_dead;
       for (const Span& span : spans_[worker]) all_dead += span.dead;
-      for (std::size_t home = 0; home < trainers_ && worker > 0; ++home) {
-        taken[worker][home] = taken[worker - 1][home] + counts_[worker - 1].homes[home].fetched;
-      }
     }
     RetiredRows& retired = retirement_.start(retiring_group, all_dead);
-    each_span(spans_, [&](std::size_t worker, Span& span) {
-      const auto first_private_slot = static_cast<std::int32_t>(settings_.first_private_slot);
-      span.table->assign(number, span, grants, first_private_slot, taken[worker], retired, dead[worker]);
-      dead[worker] += span.dead;
+    const auto first_private_slot = static_cast<std::int32_t>(settings_.first_private_slot);
+    window_.run([&](std::size_t worker) {
+      std::vector<std::int64_t> taken;  // of each home
+      for (const HomeCounts& home : counts_[worker].homes) taken.push_back(home.fetched);
+      std::int64_t place = dead[worker];
+      for (const Span& span : spans_[worker]) {
+        span.table->assign(number, span, grants, first_private_slot, taken, retired, place);
+        place += span.dead;
+      }
     });
-    window_.each_table([&](HomeTable& table) { table.forget_dead(number); });
+    window_.run([&](std::size_t worker) {
+      window_.each_table_of(worker, [&](HomeTable& table) { table.forget_dead(number); });
+      retired.count_writers(worker);
+    });
     retirement_.close(retired);
     return free_group;
   }
@@ -88,12 +94,12 @@ class HomePlanner final : public Planner {
     const LoadedBatch& batch = window_.decided_batch();
     const std::vector<std::int64_t> written = retirement_.measure(write_group);
     const ExchangePlan plan = exchange_plan();
-    for (std::size_t trainer = 0; trainer < trainers_; ++trainer) {
+    window_.each(trainers_, [&](std::size_t trainer) {
       TrainerLengths own{};
       own.positions = batch.slice_starts[trainer + 1] - batch.slice_starts[trainer];
       own.write_back_rows = own.write_back_slots = written[trainer];
       trainers[trainer] = plan.lengths(trainer, own, verify_);
-    }
+    });
   }
 
   void write_plan(const void* const* arrays) override {
@@ -105,30 +111,33 @@ class HomePlanner final : public Planner {
     std::vector<WriteBackOutput> write_backs;
     for (std::size_t trainer = 0; trainer < trainers_; ++trainer) {
       const HomeArrays& to = trainers[trainer];
-      const std::int64_t copies = total_.copies(trainer), lent = plan.lent(trainer, kNow) + plan.lent(trainer, kLater);
+      const std::int64_t copies = copies_[trainer], lent = plan.lent(trainer, kNow) + plan.lent(trainer, kLater);
       outputs.push_back({to, static_cast<std::int32_t>(copies), static_cast<std::int32_t>(copies + lent),
                          static_cast<std::int32_t>(plan.summed(trainer, kNow))});
       positions.push_back(to.own.positions);
       write_backs.push_back({to.own.write_back_rows, to.own.write_back_slots});
-      plan.write_counts(trainer, to.exchange);
     }
     const std::uint32_t number = window_.decided();
-    std::vector<BatchCursors> cursors(spans_.size(), BatchCursors(trainers_));
-    cursors.front().start(plan);
-    for (std::size_t worker = 1; worker < cursors.size(); ++worker) {
-      cursors[worker] = cursors[worker - 1];
-      cursors[worker].skip(counts_[worker - 1]);
-    }
+    window_.each(trainers_, [&](std::size_t trainer) {
+      plan.write_counts(trainer, trainers[trainer].exchange);
+      starts_.start_user(plan, trainer);
+      starts_.start_home(plan, trainer);
+    });
     if (verify_) window_.each_table([&](HomeTable& table) { table.find_versions(number); });
-    each_span(spans_, [&](std::size_t worker, Span& span) {
-      span.table->write(number, span, is_training_, cursors[worker], outputs);
+    window_.run([&](std::size_t worker) {
+      BatchCounts& counts = counts_[worker];
+      for (const Span& span : spans_[worker]) span.table->write(number, span, is_training_, starts_, counts, outputs);
+      if (following_.empty()) return;
+      for (const Span& span : following_[worker]) span.table->write_following(number + 1, span, starts_, counts, outputs);
     });
-    each_span(following_, [&](std::size_t worker, Span& span) {
-      span.table->write_following(number + 1, span, cursors[worker], outputs);
+    window_.run([&](std::size_t worker) {
+      for (HomeTable& table : window_.tables()) table.find_positions(number, worker, window_.workers());
     });
-    window_.each_table([&](HomeTable& table) { table.find_positions(number); });
-    window_.write_positions(positions);
-    retirement_.write(write_backs);
+    window_.run([&](std::size_t worker) {
+      window_.write_positions(worker, positions);
+      retirement_.write(worker, write_backs);
+    });
+    retirement_.close_write();
   }
 
   void measure_closing_plan(std::int64_t write_group, std::int64_t* lengths) override {
@@ -191,8 +200,8 @@ class HomePlanner final : public Planner {
   // Runs work(worker, span) for all spans, those of each worker in their order.
   template <class Work>
   void each_span(Spans& spans, const Work& work) {
+    if (spans.empty()) return;
     window_.run([&](std::size_t worker) {
-      if (spans.empty()) return;
       for (Span& span : spans[worker]) work(worker, span);
     });
   }
@@ -204,13 +213,18 @@ class HomePlanner final : public Planner {
       fetched[worker] = fetched[worker - 1];
       for (const Span& span : spans_[worker - 1]) fetched[worker] += span.fetched;
     }
-    for (BatchCounts& counts : counts_) counts.clear();
-    each_span(spans_, [&](std::size_t worker, Span& span) {
-      span.table->choose_homes(number, span, fetched[worker], is_training_, counts_[worker]);
-      fetched[worker] += span.fetched;
+    window_.run([&](std::size_t worker) {
+      counts_[worker].clear();
+      std::int64_t first = fetched[worker];
+      for (const Span& span : spans_[worker]) {
+        span.table->choose_homes(number, span, first, is_training_, counts_[worker]);
+        first += span.fetched;
+      }
     });
-    total_.clear();
-    for (const BatchCounts& counts : counts_) total_.add(counts);
+    window_.each(trainers_, [&](std::size_t trainer) {
+      total_.sum(trainer, counts_);
+      copies_[trainer] = total_.copies(trainer);
+    });
   }
 
   // Whether each home has slots for what it fetches; copies cannot wait for theirs.
@@ -230,7 +244,7 @@ class HomePlanner final : public Planner {
       if (!pool.has(count)) throw SlotsUsedUp(1 + home, pool.peak_with(count));
       grants.push_back(pool.take(count));
     }
-    for (std::size_t user = 0; user < trainers_; ++user) most_copies_ = std::max(most_copies_, total_.copies(user));
+    most_copies_ = std::max(most_copies_, *std::max_element(copies_.begin(), copies_.end()));
     if (most_copies_ > area_) throw SlotsUsedUp(0, kAreas * most_copies_);
     return grants;
   }
@@ -243,10 +257,7 @@ class HomePlanner final : public Planner {
     each_span(following_, [&](std::size_t worker, Span& span) {
       span.table->count_following(number + 1, span, counts_[worker]);
     });
-    for (std::size_t bucket = 0; bucket < total_.pairs.size(); ++bucket) {
-      total_.pairs[bucket].following = 0;
-      for (const BatchCounts& counts : counts_) total_.pairs[bucket].following += counts.pairs[bucket].following;
-    }
+    window_.each(trainers_, [&](std::size_t user) { total_.sum_following(user, counts_); });
   }
 
   ExchangePlan exchange_plan() const {
@@ -262,11 +273,14 @@ class HomePlanner final : public Planner {
   std::int64_t area_;                // slots for the copies of a batch
   std::int64_t most_copies_ = 0;     // of a batch and trainer
   LoadedWindow<HomeTable> window_;
-  // Of the decided batch: its rows, those of the next one, and what was counted of them, in all and by each worker.
+  // Of the decided batch: its rows, those of the next one, what was counted of them, in all and by each worker, and where
+  // the lists of its plan begin.
   Spans spans_;
   Spans following_;
   BatchCounts total_;
   std::vector<BatchCounts> counts_;
+  BatchStarts starts_;
+  std::vector<std::int64_t> copies_;  // of each trainer
   std::vector<SlotPool> pools_;  // the first is of no use: copies have areas
   Retirement retirement_;
 };

@@ -1,7 +1,7 @@
 // One table in the window where each row has one home: what is decided on the rows of a batch.
 //
 // The rows of a batch are worked on in spans of one table, which any thread takes; what a span needs to know of those
-// before it is how many of their rows go where (BatchCursors).
+// before it is how many of their rows go where (BatchCounts).
 #pragma once
 
 #include <algorithm>
@@ -17,6 +17,7 @@
 #include "table_rows.h"
 #include "tally.h"
 #include "use_ring.h"
+#include "worker_team.h"
 
 namespace bagpipe {
 
@@ -41,8 +42,8 @@ struct HomeOutput {
 
 class HomeTable {
  public:
-  HomeTable(const TableSettings& settings, std::int64_t lookahead, std::size_t trainers)
-      : rows(settings, lookahead), trainers_(trainers), has_lookahead_(lookahead > 1) {}
+  HomeTable(const TableSettings& settings, std::int64_t lookahead, std::size_t)
+      : rows(settings, lookahead), has_lookahead_(lookahead > 1) {}
 
   TableRows<AllUsers> rows;
 
@@ -163,20 +164,21 @@ class HomeTable {
     });
   }
 
-  // Write a plan: versions of whole tables, then spans, then the positions of whole tables.
+  // Write a plan: versions of whole tables, then spans, then positions, of which each of `parts` takes a share.
 
   void find_versions(std::uint32_t number) {
     const RowUses uses = rows.uses(number);
     for (std::int64_t i = 0; i < uses.count; ++i) versions_[i] = rows.version(uses.rows[i]);
   }
 
-  void write(std::uint32_t number, const Span& span, bool is_training, BatchCursors& cursors,
+  // `counts` is what lies before the span's rows, and then before those of the next span.
+  void write(std::uint32_t number, const Span& span, bool is_training, const BatchStarts& starts, BatchCounts& counts,
              const std::vector<HomeOutput>& outputs) {
     const RowUses uses = rows.uses(number);
     const std::uint32_t* const fetched = fetched_.data() + span.first;
     for (std::int64_t k = 0; k < span.fetched; ++k) {
       const std::uint16_t home = uses.trainers[fetched[k]];
-      const std::int32_t place = cursors.homes[home].fetched++;
+      const std::int32_t place = counts.homes[home].fetched++;
       outputs[home].to.own.fetch_rows[place] = uses.rows[fetched[k]];
       outputs[home].to.own.fetch_slots[place] = uses.slots[fetched[k]];
     }
@@ -184,7 +186,7 @@ class HomeTable {
       const HomeOutput& home = outputs[row.home];
       std::int32_t* position = pair_positions_.data() + row.first_pair;
       if (row.is_solo()) {
-        const std::int32_t place = cursors.homes[row.home].solo++;
+        const std::int32_t place = counts.homes[row.home].solo++;
         home.to.own.private_slots[place] = row.slot;
         *position = home.not_solo + place;
         write_version(home, *position, uses.rows[row.index], row.index);
@@ -192,39 +194,44 @@ class HomeTable {
       }
       std::int32_t sum = 0;
       if (is_training) {
-        sum = cursors.homes[row.home].summed[row.needed]++;
+        sum = counts.homes[row.home].summed[row.needed]++;
         home.to.summed_slots[(row.needed == kNow ? 0 : home.now_rows) + sum] = row.slot;
       }
       for (const std::uint16_t* user = row.users; user != row.users_end; ++user, ++position) {
-        PairCursors& cursor = cursors.pairs[*user * trainers_ + row.home];
+        const PairStarts& start = starts.of(*user, row.home);
+        PairCounts& count = counts.of(*user, row.home);
         const HomeOutput& slice = outputs[*user];
-        *position = cursor.slice[row.needed]++;
+        const std::int32_t gradient = count.needed[row.needed]++;
+        *position = start.slice[row.needed] + gradient;
         if (*user == row.home) {
           slice.to.lent_slots[*position - slice.copies] = row.slot;
         } else {
-          slice.to.copy_slots[*position] = cursor.copies[row.copied]++;
-          if (row.copied == kRest) home.to.sent_slots[cursor.sent[kRest]++] = row.slot;
+          const std::int32_t copy = count.copies[row.copied]++;
+          slice.to.copy_slots[*position] = start.copies[row.copied] + copy;
+          if (row.copied == kRest) home.to.sent_slots[start.sent[kRest] + copy] = row.slot;
         }
-        if (is_training) home.to.sum_places[cursor.sums[row.needed]++] = sum;
+        if (is_training) home.to.sum_places[start.sums[row.needed] + gradient] = sum;
         write_version(slice, *position, uses.rows[row.index], row.index);
       }
     });
   }
 
   // The slots of which copies are sent for a batch after the update of the one before.
-  void write_following(std::uint32_t number, const Span& span, BatchCursors& cursors,
+  void write_following(std::uint32_t number, const Span& span, const BatchStarts& starts, BatchCounts& counts,
                        const std::vector<HomeOutput>& outputs) {
     each_copied(number, span, [&](const Row& row) {
       for (const std::uint16_t* user = row.users; user != row.users_end; ++user) {
         if (*user == row.home) continue;
-        outputs[row.home].to.sent_slots[cursors.pairs[*user * trainers_ + row.home].sent[kNext]++] = row.slot;
+        const std::int32_t place = starts.of(*user, row.home).sent[kNext] + counts.of(*user, row.home).following++;
+        outputs[row.home].to.sent_slots[place] = row.slot;
       }
     });
   }
 
-  void find_positions(std::uint32_t number) {
+  void find_positions(std::uint32_t number, std::size_t part, std::size_t parts) {
     const BatchPairs& pairs = rows.users.of(number);
-    for (std::int64_t meeting = 0; meeting < pairs.meetings; ++meeting) {
+    const std::int64_t end = share_start(pairs.meetings, part + 1, parts);
+    for (std::int64_t meeting = share_start(pairs.meetings, part, parts); meeting < end; ++meeting) {
       positions_[meeting] = pair_positions_[pairs.places[meeting]];
     }
   }
@@ -283,7 +290,6 @@ class HomeTable {
     slice.to.own.versions[position] = versions_[index];
   }
 
-  std::size_t trainers_;
   bool has_lookahead_;
   // Of the batch that is decided: which rows are fetched and dead, from the first row of each span; the versions of its
   // rows, and the positions of its pairs and meetings.

@@ -42,12 +42,22 @@ class LoadedWindow {
   void run(const Work& work) {
     team_.run(work);
   }
+  // Runs work(i) for each i below `count`; a worker takes those that lie side by side.
+  template <class Work>
+  void each(std::size_t count, const Work& work) {
+    team_.run([&](std::size_t worker) {
+      const std::size_t end = share_start(count, worker + 1, team_.size());
+      for (std::size_t i = share_start(count, worker, team_.size()); i < end; ++i) work(i);
+    });
+  }
   // Runs work(table) for all tables, each in the worker that loaded it last.
   template <class Work>
   void each_table(const Work& work) {
-    team_.run([&](std::size_t worker) {
-      for (Table* table : shares_[worker]) work(*table);
-    });
+    team_.run([&](std::size_t worker) { each_table_of(worker, work); });
+  }
+  template <class Work>
+  void each_table_of(std::size_t worker, const Work& work) {
+    for (Table* table : shares_[worker]) work(*table);
   }
 
   // Batches are numbered from 1.
@@ -80,12 +90,10 @@ class LoadedWindow {
 
   const LoadedBatch& decided_batch() { return loaded_batch(decided_); }
 
-  // Writes the positions of the decided batch's look-ups, of each trainer's slice to where it wants them.
-  void write_positions(const std::vector<std::int32_t*>& positions) {
-    const bool is_wide = decided_batch().is_wide;
-    team_.run([&](std::size_t worker) {
-      is_wide ? write_share<std::uint32_t>(worker, positions) : write_share<std::uint16_t>(worker, positions);
-    });
+  // Writes a worker's share of the positions of the decided batch's look-ups, of each trainer's slice to where it wants
+  // them.
+  void write_positions(std::size_t worker, const std::vector<std::int32_t*>& positions) {
+    decided_batch().is_wide ? write_share<std::uint32_t>(worker, positions) : write_share<std::uint16_t>(worker, positions);
   }
 
   std::size_t state_bytes() const {

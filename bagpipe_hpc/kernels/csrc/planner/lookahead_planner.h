@@ -28,7 +28,7 @@ class LookaheadPlanner final : public Planner {
         verify_(tables.front().verify),
         window_(settings, tables, std::move(feature_tables)),
         total_(trainers_),
-        retirement_(settings.trainers, settings.first_private_slot) {
+        retirement_(settings.trainers, settings.first_private_slot, window_.workers()) {
     pools_.emplace_back(settings.shared_capacity);
     for (std::size_t trainer = 0; trainer < trainers_; ++trainer) pools_.emplace_back(settings.private_capacity);
   }
@@ -60,6 +60,7 @@ class LookaheadPlanner final : public Planner {
     RetiredRows& retired = retirement_.start(retiring_group, total_.dead());
     const auto first_private_slot = static_cast<std::int32_t>(settings_.first_private_slot);
     window_.each_table([&](TableWindow& table) { table.assign(number, grants, first_private_slot, retired); });
+    window_.run([&](std::size_t worker) { retired.count_writers(worker); });
     retirement_.close(retired);
     return free_group;
   }
@@ -100,8 +101,11 @@ class LookaheadPlanner final : public Planner {
       write_backs.push_back({own.write_back_rows, own.write_back_slots});
     }
     window_.each_table([&](TableWindow& table) { table.write_lists(window_.decided(), lists, fetches, starts); });
-    window_.write_positions(positions);
-    retirement_.write(write_backs);
+    window_.run([&](std::size_t worker) {
+      window_.write_positions(worker, positions);
+      retirement_.write(worker, write_backs);
+    });
+    retirement_.close_write();
   }
 
   void measure_closing_plan(std::int64_t write_group, std::int64_t* lengths) override {

@@ -10,6 +10,7 @@
 #include "buffer.h"
 #include "plan_arrays.h"
 #include "slot_pool.h"
+#include "worker_team.h"
 
 namespace bagpipe {
 
@@ -19,20 +20,32 @@ struct RetiredRows {
   std::int64_t count = 0;
   Buffer<std::int64_t> rows;  // global rows
   Buffer<std::int32_t> slots;
-  Buffer<std::uint16_t> writers;         // trainers
-  std::vector<std::int64_t> written_by;  // how many each trainer writes back
+  Buffer<std::uint16_t> writers;  // trainers
+  std::size_t parts = 0;          // which threads count and write
+  std::vector<std::int64_t> written_by;  // how many rows of each part each trainer writes back, [parts, trainers]
 
-  void start(std::int64_t leaves_with, std::int64_t dead) {
+  void start(std::int64_t leaves_with, std::int64_t dead, std::size_t into, std::size_t trainers) {
     group = leaves_with;
     count = dead;
+    parts = into;
     rows.make_room(dead);
     slots.make_room(dead);
     writers.make_room(dead);
+    written_by.assign(parts * trainers, 0);
   }
 
-  void count_writers(std::int64_t trainers) {
-    written_by.assign(static_cast<std::size_t>(trainers), 0);
-    for (std::int64_t i = 0; i < count; ++i) ++written_by[writers[i]];
+  std::int64_t first(std::size_t part) const { return share_start(count, part, parts); }
+
+  void count_writers(std::size_t part) {
+    std::int64_t* const counts = written_by.data() + written_by.size() / parts * part;
+    for (std::int64_t i = first(part); i < first(part + 1); ++i) ++counts[writers[i]];
+  }
+
+  // Adds the rows of a part to those that each trainer writes back.
+  void add_part(std::size_t part, std::vector<std::int64_t>& counts) const {
+    for (std::size_t trainer = 0; trainer < counts.size(); ++trainer) {
+      counts[trainer] += written_by[part * counts.size() + trainer];
+    }
   }
 
   std::size_t bytes() const { return rows.bytes() + slots.bytes() + writers.bytes(); }
@@ -46,18 +59,20 @@ struct WriteBackOutput {
 
 class Retirement {
  public:
-  Retirement(std::int64_t trainers, std::int64_t first_private_slot)
-      : trainers_(static_cast<std::size_t>(trainers)), first_private_slot_(static_cast<std::int32_t>(first_private_slot)) {}
+  // `parts`: into so many the rows of a batch are divided.
+  Retirement(std::int64_t trainers, std::int64_t first_private_slot, std::size_t parts)
+      : trainers_(static_cast<std::size_t>(trainers)),
+        parts_(parts),
+        first_private_slot_(static_cast<std::int32_t>(first_private_slot)) {}
 
   // Room for so many rows of a batch, which leave with `group`.
   RetiredRows& start(std::int64_t group, std::int64_t dead) {
     RetiredRows& retired = retired_.emplace_back();
-    retired.start(group, dead);
+    retired.start(group, dead, parts_, trainers_);
     return retired;
   }
-  // The rows are there.
-  void close(RetiredRows& retired) {
-    retired.count_writers(static_cast<std::int64_t>(trainers_));
+  // The rows are there, and each part's writers are counted.
+  void close(const RetiredRows& retired) {
     bytes_ += retired.bytes();
     most_bytes_ = std::max(most_bytes_, bytes_);
   }
@@ -88,24 +103,28 @@ class Retirement {
     std::vector<std::int64_t> counts(trainers_);
     due_ = written_;
     for (; due_ < retired_.size() && retired_[due_].group <= group; ++due_) {
-      for (std::size_t trainer = 0; trainer < trainers_; ++trainer) counts[trainer] += retired_[due_].written_by[trainer];
+      for (std::size_t part = 0; part < parts_; ++part) retired_[due_].add_part(part, counts);
     }
     return counts;
   }
 
-  // Writes those that were measured last.
-  void write(const std::vector<WriteBackOutput>& outputs) {
+  // Writes those that were measured last, of each batch's rows those of a part.
+  void write(std::size_t part, const std::vector<WriteBackOutput>& outputs) const {
     std::vector<std::int64_t> written(trainers_);
-    for (; written_ < due_; ++written_) {
-      const RetiredRows& retired = retired_[written_];
-      for (std::int64_t i = 0; i < retired.count; ++i) {
+    for (std::size_t number = written_; number < due_; ++number) {
+      const RetiredRows& retired = retired_[number];
+      for (std::size_t before = 0; before < part; ++before) retired.add_part(before, written);
+      for (std::int64_t i = retired.first(part); i < retired.first(part + 1); ++i) {
         const std::uint16_t writer = retired.writers[i];
         const std::int64_t place = written[writer]++;
         outputs[writer].rows[place] = retired.rows[i];
         outputs[writer].slots[place] = retired.slots[i];
       }
+      for (std::size_t behind = part + 1; behind < parts_; ++behind) retired.add_part(behind, written);
     }
   }
+  // All parts are written.
+  void close_write() { written_ = due_; }
 
   // A plan that does nothing else.
   void measure_closing_plan(std::int64_t group, std::int64_t* lengths) {
@@ -124,13 +143,15 @@ class Retirement {
     for (std::size_t trainer = 0; trainer < trainers_; ++trainer) {
       outputs.push_back({trainers[trainer].write_back_rows, trainers[trainer].write_back_slots});
     }
-    write(outputs);
+    for (std::size_t part = 0; part < parts_; ++part) write(part, outputs);
+    close_write();
   }
 
   std::size_t most_bytes() const { return most_bytes_; }
 
  private:
   std::size_t trainers_;
+  std::size_t parts_;
   std::int32_t first_private_slot_;
   std::deque<RetiredRows> retired_;  // whose slots are not free yet
   std::size_t written_ = 0;          // so many of them are written back

@@ -36,6 +36,12 @@ inline std::int64_t thread_time() {
   return static_cast<std::int64_t>(time.tv_sec) * 1'000'000'000 + time.tv_nsec;
 }
 
+// Where the share of a part begins, of `count` that are divided into `parts`.
+template <class Count>
+Count share_start(Count count, std::size_t part, std::size_t parts) {
+  return static_cast<Count>(static_cast<std::size_t>(count) * part / parts);
+}
+
 // The calling thread is worker 0; the others sleep between pieces of work, so an idle planner leaves its cores alone.
 class WorkerTeam {
  public:
