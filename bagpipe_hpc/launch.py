@@ -29,6 +29,7 @@ from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.agreement import NothingLeftError, RefusalError, agree, agree_on_memory, from_oracle
+from bagpipe_hpc.preparation.caches import settle_reserved, settle_sharing
 from bagpipe_hpc.preparation.prepare import choose_window
 from bagpipe_hpc.preparation.rank_check import (
     check_placement,
@@ -244,11 +245,12 @@ def _prepare(purpose: Purpose, comms: Communicators, held: ExitStack) -> tuple[R
     run, what = from_oracle(comms, lambda: purpose.lay_out(comms.layout.trainers), timeout_s)
     if what:
         raise NothingLeftError(what)
+    run = settle_sharing(run, comms)
     agree_on_memory(comms, agree(comms, lambda: check_run(run, comms), timeout_s), timeout_s)
     marks = from_oracle(comms, lambda: placement_marks(run, comms), timeout_s)
     agree(comms, lambda: check_placement(run, marks, comms), timeout_s)
     agree(comms, lambda: check_start(run, comms), run.fill_timeout_s(comms.layout.servers))
-    need = from_oracle(comms, lambda: choose_window(run, comms.layout.trainers), timeout_s)
+    need = settle_reserved(run, from_oracle(comms, lambda: choose_window(run, comms.layout.trainers), timeout_s), comms)
     agree_on_memory(comms, agree(comms, lambda: memory_need(run, need, comms), timeout_s), timeout_s)
     from_oracle(comms, start, timeout_s)
     return run, need

@@ -3,6 +3,8 @@
 Legend: `N` rows of one call, `V` look-ups, `O` outputs, `D` embedding width, `W` numbers of a record.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -52,6 +54,7 @@ class RowCache:
         operations: row operations on `device`.
         device: where the rows are.
         holds_all: slot k is row k of all tables, so that nothing need be noted.
+        reserved: slots that take memory once they are used, as for `new_table`.
 
     Attributes:
         weights: float32 `[slots, D]`.
@@ -71,15 +74,18 @@ class RowCache:
         device: torch.device,
         *,
         holds_all: bool = False,
+        reserved: Sequence[range] = (),
     ) -> None:
         require_slots(slots)
         self.operations = operations
         self.device = open_device(device)
-        self.weights = new_table(slots, record.embedding_dim, device)
-        self.state = [new_table(slots, width, device) for width in record.state_widths]
-        self._versions = new_table(slots, 1, device) if record.has_version else None
+        self._held = slots - sum(map(len, reserved))
+        self.weights = new_table(slots, record.embedding_dim, device, reserved=reserved)
+        self.state = [new_table(slots, width, device, reserved=reserved) for width in record.state_widths]
+        self._versions = new_table(slots, 1, device, reserved=reserved) if record.has_version else None
         self._columns = [self.weights, *self.state, *([] if self._versions is None else [self._versions])]
-        self._rows = None if holds_all else torch.full((slots,), NO_ROW, dtype=torch.int64, device=device)
+        # From 1, so that the zeros of a new table say that there is none.
+        self._rows = None if holds_all else new_table(slots, 1, device, torch.int64, reserved)[:, 0]
 
     @property
     def width(self) -> int:
@@ -88,8 +94,8 @@ class RowCache:
 
     @property
     def bytes(self) -> int:
-        """Memory of all slots."""
-        return sum(part.nbytes for part in self._columns)
+        """Memory of all slots but the reserved ones."""
+        return self._held * sum(part.itemsize * part.shape[1] for part in self._columns)
 
     @property
     def trained_columns(self) -> list[Tensor]:
@@ -98,7 +104,7 @@ class RowCache:
 
     def rows_in(self, slots: Tensor) -> Tensor:
         """Global rows that slots hold, int32 `[N]` to int64 `[N]`."""
-        return slots.long() if self._rows is None else self._rows.index_select(0, slots)
+        return slots.long() if self._rows is None else self._rows.index_select(0, slots) + NO_ROW
 
     def look_up(self, slots: Tensor, positions: Tensor, pool: PoolLayout | None = None) -> Tensor:
         """Weights of look-ups, one by one or added up.
@@ -169,7 +175,7 @@ class RowCache:
         """
         self.operations.scatter_records(self._columns, slots, self.device.to_device(records))
         if self._rows is not None and rows is not None:
-            self._rows.index_copy_(0, slots.long(), self.device.to_device(rows))
+            self._rows.index_copy_(0, slots.long(), self.device.to_device(rows) - NO_ROW)
 
     @property
     def copy_width(self) -> int:

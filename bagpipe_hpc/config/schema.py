@@ -246,14 +246,16 @@ class CacheConfig:
     measure: str = "beginning"
     """What tells the rows that a window needs: the run's `beginning`, and some more, so that training begins at
     once; or `all` its batches, read once before the first step, which is exact."""
-    sharing: str = "replicated"
+    sharing: str = "auto"
     """Where rows live that several trainers use: `replicated` at all of them, which sum and update alike; `home` at
-    one, to which the others send gradients, and which sends them copies."""
+    one, to which the others send gradients, and which sends them copies; `auto`: `home` if there are two trainers or
+    more, on CPUs, and the policy has plans for it."""
 
     def __post_init__(self) -> None:
         _require(self.rows >= 0, "cache.rows", self.rows, "use 1 or more rows, or 0 for what the window needs")
         _require(self.measure in MEASURES, "cache.measure", self.measure, f"use one of {', '.join(MEASURES)}")
-        _require(self.sharing in SHARINGS, "cache.sharing", self.sharing, f"use one of {', '.join(SHARINGS)}")
+        ways = ("auto", *SHARINGS)
+        _require(self.sharing in ways, "cache.sharing", self.sharing, f"use one of {', '.join(ways)}")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class CacheNeed:
     Attributes:
         window: the window.
         groups: the slots for each group of tables: the largest number of rows that are resident on all trainers at
-            once, and of private slots in use at once, over all trainers.
+            once, and of private slots in use at once, over all trainers. Reserved slots come on top.
         planner_bytes: memory that the planner took to find that out, and takes again in the run.
         is_exact: whether the slots are those of all batches of the run; else of its first ones, and some more.
     """
@@ -52,8 +52,8 @@ class CacheNeed:
 
     @property
     def shared_rows(self) -> int:
-        """Shared slots of all groups."""
-        return sum(group.shared for group in self.groups)
+        """Shared slots of all groups that are expected to be used."""
+        return sum(group.shared - group.reserved for group in self.groups)
 
     @property
     def private_rows(self) -> int:
@@ -62,8 +62,25 @@ class CacheNeed:
 
     @property
     def total_rows(self) -> int:
-        """Slots of a trainer's caches."""
+        """Slots of a trainer's caches that are expected to be used."""
         return self.shared_rows + self.private_rows
+
+    @property
+    def reserved_rows(self) -> int:
+        """Slots beyond those, which take memory once they are used."""
+        return sum(group.reserved for group in self.groups)
+
+    def reserving(self, rows: int) -> "CacheNeed":
+        """The same with `rows` reserved slots or fewer, shared out among the groups by what they have."""
+        if not (all_reserved := self.reserved_rows) or rows >= all_reserved:
+            return self
+        groups = (group.reserving(rows * group.reserved // all_reserved) for group in self.groups)
+        return replace(self, groups=tuple(groups))
+
+    def in_memory(self) -> "CacheNeed":
+        """The same where nothing can be reserved: twice the slots of copies are there from the start."""
+        groups = (group.reserving(group.shared - group.reserved) for group in self.groups)
+        return replace(self, groups=tuple(CacheSlots(group.shared, group.private) for group in groups))
 
 
 def measure_need(
@@ -192,8 +209,10 @@ def fit_window(
     """
     if expected is not None:
         need = expected()
-        if not cache_rows or need.total_rows <= cache_rows:
+        if not cache_rows:
             return need
+        if need.total_rows <= cache_rows:
+            return need.reserving(cache_rows - need.total_rows)
         log.info("cache.rows = %d is less: all batches are read, to find the longest window that fits", cache_rows)
     need = measure_need(build, wanted, segments, memory_bytes, start_slicing)
     if not cache_rows or need.total_rows <= cache_rows:

@@ -149,7 +149,7 @@ class RunPolicy:
             slots: of each group's cache; without a limit if not given.
         """
         limits = slots or [CacheSlots(UNLIMITED, UNLIMITED)] * len(self.parts)
-        planners = [part.planner(window, *own) for part, own in zip(self.parts, limits, strict=True)]
+        planners = [part.planner(window, own.shared, own.private) for part, own in zip(self.parts, limits, strict=True)]
         return planners[0] if len(planners) == 1 else GroupedPlanner(planners, self._look_ups)
 
     def require_sound_additions(self, plan: BatchPlan) -> None:

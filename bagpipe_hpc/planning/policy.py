@@ -6,7 +6,7 @@ that writes them.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.slices import BatchSlices, Slicing
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.row_slots import state_bytes
+from bagpipe_hpc.planning.sharing_choice import choose_sharing
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 
@@ -44,7 +45,8 @@ class RunFacts:
             and a table may have none. Left out: feature f has table f, and all features have it if there is one table.
         mean_look_ups: look-ups of a sample in each table, on average, `[tables]`. Left out: features are one-hot, so
             that each has one look-up a sample.
-        sharing: `cache.sharing`, where rows live that several trainers use.
+        sharing: `cache.sharing`, where rows live that several trainers use; a policy that is made from the settings is
+            never told `auto`.
     """
 
     table_offsets: NDArray[np.int64]
@@ -114,7 +116,13 @@ class Policy(ABC):
     measured by the beginning of a run; else all batches are read before the first step."""
 
     sharings: ClassVar[tuple[str, ...]] = ("replicated",)
-    """The values of `cache.sharing` for which it has planners."""
+    """The values of `cache.sharing` for which it has planners. A subclass with a `planner` of its own says them anew;
+    else it has none but this one."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "planner" in vars(cls) and "sharings" not in vars(cls):
+            cls.sharings = Policy.sharings
 
     def __init__(self, settings: Any, facts: RunFacts) -> None:
         self.settings = settings
@@ -178,7 +186,7 @@ class Policy(ABC):
         All rows of the tables are a bound: a row is fetched again only once it has been written back, so it never has
         two slots.
         """
-        return CacheSlots(*(min(self.facts.total_rows, slots + -(-slots // _SPARE_PART)) for slots in beginning))
+        return CacheSlots(*(min(self.facts.total_rows, with_spare(slots)) for slots in beginning[:2]))
 
     def require_sound_additions(self, plan: BatchPlan) -> None:
         """See that a plan adds rows only where that is declared, and says where each of them is.
@@ -218,6 +226,11 @@ class Policy(ABC):
         return state_bytes(self.facts.total_rows, verify=self.facts.verify)
 
 
+def with_spare(slots: int) -> int:
+    """The slots that a run is expected to need, where its beginning needs so many: a quarter more."""
+    return slots + -(-slots // _SPARE_PART)
+
+
 def policy_class(name: str) -> type[Policy]:
     """The class that `policy.name` names.
 
@@ -242,6 +255,7 @@ def build_policy(config: PolicyConfig, facts: RunFacts) -> Policy:
         SettingError: as for `policy_class`.
     """
     kind = policy_class(config.name)
+    facts = replace(facts, sharing=choose_sharing(facts.sharing, kind.sharings, facts.trainers).name)
     if facts.sharing not in kind.sharings:
         known = " or ".join(repr(sharing) for sharing in kind.sharings)
         raise SettingError("cache.sharing", facts.sharing, f"policy.name = {config.name!r} plans for {known} alone")

@@ -13,21 +13,46 @@ UNLIMITED = 1 << 30
 """Capacity of a pool that only measures how many slots are needed: half of the numbers, the other half are private."""
 
 
+COPY_AREAS = 2
+"""Of the shared slots where each row has one home: copies of a batch arrive while the batch before it is computed."""
+
+
 class CacheSlots(NamedTuple):
     """Slots of a trainer's cache for the rows of one group of tables.
 
     Attributes:
-        shared: slots that mean the same row on every trainer.
+        shared: slots that mean the same row on every trainer; where each row has one home, those of copies.
         private: further slots, of each trainer alone.
+        reserved: of the slots of copies, as many at the ends of the areas as are not expected to be used. They have
+            numbers and addresses, and take memory once they are.
     """
 
     shared: int
     private: int
+    reserved: int = 0
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """All that have numbers."""
         return self.shared + self.private
+
+    @property
+    def held(self) -> int:
+        """Those that are expected to be used, and take memory from the start."""
+        return self.total - self.reserved
+
+    @property
+    def reserved_slots(self) -> tuple[range, ...]:
+        """Numbers of the slots that take memory once they are used."""
+        if not self.reserved:
+            return ()
+        area, part = self.shared // COPY_AREAS, self.reserved // COPY_AREAS
+        return tuple(range(end - part, end) for end in range(area, COPY_AREAS * area + 1, area))
+
+    def reserving(self, most: int) -> "CacheSlots":
+        """The same with `most` reserved slots or fewer."""
+        reserved = min(self.reserved, most - most % COPY_AREAS)
+        return CacheSlots(self.shared - self.reserved + reserved, self.private, reserved)
 
 
 def first_private_slot(shared_capacity: int) -> int:

@@ -7,6 +7,7 @@ import torch
 
 from bagpipe_hpc.cache.formula_check import check_formula
 from bagpipe_hpc.cache.row_cache import ROW_NUMBER_BYTES, require_slots
+from bagpipe_hpc.cache.row_memory import can_reserve
 from bagpipe_hpc.cluster.core_share import require_cores
 from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.cluster.server_memory import Need
@@ -18,6 +19,7 @@ from bagpipe_hpc.models.optimizer_trial import state_numbers
 from bagpipe_hpc.models.size import measure_model, weights_bytes
 from bagpipe_hpc.models.trial import try_model
 from bagpipe_hpc.planning.slots import CacheSlots
+from bagpipe_hpc.run.row_group import RowGroup
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute_setup import (
     check_gpu_memory,
@@ -79,13 +81,25 @@ def trainer_need(run: Run, trainers: int, gpu_number: int, caches: Sequence[Cach
     device = choose_device(run.config.train.device, gpu_number)
     noted = run.total_rows // 8 if run.config.train.full_checkpoint_every > 1 else 0
     groups = zip(run.groups, caches, strict=True) if caches else ()
-    cache_bytes = sum(slots.total * (group.record.bytes + ROW_NUMBER_BYTES) for group, slots in groups)
+    cache_bytes = sum(slots.held * _slot_bytes(group) for group, slots in groups)
     dense, evaluation = _dense_bytes(run, trainers, slices=trainers), run.evaluation_bytes(trainers)
     reading = run.sample_orders.trainer_bytes(trainers)
     if device.type == "cpu":
         return Need(0, cache_bytes + noted, dense_bytes=dense, evaluation_bytes=evaluation, reading_bytes=reading)
     check_gpu_memory(device, sum(slots.total for slots in caches), cache_bytes, dense)
     return Need(caches_bytes=noted, evaluation_bytes=evaluation, reading_bytes=reading)
+
+
+def may_reserve(run: Run, gpu_number: int, caches: Sequence[CacheSlots]) -> bool:
+    """Whether a trainer can have addresses for all slots of its caches; arguments as for `trainer_need`."""
+    if choose_device(run.config.train.device, gpu_number).type != "cpu":
+        return False
+    groups = zip(run.groups, caches, strict=True)
+    return can_reserve(sum(slots.total * _slot_bytes(group) for group, slots in groups))
+
+
+def _slot_bytes(group: RowGroup) -> int:
+    return group.record.bytes + ROW_NUMBER_BYTES
 
 
 def check_model(run: Run, gpu_number: int = 0) -> None:

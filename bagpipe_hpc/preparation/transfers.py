@@ -42,7 +42,7 @@ def settle_transfers(
     ways = []
     for group, slots in zip(run.groups, need.groups, strict=True):
         # A row stays for a window or longer: no more than these come in with a batch, on the average.
-        rows = probed_rows((slots.shared + slots.private) // need.window.lookahead, group.record.bytes)
+        rows = probed_rows(slots.held // need.window.lookahead, group.record.bytes)
         poll_s, timeout_s = run.config.roles.server_poll_us * 1e-6, run.config.train.timeout_s
         trials = probe_transfers(comms.world, routes, group.record.width, rows, poll_s, timeout_s, copies)
         choice = choose_transfers(trials, rows, group.record.bytes)

@@ -10,6 +10,7 @@ from bagpipe_hpc.mpi.plan_channel import PlanSender
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.groups import slots_by_group
+from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.run.run import Run
@@ -51,7 +52,7 @@ def run_oracle(
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
     ends = False
-    late = 0
+    late = outgrown = 0
     for segment in run.schedule:
         batches = iter(()) if ends or stop.is_asked() else run.batches(segment, run.reader_threads)
         plans = plan_segment(
@@ -68,6 +69,13 @@ def run_oracle(
             if plan is None:
                 break
             late += _is_late(plan, window)
+            if not outgrown and (outgrown := _beyond(planner, need)):
+                log.warning(
+                    "batch %d has more copies of rows than the first batches let expect: trainers take memory for %d "
+                    "slots more",
+                    plan.shared.batch,
+                    outgrown,
+                )
             policy.require_sound_additions(plan)
             with trace.span("send", batch=plan.shared.batch):
                 sender.send(plan)
@@ -80,6 +88,12 @@ def run_oracle(
     log.info("cache: %d of %d rows were in use at most; %d batches were fetched late", used, need.total_rows, late)
     if stop.is_asked():
         stop.answer()
+
+
+def _beyond(planner: Planner, need: CacheNeed) -> int:
+    """Shared slots that are in use beyond those that were expected to be."""
+    groups = zip(slots_by_group(planner), need.groups, strict=True)
+    return sum(max(0, used.shared - (own.shared - own.reserved)) for used, own in groups)
 
 
 def _is_late(plan: BatchPlan, window: Window) -> bool:

@@ -25,6 +25,7 @@ from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import BatchSlices, slice_samples
+from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.run.dense_start import check_dense
 from bagpipe_hpc.run.first_records import fill_partition
@@ -95,7 +96,7 @@ class Reference:
         own = 0, frozenset(os.sched_getaffinity(0))
         start_threads(config.train.threads, [own] * self._slices)  # as that many trainers here
         self._run = run = self._settle_linear(run, device)
-        slots = [group.tables.total_rows for group in run.groups]
+        slots = [CacheSlots(group.tables.total_rows, 0) for group in run.groups]
         self._parts = parts = ComputeParts.of(run, device, slots, self._slices, holds_all_rows=True)
         short = short_floats(config.train.row_sums, config.train.batch_size)
         self._short = short if self._slices > 1 else None

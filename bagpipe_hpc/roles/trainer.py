@@ -150,8 +150,7 @@ class Trainer:
         self._fill_timeout_s = fill_timeout_s
         self._trace = trace
         device = trainer_device(run, comms)
-        slots = [group.total for group in need.groups]
-        self._parts = parts = ComputeParts.of(run, device, slots, comms.layout.trainers)
+        self._parts = parts = ComputeParts.of(run, device, need.groups, comms.layout.trainers)
         self._cache_bytes = sum(cache.bytes for cache in parts.caches)
         log.info(
             "cache of %d rows (%d shared, %d private), %.1f MB on %s",

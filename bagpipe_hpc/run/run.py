@@ -173,6 +173,10 @@ class Run:
         kernels = replace(self.config.kernels, linear=implementation)
         return replace(self, config=replace(self.config, kernels=kernels))
 
+    def with_sharing(self, name: str) -> "Run":
+        """The same run with `cache.sharing` settled."""
+        return replace(self, config=replace(self.config, cache=replace(self.config.cache, sharing=name)))
+
     def with_dense_sums(self, name: str) -> "Run":
         """The same run with `train.dense_sums` settled."""
         train = replace(self.config.train, dense_sums=name)

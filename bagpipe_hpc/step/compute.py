@@ -20,6 +20,7 @@ from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_rate import DenseRate
 from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.gradient_clipping import clip_dense
+from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 from bagpipe_hpc.run.dense_start import load_dense
@@ -67,14 +68,14 @@ class ComputeParts:
 
     @classmethod
     def of(
-        cls, run: Run, device: torch.device, slots: Sequence[int], slices: int, *, holds_all_rows: bool = False
+        cls, run: Run, device: torch.device, slots: Sequence[CacheSlots], slices: int, *, holds_all_rows: bool = False
     ) -> "ComputeParts":
         """Make the parts, after `start_threads` and with `kernels.linear` settled.
 
         Args:
             run: the settings and sizes of model and optimizer.
             device: where the rank computes.
-            slots: rows that the cache of each group of tables holds.
+            slots: of the cache of each group of tables.
             slices: of a batch: the number of trainers, or what the reference sums over.
             holds_all_rows: every row has the slot of its number.
         """
@@ -85,8 +86,8 @@ class ComputeParts:
         threads = row_threads(config)
         operations = row_operations(config.kernels.backend, device, threads)
         caches = tuple(
-            RowCache(held, group.record, operations, device, holds_all=holds_all_rows)
-            for held, group in zip(slots, run.groups, strict=True)
+            RowCache(own.total, group.record, operations, device, holds_all=holds_all_rows, reserved=own.reserved_slots)
+            for own, group in zip(slots, run.groups, strict=True)
         )
         model = build_model(config.model, run.model_facts, model_kernels(config, device)).to(device)
         optimizer = dense_optimizer(config.optimizer, model.parameters())

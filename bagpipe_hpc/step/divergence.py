@@ -92,15 +92,14 @@ class DivergenceWatch:
     def _wrong_row(self, group: int, look_ups: LookUps, gradients: Mapping[int, Tensor]) -> str:
         """The first row of a group that has a gradient which is not finite.
 
-        Empty if there is none, or if it lives at another trainer, which alone knows its number.
+        Empty if there is none, or if all live at other trainers, which alone know their numbers.
         """
         cache, pool = self._caches[group], look_ups.pool
         wrong = torch.isfinite(gradients[cache.width]).all(1).logical_not()
         of_look_ups = (wrong if pool is None else wrong[pool.outputs.long()]).nonzero()
-        if not len(of_look_ups):
-            return ""
-        row = int(cache.rows_in(look_ups.slots[look_ups.positions[of_look_ups[0]]]))
-        return "" if row == NO_ROW else self._row_names[group](row)
+        rows = cache.rows_in(look_ups.slots[look_ups.positions[of_look_ups[:, 0]]])
+        known = rows[rows != NO_ROW]
+        return self._row_names[group](int(known[0])) if len(known) else ""
 
     def see_rows(self, step: int, slots: Tensor, group: int = 0) -> None:
         """Look at rows of a group of tables after their update in a step: int32 `[N]`.

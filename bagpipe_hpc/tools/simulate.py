@@ -249,7 +249,13 @@ def simulate(arguments: argparse.Namespace) -> Report:
             cache_rows = planned.shared_slots + planned.private_slots
             rows.append(_row(trainers, window.lookahead, prediction, cache_rows, record))
             predictions.append(
-                {"trainers": trainers, "lookahead": window.lookahead, "cache_rows": cache_rows} | _rounded(prediction)
+                {
+                    "trainers": trainers,
+                    "lookahead": window.lookahead,
+                    "sharing": policy.facts.sharing,
+                    "cache_rows": cache_rows,
+                    **_rounded(prediction),
+                }
             )
     report.table(
         f"{trace.total_rows:,} rows of {record.bytes} bytes, {steady_batches} batches of {config.train.batch_size:,}, "

@@ -281,14 +281,19 @@ def drift_in_the_second_trainer(patch: Patch) -> None:
 def have_few_slots(patch: Patch) -> None:
     """The cache has the least part of the slots, in twentieths, with which the run can still be planned.
 
-    Those of copies, which cannot come later, are all there.
+    Of those of copies, which cannot come later, all but one in twenty take memory once they are used.
     """
+
+    def crowded(slots: CacheSlots, part: int, *, with_homes: bool) -> CacheSlots:
+        if not with_homes:
+            return CacheSlots(slots.shared * part // 20, slots.private * part // 20)
+        return CacheSlots(slots.shared, slots.private * part // 20, slots.shared - 2 * (slots.shared // 40))
 
     def choose(run: Run, trainers: int) -> CacheNeed:
         need = choose_window(run, trainers)
         for part in range(1, 21):
-            of_shared = 20 if run.config.cache.sharing == "home" else part
-            slots = [CacheSlots(shared * of_shared // 20, private * part // 20) for shared, private in need.groups]
+            with_homes = run.config.cache.sharing == "home"
+            slots = [crowded(group, part, with_homes=with_homes) for group in need.groups]
             planner = run.policy(trainers).planner(need.window, slots)
             try:
                 for segment in run.schedule:

@@ -68,8 +68,9 @@ ON_DISK = {
     ],
     (1, 3): [("rowwise_adagrad", 0.00006, ["debug.verify_rows=true", "kernels.backend=reference"])],
 }
-"""Runs whose servers keep a part of their rows in memory: optimizer, GB of each server, further settings. Of runs with
-the same optimizer the second goes on where the first has ended, with an increment."""
+"""Runs whose servers keep a part of their rows in memory: optimizer, GB of each server, further settings. Rows live
+where `cache.sharing=auto` says. Of runs with the same optimizer the second goes on where the first has ended, with an
+increment."""
 
 Case = tuple[str, str]
 RunRanks = Callable[..., CompletedProcess[str]]
@@ -202,7 +203,7 @@ def test_distributed_equals_reference(
             *EVALUATED.get(optimizer, []),
             *(["roles.same_host=transfers"] if name == TRANSFERRED else []),
             *([PLAIN] if name == PLAIN_KERNELS else []),
-            *(["cache.sharing=home"] if trainers > 1 and is_at_home(name, trainers) else []),
+            f"cache.sharing={'home' if trainers > 1 and is_at_home(name, trainers) else 'replicated'}",
             *(["roles.transfers=one_sided"] if optimizer == "sgd" else []),
             *(["train.checkpoint_every_steps=11", "cache.rows=3000"] if name == "long" else []),
         )
@@ -250,6 +251,8 @@ def test_distributed_equals_reference(
         told = (output / "logs" / "oracle-0.log").read_text(encoding="utf-8")
         late = re.findall(r"cache: \d+ of \d+ rows were in use at most; (\d+) batches were fetched late", told)
         assert int(late[-1]) > 5
+        outgrown = "has more copies of rows than the first batches let expect: trainers take memory" in told
+        assert outgrown == (sharing == "home")
     if (servers, trainers) == MEASURED:
         check_measured(tmp_path / "measured", references)
 

@@ -15,9 +15,9 @@ from tests.fork_server import forked_rank
 
 RUN: list[str] = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=15.0"]
 RUN += ["rows_rate.warmup_steps=40", "optimizer.rows_weight_decay=1e-4", "train.dense_sums=mpi"]
-AT_HOME = ["cache.sharing=home"]
+AT_HOME, REPLICATED = ["cache.sharing=home"], ["cache.sharing=replicated"]
 VERIFIED = "debug.verify_rows=true"
-SOUND = {"plain": [], "verified": [VERIFIED], "at home, verified": [*AT_HOME, VERIFIED]}
+SOUND = {"plain": REPLICATED, "verified": [*REPLICATED, VERIFIED], "at home, verified": [*AT_HOME, VERIFIED]}
 """Settings of runs in which nothing is broken."""
 
 RunRanks = Callable[..., CompletedProcess[str]]
@@ -42,7 +42,7 @@ def ended_runs(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> d
     from tests.ranks import run_ranks
 
     folder = tmp_path_factory.mktemp("mutants")
-    settings = SOUND | dict.fromkeys(HOME_MUTANTS, AT_HOME) | {mutant: [] for mutant in MUTANTS}
+    settings = SOUND | dict.fromkeys(HOME_MUTANTS, AT_HOME) | dict.fromkeys(MUTANTS, REPLICATED)
     outputs = {name: folder / f"out-{number}" for number, name in enumerate(settings)}
     ended: dict[str, tuple[Path, str]] = {}
     while left := [name for name in settings if name not in ended]:
@@ -82,9 +82,9 @@ def test_mutant_is_killed(mutant: str, reference: Path, ended_runs: dict[str, tu
     ["a row is not written back", pytest.param("prefetch before the write-back barrier", marks=pytest.mark.slow)],
 )
 def test_verification_catches_a_stale_row(mutant: str, config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
-    """`debug.verify_rows` names the row, the batch and both versions at the first stale read."""
+    """`debug.verify_rows` names the row, the batch and both versions at the first stale read; rows have one home."""
     runs = tmp_path / "runs.json"
-    runs.write_text(json.dumps([[*RUN, "debug.verify_rows=true", f"train.output={tmp_path / 'out'}"]]))
+    runs.write_text(json.dumps([[*RUN, *AT_HOME, VERIFIED, f"train.output={tmp_path / 'out'}"]]))
     finished = run_ranks(4, *forked_rank(DRIVER), config_path, runs, "--break", mutant, timeout_s=90)
     assert finished.returncode != 0
     assert re.search(r"table C\d+, row \d+ has version", finished.stderr), finished.stderr

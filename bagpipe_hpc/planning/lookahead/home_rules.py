@@ -27,12 +27,10 @@ from bagpipe_hpc.plan.exchange import ExchangeCounts
 from bagpipe_hpc.planning.batch_rows import Bools, Int32s, Int64s, LoadedBatch, RetiredRows
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.row_slots import ABSENT, RowSlots
-from bagpipe_hpc.planning.slots import slots_used_up
+from bagpipe_hpc.planning.slots import COPY_AREAS, slots_used_up
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_SLOTS = np.empty(0, dtype=np.int32)
-COPY_AREAS = 2
-"""Copies of a batch arrive while the batch before it is computed, so the two have areas of their own."""
 
 
 @dataclass

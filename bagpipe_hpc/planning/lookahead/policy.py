@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from bagpipe_hpc.config.schema import MOST_TRAINERS
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.backend import use_native
-from bagpipe_hpc.planning.lookahead.home_rules import COPY_AREAS, HomePlanner
+from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.policy import Policy
-from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
+from bagpipe_hpc.planning.policy import Policy, with_spare
+from bagpipe_hpc.planning.slots import COPY_AREAS, MOST_SLOTS, UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 
 _LOOK_UPS_A_THREAD = 500_000
@@ -72,11 +72,19 @@ class LookaheadPolicy(Policy):
         return is_native
 
     def expected_slots(self, beginning: CacheSlots) -> CacheSlots:
-        """As `Policy.expected_slots`; twice the slots of copies, since copies that lack them cannot come later."""
+        """As `Policy.expected_slots`; of copies, which cannot come later, as many are reserved as a batch can have."""
         expected = super().expected_slots(beginning)
-        if self.facts.sharing == "home":
-            return CacheSlots(COPY_AREAS * min(self.facts.total_rows, beginning.shared), expected.private)
-        return expected
+        if self.facts.sharing != "home":
+            return expected
+        copies = min(self._most_copies, with_spare(beginning.shared // COPY_AREAS))
+        most = max(copies, min(self._most_copies, (MOST_SLOTS - expected.private) // COPY_AREAS))
+        return CacheSlots(COPY_AREAS * most, expected.private, COPY_AREAS * (most - copies))
+
+    @property
+    def _most_copies(self) -> int:
+        """A bound for the copies of a batch, however its samples are given to trainers."""
+        facts = self.facts
+        return min(facts.total_rows, int(facts.batch_look_ups.sum())) if facts.is_one_hot else facts.total_rows
 
     def planner(self, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED) -> Planner:
         """A new planner of the implementation that the settings choose."""

@@ -214,3 +214,27 @@ def test_slots_beyond_their_numbers_are_not_expected(monkeypatch: pytest.MonkeyP
 def test_how_long_a_beginning_is(window: Window, batches: int, tells: bool) -> None:
     assert beginning_batches(window) == batches
     assert tells_by_beginning(window) == tells
+
+
+def of_homes(first: CacheSlots, *others: CacheSlots) -> CacheNeed:
+    return CacheNeed(Window(4, 1), (first, *others), is_exact=False)
+
+
+def test_reserved_slots_are_not_counted_among_those_that_are_held() -> None:
+    need = of_homes(CacheSlots(100, 20, 60), CacheSlots(10, 7, 6))
+    assert (need.shared_rows, need.private_rows, need.total_rows, need.reserved_rows) == (44, 27, 71, 66)
+
+
+def test_where_nothing_can_be_reserved_slots_of_copies_are_doubled() -> None:
+    """But are no more than could be used."""
+    need = of_homes(CacheSlots(100, 20, 60), CacheSlots(10, 7, 2))
+    assert need.in_memory().groups == (CacheSlots(80, 20), CacheSlots(10, 7))
+
+
+@pytest.mark.parametrize(("cache_rows", "reserved"), [(71, (0, 0)), (82, (10, 0)), (104, (30, 2)), (999, (60, 6))])
+def test_the_cache_never_has_more_rows_than_it_may_have(cache_rows: int, reserved: tuple[int, int]) -> None:
+    need = of_homes(CacheSlots(100, 20, 60), CacheSlots(10, 7, 6))
+    fitted = fit_window(BUILD, need.window, one_segment([]), cache_rows, expected=lambda: need)
+    assert tuple(group.reserved for group in fitted.groups) == reserved
+    assert fitted.total_rows == 71
+    assert fitted.total_rows + fitted.reserved_rows <= cache_rows

@@ -228,6 +228,21 @@ def test_a_policy_that_fails_is_named() -> None:
         build_policy(PolicyConfig(f"{__name__}:Fails"), facts(2))
 
 
+@pytest.mark.parametrize(
+    ("name", "trainers", "sharing"),
+    [
+        ("bagpipe", 1, "replicated"),
+        ("bagpipe", 2, "home"),
+        ("tests.end_to_end.added_changes:AddedChanges", 2, "replicated"),
+    ],
+)
+def test_auto_shares_rows_in_a_way_that_the_policy_plans(name: str, trainers: int, sharing: str) -> None:
+    policy = build_policy(PolicyConfig(name), replace(facts(trainers), sharing="auto"))
+    assert policy.facts.sharing == sharing
+    with pytest.raises(SettingError, match=r"cache\.sharing = 'home': .*AddedChanges' plans for 'replicated' alone"):
+        build_policy(PolicyConfig("tests.end_to_end.added_changes:AddedChanges"), replace(facts(2), sharing="home"))
+
+
 def test_who_orders_samples_is_known() -> None:
     assert keeps_order("bagpipe")
     assert not keeps_order("tests.end_to_end.policies:Interleaved")

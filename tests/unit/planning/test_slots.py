@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import CapacityError
-from bagpipe_hpc.planning.slots import UNLIMITED, SlotPool
+from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots, SlotPool
 
 
 @given(st.data())
@@ -54,3 +54,18 @@ def test_an_unlimited_pool_outlasts_any_table() -> None:
     pool = SlotPool("shared", UNLIMITED)
     pool.take(1_000_000)
     assert pool.peak == 1_000_000
+
+
+def test_reserved_slots_are_at_the_end_of_each_area_of_copies() -> None:
+    slots = CacheSlots(20, 5, 6)
+    assert slots.reserved_slots == (range(7, 10), range(17, 20))
+    assert (slots.total, slots.held) == (25, 19)
+    assert CacheSlots(20, 5).reserved_slots == ()
+    assert CacheSlots(6, 5, 6).reserved_slots == (range(3), range(3, 6))
+
+
+@pytest.mark.parametrize(("most", "reserved"), [(100, 6), (6, 6), (5, 4), (1, 0), (0, 0)])
+def test_fewer_slots_are_reserved_of_both_areas(most: int, reserved: int) -> None:
+    slots = CacheSlots(20, 5, 6).reserving(most)
+    assert slots == CacheSlots(14 + reserved, 5, reserved)
+    assert slots.held == 19

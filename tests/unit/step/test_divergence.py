@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from bagpipe_hpc.cache.row_cache import RowCache
+from bagpipe_hpc.cache.row_cache import NO_ROW, RowCache
 from bagpipe_hpc.errors import DivergenceError
 from bagpipe_hpc.kernels.finite import finite_kernel
 from bagpipe_hpc.kernels.pooling import PoolLayout
@@ -137,6 +137,20 @@ def test_a_bag_of_a_wrong_gradient_is_named_by_its_first_row(tmp_path: Path, bag
         run.watch.see_loss(3, torch.tensor(torch.nan), {WIDTH: gradients}, [LookUps(run.slots, positions, bags, None)])
     told = f"the loss is nan, and the first such gradients are of {name}." if name else "the loss is nan. There"
     assert told in str(error.value)
+
+
+def test_a_wrong_gradient_is_named_by_the_first_row_that_lives_here(tmp_path: Path) -> None:
+    """Slots 5 to 8 have copies of rows of other trainers, who know their numbers."""
+    run = Watched(tmp_path)
+    run.cache.scatter(run.slots[5:9], np.ones((4, WIDTH + 1), np.float32), np.full(4, NO_ROW))
+    for weight in run.model.parameters():
+        weight.grad = torch.ones_like(weight)
+    for positions, told in (([5, 8, 9, 1], "of table C1, row 3."), ([6, 7, 5], "the loss is nan. There")):
+        look_ups = LookUps(run.slots, torch.tensor(positions, dtype=torch.int32), None, None)
+        gradients = torch.full((len(positions), WIDTH), torch.nan)
+        with pytest.raises(DivergenceError) as error:
+            run.watch.see_loss(3, torch.tensor(torch.nan), {WIDTH: gradients}, [look_ups])
+        assert told in str(error.value)
 
 
 class TwoWidths:

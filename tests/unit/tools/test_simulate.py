@@ -46,6 +46,7 @@ def test_synthetic_rows(config: str, capsys: pytest.CaptureFixture[str]) -> None
         assert looking_ahead["hit_rate"] > 0.3
         assert looking_ahead["samples_per_s"] > plain["samples_per_s"]
         assert looking_ahead["cache_rows"] > plain["cache_rows"] > 0
+        assert plain["sharing"] == looking_ahead["sharing"] == ("home" if trainers > 1 else "replicated")
 
 
 def test_a_policy_of_one_s_own(

@@ -1,6 +1,7 @@
 """Where slots are few, rows are fetched later: the same rows, lists and tables, in fewer slots."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 
@@ -9,15 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bagpipe_hpc.config.doors import NoSettings
+from bagpipe_hpc.config.schema import KernelsConfig
 from bagpipe_hpc.errors import CapacityError, PlanError
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
-from bagpipe_hpc.planning.capacity import measure_need
+from bagpipe_hpc.planning.capacity import expected_need, measure_need
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
+from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.plan_check import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.planner import Planner
+from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from tests.unit.planning.lookahead.test_native import Run, assert_same_plans, native_planner, plans, reference, runs
@@ -195,3 +200,31 @@ def test_an_evaluation_and_a_next_segment_start_anew() -> None:
         assert [plan.shared.prefetch_after for plan in evaluated] == [plan.shared.prefetch_after for plan in first]
         found.append([*first, *evaluated, *again])
     assert_same_plans(*found)
+
+
+@pytest.mark.parametrize("times", [3, 12, 64])
+@pytest.mark.parametrize("is_native", [False, True])
+def test_a_batch_with_many_more_copies_than_the_first_ones_goes_through(times: int, is_native: bool) -> None:
+    """The cache is that of the beginning, and what is reserved for copies."""
+    if is_native and not shared_library.is_built("planner"):
+        pytest.skip("_planner.so is not built")
+    own = [np.concatenate((np.arange(64), np.arange(64, 128)))[:, None] for _ in range(30)]
+    for batch in own:
+        batch[64] = 0  # one row that both trainers use, and so one copy
+    crowded = np.tile(np.concatenate((np.arange(times), np.arange(times, 64)))[:, None], (2, 1))
+    crowded[64 + times :] += 64
+    batches = list(map(Bags.one_hot, [*own, crowded, *own[:10]]))
+    kernels = KernelsConfig(backend="native" if is_native else "reference")
+    facts = RunFacts(np.asarray([0, ROWS]), TRAINERS, 128, kernels=kernels, sharing="home")
+    policy = LookaheadPolicy(NoSettings(), facts)
+    need = expected_need(
+        policy.planner, WINDOW, lambda: iter([batches[:30]]), lambda groups: [policy.expected_slots(*groups)]
+    )
+    (slots,) = need.groups
+    assert slots.shared - slots.reserved == 2 * 2
+    planner = policy.planner(WINDOW, slots.shared, slots.private)
+    execute(list(plan_segment(planner, batches)), batches, (slots.shared, slots.private))
+    assert planner.size().shared_slots == 2 * times
+    (doubled,) = need.in_memory().groups
+    with pytest.raises(CapacityError, match="the shared slots are used up") if 2 * times > 8 else nullcontext():
+        list(plan_segment(policy.planner(WINDOW, doubled.shared, doubled.private), batches))

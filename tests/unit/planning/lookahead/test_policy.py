@@ -16,7 +16,7 @@ from bagpipe_hpc.planning.lookahead.native import NativePlanner
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.policy import RunFacts
-from bagpipe_hpc.planning.slots import CacheSlots
+from bagpipe_hpc.planning.slots import MOST_SLOTS, CacheSlots
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.partition import table_offsets
 
@@ -219,19 +219,47 @@ def test_rows_with_homes_take_more_in_numpy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sharing", "beginning", "expected"),
+    ("sharing", "samples", "beginning", "expected"),
     [
-        ("replicated", CacheSlots(101, 8), CacheSlots(127, 10)),
-        ("replicated", CacheSlots(490, 450), CacheSlots(500, 500)),
-        ("home", CacheSlots(100, 101), CacheSlots(200, 127)),
-        ("home", CacheSlots(600, 490), CacheSlots(1000, 500)),
+        ("replicated", 400, CacheSlots(101, 8), CacheSlots(127, 10)),
+        ("replicated", 900, CacheSlots(490, 450), CacheSlots(500, 500)),
+        ("home", 400, CacheSlots(100, 101), CacheSlots(800, 127, 2 * (400 - 63))),
+        ("home", 900, CacheSlots(0, 101), CacheSlots(1000, 127, 1000)),
+        ("home", 900, CacheSlots(980, 490), CacheSlots(1000, 500)),
+        ("home", 60, CacheSlots(100, 101), CacheSlots(120, 127)),
     ],
 )
 def test_slots_of_a_run_that_is_measured_by_its_beginning(
-    sharing: str, beginning: CacheSlots, expected: CacheSlots
+    sharing: str, samples: int, beginning: CacheSlots, expected: CacheSlots
 ) -> None:
-    """A quarter more; of copies, which have two areas, twice as many. All rows are a bound, of each area alone."""
-    facts = RunFacts(np.asarray([0, 500]), 2, 4, sharing=sharing)
+    """A quarter more; of copies, which have two areas, as many are reserved as a batch has look-ups or tables rows."""
+    facts = RunFacts(np.asarray([0, 500]), 2, samples, sharing=sharing)
     policy = LookaheadPolicy(NoSettings(), facts)
     assert policy.fetches_late
     assert policy.expected_slots(beginning) == expected
+
+
+def test_bags_may_have_copies_of_all_rows() -> None:
+    facts = RunFacts(np.asarray([0, 500]), 2, 10, mean_look_ups=(1.5,), sharing="home")
+    assert LookaheadPolicy(NoSettings(), facts).expected_slots(CacheSlots(8, 20)) == CacheSlots(1000, 25, 990)
+
+
+def test_slots_can_be_numbered_with_those_of_copies() -> None:
+    facts = RunFacts(np.asarray([0, 1 << 40]), 2, 10, mean_look_ups=(1.5,), sharing="home")
+    slots = LookaheadPolicy(NoSettings(), facts).expected_slots(CacheSlots(8, 1 << 20))
+    assert MOST_SLOTS - 2 < slots.total <= MOST_SLOTS
+    assert slots.held == 10 + (1 << 20) * 5 // 4
+
+
+class PlansInItsOwnWay(LookaheadPolicy):
+    def planner(self, window: Window, shared: int = 9, private: int = 9) -> LookaheadPlanner:
+        return LookaheadPlanner(9, 2, window, shared, private)
+
+
+class HasHomesToo(PlansInItsOwnWay):
+    sharings = ("replicated", "home")
+
+
+def test_who_makes_planners_of_its_own_says_for_which_sharings() -> None:
+    assert PlansInItsOwnWay.sharings == ("replicated",)
+    assert HasHomesToo.sharings == LookaheadPolicy.sharings

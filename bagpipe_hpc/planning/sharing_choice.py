@@ -1,0 +1,52 @@
+"""Where rows live that several trainers use: one choice for all ranks, since plans and trainers must agree.
+
+`cache.sharing` names it, or says `auto`: then each row has one home where there are several trainers, the policy has
+planners for that, and trainers compute on CPUs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+AUTO, HOME, REPLICATED = "auto", "home", "replicated"
+
+
+@dataclass(frozen=True)
+class SharingChoice:
+    """What a run uses.
+
+    Attributes:
+        name: as `cache.sharing` names it.
+        reason: for the reader.
+    """
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        what = {HOME: "at one trainer each", REPLICATED: "at every trainer that holds any"}
+        return f"rows live {what.get(self.name, self.name)}: {self.name} ({self.reason})"
+
+
+def choose_sharing(setting: str, known: Sequence[str], trainers: int, *, on_gpus: bool = False) -> SharingChoice:
+    """Choose for all ranks.
+
+    With two trainers on two cores homes are as fast as replicas, and caches and sums shrink as trainers become more
+    (benchmarks/notes/2026-11-23-home-at-two-trainers.md). On GPUs homes were not measured yet.
+
+    Args:
+        setting: `cache.sharing`.
+        known: those for which the policy has planners.
+        trainers: their number.
+        on_gpus: whether any of them computes on one.
+    """
+    if setting != AUTO:
+        return SharingChoice(setting, f"cache.sharing = {setting}")
+    if HOME not in known:
+        return SharingChoice(known[0], "cache.sharing = auto: the policy plans for nothing else")
+    if REPLICATED not in known:
+        return SharingChoice(HOME, "cache.sharing = auto: the policy plans for nothing else")
+    if trainers == 1:
+        return SharingChoice(REPLICATED, "cache.sharing = auto: there is one trainer")
+    if on_gpus:
+        return SharingChoice(REPLICATED, "cache.sharing = auto: trainers compute on GPUs")
+    return SharingChoice(HOME, f"cache.sharing = auto: {trainers} trainers on CPUs")
