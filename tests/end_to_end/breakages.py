@@ -35,8 +35,7 @@ from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.replicated_rows import DelayedUpdate, ReplicatedRows
-from bagpipe_hpc.step.row_sums import OwnRows, RowSums
-from bagpipe_hpc.step.row_sums import PendingRows as PendingSums
+from bagpipe_hpc.step.row_sums import OwnRows
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
@@ -206,17 +205,17 @@ def fail_in_the_oracle(patch: Patch) -> None:
 
 def stop_the_last_trainer(patch: Patch) -> None:
     """The last trainer falls silent in its fifth step, as if it had been stopped."""
-    start = RowSums.start
+    finish = TrainStep.finish
     calls = 0
 
-    def sleeping(self: RowSums, sums: torch.Tensor) -> PendingSums:
+    def sleeping(self: TrainStep, *arguments: object) -> None:
         nonlocal calls
         calls += 1
-        if calls == 10 and MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
+        if calls == 5 and MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
             time.sleep(float(os.environ["TEST_SILENCE_S"]))
-        return start(self, sums)
+        finish(self, *arguments)  # type: ignore[arg-type]
 
-    patch(RowSums, "start", sleeping)
+    patch(TrainStep, "finish", sleeping)
 
 
 def keep_own_dense_gradients(patch: Patch) -> None:

@@ -49,7 +49,7 @@ def test_a_silent_trainer_is_noticed(config_path: Path, run_ranks: RunRanks, tmp
         5, *forked_rank(DRIVER), config_path, runs, "--break", "trainer falls silent", timeout_s=100, env=silence
     )
     assert finished.returncode not in (0, 124, 137), finished.stderr
-    waits = "trainer 1 to finish plan [1-9]|the rows that|the delayed rows|the dense gradients"
+    waits = "trainer 1 to finish plan [1-9]|gradients of the rows that|copies of the rows that|the dense gradients"
     assert re.search(f"failed: waited 8 s for ({waits})", finished.stderr), finished.stderr
 
 
