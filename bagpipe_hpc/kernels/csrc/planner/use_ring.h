@@ -88,12 +88,13 @@ class UseRing {
     return !has_wrapped && most <= begin ? 0 : -1;
   }
 
-  // Makes the arrays as large as a full window of such batches needs, and moves the batches to their start.
+  // Makes the arrays as large as a full window of such batches needs, and moves the batches to their start. Where twice
+  // `most` is free, one piece of so much is: before the oldest batch, or behind the newest.
   void grow(std::uint32_t number, std::uint32_t oldest, std::int64_t most) {
     std::int64_t kept = 0;
     for (std::uint32_t batch = oldest; batch != number; ++batch) kept += part(batch).room();
     const std::int64_t average = number == oldest ? 0 : kept / (number - oldest);
-    const auto capacity = static_cast<std::size_t>(std::max((kept + most) * 17 / 16, average * lookahead_ * 17 / 16 + most));
+    const auto capacity = static_cast<std::size_t>(std::max(kept, average * lookahead_) * 17 / 16 + 2 * most);
     ZeroPages<std::int64_t> rows(capacity);
     ZeroPages<Use> next(capacity);
     ZeroPages<std::int32_t> slots(capacity);
