@@ -85,7 +85,8 @@ def run_oracle(
         ends = segment.may_end and not sender.await_word()
     sender.finish()
     used = sum(slots.total for slots in slots_by_group(planner))
-    log.info("cache: %d of %d rows were in use at most; %d batches were fetched late", used, need.total_rows, late)
+    rows = need.total_rows + (need.reserved_rows if outgrown else 0)
+    log.info("cache: %d of %d rows were in use at most; %d batches were fetched late", used, rows, late)
     if stop.is_asked():
         stop.answer()
 

@@ -232,7 +232,7 @@ class HomeRows:
         self._seen = self._applied = self._complete = -1
 
     def _apply(self, late: _Later) -> None:
-        self._device.follow(late.mark)
+        self._device.follow(late.mark, *(of_group.own for of_group in late.sums))
         for group, of_group in enumerate(late.sums):
             self._updates.apply_behind(group, *self._total(group, of_group), late.step)
         self._applied = late.plan.batch

@@ -84,7 +84,10 @@ class LookaheadPolicy(Policy):
     def _most_copies(self) -> int:
         """A bound for the copies of a batch, however its samples are given to trainers."""
         facts = self.facts
-        return min(facts.total_rows, int(facts.batch_look_ups.sum())) if facts.is_one_hot else facts.total_rows
+        knows_features = bool(facts.feature_tables) or facts.tables > 1
+        if not (facts.is_one_hot and knows_features):
+            return facts.total_rows
+        return min(facts.total_rows, int(facts.batch_look_ups.sum()))
 
     def planner(self, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED) -> Planner:
         """A new planner of the implementation that the settings choose."""

@@ -233,14 +233,15 @@ def test_slots_of_a_run_that_is_measured_by_its_beginning(
     sharing: str, samples: int, beginning: CacheSlots, expected: CacheSlots
 ) -> None:
     """A quarter more; of copies, which have two areas, as many are reserved as a batch has look-ups or tables rows."""
-    facts = RunFacts(np.asarray([0, 500]), 2, samples, sharing=sharing)
+    facts = RunFacts(np.asarray([0, 500]), 2, samples, feature_tables=(0,), sharing=sharing)
     policy = LookaheadPolicy(NoSettings(), facts)
     assert policy.fetches_late
     assert policy.expected_slots(beginning) == expected
 
 
-def test_bags_may_have_copies_of_all_rows() -> None:
-    facts = RunFacts(np.asarray([0, 500]), 2, 10, mean_look_ups=(1.5,), sharing="home")
+@pytest.mark.parametrize("of_features", [{"feature_tables": (0,), "mean_look_ups": (1.5,)}, {}])
+def test_bags_and_any_number_of_features_may_have_copies_of_all_rows(of_features: dict[str, Any]) -> None:
+    facts = RunFacts(np.asarray([0, 500]), 2, 10, sharing="home", **of_features)
     assert LookaheadPolicy(NoSettings(), facts).expected_slots(CacheSlots(8, 20)) == CacheSlots(1000, 25, 990)
 
 
