@@ -57,6 +57,14 @@ def config_path(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def short_config(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with half as many steps: an epoch has 14 batches, the last one of one sample, too."""
+    path = tmp_path_factory.mktemp("short") / "short.toml"
+    path.write_text(config_path.read_text().replace("batch_size = 70", "batch_size = 140"))
+    return path
+
+
+@pytest.fixture(scope="session")
 def whole_run(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of the run of `killed_runs.command` when nothing befalls it."""
     output = tmp_path_factory.mktemp("whole") / "run"

@@ -24,17 +24,17 @@ RunRanks = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def reference(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reference(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The reference of two trainers, which the sound program reaches (see the first test)."""
     from tests.ranks import run_ranks
 
     folder = tmp_path_factory.mktemp("reference")
-    train(run_ranks, 1, config_path, [[*RUN, f"train.output={folder / 'out'}", "train.reference_slices=2"]], folder)
+    train(run_ranks, 1, short_config, [[*RUN, f"train.output={folder / 'out'}", "train.reference_slices=2"]], folder)
     return folder / "out"
 
 
 @pytest.fixture(scope="module")
-def ended_runs(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str]]:
+def ended_runs(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, str]]:
     """For each sound run and each mutant the output, and why the job failed, if it did.
 
     The ranks train one after the other, until one ends the job; then others take the rest.
@@ -49,7 +49,7 @@ def ended_runs(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> d
         runs = folder / "runs.json"
         runs.write_text(json.dumps([[*RUN, *settings[name], f"train.output={outputs[name]}"] for name in left]))
         breakages = [NOTHING if name in SOUND else name for name in left]
-        finished = run_ranks(4, *forked_rank(DRIVER), config_path, runs, "--break", *breakages, timeout_s=200)
+        finished = run_ranks(4, *forked_rank(DRIVER), short_config, runs, "--break", *breakages, timeout_s=200)
         for name in left:
             if not (outputs[name] / "summary.json").exists():
                 assert finished.returncode, "all runs are over"
@@ -81,11 +81,11 @@ def test_mutant_is_killed(mutant: str, reference: Path, ended_runs: dict[str, tu
     "mutant",
     ["a row is not written back", pytest.param("prefetch before the write-back barrier", marks=pytest.mark.slow)],
 )
-def test_verification_catches_a_stale_row(mutant: str, config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
+def test_verification_catches_a_stale_row(mutant: str, short_config: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
     """`debug.verify_rows` names the row, the batch and both versions at the first stale read; rows have one home."""
     runs = tmp_path / "runs.json"
     runs.write_text(json.dumps([[*RUN, *AT_HOME, VERIFIED, f"train.output={tmp_path / 'out'}"]]))
-    finished = run_ranks(4, *forked_rank(DRIVER), config_path, runs, "--break", mutant, timeout_s=90)
+    finished = run_ranks(4, *forked_rank(DRIVER), short_config, runs, "--break", mutant, timeout_s=90)
     assert finished.returncode != 0
     assert re.search(r"table C\d+, row \d+ has version", finished.stderr), finished.stderr
     assert "in batch" in finished.stderr
