@@ -86,6 +86,9 @@ class LoadedWindow {
           loaded.is_wide ? load_share<std::uint32_t>(worker, batch) : load_share<std::uint16_t>(worker, batch);
     });
     if (std::find(is_sound.begin(), is_sound.end(), 0) != is_sound.end()) throw WrongBatch();
+    team_.run([&](std::size_t worker) {
+      for (Table& table : tables_) table.rows.link(decided_ + 1, worker, team_.size());
+    });
   }
 
   const LoadedBatch& decided_batch() { return loaded_batch(decided_); }
@@ -148,7 +151,7 @@ class LoadedWindow {
     const bool is_sound =
         batch.is_ragged() ? load_ragged<Index>(share, batch, lists_[worker]) : load_one_hot<Index>(share, batch);
     if (is_sound) {
-      for (Table* table : share) table->rows.end_load(decided_ + 1);
+      for (Table* table : share) table->rows.end_load();
     }
     return is_sound;
   }

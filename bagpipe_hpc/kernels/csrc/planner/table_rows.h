@@ -13,6 +13,7 @@
 #include "batch_look_ups.h"
 #include "row_values.h"
 #include "use_ring.h"
+#include "worker_team.h"
 
 namespace bagpipe {
 
@@ -42,8 +43,8 @@ class TableRows {
   UseRing& ring() { return uses_; }
   std::int64_t unique_rows(std::uint32_t number) const { return uses_.count(number); }
 
-  // Load a batch, in four parts: expect, begin, the blocks of the table's features, end. Batches before `oldest` are out
-  // of the window.
+  // Load a batch, in five parts: expect, begin, the blocks of the table's features, end; then, of which each of `parts`
+  // takes a share, links. Batches before `oldest` are out of the window.
 
   // Notes how many look-ups each feature has. Returns how many indices the batch may have.
   std::int64_t expect(const std::vector<std::int64_t>& look_ups_of_features) {
@@ -83,12 +84,18 @@ class TableRows {
     });
   }
 
-  void end_load(std::uint32_t oldest) {
+  void end_load() {
     uses_.close(number_, new_uses_.count);
     users.end(new_uses_.count);
-    std::fill_n(new_uses_.slots, new_uses_.count, kAbsent);
-    for (std::int64_t i = 0; i < new_uses_.count; ++i) {
-      if (i + kAhead < new_uses_.count) {
+  }
+
+  // Links each row's use before this one to it.
+  void link(std::uint32_t oldest, std::size_t part, std::size_t parts) {
+    const std::int64_t first = share_start(new_uses_.count, part, parts);
+    const std::int64_t end = share_start(new_uses_.count, part + 1, parts);
+    std::fill(new_uses_.slots + first, new_uses_.slots + end, kAbsent);
+    for (std::int64_t i = first; i < end; ++i) {
+      if (i + kAhead < end) {
         const Use coming = new_uses_.next[i + kAhead];
         if (coming.batch >= oldest) __builtin_prefetch(&uses_.next(coming), 1);
       }
