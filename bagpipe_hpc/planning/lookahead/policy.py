@@ -17,9 +17,10 @@ from bagpipe_hpc.planning.policy import Policy, with_spare
 from bagpipe_hpc.planning.slots import COPY_AREAS, MOST_SLOTS, UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 
-_LOOK_UPS_A_THREAD = 500_000
-_MOST_THREADS = 8
-"""There are few large tables, and each is one thread's."""
+_LOOK_UPS_A_THREAD = 200_000
+"""A thread then works for some 5 ms a batch, and is woken up a dozen times."""
+_MOST_THREADS = 16
+"""There are few large tables, and each is loaded by one thread."""
 
 _DENSE_BYTES = 8
 """State of a row in an array over all rows of its table."""
