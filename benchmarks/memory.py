@@ -27,7 +27,7 @@ _ROLES = ("oracle", "server", "trainer")
 _LAYOUT = RoleLayout(servers=2, trainers=2)
 _ROWS_OF_A_PLAN = (
     *("reduced_now", "reduced_later", "private", "rows_fetched", "rows_written_back"),
-    *("copied", "sent_home"),
+    *("copied", "sent_home", "relayed"),
 )
 _BATCHES_EXCHANGED = 2
 """Rows of two batches are between trainers with one home a row: of one that is computed, and behind it."""
@@ -117,7 +117,9 @@ def formula_bytes(config: Config, table_rows: tuple[int, ...], summary: dict[str
     ):  # slots of rows that are lent, summed, copied and sent; the place of each gradient
         shared = 0.0
         own += 4 * (3 * reduced + 2 * rows["copied"] + rows["sent_home"])
-        exchanged = 4 * config.model.embedding_dim * (reduced + rows["sent_home"] + 2 * rows["copied"])
+        exchanged = (
+            4 * config.model.embedding_dim * (reduced + rows["sent_home"] + 2 * rows["copied"] + rows["relayed"])
+        )
     else:
         shared = 4 * reduced
     plans = summary["lookahead_batches"] + 2 * summary["group_batches"] + 1

@@ -31,6 +31,7 @@ WARM_START_PARTS = ("all", "rows", "dense")
 PRECISIONS = ("float32", "bfloat16")
 ROW_SUMS = ("float32", "bfloat16", "float16")
 SHARINGS = ("replicated", "home")
+EXCHANGES = ("auto", "direct", "grid")
 SEQUENCE = "sequence"
 POOLINGS = ("sum", "mean", SEQUENCE)
 """What may become of the rows that a sample looks up for a feature."""
@@ -250,12 +251,16 @@ class CacheConfig:
     """Where rows live that several trainers use: `replicated` at all of them, which sum and update alike; `home` at
     one, to which the others send gradients, and which sends them copies; `auto`: `home` if there are two trainers or
     more, on CPUs, and the policy has plans for it."""
+    exchange: str = "auto"
+    """How rows with one home travel between trainers: `direct`, with a message to each other trainer; over a `grid` of
+    R x C trainers in two hops, with R + C - 2 messages and all rows twice; `auto` takes the grid with many trainers."""
 
     def __post_init__(self) -> None:
         _require(self.rows >= 0, "cache.rows", self.rows, "use 1 or more rows, or 0 for what the window needs")
         _require(self.measure in MEASURES, "cache.measure", self.measure, f"use one of {', '.join(MEASURES)}")
         ways = ("auto", *SHARINGS)
         _require(self.sharing in ways, "cache.sharing", self.sharing, f"use one of {', '.join(ways)}")
+        _require(self.exchange in EXCHANGES, "cache.exchange", self.exchange, f"use one of {', '.join(EXCHANGES)}")
 
 
 @dataclass(frozen=True)

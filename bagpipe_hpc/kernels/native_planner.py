@@ -115,7 +115,8 @@ class PlannerCore:
         first_private_slot: number of the first of them.
         threads: threads that share out the tables.
         verify: know the version of each row.
-        with_homes: each row has one home (`planning.lookahead.home_rules`); otherwise rows are replicated.
+        grid_columns: each row has one home (`planning.lookahead.home_rules`), and rows travel over a grid of trainers
+            with so many columns, a divisor of T; 0 if rows are replicated.
 
     Raises:
         ConfigError: the library was not built or does not load.
@@ -133,12 +134,12 @@ class PlannerCore:
         *,
         threads: int,
         verify: bool,
-        with_homes: bool = False,
+        grid_columns: int = 0,
     ) -> None:
         self._planner = ctypes.c_void_p()
         self._failure = _Failure()
         self._trainers = trainers
-        self._exchanged = len(EXCHANGED) if with_homes else 0
+        self._exchanged = len(EXCHANGED) if grid_columns else 0
         tables = np.ascontiguousarray(tables, dtype=np.int64)
         settings = np.asarray(
             [trainers, lookahead, shared_capacity, private_capacity, first_private_slot, threads], dtype=np.int64
@@ -150,7 +151,7 @@ class PlannerCore:
             feature_tables.ctypes.data,
             len(feature_tables),
             verify,
-            with_homes,
+            grid_columns,
             ctypes.byref(self._planner),
             ctypes.byref(self._failure),
         )

@@ -1,27 +1,58 @@
 """What a trainer exchanges with others for a batch, where each row has one home (`cache.sharing = "home"`)."""
 
 from dataclasses import dataclass, fields
+from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.plan.exchange_grid import Grid
+
 Counts = NDArray[np.integer]
 Int32s = NDArray[np.int32]
 
-_NUMBERS = 4
+_NUMBERS = 5
+_PAIRS = 8
+
+
+class Kind(IntEnum):
+    """What rows between trainers are."""
+
+    NOW_GRADIENTS = 0
+    LATER_GRADIENTS = 1
+    NEXT_COPIES = 2
+    REST_COPIES = 3
+
+
+class Flow(NamedTuple):
+    """How many rows of one kind one trainer sends, takes in and passes on, `R` x `C` trainers.
+
+    Attributes:
+        grid: over which they travel.
+        to: for each trainer, `[T]`; none for itself.
+        source: of each trainer, `[T]`, its own among them, which stay where they are.
+        relayed: of each trainer of its row for each of its column, itself among both, `[C, R]`; `[C, 0]` where rows
+            travel directly.
+    """
+
+    grid: Grid
+    to: Counts
+    source: Counts
+    relayed: Counts
 
 
 @dataclass(frozen=True)
 class ExchangeCounts:
-    """Of one trainer and batch x; arrays `[T]`, by the other trainer.
+    """Of one trainer and batch x; arrays `[T]`, by the other trainer, but the last.
 
     Attributes:
         now_rows: how many of `summed_slots` are summed before the next batch starts; the others are later ones.
         own_now: how many of `lent_slots` are of such rows.
         rest_slot: slot of the first of the rest of this batch's copies, which lie one behind the other.
         next_slot: slot of the first of the copies that the next batch gets when this one has updated them.
+        columns: of the grid over which rows travel; T where they travel directly.
         now_to: gradients that are sent home before the next batch starts, the first of `copy_slots`.
         now_from: gradients that this home sums, its own among them.
         later_to: as `now_to`, behind the next batch.
@@ -30,12 +61,15 @@ class ExchangeCounts:
         next_from: those that come.
         rest_to: the rest of the copies for this batch, sent before it starts.
         rest_from: those that come.
+        relayed: of each kind, what this trainer passes on: of each one in its row for each in its column, `[4, C, R]`;
+            `[4, C, 0]` where rows travel directly.
     """
 
     now_rows: int
     own_now: int
     rest_slot: int
     next_slot: int
+    columns: int
     now_to: Counts
     now_from: Counts
     later_to: Counts
@@ -44,17 +78,27 @@ class ExchangeCounts:
     next_from: Counts
     rest_to: Counts
     rest_from: Counts
+    relayed: Counts
+
+    def flow(self, kind: Kind) -> Flow:
+        """What flows of one kind."""
+        to, source = _values(self)[_NUMBERS:][2 * kind : 2 * kind + 2]
+        return Flow(Grid(to.size // self.columns, self.columns), to, source, self.relayed[kind])
 
     def encode(self) -> Int32s:
-        """All in one array, int32 `[4 + 8 T]`."""
+        """All in one array, int32 `[5 + 8 T]`, or `[5 + 12 T]` where rows are passed on."""
         numbers, arrays = _values(self)[:_NUMBERS], _values(self)[_NUMBERS:]
-        return np.concatenate((np.asarray(numbers), *arrays)).astype(np.int32)
+        return np.concatenate((np.asarray(numbers), *map(np.ravel, arrays))).astype(np.int32)
 
     @classmethod
     def decode(cls, encoded: Int32s) -> Self:
         """What `encode` gave."""
-        arrays = encoded[_NUMBERS:].reshape(len(fields(cls)) - _NUMBERS, -1)
-        return cls(*encoded[:_NUMBERS].tolist(), *arrays)
+        numbers = encoded[:_NUMBERS].tolist()
+        columns, size = numbers[-1], encoded.size - _NUMBERS
+        trainers = columns if size == _PAIRS * columns else size // (_PAIRS + len(Kind))
+        pairs = encoded[_NUMBERS : _NUMBERS + _PAIRS * trainers].reshape(_PAIRS, trainers)
+        relayed = encoded[_NUMBERS + pairs.size :].reshape(len(Kind), columns, -1)
+        return cls(*numbers, *(*pairs, relayed))
 
 
 def _values(counts: ExchangeCounts) -> list[Counts]:
@@ -80,11 +124,13 @@ class Exchange(NamedTuple):
 
     Attributes:
         counts: how many rows.
-        copy_slots: of the copies that its slice uses: those whose gradients go home now, then the others, by home.
+        copy_slots: of the copies that its slice uses: those whose gradients go home now, then the others; in each,
+            homes are in the order of the grid's `sending_places`.
         lent_slots: of rows that live here and that other trainers' slices use as well: those summed now, then later.
         summed_slots: of rows that live here, of which it sums the gradients: now, then later.
         sum_places: of each gradient that is summed now, its row's place among the slots; then likewise of later.
-        sent_slots: of rows that live here, of which copies are sent: next ones, then the rest, by trainer.
+        sent_slots: of rows that live here, of which copies are sent: next ones, then the rest; in each, trainers are in
+            the order of the grid's `sending_places`.
     """
 
     counts: ExchangeCounts

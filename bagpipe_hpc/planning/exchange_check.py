@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.batch_plan import BatchPlan, TrainerPlan
-from bagpipe_hpc.plan.exchange import Counts, Exchange, Summed, pieces
+from bagpipe_hpc.plan.exchange import Counts, Exchange, Flow, Kind, Summed, pieces
 
 Int64s = NDArray[np.int64]
 
@@ -23,6 +24,58 @@ def exchanged(part: TrainerPlan) -> Exchange:
     if found is None:
         raise PlanError("a plan that exchanges rows with some trainers does so with all")
     return found
+
+
+def carried(flows: Sequence[Flow], rows: Sequence[NDArray[Any]]) -> list[list[NDArray[Any]]]:
+    """Carry rows of one kind to the trainers that they are for, in one hop or in two.
+
+    Args:
+        flows: of each trainer.
+        rows: that each trainer sends, `[N]`, for the others by the grid's `sending_places`.
+
+    Returns:
+        What each trainer takes in of each.
+
+    Raises:
+        PlanError: a trainer expects another number of rows than is sent to it.
+    """
+    grid = flows[0].grid
+    blocks = [_cut(own, flow.to.reshape(grid).sum(0)) for flow, own in zip(flows, rows, strict=True)]
+    taken: list[list[NDArray[Any]]] = [[] for _ in flows]
+    for relay, flow in enumerate(flows):
+        row, column = grid.place(relay)
+        parts = []
+        for sender, counts in enumerate(_through(flow, relay), row * grid.columns):
+            _require_rows(relay, sender, blocks[sender][column].size, counts.sum())
+            parts.append(_cut(blocks[sender][column], counts))
+        receivers = range(column, grid.trainers, grid.columns)
+        for receiver, of_receiver in zip(receivers, zip(*parts, strict=True), strict=True):
+            expected = flows[receiver].source.reshape(grid)[row].copy()
+            if receiver == relay:
+                expected[column] = 0  # its own rows stay where they are
+            message = np.concatenate(of_receiver)
+            _require_rows(receiver, relay, message.size, expected.sum())
+            taken[receiver] += _cut(message, expected)
+    return taken
+
+
+def _through(flow: Flow, relay: int) -> Counts:
+    """Rows of each trainer in a relay's row for each in its column, itself among both: `[C, R]`."""
+    if not flow.grid.is_direct:
+        return flow.relayed
+    alone = flow.source[:, np.newaxis].copy()
+    alone[relay] = 0
+    return alone
+
+
+def _require_rows(receiver: int, sender: int, sent: int, expected: int) -> None:
+    if sent != expected:
+        raise PlanError(f"trainer {receiver} expects {expected} rows of trainer {sender}, which sends {sent}")
+
+
+def _cut(rows: NDArray[Any], counts: Counts) -> list[NDArray[Any]]:
+    """Rows that lie one part behind the other."""
+    return [rows[piece] for piece in pieces(counts)]
 
 
 class Copies:
@@ -55,32 +108,25 @@ class Copies:
             return
         self._sent = batch
         parts = [exchanged(part) for part in plan.trainers]
-        sent = [[part.rest_sent[piece] for piece in pieces(part.counts.rest_to)] for part in parts]
-        expected = [(part.counts.rest_slot, part.counts.rest_from) for part in parts]
-        self._send(batch, sent, expected, row_in)
+        sent = _flowing(parts, Kind.REST_COPIES, [part.rest_sent for part in parts])
+        self._send(batch, sent, [part.counts.rest_slot for part in parts], row_in)
 
     def send_next(self, plan: BatchPlan, row_in: Sequence[dict[int, int]]) -> None:
         """Send the copies that the next batch gets as soon as this one has updated the rows."""
         parts = [exchanged(part) for part in plan.trainers]
-        sent = [[part.next_sent[piece] for piece in pieces(part.counts.next_to)] for part in parts]
-        expected = [(part.counts.next_slot, part.counts.next_from) for part in parts]
-        self._send(plan.shared.batch + 1, sent, expected, row_in)
+        sent = _flowing(parts, Kind.NEXT_COPIES, [part.next_sent for part in parts])
+        self._send(plan.shared.batch + 1, sent, [part.counts.next_slot for part in parts], row_in)
 
     def _send(
         self,
         batch: int,
         sent: Sequence[Sequence[NDArray[np.int32]]],
-        expected: Sequence[tuple[int, Counts]],
+        first_slots: Sequence[int],
         row_in: Sequence[dict[int, int]],
     ) -> None:
-        for user, (first, counts) in enumerate(expected):
+        for user, (first, of_homes) in enumerate(zip(first_slots, sent, strict=True)):
             free = count(first)
-            for home, slots in enumerate(parts[user] for parts in sent):
-                if slots.size != counts[home]:
-                    raise PlanError(
-                        f"batch {batch}: trainer {user} expects {counts[home]} copies of trainer {home}, which "
-                        f"sends {slots.size}"
-                    )
+            for home, slots in enumerate(of_homes):
                 for at_home, slot in zip(slots.tolist(), free, strict=False):
                     if at_home not in row_in[home] or slot >= self._slots:
                         raise PlanError(
@@ -89,6 +135,11 @@ class Copies:
                         )
                     self._caches[user][slot] = self._caches[home][at_home]
                     self._held[user][slot] = row_in[home][at_home], batch
+
+
+def _flowing(parts: Sequence[Exchange], kind: Kind, rows: Sequence[NDArray[Any]]) -> list[list[NDArray[Any]]]:
+    """What each trainer takes in of each, of one kind."""
+    return carried([part.counts.flow(kind) for part in parts], rows)
 
 
 class HomeSums:
@@ -105,6 +156,12 @@ class HomeSums:
             np.split(own, np.cumsum(part.slice_parts(trainer.private_slots.size))[:-1])
             for own, part, trainer in zip(sums, self._parts, plan.trainers, strict=True)
         ]
+        self._given = []  # now and later: the gradients that each home gets of each trainer, its own among them
+        for part, kind in enumerate((Kind.NOW_GRADIENTS, Kind.LATER_GRADIENTS)):
+            given = _flowing(self._parts, kind, [of_slice[part] for of_slice in self._slices])
+            for home, of_users in enumerate(given):
+                of_users[home] = self._slices[home][2 + part]
+            self._given.append(given)
 
     def solo(self, home: int) -> Int64s:
         """The sums of rows that their home alone uses."""
@@ -112,11 +169,11 @@ class HomeSums:
 
     def now(self, home: int) -> tuple[NDArray[np.int32], Int64s]:
         """Slots and sums of rows that the next batch uses."""
-        return self._total(home, self._parts[home].now, self._given(home, is_now=True))
+        return self._total(home, self._parts[home].now, self._given[0][home])
 
     def later(self, home: int) -> tuple[NDArray[np.int32], Int64s]:
         """Slots and sums of the other rows."""
-        return self._total(home, self._parts[home].later, self._given(home, is_now=False))
+        return self._total(home, self._parts[home].later, self._given[1][home])
 
     def _total(self, home: int, summed: Summed, given: Sequence[Int64s]) -> tuple[NDArray[np.int32], Int64s]:
         sums = np.zeros(summed.slots.size, dtype=np.int64)
@@ -128,13 +185,3 @@ class HomeSums:
                 )
             sums[places] += own
         return summed.slots, sums
-
-    def _given(self, home: int, *, is_now: bool) -> list[Int64s]:
-        """The gradients that each trainer has for a home."""
-        given = []
-        for user, (part, of_slice) in enumerate(zip(self._parts, self._slices, strict=True)):
-            copies, lent = of_slice[:2], of_slice[2:4]
-            counts = part.counts.now_to if is_now else part.counts.later_to
-            sent = copies[0 if is_now else 1][pieces(counts)[home]]
-            given.append(lent[0 if is_now else 1] if user == home else sent)
-        return given

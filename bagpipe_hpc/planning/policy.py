@@ -17,6 +17,7 @@ from bagpipe_hpc.config.schema import KernelsConfig, PolicyConfig
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.exchange_grid import AUTO, Grid, choose_grid
 from bagpipe_hpc.plan.plan_record import any_has
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.slices import BatchSlices, Slicing
@@ -47,6 +48,7 @@ class RunFacts:
             that each has one look-up a sample.
         sharing: `cache.sharing`, where rows live that several trainers use; a policy that is made from the settings is
             never told `auto`.
+        exchange: `cache.exchange`, over which trainers rows with one home travel.
     """
 
     table_offsets: NDArray[np.int64]
@@ -58,12 +60,18 @@ class RunFacts:
     feature_tables: tuple[int, ...] = ()
     mean_look_ups: tuple[float, ...] = ()
     sharing: str = "replicated"
+    exchange: str = AUTO
 
     def __post_init__(self) -> None:
         if not all(0 <= table < self.tables for table in self.feature_tables):
             raise ValueError(f"feature_tables {self.feature_tables}: there are {self.tables} tables, from 0")
         if self.mean_look_ups and len(self.mean_look_ups) != self.tables:
             raise ValueError(f"mean_look_ups {self.mean_look_ups}: there are {self.tables} tables")
+
+    @property
+    def grid(self) -> Grid:
+        """Over which trainers exchange rows with one home."""
+        return choose_grid(self.exchange, self.trainers).grid
 
     @property
     def tables(self) -> int:

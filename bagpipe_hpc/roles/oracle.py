@@ -8,6 +8,7 @@ from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.plan_channel import PlanSender
 from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.exchange_grid import choose_grid
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.groups import slots_by_group
 from bagpipe_hpc.planning.planner import Planner
@@ -49,6 +50,8 @@ def run_oracle(
     policy = run.policy(comms.layout.trainers)
     planner = policy.planner(window, need.groups)
     log.info("planner state: %.1f MB for %d rows", planner.size().state_bytes / 1e6, run.total_rows)
+    if run.config.cache.sharing == "home":
+        log.info("%s", choose_grid(run.config.cache.exchange, comms.layout.trainers))
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
     ends = False

@@ -68,7 +68,8 @@ FREE = (
     *("data.path", "data.verify", "data.reader_threads"),  # the data itself is compared
     "tables.placement",  # and what it has of its own settings: a checkpoint's files say which rows they hold
     *("tables.memory_gb", "tables.ssd_path", "tables.read_ahead"),
-    *("lookahead.batches", "lookahead.group", "cache.rows", "cache.measure", "cache.sharing"),
+    *("lookahead.batches", "lookahead.group", "cache.rows", "cache.measure"),
+    *("cache.sharing", "cache.exchange"),
     *(f"roles.{name}" for name in ("servers", "placement", "server_poll_us", "same_host", "transfers")),
     *(f"train.{name}" for name in ("epochs", "max_steps", "output", "overwrite", "resume", "preflight")),
     *("train.warm_start", "train.warm_start_takes"),  # what first weights were is in the checkpoint

@@ -240,6 +240,7 @@ class Run:
             feature_tables=feature_tables,
             mean_look_ups=mean_look_ups,
             sharing=config.cache.sharing,
+            exchange=config.cache.exchange,
         )
         return build_policy(config.policy, facts)
 

@@ -1,15 +1,33 @@
 """What a plan asks of trainers, servers and links, in numbers: all that a prediction needs of it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, log2
+from typing import NamedTuple
 
 import numpy as np
 
 from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.exchange import Flow, Kind
 from bagpipe_hpc.plan.plan_record import PlanRecord
 from bagpipe_hpc.plan.slices import slice_bounds
+
+
+class Hop(NamedTuple):
+    """What the busiest trainer sends or takes in at once, of rows of one kind.
+
+    Attributes:
+        rows: how many.
+        messages: in so many at most, each way.
+    """
+
+    rows: int
+    messages: int
+
+
+Hops = tuple[Hop, ...]
+"""One after the other: a single one where rows travel directly, two over a grid of trainers."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +48,10 @@ class BatchLoad:
         reduced_now: rows whose gradients are summed before the next batch starts.
         reduced_later: rows whose gradients are summed behind the next batch.
         plan_bytes: what the oracle sends.
-        now_home: rows whose gradients a trainer sends home, or takes in, before the next batch starts; so are the next
-            three. Those of the trainer with the most; 0 where rows are replicated.
-        next_copies: rows of which it then sends or takes in copies.
-        later_home: rows whose gradients go home behind the next batch.
-        rest_copies: rows of which copies come for this batch behind the one before.
+        now_home: gradients that go home before the next batch starts; of replicated rows none, as the next three.
+        next_copies: copies that are sent then.
+        later_home: gradients that go home behind the next batch.
+        rest_copies: copies that come for this batch behind the one before.
     """
 
     samples: int
@@ -50,10 +67,17 @@ class BatchLoad:
     reduced_now: int
     reduced_later: int
     plan_bytes: int
-    now_home: int = 0
-    next_copies: int = 0
-    later_home: int = 0
-    rest_copies: int = 0
+    now_home: Hops = ()
+    next_copies: Hops = ()
+    later_home: Hops = ()
+    rest_copies: Hops = ()
+
+    @property
+    def rows_exchanged(self) -> int:
+        """Rows that a trainer sends to others, passed on ones among them."""
+        return sum(
+            hop.rows for hops in (self.now_home, self.next_copies, self.later_home, self.rest_copies) for hop in hops
+        )
 
     @classmethod
     def of_plan(cls, plan: BatchPlan) -> "BatchLoad":
@@ -97,18 +121,30 @@ def _slice_samples(plan: BatchPlan) -> list[int]:
     ]
 
 
-def _exchanged(plan: BatchPlan) -> dict[str, int]:
-    """The rows that the busiest trainer sends or takes in, of each kind; none where rows are replicated."""
+def _exchanged(plan: BatchPlan) -> dict[str, Hops]:
+    """Rows of each kind between trainers; none where rows are replicated."""
     parts = [own.counts for part in plan.trainers if (own := part.exchanged)]
-    if not parts:
-        return {}
+    kinds = {
+        "now_home": Kind.NOW_GRADIENTS,
+        "next_copies": Kind.NEXT_COPIES,
+        "later_home": Kind.LATER_GRADIENTS,
+        "rest_copies": Kind.REST_COPIES,
+    }
+    return {name: _hops([part.flow(kind) for part in parts]) for name, kind in kinds.items()} if parts else {}
 
-    def most(to: str) -> int:
-        sent = np.stack([getattr(own, to) for own in parts])
-        return int(max(sent.sum(0).max(), sent.sum(1).max()))
 
-    kinds = {"now_home": "now_to", "next_copies": "next_to", "later_home": "later_to", "rest_copies": "rest_to"}
-    return {kind: most(to) for kind, to in kinds.items()}
+def _hops(flows: Sequence[Flow]) -> Hops:
+    """Within rows of the grid, then within its columns; rows that stay where they are do not count."""
+    grid = flows[0].grid
+    rows, columns = np.arange(grid.rows), np.arange(grid.columns)
+    sent = np.stack([flow.to for flow in flows]).reshape(*grid, *grid)  # by row and column of both ends
+    across, down = sent.copy(), sent.copy()
+    across[:, columns, :, columns] = 0
+    down[rows, :, rows, :] = 0
+    first = max(across.sum((2, 3)).max(), across.sum((1, 2)).max())  # of senders, and of those who pass on
+    second = max(down.sum((1, 2)).max(), down.sum((0, 1)).max())  # of those who pass on, and of receivers
+    found = ((int(first), grid.columns - 1), (int(second), grid.rows - 1))
+    return tuple(Hop(count, min(count, others)) for count, others in found if others)
 
 
 def _bytes(part: PlanRecord) -> int:

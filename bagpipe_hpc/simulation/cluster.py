@@ -76,7 +76,3 @@ class Cluster:
     def link_latency_s(self) -> float:
         """Time of a message between two trainers beyond its bytes, where both are waiting for it."""
         return self.latency_s if self.reduces_over_links else 0.0
-
-    def messages_s(self, rows: int) -> float:
-        """A trainer's time for the messages of so many rows to other trainers, and for those that come: one each."""
-        return self.message_s * min(self.trainers - 1, rows)

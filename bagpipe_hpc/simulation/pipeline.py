@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.record import RowRecord
-from bagpipe_hpc.simulation.batch_load import BatchLoad
+from bagpipe_hpc.simulation.batch_load import BatchLoad, Hops
 from bagpipe_hpc.simulation.cluster import (
     MEMORY,
     ORACLE_OUT,
@@ -101,12 +101,12 @@ class Pipeline:
             yield Sleep(compute_s / 2)
             waits_since_s = self._simulation.now_s
             now = self._sum(load.reduced_now * self._weight_bytes)
-            for rows in (load.now_home, load.next_copies):
-                yield from self._exchange(rows)
+            for hops in (load.now_home, load.next_copies):
+                yield from self._exchange(hops)
             yield from (now, later, exchanged, dense)
             later = self._sum(load.reduced_later * self._weight_bytes)
             after_next = self._loads[min(number + 2, self._batches)]
-            yield Sleep(self._cluster.messages_s(load.later_home))
+            yield Sleep(self._messages_s(load.later_home, 0))
             exchanged = self._exchange_behind(load.later_home, after_next.rest_copies)
             times.end_s = self._simulation.now_s
             times.wait_reductions_s = times.end_s - waits_since_s
@@ -135,30 +135,30 @@ class Pipeline:
         yield Transfer(2 * (trainers - 1) / trainers * summed_bytes, links)
         self._simulation.happen(done)
 
-    def _exchange(self, rows: int) -> Process:
-        """Send rows to other trainers and wait for theirs, which are as many."""
-        if rows:
-            yield Sleep(self._cluster.messages_s(rows) + self._cluster.link_latency_s)
-            yield self._between_trainers(rows)
+    def _exchange(self, hops: Hops, noticed_s: float = 0.0) -> Process:
+        """Send rows to other trainers and wait for theirs, which are as many; pass rows on in between."""
+        links = (TRAINER_IN, TRAINER_OUT) if self._cluster.reduces_over_links else (MEMORY,)
+        for number, hop in enumerate(hops):
+            if hop.rows:
+                hop_bytes = hop.rows * self._weight_bytes
+                copied_s = number * hop_bytes / self._cluster.memory_bytes_per_s
+                yield Sleep(noticed_s + self._messages_s(hops, number) + copied_s + self._cluster.link_latency_s)
+                yield Transfer(hop_bytes, links)
 
-    def _exchange_behind(self, gradients: int, copies: int) -> Event:
+    def _messages_s(self, hops: Hops, number: int) -> float:
+        """A trainer's time for the messages of a hop. Over a grid they are put together of parts: twice as much."""
+        return len(hops) * self._cluster.message_s * hops[number].messages if hops else 0.0
+
+    def _exchange_behind(self, gradients: Hops, copies: Hops) -> Event:
         """Gradients go home and copies back, in this order, behind the next batch; the event is their end."""
-        if gradients == copies == 0:
-            return _happened()
         done = Event()
         self._simulation.start(self._exchanging(gradients, copies, done))
         return done
 
-    def _exchanging(self, gradients: int, copies: int, done: Event) -> Process:
-        for rows in (gradients, copies):
-            if rows:
-                yield Sleep(self._cluster.call_s + self._cluster.messages_s(rows) + self._cluster.link_latency_s)
-                yield self._between_trainers(rows)
+    def _exchanging(self, gradients: Hops, copies: Hops, done: Event) -> Process:
+        for hops in (gradients, copies):
+            yield from self._exchange(hops, self._cluster.call_s)
         self._simulation.happen(done)
-
-    def _between_trainers(self, rows: int) -> Transfer:
-        links = (TRAINER_IN, TRAINER_OUT) if self._cluster.reduces_over_links else (MEMORY,)
-        return Transfer(rows * self._weight_bytes, links)
 
     def _write_back(self) -> Process:
         """One group after the other: put its rows, then the movers' barrier."""

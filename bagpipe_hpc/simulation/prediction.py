@@ -67,7 +67,7 @@ def predict(
     unique = mean(lambda load: load.unique_rows)
     reduced = mean(lambda load: load.reduced_now + load.reduced_later) if cluster.trainers > 1 else 0.0
     fetched, written = mean(lambda load: load.fetched_by_all), mean(lambda load: load.written_by_all)
-    exchanged = mean(lambda load: load.now_home + load.next_copies + load.later_home + load.rest_copies)
+    exchanged = mean(lambda load: load.rows_exchanged)
     plan_bytes = mean(lambda load: load.plan_bytes)
     return Prediction(
         samples_per_s=mean(lambda load: load.samples) / step_s,

@@ -24,10 +24,10 @@ from torch import Tensor
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.kernels.short_floats import ShortFloats
-from bagpipe_hpc.mpi.rows.exchange import Arrival, Kind, RowExchange
+from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange
 from bagpipe_hpc.mpi.waiting import wait_until
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
-from bagpipe_hpc.plan.exchange import Counts, Exchange, ExchangeCounts, Summed, pieces
+from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts, Kind, Summed, pieces
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_sharing import RowUpdates
 
@@ -145,10 +145,8 @@ class HomeRows:
         """Take in the copies of what the batch before has updated, and get ready for what comes after this one."""
         self._take_next(batch.plan)
         self._groups = groups = _exchanges(batch.plan)
-        self._gradients = [self._receive_gradients(Kind.NOW_GRADIENTS, own, own.counts.now_from) for own in groups]
-        self._next = [
-            (own.counts.next_slot, self._receive_copies(Kind.NEXT_COPIES, own, own.counts.next_from)) for own in groups
-        ]
+        self._gradients = [self._receive_gradients(Kind.NOW_GRADIENTS, own) for own in groups]
+        self._next = [(own.counts.next_slot, self._receive_copies(Kind.NEXT_COPIES, own)) for own in groups]
 
     def _take_next(self, plan: ReceivedPlan) -> None:
         coming, self._next = self._next, []
@@ -166,7 +164,7 @@ class HomeRows:
         groups = self._groups
         parts = [_SliceSums.of(own, of_rows) for own, of_rows in zip(groups, sums, strict=True)]
         for own, part in zip(groups, parts, strict=True):
-            self._send_gradients(Kind.NOW_GRADIENTS, own, part.now, own.counts.now_to)
+            self._send_gradients(Kind.NOW_GRADIENTS, own, part.now)
         for own, part in zip(groups, parts, strict=True):
             self._updates.apply(own.group, self._device.to_device(own.solo), self._rounded(part.solo), step)
         now = [
@@ -178,11 +176,11 @@ class HomeRows:
         for own, of_group in zip(groups, now, strict=True):
             self._updates.apply(own.group, *self._total(own.group, of_group), step)
             copies = self._caches[own.group].copies_of(self._device.to_device(own.rows.next_sent))
-            self._exchange.send(Kind.NEXT_COPIES, own.group, copies, own.counts.next_to)
+            self._exchange.send(Kind.NEXT_COPIES, own.group, copies, own.counts.flow(Kind.NEXT_COPIES))
         later = []
         for own, part in zip(groups, parts, strict=True):
-            self._send_gradients(Kind.LATER_GRADIENTS, own, part.later, own.counts.later_to)
-            arrival = self._receive_gradients(Kind.LATER_GRADIENTS, own, own.counts.later_from)
+            self._send_gradients(Kind.LATER_GRADIENTS, own, part.later)
+            arrival = self._receive_gradients(Kind.LATER_GRADIENTS, own)
             later.append(_Sums(own.rows.later, self._rounded(part.lent_later), arrival))
         self._computed.put(_Later(batch.plan, step, later, self._device.mark()))
 
@@ -200,7 +198,8 @@ class HomeRows:
         self._rest.append(_Rest(plan.batch, _exchanges(plan)))
 
     def advance(self) -> bool:
-        """Apply what is late, send and take in the rest of the copies for the next batches."""
+        """Apply what is late, send and take in the rest of the copies for the next batches; pass on what is others'."""
+        self._exchange.pass_on()
         while not self._computed.empty():
             self._late.append(self._computed.get())
             self._seen = self._late[-1].plan.batch
@@ -210,8 +209,7 @@ class HomeRows:
             if not rest.is_sent and self._applied >= rest.batch - 2:
                 self._send_rest(rest)
             if not rest.arrivals and self._seen >= rest.batch - 2:
-                counts = [(own, own.counts.rest_from) for own in rest.groups]
-                rest.arrivals = [self._receive_copies(Kind.REST_COPIES, *counted) for counted in counts]
+                rest.arrivals = [self._receive_copies(Kind.REST_COPIES, own) for own in rest.groups]
             if not (rest.is_sent and rest.arrivals):
                 break
         while self._rest and self._has_come(self._rest[0]):
@@ -240,7 +238,7 @@ class HomeRows:
     def _send_rest(self, rest: _Rest) -> None:
         for own in rest.groups:
             copies = self._caches[own.group].copies_of(self._device.to_device(own.rows.rest_sent))
-            self._exchange.send(Kind.REST_COPIES, own.group, copies, own.counts.rest_to)
+            self._exchange.send(Kind.REST_COPIES, own.group, copies, own.counts.flow(Kind.REST_COPIES))
         rest.is_sent = True
 
     def _has_come(self, rest: _Rest) -> bool:
@@ -256,18 +254,20 @@ class HomeRows:
     def _rounded(self, gradients: Tensor) -> Tensor:
         return gradients if self._short is None else self._short.rounded(gradients)
 
-    def _send_gradients(self, kind: Kind, own: _GroupExchange, gradients: Tensor, counts: Counts) -> None:
+    def _send_gradients(self, kind: Kind, own: _GroupExchange, gradients: Tensor) -> None:
         packed = gradients if self._short is None else self._short.pack(gradients)
-        self._exchange.send(kind, own.group, self._device.to_host(packed), counts)
+        self._exchange.send(kind, own.group, self._device.to_host(packed), own.counts.flow(kind))
 
-    def _receive_gradients(self, kind: Kind, own: _GroupExchange, sources: Counts) -> Arrival:
-        shape = int(sources.sum()), self._caches[own.group].width
+    def _receive_gradients(self, kind: Kind, own: _GroupExchange) -> Arrival:
+        flow = own.counts.flow(kind)
+        shape = int(flow.source.sum()), self._caches[own.group].width
         rows: NDArray[Any] = self._device.new_array(shape) if self._short is None else np.empty(shape, dtype=np.int16)
-        return self._exchange.receive(kind, own.group, rows, sources)
+        return self._exchange.receive(kind, own.group, rows, flow)
 
-    def _receive_copies(self, kind: Kind, own: _GroupExchange, counts: Counts) -> Arrival:
-        rows = self._device.new_array((int(counts.sum()), self._caches[own.group].copy_width))
-        return self._exchange.receive(kind, own.group, rows, counts)
+    def _receive_copies(self, kind: Kind, own: _GroupExchange) -> Arrival:
+        flow = own.counts.flow(kind)
+        rows = self._device.new_array((int(flow.source.sum()), self._caches[own.group].copy_width))
+        return self._exchange.receive(kind, own.group, rows, flow)
 
     def _total(self, group: int, sums: _Sums) -> tuple[Tensor, Tensor]:
         """Slots and sums over the trainers, in their order, from zero: the bits of a replicated sum."""

@@ -249,9 +249,10 @@ _COLUMNS = {
     "private": "private",
     "copied": "copied",
     "sent_home": "sent home",
+    "relayed": "relayed",
 }
-_OF_HOMES = ("copied", "sent_home")
-"""Left out where rows are replicated."""
+_OF_HOMES = ("copied", "sent_home", "relayed")
+"""Left out where rows are replicated, or travel directly."""
 
 
 def summary_lines(trainers: list[dict[str, float]], width: int = 0) -> list[str]:

@@ -7,6 +7,11 @@ from dataclasses import asdict, dataclass, fields
 
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 
+_MOVED = (
+    *("reduced_now", "reduced_later", "private", "rows_fetched", "rows_written_back"),
+    *("copied", "sent_home", "relayed"),
+)
+
 
 @dataclass
 class StepStats:
@@ -14,7 +19,8 @@ class StepStats:
 
     `fetched_rows` are a batch's rows that any trainer fetches; `rows_fetched` and `rows_written_back` are what this
     trainer moves. `copied` are rows of which it got copies, `sent_home` those whose gradients it sent to their homes;
-    both are 0 where rows are replicated.
+    both are 0 where rows are replicated. `relayed` are rows of either kind that came through it from its row of the
+    grid, for itself or others; 0 where they travel directly.
     """
 
     steps: int = 0
@@ -31,6 +37,7 @@ class StepStats:
     rows_written_back: int = 0
     copied: int = 0
     sent_home: int = 0
+    relayed: int = 0
 
     @property
     def compute_s(self) -> float:
@@ -57,6 +64,7 @@ class StepStats:
                 self.reduced_later += exchange.later.slots.size
                 self.copied += int(exchange.counts.next_from.sum() + exchange.counts.rest_from.sum())
                 self.sent_home += int(exchange.counts.now_to.sum() + exchange.counts.later_to.sum())
+                self.relayed += int(exchange.counts.relayed.sum())
             self.rows_fetched += shared.fetch_rows.size + own.fetch_rows.size
         self.rows_written_back += plan.rows_written
 
@@ -84,6 +92,5 @@ class StepStats:
             name: getattr(self, f"{name}_s") * 1e3 / steps
             for name in ("total", "compute", "wait_rows", "wait_reductions")
         }
-        moved = ("reduced_now", "reduced_later", "private", "rows_fetched", "rows_written_back", "copied", "sent_home")
-        counts = {name: getattr(self, name) / steps for name in moved}
+        counts = {name: getattr(self, name) / steps for name in _MOVED}
         return {f"{name}_ms": value for name, value in times.items()} | counts

@@ -162,6 +162,7 @@ def trace_policy(trace: Trace, config: Config, trainers: int) -> Policy:
         feature_tables=trace.feature_tables,
         mean_look_ups=trace.mean_look_ups,
         sharing=config.cache.sharing,
+        exchange=config.cache.exchange,
     )
     return build_policy(config.policy, facts)
 

@@ -50,6 +50,8 @@ AT_HOME = {"shortest", "long", "usual", "beyond the data"}
 BY_HOROVOD = {"no look-ahead", "short", "beyond the data"}
 """With these windows Horovod sums dense gradients, in deterministic mode from three trainers on; with others messages
 do, whose sums are always in rank order."""
+GRIDS = {(1, 4): [("adam", "long"), ("sgd", "shortest")], (1, 6): [("adagrad", "usual"), ("sgd", "no look-ahead")]}
+"""Worlds of further cases, whose trainers exchange rows with one home over a grid, of 2 x 2 and 2 x 3."""
 TWO_HOSTS = {(2, 2): (0, 0, 2, 0, 2)}
 """Worlds whose ranks are dealt out to two hosts, a server and a trainer on each: both ways of rows in one run."""
 LINEAR = "onednn" if platform.machine() == "x86_64" else "torch"
@@ -182,6 +184,9 @@ def comparisons() -> list[object]:
         if heart:
             found.append(pytest.param(*world, heart, id=name))
         found.append(pytest.param(*world, rest, id=f"{name}, the rest", marks=pytest.mark.slow))
+    for world, chosen in GRIDS.items():
+        marks = pytest.mark.slow if world[1] > 4 else ()
+        found.append(pytest.param(*world, chosen, id=f"{world[1]} trainers in a grid", marks=marks))
     return found
 
 
@@ -209,6 +214,7 @@ def test_distributed_equals_reference(
             *(["roles.same_host=transfers"] if name == TRANSFERRED else []),
             *([PLAIN] if name == PLAIN_KERNELS else []),
             f"cache.sharing={'home' if trainers > 1 and is_at_home(name, trainers) else 'replicated'}",
+            *(["cache.exchange=grid"] if (servers, trainers) in GRIDS else []),
             *(["roles.transfers=one_sided"] if optimizer == "sgd" else []),
             *(["train.checkpoint_every_steps=11", "cache.rows=3000"] if name == "long" else []),
         )

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.plan.exchange_grid import Grid
 from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.test_equality import RunRanks, overrides, train
 from tests.unit.planning.lookahead.moved_rows import HomeCounts, Moved, replicated_counts
 from tests.unit.planning.lookahead.rule_model import Rules
@@ -15,11 +17,19 @@ STEPS = 12
 WINDOW = (5, 2)
 
 
-def settings_of(sharing: str, output: Path) -> list[str]:
+WAYS = {
+    "home": ["cache.sharing=home"],
+    "home, over a grid": ["cache.sharing=home", "cache.exchange=grid"],
+    "replicated": ["cache.sharing=replicated"],
+}
+"""Settings of how trainers share rows."""
+
+
+def settings_of(way: str, output: Path) -> list[str]:
     """Of a run in one segment whose trainers tell of each step."""
     window = (f"lookahead.batches={WINDOW[0]}", f"lookahead.group={WINDOW[1]}")
     told = (f"train.max_steps={STEPS}", "train.log_every_steps=1", "train.evaluate=false")
-    return overrides("sgd", output, "roles.servers=1", f"cache.sharing={sharing}", *window, *told)
+    return overrides("sgd", output, "roles.servers=1", *WAYS[way], *window, *told)
 
 
 def of_run(output: Path) -> list[list[Moved]]:
@@ -32,6 +42,7 @@ def of_run(output: Path) -> list[list[Moved]]:
                 fetched=own["rows_fetched"],
                 copied=own["copied"],
                 sent_home=own["sent_home"],
+                relayed=own["relayed"],
                 summed=own["reduced_now"] + own["reduced_later"],
                 updated=own["reduced_now"] + own["reduced_later"] + own["private"],
                 written=own["rows_written_back"],
@@ -54,9 +65,12 @@ def without_writers(moved: list[list[Moved]]) -> list[tuple[list[Moved], int]]:
     "trainers", [1, 2, pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
 )
 def test_runs_move_what_the_rules_say(trainers: int, config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
-    outputs = {sharing: tmp_path / sharing for sharing in ("home", "replicated")}
+    outputs = {way: tmp_path / way for way in WAYS if trainers > 2 or "grid" not in way}
     train(run_ranks, 2 + trainers, config_path, [settings_of(*run) for run in outputs.items()], tmp_path)
     run = prepare_run(load_config(config_path, settings_of("home", tmp_path / "nowhere")))
     rules = Rules(list(run.batches(run.schedule[0])), trainers, *WINDOW)
-    assert of_run(outputs["home"]) == HomeCounts(rules).of_batches()[:-1]
+    for way in set(outputs) - {"replicated"}:
+        counts = HomeCounts(rules, columns=Grid.balanced(trainers).columns if "grid" in way else 0)
+        assert of_run(outputs[way]) == counts.of_batches()[:-1]
+        assert compare(outputs[way], outputs["replicated"]).largest() == 0.0
     assert without_writers(of_run(outputs["replicated"])) == without_writers(replicated_counts(rules)[:-1])

@@ -50,10 +50,11 @@ std::int64_t guarded(Failure* failure, Work&& work) noexcept {
 
 // `settings`: the members of PlannerSettings in their order; `tables` [count, 3]: first row, rows, whether hashed;
 // `feature_tables` [features]: the table of each feature. No features: any number of them, which have the only table.
+// `grid_columns`: of the grid of trainers over which rows with one home travel; 0 if rows are replicated.
 BAGPIPE_EXPORT std::int64_t bagpipe_planner_create(const std::int64_t* settings, const std::int64_t* tables,
                                                    std::int64_t count, const std::int64_t* feature_tables,
                                                    std::int64_t features, std::int64_t verify,
-                                                   std::int64_t with_homes, Planner** planner,
+                                                   std::int64_t grid_columns, Planner** planner,
                                                    Failure* failure) {
   return guarded(failure, [&] {
     std::vector<bagpipe::TableSettings> list;
@@ -62,8 +63,8 @@ BAGPIPE_EXPORT std::int64_t bagpipe_planner_create(const std::int64_t* settings,
     }
     const bagpipe::PlannerSettings all = {settings[0], settings[1], settings[2], settings[3], settings[4], settings[5]};
     std::vector<std::size_t> of_features(feature_tables, feature_tables + features);
-    if (with_homes != 0) {
-      *planner = new bagpipe::HomePlanner(all, list, std::move(of_features));
+    if (grid_columns != 0) {
+      *planner = new bagpipe::HomePlanner(all, list, std::move(of_features), static_cast<std::size_t>(grid_columns));
     } else {
       *planner = new bagpipe::LookaheadPlanner(all, list, std::move(of_features));
     }

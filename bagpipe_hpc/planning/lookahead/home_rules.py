@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.exchange import ExchangeCounts
+from bagpipe_hpc.plan.exchange_grid import Grid
 from bagpipe_hpc.planning.batch_rows import Bools, Int32s, Int64s, LoadedBatch, RetiredRows
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.row_slots import ABSENT, RowSlots
@@ -161,14 +162,23 @@ class HomeSlots(RowSlots):
 
 
 class HomePlanner(LookaheadPlanner):
-    """Plans rows with one home each; arguments as for `RulePlanner`. Each rule is a method of its own.
+    """Plans rows with one home each. Each rule is a method of its own.
 
     The shared slots are two areas for copies; the rows are in the private slots of their homes.
+
+    Args:
+        arguments: as for `RulePlanner`.
+        grid: over which trainers exchange rows; left out: directly.
+        settings: as for `RulePlanner`.
     """
 
     slots_kind = HomeSlots
     rows: HomeSlots
     _copied: Bools | None = None  # rows of the next batch of which copies leave before it starts
+
+    def __init__(self, *arguments: Any, grid: Grid | None = None, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._grid = grid or Grid.direct(self.trainers)
 
     def start_segment(self, *, training: bool, first_step: int) -> None:
         """Forget the batches of earlier segments."""
@@ -245,14 +255,17 @@ class HomePlanner(LookaheadPlanner):
         rest = np.ones(rows.size, dtype=np.bool_) if self._copied is None else ~self._copied[rows]
         slots = placed.slots[rows]
         slots[away] = self._copy_slots(number, homes[away], users[away], rest[away])
-        # The rows of a slice: copies first, those that are needed now before the others, by home; then its own.
+        # The rows of a slice: copies first, as they are sent, now before later; then its own.
         kind = np.where(away, np.where(now, 0, 1), np.where(solo[rows], 4, np.where(now, 2, 3)))
-        in_slice = _Split(np.lexsort((rows, np.where(away, homes, 0), kind, users)), users, trainers)
+        places = np.where(away, self.sending_places()[homes], 0)
+        in_slice = _Split(np.lexsort((rows, places, kind, users)), users, trainers)
         summed = ~solo[rows] & self._training
         sums_now, sums_later = (self._sums(batch, placed, summed & which) for which in (now, ~now))
         copied = self.copied_now(batch, following)
         next_slots, next_counts = self._copies_of(following, copied)
-        rest_slots, rest_counts = _sent(homes, users, placed.slots[rows], rows, away & rest, trainers)
+        rest_slots, rest_counts = self._sent(homes, users, placed.slots[rows], rows, away & rest)
+        now_counts, later_counts = (_without_own(sums.sources.T) for sums in (sums_now, sums_later))
+        relayed = np.stack([self._relayed(of) for of in (now_counts, later_counts, next_counts, rest_counts)], axis=1)
         now_arrived = _counts(users[away & ~rest], homes[away & ~rest], trainers).sum(1)
         plans = []
         for trainer in range(trainers):
@@ -260,20 +273,21 @@ class HomePlanner(LookaheadPlanner):
             kinds = kind[own]
             local = batch.unique[rows[own]]
             first, last = batch.starts[trainer], batch.starts[trainer + 1]
-            to_home = [np.bincount(homes[own][(kinds == k) & summed[own]], minlength=trainers) for k in (0, 1)]
             counts = ExchangeCounts(
                 now_rows=sums_now.slots_of(trainer).size,
                 own_now=int((summed[own] & (kinds == 2)).sum()),
                 rest_slot=self.rows.first_copy(number) + int(now_arrived[trainer]),
                 next_slot=self.rows.first_copy(number + 1),
-                now_to=to_home[0],
+                columns=self._grid.columns,
+                now_to=now_counts[trainer],
                 now_from=sums_now.sources[trainer],
-                later_to=to_home[1],
+                later_to=later_counts[trainer],
                 later_from=sums_later.sources[trainer],
                 next_to=next_counts[trainer],
                 next_from=next_counts[:, trainer],
                 rest_to=rest_counts[trainer],
                 rest_from=rest_counts[:, trainer],
+                relayed=relayed[trainer],
             )
             fetch = placed.fetched & (placed.homes == trainer)
             expected, versions = self.rows.expected_versions(local)
@@ -330,8 +344,28 @@ class HomePlanner(LookaheadPlanner):
             return _Parts([_NO_SLOTS] * self.trainers), np.zeros((self.trainers, self.trainers), dtype=np.int64)
         assert isinstance(following, UsedBatch), "loaded by HomeSlots"
         rows, users = following.pair_rows, following.pair_users
-        slots, homes = self.rows.where(following.unique)
-        return _sent(homes[rows], users, slots[rows], rows, copied[rows] & (homes[rows] != users), self.trainers)
+        slots, homes = (of_rows[rows] for of_rows in self.rows.where(following.unique))
+        return self._sent(homes, users, slots, rows, copied[rows] & (homes != users))
+
+    def _sent(
+        self, homes: NDArray[np.integer], users: Int64s, slots: NDArray[np.integer], rows: Int64s, pairs: Bools
+    ) -> tuple["_Parts", Int64s]:
+        """What homes send to users: slots by home, users as they are sent to, and how many, `[T homes, T users]`."""
+        homes, users, slots, rows = homes[pairs], users[pairs], slots[pairs], rows[pairs]
+        order = np.lexsort((rows, self.sending_places()[users], homes))
+        bounds = np.cumsum(np.bincount(homes, minlength=self.trainers))[:-1]
+        return _Parts(np.split(slots[order].astype(np.int32), bounds)), _counts(homes, users, self.trainers)
+
+    def sending_places(self) -> NDArray[np.intp]:
+        """Where each trainer stands in the order in which a sender's rows for the others lie, `[T]`."""
+        return self._grid.sending_places
+
+    def _relayed(self, counts: Int64s) -> Int64s:
+        """By trainer, what it passes on of each one in its row for each in its column, `[T, C, R]`."""
+        rows, columns = self._grid
+        if self._grid.is_direct:
+            return np.empty((columns, columns, 0), dtype=np.int64)
+        return counts.reshape(rows, columns, rows, columns).transpose(0, 3, 1, 2).reshape(-1, columns, rows)
 
 
 @dataclass(frozen=True)
@@ -379,11 +413,8 @@ def _counts(of: NDArray[np.integer], by: NDArray[np.integer], trainers: int) -> 
     return np.bincount(pairs, minlength=trainers * trainers).reshape(trainers, trainers)
 
 
-def _sent(
-    homes: NDArray[np.integer], users: Int64s, slots: NDArray[np.integer], rows: Int64s, pairs: Bools, trainers: int
-) -> tuple[_Parts, Int64s]:
-    """What homes send to users: slots by home and user, and how many, `[T homes, T users]`."""
-    homes, users, slots, rows = homes[pairs], users[pairs], slots[pairs], rows[pairs]
-    order = np.lexsort((rows, users, homes))
-    bounds = np.cumsum(np.bincount(homes, minlength=trainers))[:-1]
-    return _Parts(np.split(slots[order].astype(np.int32), bounds)), _counts(homes, users, trainers)
+def _without_own(counts: Int64s) -> Int64s:
+    """The same, but what trainers have for themselves is not sent, `[T, T]`."""
+    sent = counts.copy()
+    np.fill_diagonal(sent, 0)
+    return sent

@@ -17,6 +17,7 @@ from bagpipe_hpc.kernels.native_planner import (
 )
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.exchange_grid import Grid
 from bagpipe_hpc.plan.plan_record import EncodedRecords
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.planner import PlannerSize
@@ -38,7 +39,8 @@ class NativePlanner:
         sparse: of which tables only the rows in the window are kept, bool `[tables]`; default: of none.
         threads: threads that share out the tables; with a single one they do not help.
         verify: put the expected version of every row into the plans (`debug.verify_rows`).
-        with_homes: each row has one home; of the shared slots each of two areas for copies has half.
+        homes: each row has one home, and trainers exchange rows over this grid; of the shared slots each of two areas
+            for copies has half. Left out: rows are replicated.
 
     Raises:
         ValueError: the tables' first rows do not ascend, or a feature has none of them: native code would take other
@@ -57,7 +59,7 @@ class NativePlanner:
         sparse: NDArray[np.bool_] | None = None,
         threads: int = 1,
         verify: bool = False,
-        with_homes: bool = False,
+        homes: Grid | None = None,
     ) -> None:
         table_rows = np.diff(table_offsets)
         if table_offsets[0] < 0 or (table_rows < 0).any():
@@ -65,8 +67,8 @@ class NativePlanner:
         self.window = window
         self._trainers = trainers
         self._table_offsets = table_offsets
-        self._with_homes = with_homes
-        self._capacities = (shared_capacity - shared_capacity % 2 if with_homes else shared_capacity, private_capacity)
+        self._with_homes = homes is not None
+        self._capacities = (shared_capacity - shared_capacity % 2 if homes else shared_capacity, private_capacity)
         if not feature_tables and table_rows.size > 1:
             feature_tables = range(table_rows.size)
         self._feature_tables = np.asarray(feature_tables, dtype=np.int64)
@@ -84,7 +86,7 @@ class NativePlanner:
             first_private_slot(shared_capacity),
             threads=threads,
             verify=verify,
-            with_homes=with_homes,
+            grid_columns=homes.columns if homes else 0,
         )
         self._training = True
         self._first_step = 0

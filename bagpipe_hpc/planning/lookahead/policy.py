@@ -1,7 +1,7 @@
 """The look-ahead policy, `bagpipe`: which of its planners runs, and which tables' state is an array or a hash table."""
 
 import os
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +94,7 @@ class LookaheadPolicy(Policy):
         """A new planner of the implementation that the settings choose."""
         facts = self.facts
         if not self.is_native:
-            kind = HomePlanner if facts.sharing == "home" else LookaheadPlanner
+            kind = partial(HomePlanner, grid=facts.grid) if facts.sharing == "home" else LookaheadPlanner
             return kind(
                 facts.total_rows,
                 facts.trainers,
@@ -114,7 +114,7 @@ class LookaheadPolicy(Policy):
             sparse=self.sparse_tables(window),
             threads=self.threads,
             verify=facts.verify,
-            with_homes=facts.sharing == "home",
+            homes=facts.grid if facts.sharing == "home" else None,
         )
 
     @property

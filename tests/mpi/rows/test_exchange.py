@@ -1,72 +1,149 @@
-"""Rows reach the trainers that they are for, by kind and group, in the order in which they were sent."""
+"""Rows reach the trainers that they are for, by kind and group, in the order in which they were sent, by either way."""
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
-from bagpipe_hpc.mpi.rows.exchange import Arrival, Kind, RowExchange
+from bagpipe_hpc.mpi.rows import exchange as exchanges
+from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange
+from bagpipe_hpc.mpi.rows.relay import Relay
 from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.plan.exchange import Flow, Kind
+from bagpipe_hpc.plan.exchange_grid import Grid
 
 WIDTH = 3
+ROUNDS = {(Kind.NOW_GRADIENTS, 0): [0, 1], (Kind.REST_COPIES, 0): [2, 3], (Kind.REST_COPIES, 1): [4]}
+"""Numbers of rounds of each kind and group."""
 
 
-def counts_of(sender: int, trainers: int, number: int) -> np.ndarray:
-    """Rows that a trainer sends to each other in some round: none, some, or many."""
-    counts = np.asarray([(sender * 7 + receiver * 3 + number) % 4 * 300 for receiver in range(trainers)])
-    counts[sender] = 0
-    return counts
+def rows_between(sender: int, receiver: int, number: int) -> int:
+    """How many a trainer sends to another in some round: none, some, or many; of its own some stay."""
+    return (sender * 7 + receiver * 3 + number) % 4 * (2 if sender == receiver else 300)
 
 
-def rows_of(sender: int, receiver: int, trainers: int, number: int) -> np.ndarray:
+def rows_of(sender: int, receiver: int, number: int) -> np.ndarray:
     rng = np.random.default_rng([sender, receiver, number])
-    return rng.standard_normal((counts_of(sender, trainers, number)[receiver], WIDTH)).astype(np.float32)
+    rows = rng.standard_normal((rows_between(sender, receiver, number), WIDTH)).astype(np.float32)
+    return rows if number % 2 == 0 else rows.view(np.int32).astype(np.int16)  # as short floats travel
+
+
+def flow_of(own: int, grid: Grid, number: int) -> Flow:
+    """What flows through a trainer, counted trainer by trainer."""
+    trainers = range(grid.trainers)
+
+    def sent(sender: int, receiver: int) -> int:
+        return 0 if sender == receiver else rows_between(sender, receiver, number)
+
+    row, column = divmod(own, grid.columns)
+    in_row = [trainer for trainer in trainers if trainer // grid.columns == row]
+    in_column = [trainer for trainer in trainers if trainer % grid.columns == column]
+    return Flow(
+        grid,
+        np.asarray([sent(own, receiver) for receiver in trainers]),
+        np.asarray([rows_between(sender, own, number) for sender in trainers]),
+        np.asarray([[sent(sender, receiver) for receiver in in_column] for sender in in_row]),
+    )
+
+
+def sent_rows(own: int, grid: Grid, number: int) -> np.ndarray:
+    """What a trainer sends, column after column of the grid."""
+    parts = [rows_of(own, own, number)[:0]]
+    for column in range(grid.columns):
+        in_column = range(column, grid.trainers, grid.columns)
+        parts += [rows_of(own, receiver, number) for receiver in in_column if receiver != own]
+    return np.concatenate(parts)
 
 
 def arrived(exchange: RowExchange, arrivals: list[Arrival]) -> None:
+    """Wait as trainers do: whoever still waits passes the rows of others on."""
     wait_until(lambda: all(arrival.is_complete() for arrival in arrivals), "rows of others", 30.0)
     wait_until(lambda: exchange.has_sent_all, "own rows to go", 30.0)
 
 
+def exchanged(comm: MPI.Comm, grid: Grid) -> dict[int, np.ndarray]:
+    """What this trainer gets in each round: received in another order than they were sent in, but for one kind."""
+    own, exchange = comm.Get_rank(), exchanges.RowExchange(comm)
+    for (kind, group), numbers in ROUNDS.items():
+        for number in numbers:
+            exchange.send(kind, group, sent_rows(own, grid, number), flow_of(own, grid, number))
+    found = {}
+    for (kind, group), numbers in reversed(ROUNDS.items()):
+        for number in numbers:
+            flow = flow_of(own, grid, number)
+            rows = np.full((flow.source.sum(), WIDTH), -1, rows_of(own, own, number).dtype)
+            found[number] = exchange.receive(kind, group, rows, flow)
+    arrived(exchange, list(found.values()))
+    return {number: arrival.rows for number, arrival in found.items()}
+
+
+def expected(own: int, grid: Grid, number: int) -> np.ndarray:
+    """Those of the first trainer first, with a place for its own: so all are summed in the order of the trainers."""
+    parts = [rows_of(sender, own, number) for sender in range(grid.trainers)]
+    parts[own] = np.full_like(parts[own], -1)
+    return np.concatenate(parts)
+
+
+def check_exchange(comm: MPI.Comm, grid: Grid) -> None:
+    for number, rows in exchanged(comm, grid).items():
+        np.testing.assert_array_equal(rows, expected(comm.Get_rank(), grid, number))
+
+
 @pytest.mark.mpi(min_size=3)
 def test_rows_of_several_rounds_and_kinds_do_not_meet(comm: MPI.Comm) -> None:
-    """Received in another order than they were sent in, but for rounds of one kind and group."""
-    trainers, own = comm.Get_size(), comm.Get_rank()
-    exchange = RowExchange(comm)
-    rounds = {(Kind.NOW_GRADIENTS, 0): [0, 1], (Kind.REST_COPIES, 0): [2, 3], (Kind.REST_COPIES, 1): [4]}
-    for (kind, group), numbers in rounds.items():
-        for number in numbers:
-            parts = [rows_of(own, receiver, trainers, number) for receiver in range(trainers)]
-            exchange.send(kind, group, np.concatenate(parts), counts_of(own, trainers, number))
-    found = {}
-    for (kind, group), numbers in reversed(rounds.items()):
-        for number in numbers:
-            counts = np.asarray([counts_of(sender, trainers, number)[own] for sender in range(trainers)])
-            found[number] = exchange.receive(kind, group, np.empty((counts.sum(), WIDTH), np.float32), counts)
-    arrived(exchange, list(found.values()))
-    for number, arrival in found.items():
-        parts = [rows_of(sender, own, trainers, number) for sender in range(trainers)]
-        np.testing.assert_array_equal(arrival.rows, np.concatenate(parts))
+    check_exchange(comm, Grid.direct(3))
 
 
-@pytest.mark.mpi(min_size=2)
-def test_own_rows_stay_where_they_are(comm: MPI.Comm) -> None:
-    """They have a place among those of the others, so that all are summed in the order of the trainers."""
-    trainers, own = comm.Get_size(), comm.Get_rank()
-    exchange, counts = RowExchange(comm), np.full(trainers, 5)
-    of_each = np.repeat(np.arange(trainers, dtype=np.float32), 5)[:, None] * np.ones(WIDTH, np.float32)
-    rows = np.full((5 * trainers, WIDTH), -1, np.float32)
-    arrival = exchange.receive(Kind.NOW_GRADIENTS, 0, rows, counts)
-    exchange.send(Kind.NOW_GRADIENTS, 0, np.full((5 * trainers, WIDTH), own, np.float32), counts)
-    arrived(exchange, [arrival])
-    of_each[5 * own : 5 * own + 5] = -1
-    np.testing.assert_array_equal(rows, of_each)
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_over_any_grid_rows_arrive_alike(comm: MPI.Comm, rows: int) -> None:
+    check_exchange(comm, Grid(rows, 4 // rows))
+
+
+@pytest.mark.slow
+@pytest.mark.mpi(min_size=6)
+@pytest.mark.parametrize("rows", [2, 3])
+def test_over_a_grid_that_is_no_square(comm: MPI.Comm, rows: int) -> None:
+    check_exchange(comm, Grid(rows, 6 // rows))
+
+
+class LastSenderFirst(Relay):
+    """What it passes on to a trainer is not in the order of the senders."""
+
+    def _places(self, passed: np.ndarray) -> np.ndarray:
+        return super()._places(passed[:, ::-1])[:, ::-1]
+
+
+class SendsInRankOrder(RowExchange):
+    """It sends what is for the others in the order of the trainers, as if it sent directly."""
+
+    def send(self, kind: Kind, group: int, rows: np.ndarray, flow: Flow) -> None:
+        starts = np.cumsum(flow.to) - flow.to
+        places = [np.arange(flow.to[trainer]) + starts[trainer] for trainer in np.argsort(flow.grid.sending_places)]
+        mixed = np.empty_like(rows)
+        mixed[np.concatenate(places)] = rows
+        super().send(kind, group, mixed, flow)
+
+
+MUTANTS = [LastSenderFirst, SendsInRankOrder]
+
+
+@pytest.mark.mpi(min_size=4)
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_broken_exchange_is_noticed(comm: MPI.Comm, mutant: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By some trainer, since each gets rows of others in every round."""
+    monkeypatch.setattr(exchanges, mutant.__base__.__name__, mutant)
+    own, grid = comm.Get_rank(), Grid(2, 2)
+    wrong = [not np.array_equal(rows, expected(own, grid, number)) for number, rows in exchanged(comm, grid).items()]
+    assert any(comm.allgather(any(wrong)))
 
 
 @pytest.mark.mpi(min_size=2)
 def test_nothing_to_send_is_complete_at_once(comm: MPI.Comm) -> None:
     exchange = RowExchange(comm)
     nothing, rows = np.zeros(comm.Get_size(), int), np.empty((0, WIDTH), np.float32)
-    exchange.send(Kind.LATER_GRADIENTS, 0, rows, nothing)
-    assert exchange.has_sent_all
-    assert exchange.receive(Kind.LATER_GRADIENTS, 0, rows, nothing).is_complete()
+    for grid in (Grid(1, 2), Grid(2, 1)):
+        flow = Flow(grid, nothing, nothing, np.zeros((grid.columns, grid.rows), int))
+        exchange.send(Kind.LATER_GRADIENTS, 0, rows, flow)
+        assert exchange.has_sent_all
+        assert exchange.receive(Kind.LATER_GRADIENTS, 0, rows, flow).is_complete()
     assert exchange.trainer == comm.Get_rank()

@@ -11,7 +11,7 @@ def test_formulas_by_hand():
         train=TrainConfig(batch_size=7),
     )
     rows = {"reduced_now": 3, "reduced_later": 2, "private": 4, "rows_fetched": 6, "rows_written_back": 5}
-    rows |= {"copied": 7, "sent_home": 8}
+    rows |= {"copied": 7, "sent_home": 8, "relayed": 0}
     summary = {"planner_bytes": 123, "cache_bytes": 1000, "lookahead_batches": 9, "group_batches": 2}
     summary["trainers"] = [rows, rows]
     own = 4 * (4 * 2 + 4) + 12 * 11  # positions of 4 of 7 samples in 2 tables, private slots, rows that move

@@ -7,7 +7,7 @@ import pytest
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.record import RowRecord
-from bagpipe_hpc.simulation.batch_load import BatchLoad
+from bagpipe_hpc.simulation.batch_load import BatchLoad, Hop
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.pipeline import Pipeline, StepTimes
 
@@ -148,18 +148,27 @@ def test_four_trainers_take_two_rounds() -> None:
 
 def test_gradients_go_home_and_copies_come_back_before_the_next_batch() -> None:
     """now: 0.5 + 2.88 ms, then 0.5 + 0.96 ms, after 5 ms of compute; what goes behind the next batch is hidden."""
-    batch = replace(BATCH, fetched=0, written=0, now_home=30, next_copies=10, later_home=2, rest_copies=1)
+    batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(30, 1),), next_copies=(Hop(10, 1),))
+    batch = replace(batch, later_home=(Hop(2, 1),), rest_copies=(Hop(1, 1),))
     assert times(batch, Window(4, 1), replace(CLUSTER, trainers=2)) == StepTimes(0.0, 9.84, 0.0, 4.84)
 
 
 def test_an_exchange_that_takes_too_long_is_waited_for() -> None:
     """later: 1.5 + 9.6 ms, then 1.5 + 4.8 ms, from the end of a step; the next ends with it."""
-    batch = replace(BATCH, fetched=0, written=0, later_home=100, rest_copies=50)
+    batch = replace(BATCH, fetched=0, written=0, later_home=(Hop(100, 1),), rest_copies=(Hop(50, 1),))
     assert times(batch, Window(4, 1), replace(CLUSTER, trainers=2)) == StepTimes(0.0, 17.4, 0.0, 12.4)
+
+
+def test_over_a_grid_all_rows_travel_twice() -> None:
+    """now: 0.5 + 2.88 ms and 0.5 + 1.92 ms, after 5 ms of compute; 0.2 ms a message, and 1.92 to put rows together."""
+    batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(30, 2), Hop(20, 1)))
+    slow = replace(CLUSTER, trainers=2, message_s=0.1 * MS, memory_bytes_per_s=1e6)
+    assert times(batch, Window(4, 1), slow) == StepTimes(0.0, 13.32, 0.0, 8.32)
 
 
 def test_each_other_trainer_takes_a_message() -> None:
     """Of 0.2 ms: three for now gradients, one for a single copy, two for later gradients; rows of no width else."""
-    batch = replace(BATCH, samples=40, fetched=0, written=0, now_home=30, next_copies=1, later_home=2)
+    batch = replace(BATCH, samples=40, fetched=0, written=0)
+    batch = replace(batch, now_home=(Hop(30, 3),), next_copies=(Hop(1, 1),), later_home=(Hop(2, 2),))
     four = replace(CLUSTER, trainers=4, message_s=0.2 * MS, latency_s=0.0, bytes_per_s=1e15)
     assert times(batch, Window(4, 1), four) == StepTimes(0.0, 11.2, 0.0, 1.2)

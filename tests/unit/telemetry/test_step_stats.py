@@ -48,16 +48,16 @@ def test_added_rows_are_written_back() -> None:
 
 
 def test_what_trainers_exchange_is_counted() -> None:
-    """Rows that a home sums count as reduced; copies that came, gradients that went."""
+    """Rows that a home sums count as reduced; copies that came, gradients that went, and what went through."""
     ((shared, own),) = plan(samples=8, unique=20, fetched=20, now=0, later=0, private=6).groups
     none, two, one = np.zeros(2, int), np.asarray([0, 2]), np.asarray([0, 1])
-    counts = ExchangeCounts(3, 1, 0, 9, two, two, one, one, none, two, none, one)
+    counts = ExchangeCounts(3, 1, 0, 9, 1, two, two, one, one, none, two, none, one, np.arange(8).reshape(4, 1, 2))
     arrays = {"copy_slots": np.arange(3), "lent_slots": np.arange(2), "summed_slots": np.arange(7)}
     arrays |= {"sum_places": np.arange(3), "sent_slots": np.empty(0)}
     stats = StepStats()
     stats.count_plan(ReceivedPlan((GroupPlan(shared, replace(own, exchange=counts.encode(), **arrays)),)))
     assert (stats.reduced_now, stats.reduced_later, stats.private) == (3, 4, 6)
-    assert (stats.copied, stats.sent_home) == (3, 3)
+    assert (stats.copied, stats.sent_home, stats.relayed) == (3, 3, 28)
 
 
 def test_without_rows_nothing_was_hit() -> None:
@@ -102,6 +102,7 @@ def test_means_are_per_step_and_in_milliseconds() -> None:
         "rows_written_back": 0.25,
         "copied": 0.0,
         "sent_home": 0.0,
+        "relayed": 0.0,
     }
 
 

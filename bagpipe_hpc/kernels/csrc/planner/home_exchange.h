@@ -1,7 +1,8 @@
 // How many rows trainers exchange for a batch where each row has one home, and where each list of a plan begins.
 //
 // A pair is a row and a trainer that uses it, and belongs to the bucket of that user and the row's home. All lists of a
-// plan are buckets, one behind the other, in each the rows in their order.
+// plan are buckets, one behind the other, in each the rows in their order. Lists of what is sent have the receivers in
+// the order in which rows for them lie (TrainerGrid); lists of what arrives have the senders in theirs.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +19,22 @@ namespace bagpipe {
 // Copies for a batch come in two parts: after the update of the batch before, of the rows of that batch; and the rest.
 constexpr std::size_t kNext = 0;
 constexpr std::size_t kRest = 1;
+
+// Over which trainers rows travel: trainer t stands in row t / columns, column t % columns. Rows go to the trainer of the
+// sender's row that stands in the receiver's column, which passes them on (plan/exchange_grid.py). Straight: one row.
+struct TrainerGrid {
+  std::size_t rows;
+  std::size_t columns;
+
+  bool is_direct() const { return rows == 1; }
+  // Calls work(trainer) in the order in which a sender's rows for them lie: column after column.
+  template <class Work>
+  void each_sent(const Work& work) const {
+    for (std::size_t column = 0; column < columns; ++column) {
+      for (std::size_t row = 0; row < rows; ++row) work(row * columns + column);
+    }
+  }
+};
 
 // Of a bucket. Where user and home are the same trainer: of its rows that others use as well.
 struct PairCounts {
@@ -120,6 +137,7 @@ struct HomeLengths {
 // What the plan of a batch is made of: its counts, and where its copies lie.
 struct ExchangePlan {
   const BatchCounts& counts;
+  TrainerGrid grid;
   bool is_training;  // without it nothing is summed
   std::int64_t first_copy;
   std::int64_t first_next_copy;
@@ -153,7 +171,7 @@ struct ExchangePlan {
     std::int64_t sends = 0;
     for (std::size_t user = 0; user < counts.trainers(); ++user) sends += sent(user, trainer, kNext) + sent(user, trainer, kRest);
     return {own,
-            kNumbers + kArrays * static_cast<std::int64_t>(counts.trainers()),
+            kNumbers + (kPairs + (grid.is_direct() ? 0 : kKinds)) * static_cast<std::int64_t>(counts.trainers()),
             copies,
             lent_rows,
             summed(trainer, kNow) + summed(trainer, kLater),
@@ -171,19 +189,38 @@ struct ExchangePlan {
     put(gradients(trainer, trainer, kNow));
     put(first_copy + counts.copies(trainer, kNext));
     put(first_next_copy);
+    put(static_cast<std::int64_t>(grid.columns));
     for (const std::size_t part : {kNow, kLater}) {
-      put_each([&](std::size_t home) { return home == trainer ? 0 : gradients(trainer, home, part); });
+      put_each([&](std::size_t home) { return sent_gradients(trainer, home, part); });
       put_each([&](std::size_t user) { return gradients(user, trainer, part); });
     }
     for (const std::size_t part : {kNext, kRest}) {
       put_each([&](std::size_t user) { return sent(user, trainer, part); });
       put_each([&](std::size_t home) { return sent(trainer, home, part); });
     }
+    if (grid.is_direct()) return;
+    const auto put_relayed = [&](const auto& number) {  // of each trainer in the row, for each in the column
+      const std::size_t row = trainer / grid.columns, column = trainer % grid.columns;
+      for (std::size_t from = 0; from < grid.columns; ++from) {
+        for (std::size_t to = 0; to < grid.rows; ++to) put(number(row * grid.columns + from, to * grid.columns + column));
+      }
+    };
+    for (const std::size_t part : {kNow, kLater}) {
+      put_relayed([&](std::size_t user, std::size_t home) { return sent_gradients(user, home, part); });
+    }
+    for (const std::size_t part : {kNext, kRest}) {
+      put_relayed([&](std::size_t home, std::size_t user) { return sent(user, home, part); });
+    }
   }
 
  private:
-  static constexpr std::int64_t kNumbers = 4;
-  static constexpr std::int64_t kArrays = 8;
+  std::int64_t sent_gradients(std::size_t user, std::size_t home, std::size_t part) const {
+    return user == home ? 0 : gradients(user, home, part);
+  }
+
+  static constexpr std::int64_t kNumbers = 5;
+  static constexpr std::int64_t kPairs = 8;  // arrays by the other trainer
+  static constexpr std::int64_t kKinds = 4;  // of rows that are passed on
 };
 
 // Where the rows of a bucket begin.
@@ -204,11 +241,12 @@ class BatchStarts {
 
   void start_user(const ExchangePlan& plan, std::size_t user) {
     std::int32_t place = 0, slot = static_cast<std::int32_t>(plan.first_copy);
-    for (const std::size_t part : {kNow, kLater}) {  // needed now or later, and then next ones or the rest
+    for (const std::size_t part : {0, 1}) {  // gradients that it sends, now or later, and copies: next ones or the rest
+      plan.grid.each_sent([&](std::size_t home) {
+        if (home != user) at(user, home).slice[part] = begin(place, plan.counts.of(user, home).needed[part]);
+      });
       for (std::size_t home = 0; home < trainers_; ++home) {
-        if (home == user) continue;
-        at(user, home).slice[part] = begin(place, plan.counts.of(user, home).needed[part]);
-        at(user, home).copies[part] = begin(slot, plan.counts.of(user, home).copies[part]);
+        if (home != user) at(user, home).copies[part] = begin(slot, plan.counts.of(user, home).copies[part]);
       }
     }
     for (const std::size_t part : {kNow, kLater}) {
@@ -218,11 +256,13 @@ class BatchStarts {
 
   void start_home(const ExchangePlan& plan, std::size_t home) {
     std::int64_t gradient = 0, slot = 0;
-    for (const std::size_t part : {kNow, kLater}) {
+    for (const std::size_t part : {0, 1}) {  // gradients that it gets, now or later, and copies that it sends
       for (std::size_t user = 0; user < trainers_; ++user) {
         at(user, home).sums[part] = static_cast<std::int32_t>(begin(gradient, plan.gradients(user, home, part)));
-        at(user, home).sent[part] = static_cast<std::int32_t>(begin(slot, plan.sent(user, home, part)));
       }
+      plan.grid.each_sent([&](std::size_t user) {
+        at(user, home).sent[part] = static_cast<std::int32_t>(begin(slot, plan.sent(user, home, part)));
+      });
     }
   }
 

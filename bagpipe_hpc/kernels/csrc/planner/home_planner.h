@@ -21,11 +21,13 @@ namespace bagpipe {
 
 class HomePlanner final : public Planner {
  public:
-  // Arguments as for LookaheadPlanner. The shared slots are two areas for copies; rows are in the private ones.
+  // Arguments as for LookaheadPlanner; `grid_columns` of the trainers' grid. The shared slots are two areas for copies;
+  // rows are in the private ones.
   HomePlanner(const PlannerSettings& settings, const std::vector<TableSettings>& tables,
-              std::vector<std::size_t> feature_tables)
+              std::vector<std::size_t> feature_tables, std::size_t grid_columns)
       : settings_(settings),
         trainers_(static_cast<std::size_t>(settings.trainers)),
+        grid_{trainers_ / grid_columns, grid_columns},
         verify_(tables.front().verify),
         area_(settings.first_private_slot / kAreas),
         window_(settings, tables, std::move(feature_tables)),
@@ -262,11 +264,12 @@ class HomePlanner final : public Planner {
 
   ExchangePlan exchange_plan() const {
     const std::int64_t in_segment = window_.decided() - segment_start_ - 1;
-    return {total_, is_training_, in_segment % kAreas * area_, (in_segment + 1) % kAreas * area_};
+    return {total_, grid_, is_training_, in_segment % kAreas * area_, (in_segment + 1) % kAreas * area_};
   }
 
   PlannerSettings settings_;
   std::size_t trainers_;
+  TrainerGrid grid_;
   bool verify_;
   bool is_training_ = true;
   std::uint32_t segment_start_ = 0;  // number of the last batch before the segment

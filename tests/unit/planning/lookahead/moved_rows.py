@@ -13,6 +13,7 @@ class Moved:
         fetched: from the servers.
         copied: that other trainers send it, for this batch's successor after this one's update, or for this batch.
         sent_home: whose gradients it sends to other trainers.
+        relayed: that come through it from its row of the grid, for itself or others.
         summed: whose gradients it adds up over several trainers.
         updated: by its optimizer.
         written: to the servers.
@@ -21,6 +22,7 @@ class Moved:
     fetched: int = 0
     copied: int = 0
     sent_home: int = 0
+    relayed: int = 0
     summed: int = 0
     updated: int = 0
     written: int = 0
@@ -34,11 +36,13 @@ class HomeCounts:
         rules: the trace.
         homes: of the rows in the window.
         copies: of each batch, how many each trainer gets in all.
+        columns: of the grid over which rows travel; 0: directly.
     """
 
     rules: Rules
     homes: dict[int, int] = field(default_factory=dict)
     copies: list[list[int]] = field(default_factory=list)
+    columns: int = 0
 
     def of_batches(self) -> list[list[Moved]]:
         """For each batch and the closing plan, what each trainer moves."""
@@ -58,15 +62,22 @@ class HomeCounts:
                 of_batch[home].summed += users != [home]
                 for user in set(users) - {home}:
                     of_batch[user].sent_home += 1
+                    self.relay(of_batch, user, home)
                     self.copies[x][user] += 1
                     is_updated_before = rules.lookahead > 1 and row in rules.uses(x - 1, x)
                     moved[x - is_updated_before][user].copied += 1
+                    self.relay(moved[x - is_updated_before], home, user)
             left.append({row: self.homes.pop(row) for row in rules.dead(x)})
         for x, of_batch in enumerate(moved):
             for y in rules.retired_with(x):
                 for home in left[y].values():
                     of_batch[home].written += 1
         return moved
+
+    def relay(self, of_batch: list[Moved], sender: int, receiver: int) -> None:
+        """A row goes through the trainer in the row of its sender and the column of its receiver."""
+        if self.columns:
+            of_batch[sender // self.columns * self.columns + receiver % self.columns].relayed += 1
 
 
 def in_order(rules: Rules, x: int) -> list[int]:

@@ -27,7 +27,9 @@ def rules(draw: st.DrawFn) -> Rules:
     rows = (used_rows * rng.random(shape) ** skew).astype(np.int64)
     batches = [bags_of(part, drawn_lengths(rng, samples, features, most)) for part in rows]
     batches[-1] = batches[-1].part(0, draw(st.integers(1, samples)))
-    return Rules(batches, draw(st.integers(1, 4)), lookahead, draw(st.integers(1, max(1, lookahead - 1))))
+    return Rules(
+        batches, draw(st.sampled_from([1, 2, 3, 4, 6])), lookahead, draw(st.integers(1, max(1, lookahead - 1)))
+    )
 
 
 def planned(model: Rules) -> list[BatchPlan]:

@@ -6,11 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bagpipe_hpc.errors import CapacityError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
-from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts
+from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts, Kind
+from bagpipe_hpc.plan.exchange_grid import EXCHANGES, Grid, choose_grid
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.batch_rows import Bools, LoadedBatch
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner, HomeSlots, UsedBatch
@@ -50,11 +52,15 @@ def exchanges(plan: BatchPlan) -> list[Exchange]:
     return [part for part in found if part]
 
 
+grids = st.sampled_from(EXCHANGES[1:])
+"""Rows travel directly, or over a grid."""
+
+
 @settings(max_examples=150)
-@given(rules())
-def test_plans_train_as_plain_training_does(model: Rules) -> None:
-    """Whether rows are fetched and copies sent as early or as late as the rules allow."""
-    planner, plans = planned(model)
+@given(rules(), grids)
+def test_plans_train_as_plain_training_does(model: Rules, exchange: str) -> None:
+    """Whether rows are fetched and copies sent as early or as late as the rules allow, and whichever way they go."""
+    planner, plans = planned(model, grid=choose_grid(exchange, model.trainers).grid)
     wanted = train_plainly(model.batches, TABLE_ROWS)
     for eager in (True, False):
         np.testing.assert_array_equal(carried_out(model, plans, planner, eager=eager), wanted)
@@ -143,15 +149,25 @@ def test_homes_are_dealt_out() -> None:
     assert planner.size().shared_slots == 2 * 9
 
 
-def test_counts_are_encoded() -> None:
-    arrays = [np.arange(3) + 10 * number for number in range(8)]
-    counts = ExchangeCounts(1, 2, 3, 4, *arrays)
+@pytest.mark.parametrize("exchange", EXCHANGES[1:])
+@pytest.mark.parametrize("trainers", [1, 3, 4, 6, 64])
+def test_counts_are_encoded(trainers: int, exchange: str) -> None:
+    arrays = [np.arange(trainers) + 10 * number for number in range(8)]
+    grid = choose_grid(exchange, trainers).grid
+    of_each = 0 if grid.is_direct else grid.rows
+    relayed = 100 + np.arange(4 * grid.columns * of_each).reshape(4, grid.columns, of_each)
+    counts = ExchangeCounts(1, 2, 3, 4, grid.columns, *arrays, relayed)
     encoded = counts.encode()
     assert encoded.dtype == np.int32
+    assert encoded.size == 5 + (8 if grid.is_direct else 12) * trainers
     decoded = ExchangeCounts.decode(encoded)
     assert (decoded.now_rows, decoded.own_now, decoded.rest_slot, decoded.next_slot) == (1, 2, 3, 4)
-    np.testing.assert_array_equal(decoded.rest_from, arrays[-1])
-    np.testing.assert_array_equal(decoded.now_to, arrays[0])
+    for kind in Kind:
+        flow = decoded.flow(kind)
+        assert flow.grid == grid
+        np.testing.assert_array_equal(flow.to, arrays[2 * kind])
+        np.testing.assert_array_equal(flow.source, arrays[2 * kind + 1])
+        np.testing.assert_array_equal(flow.relayed, relayed[kind])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -232,19 +248,27 @@ class CopiesInOneArea(HomePlanner):
         self.rows.__class__ = OneAreaOfCopies
 
 
-MUTANTS = [NowFromTheBatchAfterNext, CopiesNothingNow, RetiresEarly, SumsItsOwnAlone, CopiesInOneArea]
+class SendsByTrainer(HomePlanner):
+    """Over a grid, rows lie in the order of the trainers that they are for, as if they were sent directly."""
+
+    def sending_places(self) -> np.ndarray:
+        return np.arange(self.trainers)
+
+
+MUTANTS = [NowFromTheBatchAfterNext, CopiesNothingNow, RetiresEarly, SumsItsOwnAlone, CopiesInOneArea, SendsByTrainer]
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_rule_is_found(mutant: type[HomePlanner]) -> None:
     rng = np.random.default_rng(1)
     batches = [Bags.one_hot(rng.integers(0, TABLE_ROWS, (6, 3))) for _ in range(14)]
-    model = Rules(batches, 3, 4, 1)
+    trainers, grid = (4, Grid(2, 2)) if mutant is SendsByTrainer else (3, Grid.direct(3))
+    model = Rules(batches, trainers, 4, 1)
     wanted = train_plainly(batches, TABLE_ROWS)
     found = []
     for eager in (True, False):
         try:
-            planner, plans = planned(model, mutant)
+            planner, plans = planned(model, mutant, grid=grid)
             found.append(bool((carried_out(model, plans, planner, eager=eager) == wanted).all()))
         except PlanError:
             found.append(False)

@@ -1,16 +1,20 @@
 """Plans move as many rows as the rules say: for one to eight trainers, with rows replicated and with one home each."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan, GroupPlan, ReceivedPlan
+from bagpipe_hpc.plan.exchange_grid import Grid
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
-from bagpipe_hpc.simulation.batch_load import loads_of
+from bagpipe_hpc.simulation.batch_load import Hops, loads_of
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from tests.unit.planning.lookahead.moved_rows import HomeCounts, Moved, replicated_counts
 from tests.unit.planning.lookahead.rule_model import Rules
@@ -20,8 +24,8 @@ TRAINERS = (1, 2, 4, 8)
 PLANNERS = {"home": HomePlanner, "replicated": LookaheadPlanner}
 
 
-def planned(model: Rules, sharing: str) -> list[BatchPlan]:
-    planner = PLANNERS[sharing](TABLE_ROWS, model.trainers, Window(model.lookahead, model.group))
+def planned(model: Rules, sharing: str, **settings: Any) -> list[BatchPlan]:
+    planner = PLANNERS[sharing](TABLE_ROWS, model.trainers, Window(model.lookahead, model.group), **settings)
     return list(plan_segment(planner, model.batches))
 
 
@@ -37,6 +41,7 @@ def as_trainers_count(plan: BatchPlan) -> list[Moved]:
                 fetched=stats.rows_fetched,
                 copied=stats.copied,
                 sent_home=stats.sent_home,
+                relayed=stats.relayed,
                 summed=summed,
                 updated=summed + stats.private,
                 written=stats.rows_written_back,
@@ -65,6 +70,16 @@ def test_with_homes_on_any_trace(model: Rules) -> None:
     assert [as_trainers_count(plan) for plan in planned(model, "home")] == HomeCounts(model).of_batches()
 
 
+@settings(max_examples=60)
+@given(rules(), st.data())
+def test_over_any_grid(model: Rules, data: st.DataObject) -> None:
+    """Rows that trainers pass on are counted, and nothing else changes."""
+    rows = data.draw(st.sampled_from([rows for rows in range(2, 9) if model.trainers % rows == 0] or [1]))
+    grid = Grid(rows, model.trainers // rows)
+    counts = HomeCounts(model, columns=0 if grid.is_direct else grid.columns).of_batches()
+    assert [as_trainers_count(plan) for plan in planned(model, "home", grid=grid)] == counts
+
+
 def of_all(moved: list[Moved]) -> tuple[list[Moved], int]:
     """Who of several trainers writes a row back is not counted."""
     return [Moved(**{**vars(own), "written": 0}) for own in moved], sum(own.written for own in moved)
@@ -76,6 +91,10 @@ def test_replicated(trainers: int, lookahead: int) -> None:
     model = a_trace(trainers, lookahead)
     found = [of_all(as_trainers_count(plan)) for plan in planned(model, "replicated")]
     assert found == [of_all(moved) for moved in replicated_counts(model)]
+
+
+def rows_of(hops: Hops) -> int:
+    return sum(hop.rows for hop in hops)
 
 
 @pytest.mark.parametrize("trainers", TRAINERS)
@@ -91,11 +110,11 @@ def test_a_prediction_counts_the_busiest_trainer(trainers: int) -> None:
         rest = [int(own.counts.rest_from.sum()) for own in exchanged]
         assert [sum(parts) for parts in zip(rest, before, strict=True)] == copies
         before = [int(own.counts.next_from.sum()) for own in exchanged]
-        assert load.rest_copies == max(*rest, *(int(own.counts.rest_to.sum()) for own in exchanged))
-        assert load.next_copies == max(*before, *(int(own.counts.next_to.sum()) for own in exchanged))
+        assert rows_of(load.rest_copies) == max(*rest, *(int(own.counts.rest_to.sum()) for own in exchanged))
+        assert rows_of(load.next_copies) == max(*before, *(int(own.counts.next_to.sum()) for own in exchanged))
         assert load.fetched == max(own.fetched for own in of_batch)
         assert load.written_by_all == sum(own.written for own in of_batch)
-        assert load.now_home + load.later_home >= max(own.sent_home for own in of_batch)
+        assert rows_of(load.now_home) + rows_of(load.later_home) >= max(own.sent_home for own in of_batch)
 
 
 def test_the_counts_can_differ() -> None:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -15,6 +16,7 @@ from bagpipe_hpc.errors import CapacityError, DataError
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.exchange_grid import EXCHANGES, Grid, choose_grid
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
@@ -47,6 +49,12 @@ class Run:
     window: Window
     verify: bool
     with_homes: bool = False
+    exchange: str = "direct"
+
+    @property
+    def homes(self) -> Grid | None:
+        """Over which trainers rows with one home travel."""
+        return choose_grid(self.exchange, self.trainers).grid if self.with_homes else None
 
 
 @st.composite
@@ -61,7 +69,7 @@ def runs(draw: st.DrawFn) -> Run:
     table_rows = rng.integers(1, draw(st.sampled_from([3, 60, 700])), max(features, tables), endpoint=True)
     offsets = table_offsets(table_rows.tolist())
     firsts, sizes = offsets[list(feature_tables)], table_rows[list(feature_tables)]
-    trainers = draw(st.integers(1, 5))
+    trainers = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 8, 9]))
     lookahead = draw(st.integers(1, 8))
     window = Window(lookahead, draw(st.integers(1, max(1, lookahead - 1))))
     segments: list[Segment] = []
@@ -78,7 +86,8 @@ def runs(draw: st.DrawFn) -> Run:
         training = draw(st.booleans())
         segments.append(Segment(batches, training, step))
         step += count if training else 0
-    return Run(offsets, feature_tables, segments, trainers, window, draw(st.booleans()), draw(st.booleans()))
+    homes = draw(st.booleans()), draw(st.sampled_from(EXCHANGES[1:]))
+    return Run(offsets, feature_tables, segments, trainers, window, draw(st.booleans()), *homes)
 
 
 def one_hot(batches: Iterable[np.ndarray]) -> list[Bags]:
@@ -87,7 +96,7 @@ def one_hot(batches: Iterable[np.ndarray]) -> list[Bags]:
 
 
 def reference(run: Run, *capacities: int) -> LookaheadPlanner:
-    return (HomePlanner if run.with_homes else LookaheadPlanner)(
+    return (partial(HomePlanner, grid=run.homes) if run.with_homes else LookaheadPlanner)(
         int(run.offsets[-1]),
         run.trainers,
         run.window,
@@ -105,7 +114,7 @@ def native_planner(run: Run, *capacities: int, **arguments: Any) -> NativePlanne
         *capacities,
         verify=run.verify,
         feature_tables=run.feature_tables,
-        with_homes=run.with_homes,
+        homes=run.homes,
         **arguments,
     )
 
