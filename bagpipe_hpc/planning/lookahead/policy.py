@@ -18,7 +18,7 @@ from bagpipe_hpc.planning.slots import COPY_AREAS, MOST_SLOTS, UNLIMITED, CacheS
 from bagpipe_hpc.planning.window import Window
 
 _LOOK_UPS_A_THREAD = 200_000
-"""A thread then works for some 5 ms a batch, and is woken up a dozen times."""
+"""A thread then works for some 5 ms a batch, and is woken up 14 times at most."""
 _MOST_THREADS = 16
 """There are few large tables, and each is loaded by one thread."""
 
