@@ -10,7 +10,7 @@ from hypothesis import settings
 from bagpipe_hpc.kernels import backend, shared_library
 
 # A deadline would make a test's outcome depend on what else the machine does; pytest-timeout ends what hangs.
-settings.register_profile("bagpipe", deadline=None)
+settings.register_profile("bagpipe", deadline=None, max_examples=50)
 settings.load_profile("bagpipe")
 
 

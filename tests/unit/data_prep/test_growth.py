@@ -159,7 +159,7 @@ def grow_day_by_day(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), min_count=st.integers(1, 3), buckets=st.integers(0, 2))
 def test_a_table_grows_as_the_rules_say(kind: Values, data: st.DataObject, min_count: int, buckets: int) -> None:
     first = data.draw(bags_of(kind))
@@ -266,8 +266,10 @@ def known_table(output: Path, manifest: ShardManifest, name: str) -> KnownTable:
     return KnownTable(read_table_vocabulary(output, manifest, name), use, read_waiting(output, manifest, name))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize(("limit", "buckets", "evict"), [(None, 0, None), (None, 2, 40), (17, 0, 30)])
+@pytest.mark.parametrize(
+    ("limit", "buckets", "evict", "backend"),
+    [(None, 0, None, "auto"), (None, 2, 40, "reference"), (None, 2, 40, "auto"), (17, 0, 30, "auto")],
+)
 def test_days_of_clicks_grow_as_the_rules_say(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -62,7 +62,7 @@ def test_a_counting_table_that_grows_several_times(values: Values) -> None:
     assert_equal(natively_counted(column, values, 2), wide_values.counted_values(column, 2))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data(), st.integers(0, 9), st.sampled_from([np.int32, np.int64]))
 def test_ids_by_vocabulary_and_by_hashing(data: st.DataObject, skipped: int, dtype: type) -> None:
     """Of any kinds beside each other; vocabularies perhaps with unseen buckets and free ids."""

@@ -166,7 +166,7 @@ def test_what_is_expected_is_said_of_what_the_beginning_needs() -> None:
     assert (need.window, need.planner_bytes) == (window, measured.planner_bytes)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.integers(0, 2**32), st.integers(1, 40), st.integers(1, 3))
 def test_a_pool_never_has_more_slots_in_use_than_there_are_rows(seed: int, rows: int, trainers: int) -> None:
     batches = list((rows * np.random.default_rng(seed).random((40, 6, 3)) ** 2).astype(np.int64))

@@ -98,7 +98,7 @@ def choice(batch: LoadedBatch, *, dead: bool, private: bool, now: bool) -> RowCh
     return RowChoice(dead & all_rows, private & (batch.user >= 0), now & all_rows)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from(BACKENDS), st.integers(1, 7), features())
 def test_the_look_ahead_rules_hold_whoever_has_which_sample(
     seed: int, trainers: int, backend: str, length: int, tables_most: tuple[tuple[int, ...], int]
@@ -109,7 +109,7 @@ def test_the_look_ahead_rules_hold_whoever_has_which_sample(
 
 
 @pytest.mark.skipif(len(BACKENDS) < 2, reason="_planner.so is not built")
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 5), features())
 def test_both_planners_take_any_assignment(seed: int, trainers: int, tables_most: tuple[tuple[int, ...], int]) -> None:
     tables, most = tables_most

@@ -60,7 +60,7 @@ def laid_over(
 @pytest.mark.parametrize("placement", [RoundRobinPartition, ContiguousPartition, TablePartition])
 @pytest.mark.parametrize("servers", [1, 3])
 @given(st.tuples(*[st.integers(0, 4)] * len(ROWS)), st.permutations(range(len(ROWS))), st.booleans())
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_a_row_that_was_there_has_its_record_and_another_is_new(
     checkpoint: Path,
     placement: type[RowPartition],

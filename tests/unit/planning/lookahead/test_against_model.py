@@ -44,7 +44,7 @@ def as_set(rows: np.ndarray) -> set[int]:
     return found
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(rules())
 def test_reductions(model: Rules) -> None:
     for x, plan in enumerate(planned(model)[:-1]):
@@ -55,7 +55,7 @@ def test_reductions(model: Rules) -> None:
             assert as_set(part.rows) == model.private(x, trainer)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(rules())
 def test_fetches(model: Rules) -> None:
     """A private row is fetched by its user alone, every other row by all."""
@@ -67,7 +67,7 @@ def test_fetches(model: Rules) -> None:
         assert plan.shared.unique_rows == len(model.uses(x, x + 1))
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(rules())
 def test_write_backs(model: Rules) -> None:
     """Every retired row once, by somebody; a private one by its user, whose cache alone has its update."""
@@ -79,7 +79,7 @@ def test_write_backs(model: Rules) -> None:
             assert as_set(part.write_back_rows) >= set().union(*(model.private(y, trainer) for y in retired))
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(rules())
 def test_look_ups_reach_their_rows(model: Rules) -> None:
     """Each trainer's positions, in its own list of rows, are its slice of the batch."""
@@ -88,7 +88,7 @@ def test_look_ups_reach_their_rows(model: Rules) -> None:
         np.testing.assert_array_equal(np.concatenate(looked_up), rows.values)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(rules(), st.integers(0, 100))
 def test_expected_versions_are_the_rows_last_steps(model: Rules, first_step: int) -> None:
     planner = LookaheadPlanner(TABLE_ROWS, model.trainers, Window(model.lookahead, model.group), verify=True)

@@ -56,7 +56,7 @@ grids = st.sampled_from(EXCHANGES[1:])
 """Rows travel directly, or over a grid."""
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(rules(), grids)
 def test_plans_train_as_plain_training_does(model: Rules, exchange: str) -> None:
     """Whether rows are fetched and copies sent as early or as late as the rules allow, and whichever way they go."""
@@ -74,7 +74,7 @@ def slice_rows(model: Rules, x: int, trainer: int) -> set[int]:
     return set(model.batches[x].part(bounds[trainer], bounds[trainer + 1]).values.tolist())
 
 
-@settings(max_examples=80)
+@settings(max_examples=50)
 @given(rules())
 def test_every_row_has_one_home_and_every_other_user_a_copy(model: Rules) -> None:
     """Homes fetch and write back; what is summed, sent and copied is what a loop over rows and trainers finds."""
@@ -115,7 +115,7 @@ def test_every_row_has_one_home_and_every_other_user_a_copy(model: Rules) -> Non
                 del home[row]
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(rules())
 def test_look_ups_reach_their_rows_with_the_right_versions(model: Rules) -> None:
     version = np.zeros(TABLE_ROWS, dtype=np.int64)
@@ -127,7 +127,7 @@ def test_look_ups_reach_their_rows_with_the_right_versions(model: Rules) -> None
         version[rows.values] = STEP + x + 1
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(rules())
 def test_an_evaluation_sums_and_writes_nothing(model: Rules) -> None:
     planner = HomePlanner(TABLE_ROWS, model.trainers, Window(model.lookahead, model.group))

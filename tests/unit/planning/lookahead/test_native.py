@@ -146,7 +146,7 @@ def assert_same_plans(found: Iterable[BatchPlan], expected: Iterable[BatchPlan])
             assert record.encode().tobytes() == wanted_record.encode().tobytes(), (record, wanted_record)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(runs(), st.integers(1, 4), st.data())
 def test_plans_are_the_references(run: Run, threads: int, data: st.DataObject) -> None:
     tables = run.offsets.size - 1
@@ -158,7 +158,7 @@ def test_plans_are_the_references(run: Run, threads: int, data: st.DataObject) -
     assert native.size().private_slots == sound.size().private_slots
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(runs(), st.booleans())
 def test_any_number_of_features_share_a_single_table(run: Run, sparse: bool) -> None:
     whole = np.asarray([0, run.offsets[-1]])
@@ -166,7 +166,7 @@ def test_any_number_of_features_share_a_single_table(run: Run, sparse: bool) -> 
     assert_same_plans(plans(native, run), plans(reference(replace(run, feature_tables=())), run))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(runs())
 def test_measuring_finds_the_slots_that_planning_takes(run: Run) -> None:
     measuring = native_planner(run)
@@ -198,7 +198,7 @@ def test_more_rows_in_a_batch_than_sixteen_bits_can_name(longest: int, with_home
     """Some 93,000 of 140,000 look-ups, or 66,600 of 80,000, in one-hot samples or in long bags."""
     rng = np.random.default_rng(4)
     samples = 700 if longest else 70_001
-    rows = rng.integers(0, 200_000, (4, samples, 2, max(1, longest)))
+    rows = rng.integers(0, 200_000, (3, samples, 2, max(1, longest)))
     batches = [bags_of(part, rng.integers(90, 110, (samples, 2)) if longest else None) for part in rows]
     assert np.unique(batches[0].values).size > 1 << 16
     offsets = np.asarray([0, 200_000])
@@ -357,8 +357,9 @@ def test_homes_of_rows_that_many_trainers_use(trainers: int, skew: int) -> None:
     batches = one_hot((rng.random((12, 1200, 2)) ** skew * 900).astype(np.int64) + np.asarray([0, 900]))
     segments = [Segment(batches, True, 0), Segment(batches[:5], False, 12)]
     run = Run(np.asarray([0, 900, 1800]), (0, 1), segments, trainers, Window(4, 2), verify=True, with_homes=True)
+    expected = list(plans(reference(run), run))
     for threads in (1, 5):
-        assert_same_plans(plans(native_planner(run, threads=threads), run), plans(reference(run), run))
+        assert_same_plans(plans(native_planner(run, threads=threads), run), expected)
 
 
 def test_a_user_of_a_row_in_two_features_is_one_user() -> None:

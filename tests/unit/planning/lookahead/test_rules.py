@@ -85,7 +85,7 @@ def execute(
     return executor
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(traces(), windows(), st.integers(1, 5), st.booleans())
 def test_plans_give_plain_trainings_tables(
     trace: tuple[int, list[Bags]], window: Window, trainers: int, eager: bool
@@ -97,7 +97,7 @@ def test_plans_give_plain_trainings_tables(
     assert executor.fetches == executor.write_backs
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(traces(), windows(), st.integers(1, 4))
 def test_reduce_lists_are_disjoint_and_complete(trace: tuple[int, list[Bags]], window: Window, trainers: int) -> None:
     total, batches = trace
@@ -112,7 +112,7 @@ def test_reduce_lists_are_disjoint_and_complete(trace: tuple[int, list[Bags]], w
         assert np.unique(named).size == named.size == np.unique(rows.values).size
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(traces(), windows(), st.integers(1, 4))
 def test_resident_rows_stay_within_the_windows_bound(
     trace: tuple[int, list[Bags]], window: Window, trainers: int
@@ -128,7 +128,7 @@ def test_resident_rows_stay_within_the_windows_bound(
         assert execute(total, batches, trainers, window, eager=eager).most_resident <= bound
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(traces(), windows(), st.integers(1, 3), st.data())
 def test_a_small_cache_shortens_the_window(
     trace: tuple[int, list[Bags]], window: Window, trainers: int, data: st.DataObject
@@ -194,13 +194,18 @@ def is_sound(planner_type: type[LookaheadPlanner], batches: list[Bags], *, eager
     return np.array_equal(executor.store, train_plainly(batches, 300))
 
 
+@pytest.mark.parametrize("longest", [0, 5])
+@pytest.mark.parametrize("eager", [False, True])
+def test_no_rule_is_broken(longest: int, eager: bool) -> None:
+    """On the trace that tells broken ones."""
+    assert is_sound(LookaheadPlanner, skewed_bags(7, 60, longest), eager=eager)
+
+
 @pytest.mark.parametrize("mutant", [*MUTANTS, *RAGGED_MUTANTS, *SHARED_TABLE_MUTANTS])
 def test_a_broken_rule_is_noticed(mutant: type[LookaheadPlanner]) -> None:
-    """A mutant asks for something forbidden or gives other tables; the sound planner, on the same trace, does not."""
+    """A mutant asks for something forbidden or gives other tables."""
     for longest in (0, 5):
         batches = skewed_bags(7, 60, longest)
-        assert is_sound(LookaheadPlanner, batches, eager=True)
-        assert is_sound(LookaheadPlanner, batches, eager=False)
         survives = longest == 0 and mutant in RAGGED_MUTANTS
         assert survives == all(is_sound(mutant, batches, eager=eager) for eager in (True, False))
 

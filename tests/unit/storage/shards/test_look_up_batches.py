@@ -56,7 +56,7 @@ def facts(manifest: ShardManifest) -> tuple[np.ndarray, np.ndarray]:
     return np.diff(offsets)[tables], offsets[tables]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.integers(0, ROWS), min_size=2, max_size=9).map(sorted),
     st.integers(1, 30),

@@ -48,7 +48,7 @@ def equal(found: Bags, expected: Bags) -> bool:
     return same and np.array_equal(found.lengths, expected.lengths)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     st.tuples(st.integers(0, ROWS), st.integers(0, ROWS)).map(sorted),
     st.sampled_from(LIMITS),
@@ -71,7 +71,7 @@ def test_any_range_is_what_was_written(
         np.testing.assert_array_equal(shards.read_sparse(first, last), part.sparse)
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.integers(1, 9), st.integers(1, 12), st.integers(0, 99))
 def test_a_stream_gives_bags_in_any_order(written: Written, block_rows: int, batch: int, seed: int) -> None:
     folder, manifest, whole = written
