@@ -160,7 +160,7 @@ def test_the_least_memory_is_no_more_than_a_planner_takes(
     for _ in range(3):
         planner.load(Bags.one_hot(np.zeros((samples, 3), dtype=np.int64) + offsets[:-1]))
     size = planner.size()
-    assert 0.3 * (size.state_bytes + size.window_bytes) < least + 10_000
+    assert 0.2 * (size.state_bytes + size.window_bytes) < least + 10_000
     assert least <= size.state_bytes + size.window_bytes + 1000
 
 
