@@ -44,6 +44,8 @@ from tests.unit.planning.lookahead import mutants
 Patch = Callable[[object, str, object], None]
 """Puts a value in the place of an object's attribute."""
 Breakage = Callable[[Patch], None]
+RESUMED_AT = 18
+"""Step that a run goes on from."""
 
 
 def use_planner(mutant: type[LookaheadPlanner]) -> Breakage:
@@ -158,9 +160,9 @@ def decay_once_a_trainer(patch: Patch) -> None:
 
 
 def count_steps_anew(patch: Patch) -> None:
-    """Schedules of rates count from the step that a run goes on from, 33."""
+    """Schedules of rates count from the step that a run goes on from, `RESUMED_AT`."""
     factor = RateConfig.factor
-    patch(RateConfig, "factor", lambda self, step: factor(self, step - 33 if step > 33 else step))
+    patch(RateConfig, "factor", lambda self, step: factor(self, step - RESUMED_AT if step > RESUMED_AT else step))
 
 
 def fail_in_last_rank(target: type, method: str) -> Breakage:

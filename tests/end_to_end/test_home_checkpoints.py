@@ -12,9 +12,9 @@ from tests.end_to_end.test_equality import RunRanks, overrides, story, train
 from tests.fork_server import forked
 
 SHARINGS = ("home", "replicated")
-STEPS = (11, 22, 33)
-RESUMED_AT = 22
-"""A step in the first epoch, whose checkpoint is an increment on that of step 11."""
+STEPS = (6, 12, 18)
+RESUMED_AT = 12
+"""A step in the first epoch, whose checkpoint is an increment on that of step 6."""
 CASES = {
     # optimizer of rows, with state, and settings: a window of one batch, and one longer than a segment
     "rowwise_adagrad": ("lookahead.batches=1", "model.embedding_dim_of={ C3 = 4, C7 = 12 }"),
@@ -28,8 +28,8 @@ TWO_TRAINERS, THREE_TRAINERS, ONE_TRAINER = 5, 6, 4
 
 
 def settings_of(case: str, sharing: str, output: Path, *more: str, own: tuple[str, ...] | None = None) -> list[str]:
-    """Of a run of 33 steps with three checkpoints, the same whatever the number of trainers; `own` as in `CASES`."""
-    ends = ("train.max_steps=33", "train.checkpoint_every_steps=11", "train.evaluate=false")
+    """Of a run of 18 steps with three checkpoints, the same whatever the number of trainers; `own` as in `CASES`."""
+    ends = ("train.max_steps=18", "train.checkpoint_every_steps=6", "train.evaluate=false")
     world = ("roles.servers=2", "train.deterministic=true", f"cache.sharing={sharing}")
     return overrides(case, output, *ends, *world, *(own or CASES[case]), *more)
 
@@ -41,10 +41,10 @@ def resumed(case: str, sharing: str, output: Path, begun: Path, *more: str) -> l
 
 
 @pytest.fixture(scope="module")
-def wide_config(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wide_config(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny configuration with a model that takes rows of several widths."""
     path = tmp_path_factory.mktemp("wide") / "wide.toml"
-    text = config_path.read_text().replace("bottom_mlp = [16]\ntop_mlp", 'name = "wide_deep"\ndeep_mlp')
+    text = short_config.read_text().replace("bottom_mlp = [16]\ntop_mlp", 'name = "wide_deep"\ndeep_mlp')
     path.write_text(text)
     return path
 

@@ -16,13 +16,13 @@ from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
 from bagpipe_hpc.tools.compare import compare
-from tests.end_to_end.breakages import NOTHING
+from tests.end_to_end.breakages import NOTHING, RESUMED_AT
 from tests.end_to_end.killed_runs import RANKS, command
 from tests.end_to_end.test_equality import RunRanks, overrides, story, train
 from tests.fork_server import forked
 from tests.ranks import run_ranks as start_ranks
 
-EVERY, STEPS, PER_EPOCH = 11, 54, 27
+EVERY, STEPS, PER_EPOCH = 6, 28, 14
 CASES = {
     # optimizer, settings of the planner, and of checkpoints: training stands still, or increments while it goes on
     "sgd": (
@@ -47,10 +47,10 @@ def interrupted(whole: Path, output: Path, step: int) -> Path:
 
 
 @pytest.fixture(scope="module")
-def whole_runs(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Outputs of uninterrupted runs with a checkpoint every 11 steps, by two servers and two trainers."""
+def whole_runs(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Outputs of uninterrupted runs with a checkpoint every 6 steps, by two servers and two trainers."""
     folder = tmp_path_factory.mktemp("whole")
-    train(start_ranks, 5, config_path, [settings_of(case, folder / case) for case in CASES], folder)
+    train(start_ranks, 5, short_config, [settings_of(case, folder / case) for case in CASES], folder)
     return lambda case: folder / case
 
 
@@ -61,13 +61,13 @@ def settings_of(case: str, output: Path, *more: str, servers: int = 2) -> list[s
 
 
 def test_a_resumed_run_ends_with_the_same_bits(
-    config_path: Path, whole_runs: Callable[[str], Path], run_ranks: RunRanks, tmp_path: Path
+    short_config: Path, whole_runs: Callable[[str], Path], run_ranks: RunRanks, tmp_path: Path
 ) -> None:
     """From a checkpoint inside an epoch, from one in the second epoch, from the last one; twice in one folder, too.
 
     Rates follow schedules, in the midst of a warm-up among them; where their steps counted anew, the bits would differ.
     """
-    steps = {"sgd": (11, 44), "adam": (33,)}
+    steps = {"sgd": (6, 24), "adam": (RESUMED_AT,)}
     outputs = {
         (case, step): interrupted(whole_runs(case), tmp_path / f"{case}-{step}", step)
         for case, chosen in steps.items()
@@ -77,18 +77,18 @@ def test_a_resumed_run_ends_with_the_same_bits(
     runs = [
         settings_of(case, output, "train.resume=auto", *keep.get(case, [])) for (case, _), output in outputs.items()
     ]
-    broken = interrupted(whole_runs("adam"), tmp_path / "broken", 33)
+    broken = interrupted(whole_runs("adam"), tmp_path / "broken", RESUMED_AT)
     runs.append(settings_of("adam", broken, "train.resume=auto"))
     breakages = [*[NOTHING] * len(outputs), "rates count anew"]
-    train(run_ranks, 5, config_path, runs, tmp_path, "--break", *breakages)
+    train(run_ranks, 5, short_config, runs, tmp_path, "--break", *breakages)
     assert compare(whole_runs("adam"), broken).largest() > 0.0
     for (case, _), output in outputs.items():
         assert compare(whole_runs(case), output).largest() == 0.0
         assert story(output) == story(whole_runs(case))
         found = json.loads((output / "summary.json").read_text(encoding="utf-8"))["evaluations"]
         assert [evaluation["step"] for evaluation in found] == [PER_EPOCH, STEPS]
-    kept = sorted(path.name for path in (outputs["adam", 33] / "checkpoints").iterdir())
-    assert kept == ["step-00000044", "step-00000054"]
+    kept = sorted(path.name for path in (outputs["adam", RESUMED_AT] / "checkpoints").iterdir())
+    assert kept == ["step-00000024", "step-00000028"]
 
 
 @pytest.mark.slow
@@ -96,17 +96,17 @@ def test_a_resumed_run_ends_with_the_same_bits(
 def test_another_world_may_go_on(
     servers: int,
     trainers: int,
-    config_path: Path,
+    short_config: Path,
     whole_runs: Callable[[str], Path],
     run_ranks: RunRanks,
     tmp_path: Path,
 ) -> None:
     """Other servers change no bit, nor do increments; another number of trainers adds gradients in another order."""
-    case, step = "adam" if trainers == 2 else "sgd", 22
+    case, step = "adam" if trainers == 2 else "sgd", 12
     outputs = [tmp_path / "named", tmp_path / "once-more"][: 1 if trainers == 2 else 2]
     start = f"train.resume={whole_runs(case) / 'checkpoints' / f'step-{step:08d}'}"
     runs = [settings_of(case, output, start, servers=servers) for output in outputs]
-    train(run_ranks, 1 + servers + trainers, config_path, runs, tmp_path)
+    train(run_ranks, 1 + servers + trainers, short_config, runs, tmp_path)
     largest = compare(whole_runs(case), outputs[0]).largest()
     assert largest == 0.0 if trainers == 2 else 0.0 < largest < 1e-6
     assert compare(outputs[0], outputs[-1]).largest() == 0.0
@@ -114,43 +114,43 @@ def test_another_world_may_go_on(
 
 @pytest.mark.slow
 def test_the_reference_goes_on_too(
-    config_path: Path, whole_runs: Callable[[str], Path], run_ranks: RunRanks, tmp_path: Path
+    short_config: Path, whole_runs: Callable[[str], Path], run_ranks: RunRanks, tmp_path: Path
 ) -> None:
     """From a distributed run's checkpoint, with its slices: the same bits."""
     case = "adam"
-    start = f"train.resume={whole_runs(case) / 'checkpoints' / 'step-00000033'}"
-    train(run_ranks, 1, config_path, [overrides(case, tmp_path / "one", start, "train.reference_slices=2")], tmp_path)
+    start = f"train.resume={whole_runs(case) / 'checkpoints' / 'step-00000018'}"
+    train(run_ranks, 1, short_config, [overrides(case, tmp_path / "one", start, "train.reference_slices=2")], tmp_path)
     assert compare(whole_runs(case), tmp_path / "one").largest() == 0.0
 
 
 def test_a_finished_run_has_nothing_left(
-    config_path: Path, whole_runs: Callable[[str], Path], run_ranks: RunRanks, tmp_path: Path
+    short_config: Path, whole_runs: Callable[[str], Path], run_ranks: RunRanks, tmp_path: Path
 ) -> None:
     output = tmp_path / "done"
     shutil.copytree(whole_runs("adam"), output)
     before = {path: path.read_bytes() for path in output.rglob("*") if path.is_file()}
     settings = settings_of("adam", output, "train.resume=auto")
-    finished = run_ranks(5, *forked(["bagpipe", "train", config_path, *settings]))
+    finished = run_ranks(5, *forked(["bagpipe", "train", short_config, *settings]))
     assert finished.returncode == 0, finished.stderr
-    assert "is the end of this run, 54 steps: nothing is left to do" in finished.stderr
+    assert "is the end of this run, 28 steps: nothing is left to do" in finished.stderr
     assert {path: path.read_bytes() for path in output.rglob("*") if path.is_file()} == before
 
 
 def test_damage_is_found_before_training_starts(
-    config_path: Path, whole_runs: Callable[[str], Path], run_ranks: RunRanks, tmp_path: Path
+    short_config: Path, whole_runs: Callable[[str], Path], run_ranks: RunRanks, tmp_path: Path
 ) -> None:
-    output = interrupted(whole_runs("adam"), tmp_path / "damaged", 44)
-    path = output / "checkpoints" / "step-00000044" / "rows-00001-of-00002.h5"
+    output = interrupted(whole_runs("adam"), tmp_path / "damaged", 24)
+    path = output / "checkpoints" / "step-00000024" / "rows-00001-of-00002.h5"
     damaged = bytearray(path.read_bytes())
     damaged[-100] ^= 1
     path.write_bytes(damaged)
     metrics = (output / "metrics.jsonl").read_bytes()
     settings = settings_of("adam", output, "train.resume=auto")
-    finished = run_ranks(5, *forked(["bagpipe", "train", config_path, *settings]))
+    finished = run_ranks(5, *forked(["bagpipe", "train", short_config, *settings]))
     assert finished.returncode == 2, finished.stderr
     assert "rows-00001-of-00002.h5: its SHA-256 is" in finished.stderr
     assert "train.resume=" in finished.stderr
-    assert "step-00000033" in finished.stderr
+    assert "step-00000018" in finished.stderr
     assert (output / "metrics.jsonl").read_bytes() == metrics
 
 
@@ -169,7 +169,7 @@ def test_a_run_that_is_asked_to_stop_goes_on_later(
     assert "stopped as asked" in finished.stderr
     assert not (output / "summary.json").exists()
     step = load_checkpoint(output).manifest.step
-    assert 0 < step < 12 * PER_EPOCH
+    assert 0 < step < load_checkpoint(whole_run).manifest.step
     assert any(event[:2] == ("checkpoint", step) for event in story(output))
     assert story(output)[-1][1] == step
 

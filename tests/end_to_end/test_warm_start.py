@@ -25,7 +25,7 @@ CASES = {
     "rows alone": ("sgd", "train.warm_start_takes=rows"),
     "the dense half alone": ("adagrad", "train.warm_start_takes=dense", "model.frozen=['*']"),
 }
-STEPS = "train.max_steps=20"
+STEPS = "train.max_steps=10"
 
 
 class Runs:
@@ -54,8 +54,8 @@ class Runs:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, config_path: Path) -> Runs:
-    return Runs(tmp_path_factory.mktemp("warm"), config_path)
+def runs(tmp_path_factory: pytest.TempPathFactory, short_config: Path) -> Runs:
+    return Runs(tmp_path_factory.mktemp("warm"), short_config)
 
 
 def rows_by_value(checkpoint: Checkpoint, shards: Path) -> dict[str, dict[int, np.ndarray]]:
