@@ -299,7 +299,7 @@ def test_many_rows_go_in_one_call(same_host, transfers):
 @all_ways
 def test_a_get_and_a_put_may_be_under_way_at_once(routes, transfers):
     """Of different rows; the one that was started last may be complete first."""
-    count = 40_000 if routes.in_memory else 2_000
+    count = 40_000 if routes.in_memory else 800
     with ranks_of(routes, transfers, rows=count, width=33) as ranks:
         rng = np.random.default_rng(3)
         for _ in range(3):
