@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build the native code with g++'s sanitizers into build/sanitizers, and run its tests with it: make test-sanitizers.
 #
-#   run.sh [address|thread]...      default: one after the other
+#   run.sh [address|thread]...      default: both, side by side once they are built
 #
 # address: AddressSanitizer and UndefinedBehaviorSanitizer, all libraries. thread: ThreadSanitizer, those with threads.
 # The first report ends the process. In an activated environment.
@@ -54,19 +54,29 @@ run() {
 }
 
 [ $# -gt 0 ] || set -- address thread
+declare -A runs
+trap 'jobs -p | xargs -r kill' EXIT # where a build fails beside a run
 for kind; do
+  log=build/sanitizers/$kind.log
   case $kind in
     address)
       build "build/sanitizers/$kind" address,undefined
-      run "$kind" libasan.so "${threaded[@]}" "${others[@]}"
+      run "$kind" libasan.so "${threaded[@]}" "${others[@]}" >"$log" 2>&1 &
       ;;
     thread)
       build "build/sanitizers/$kind" thread
-      run "$kind" libtsan.so "${threaded[@]}"
+      run "$kind" libtsan.so "${threaded[@]}" >"$log" 2>&1 &
       ;;
     *)
       echo "run.sh: $kind: address or thread" >&2
       exit 2
       ;;
   esac
+  runs[$kind]=$!
 done
+status=0
+for kind; do
+  wait "${runs[$kind]}" || status=$?
+  cat "build/sanitizers/$kind.log"
+done
+exit $status
