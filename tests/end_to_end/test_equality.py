@@ -161,8 +161,9 @@ def references(
     needed = {("sgd", 1), ("sgd", 3)}
     for item in request.session.items:
         if getattr(item, "module", None) is request.module and hasattr(item, "callspec"):
-            chosen = item.callspec.params["chosen"]
-            needed |= {(optimizer, item.callspec.params["trainers"]) for optimizer, _ in chosen}
+            servers, trainers, chosen = (item.callspec.params[name] for name in ("servers", "trainers", "chosen"))
+            on_disk = ON_DISK.get((servers, trainers), [])
+            needed |= {(optimizer, trainers) for optimizer, *_ in [*chosen, *on_disk]}
     outputs = {(optimizer, slices): folder / f"{optimizer}-{slices}" for optimizer, slices in sorted(needed)}
     runs = [
         overrides(kind, out, f"train.reference_slices={slices}", PLAIN, *EVALUATED.get(kind, []))
