@@ -342,7 +342,7 @@ def _add_simulate(commands: "argparse._SubParsersAction[CommandParser]") -> None
         help="to read and plan a sample of a batch (0.5: one core)",
     )
     simulate.add_argument(
-        "--message-us", type=positive_number, default=10.0, metavar="US", help="of a trainer, to one other trainer (10)"
+        "--message-us", type=positive_number, default=5.0, metavar="US", help="of a trainer, to one other trainer (5)"
     )
     simulate.add_argument(
         "--batches", type=positive, metavar="N", help="that count (default: 100, or what the data has)"

@@ -12,6 +12,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.mpi.start.hosts import Hosts
 from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
+from bagpipe_hpc.plan.exchange import Kind
 
 ORACLE_RANK = 0
 """Rank of the oracle in `world` and in `planning`."""
@@ -33,8 +34,9 @@ class Communicators:
         planning: the oracle (rank 0) and the trainers (1 + trainer); null on servers.
         store: servers first, then trainers; null on the oracle.
         saving: the same ranks, for the first trainer's third thread, which collects the files of a checkpoint.
-        trainers: trainers only, for reductions in the compute thread; null elsewhere. So are the next four.
+        trainers: trainers only, for reductions in the compute thread; null elsewhere. So are the next ones.
         gathering: the trainers again, for the second stage of a reduction.
+        exchanges: the trainers again, for the rows that they exchange, one for each kind.
         movers: the trainers' movers, used by their second threads.
         dense: the trainers again, for sums of dense gradients, or Horovod's background thread.
         dense_gathering: the trainers again, for the second stage of such a sum.
@@ -53,6 +55,7 @@ class Communicators:
     saving: MPI.Comm
     trainers: MPI.Comm
     gathering: MPI.Comm
+    exchanges: tuple[MPI.Comm, ...]
     movers: MPI.Comm
     dense: MPI.Comm
     dense_gathering: MPI.Comm
@@ -101,6 +104,7 @@ class Communicators:
             saving=split(Role.SERVER, Role.TRAINER),
             trainers=split(Role.TRAINER),
             gathering=split(Role.TRAINER),
+            exchanges=tuple(split(Role.TRAINER) for _ in Kind),
             movers=split(Role.TRAINER),
             dense=split(Role.TRAINER),
             dense_gathering=split(Role.TRAINER),
@@ -153,6 +157,7 @@ class Communicators:
                 self.dense_gathering,
                 self.dense,
                 self.movers,
+                *reversed(self.exchanges),
                 self.gathering,
                 self.trainers,
                 self.saving,

@@ -219,7 +219,7 @@ class Trainer:
         short = short_floats(config.train.row_sums, config.train.batch_size)
         timeout_s = config.train.timeout_s
         if config.cache.sharing == "home":
-            exchange, trainers = RowExchange(comms.gathering), comms.layout.trainers
+            exchange, trainers = RowExchange(comms.exchanges), comms.layout.trainers
             return HomeRows(self._parts.caches, updates, exchange, trainers, short, timeout_s, self._check_mover)
         reducer = GradientReducer(
             comms.trainers, comms.gathering, timeout_s, self._check_mover, self._device.new_array, short

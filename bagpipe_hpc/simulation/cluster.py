@@ -23,7 +23,8 @@ class Cluster:
         plan_s_per_sample: the oracle's time for a sample of a batch, reading included.
         call_s: time that a transfer takes beyond latency and bytes: until an idle mover or server notices its work.
         memory_bytes_per_s: rate of transfers within a host.
-        message_s: a trainer's time to send rows to another trainer and to take in what comes from it.
+        message_s: a trainer's time to send rows to another trainer and to take in what comes from it, if it does so
+            with all of them by one call.
     """
 
     trainers: int
@@ -35,7 +36,7 @@ class Cluster:
     plan_s_per_sample: float = 0.5e-6
     call_s: float = 300e-6
     memory_bytes_per_s: float = 4e9
-    message_s: float = 10e-6
+    message_s: float = 5e-6
 
     @property
     def is_one_host(self) -> bool:

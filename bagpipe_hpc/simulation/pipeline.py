@@ -22,6 +22,9 @@ from bagpipe_hpc.simulation.cluster import (
 )
 from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
 
+_GRID_MESSAGE = 4
+"""So many times longer a message over a grid takes than one of many by one call: it is put together of parts."""
+
 
 @dataclass
 class StepTimes:
@@ -106,7 +109,6 @@ class Pipeline:
             yield from (now, later, exchanged, dense)
             later = self._sum(load.reduced_later * self._weight_bytes)
             after_next = self._loads[min(number + 2, self._batches)]
-            yield Sleep(self._messages_s(load.later_home, 0))
             exchanged = self._exchange_behind(load.later_home, after_next.rest_copies)
             times.end_s = self._simulation.now_s
             times.wait_reductions_s = times.end_s - waits_since_s
@@ -146,8 +148,9 @@ class Pipeline:
                 yield Transfer(hop_bytes, links)
 
     def _messages_s(self, hops: Hops, number: int) -> float:
-        """A trainer's time for the messages of a hop. Over a grid they are put together of parts: twice as much."""
-        return len(hops) * self._cluster.message_s * hops[number].messages if hops else 0.0
+        """A trainer's time for the messages of a hop."""
+        parts = 1 if len(hops) == 1 else _GRID_MESSAGE
+        return parts * self._cluster.message_s * hops[number].messages
 
     def _exchange_behind(self, gradients: Hops, copies: Hops) -> Event:
         """Gradients go home and copies back, in this order, behind the next batch; the event is their end."""

@@ -2,12 +2,28 @@
 
 The rules are in `planning/lookahead/home_rules.py`; plans name every slot that is sent, summed or filled. In step x:
 
-  compute thread   send now gradients home; update solo rows; sum and update what came; send next copies for x + 1;
-                   send later gradients; before x + 1 starts, wait for its next copies
-  mover            sum and update later(x), behind x + 1; then send the rest of the copies for x + 2; take in those that
-                   come for it
+  compute thread   exchange now gradients; update solo rows; sum and update what came; exchange next copies for x + 1;
+                   before x + 1 starts, wait for them
+  mover            exchange later gradients; sum and update later(x), behind x + 1; then exchange the rest of the copies
+                   for x + 2
 
 Nothing but now gradients and next copies is on the critical path.
+
+Each exchange is collective over the trainers, so all of them must have those of one kind in the same order:
+
+* Every trainer gets every plan, in one order, and computes its batch, also with a slice of no samples. `update` has one
+  exchange of now gradients, and then one of next copies, for each batch that is trained, group after group.
+* The compute thread hands batches to the mover in that order, and the mover exchanges later gradients as it takes them.
+  It exchanges the rest of the copies in the order of `expect`, for every batch that is fetched, also of an evaluation.
+* Evaluations have no gradients and no next copies: no trainer exchanges any (`only_read`).
+* A closing plan is neither computed nor expected, wherever the oracle ends a segment: all trainers get the same one.
+* The last batch of a segment exchanges next copies as well, of no rows: `finish_delayed` sees to their end. Later
+  gradients are applied before the closing plan may retire, and the rest of the copies came before their batch was
+  handed over. So all exchanges of a segment have ended before `restart`, and before communicators are freed.
+
+Nobody waits for ever, even if an exchange ended only when all trainers have begun it. A trainer begins the four of
+batch x, in the order rest, now, next, later, behind exchanges of earlier batches and earlier kinds alone: the rest of
+the copies waits for later(x - 2) and for rows that were written back behind earlier batches.
 """
 
 import queue
@@ -78,13 +94,29 @@ class _Sums:
 
 
 @dataclass
-class _Later:
-    """A batch that has been computed, and what is still to be summed of it."""
+class _Computed:
+    """A batch that has been computed.
+
+    Attributes:
+        plan: of the batch.
+        step: number of the step.
+        parts: what is still to be summed of it, with the sums of this trainer's slice; none of an evaluation.
+        mark: when the device has them.
+    """
 
     plan: ReceivedPlan
     step: int
-    sums: list[_Sums]
+    parts: list[tuple[_GroupExchange, "_SliceSums"]]
     mark: Mark
+
+
+@dataclass
+class _Later:
+    """A batch whose later gradients are on their way."""
+
+    batch: int
+    step: int
+    sums: list[_Sums]
 
 
 @dataclass
@@ -93,8 +125,11 @@ class _Rest:
 
     batch: int
     groups: list[_GroupExchange]
-    is_sent: bool = False
     arrivals: list[Arrival] = field(default_factory=list)
+
+    def has_come(self) -> bool:
+        """Whether all copies are here."""
+        return bool(self.arrivals) and all(arrival.is_complete() for arrival in self.arrivals)
 
 
 class HomeRows:
@@ -130,23 +165,20 @@ class HomeRows:
         self._watch = watch
         # The compute thread's.
         self._groups: list[_GroupExchange] = []
-        self._gradients: list[Arrival] = []
         self._next: list[tuple[int, Arrival]] = []
         # From the compute thread to the mover.
-        self._computed: queue.SimpleQueue[_Later] = queue.SimpleQueue()
+        self._computed: queue.SimpleQueue[_Computed] = queue.SimpleQueue()
         # The mover's; numbers of batches in the segment.
         self._late: deque[_Later] = deque()
         self._rest: deque[_Rest] = deque()
-        self._seen = self._applied = self._complete = -1
+        self._applied = self._complete = -1
 
     # The compute thread.
 
     def start(self, batch: ReadyBatch) -> None:
         """Take in the copies of what the batch before has updated, and get ready for what comes after this one."""
         self._take_next(batch.plan)
-        self._groups = groups = _exchanges(batch.plan)
-        self._gradients = [self._receive_gradients(Kind.NOW_GRADIENTS, own) for own in groups]
-        self._next = [(own.counts.next_slot, self._receive_copies(Kind.NEXT_COPIES, own)) for own in groups]
+        self._groups = _exchanges(batch.plan)
 
     def _take_next(self, plan: ReceivedPlan) -> None:
         coming, self._next = self._next, []
@@ -160,36 +192,33 @@ class HomeRows:
         """Nothing: the mover moves on what is delayed."""
 
     def update(self, batch: ReadyBatch, sums: Sequence[Tensor], step: int) -> None:
-        """Update solo rows and now(x), send copies of these; hand later(x) to the mover."""
+        """Update solo rows and now(x), exchange copies of these; hand later(x) to the mover."""
         groups = self._groups
         parts = [_SliceSums.of(own, of_rows) for own, of_rows in zip(groups, sums, strict=True)]
-        for own, part in zip(groups, parts, strict=True):
-            self._send_gradients(Kind.NOW_GRADIENTS, own, part.now)
+        now = [
+            self._sums(Kind.NOW_GRADIENTS, own, own.rows.now, part.now, part.lent_now)
+            for own, part in zip(groups, parts, strict=True)
+        ]
         for own, part in zip(groups, parts, strict=True):
             self._updates.apply(own.group, self._device.to_device(own.solo), self._rounded(part.solo), step)
-        now = [
-            _Sums(own.rows.now, self._rounded(part.lent_now), arrival)
-            for own, part, arrival in zip(groups, parts, self._gradients, strict=True)
-        ]
         with self._updates.waiting("gradients of rows", sum(of_group.summed.slots.size for of_group in now)):
-            self._wait(self._gradients, f"gradients of the rows that batch {batch.plan.batch + 1} needs")
+            arrivals = [of_group.arrival for of_group in now]
+            self._wait(arrivals, f"gradients of the rows that batch {batch.plan.batch + 1} needs")
         for own, of_group in zip(groups, now, strict=True):
             self._updates.apply(own.group, *self._total(own.group, of_group), step)
-            copies = self._caches[own.group].copies_of(self._device.to_device(own.rows.next_sent))
-            self._exchange.send(Kind.NEXT_COPIES, own.group, copies, own.counts.flow(Kind.NEXT_COPIES))
-        later = []
-        for own, part in zip(groups, parts, strict=True):
-            self._send_gradients(Kind.LATER_GRADIENTS, own, part.later)
-            arrival = self._receive_gradients(Kind.LATER_GRADIENTS, own)
-            later.append(_Sums(own.rows.later, self._rounded(part.lent_later), arrival))
-        self._computed.put(_Later(batch.plan, step, later, self._device.mark()))
+            copies = self._exchange_copies(Kind.NEXT_COPIES, own, own.rows.next_sent)
+            self._next.append((own.counts.next_slot, copies))
+        later = list(zip(groups, parts, strict=True))
+        self._computed.put(_Computed(batch.plan, step, later, self._device.mark()))
 
     def finish_delayed(self) -> None:
-        """Nothing: rows leave only when the mover has applied what is late (`may_retire`)."""
+        """End the last exchange of next copies; the mover applies what is late before rows leave (`may_retire`)."""
+        coming, self._next = self._next, []
+        self._wait([arrival for _, arrival in coming], "the other trainers to end the exchange of copies")
 
     def only_read(self, batch: ReadyBatch) -> None:
         """Note that the copies of a batch may be overwritten."""
-        self._computed.put(_Later(batch.plan, 0, [], self._device.mark()))
+        self._computed.put(_Computed(batch.plan, 0, [], self._device.mark()))
 
     # The mover.
 
@@ -198,21 +227,19 @@ class HomeRows:
         self._rest.append(_Rest(plan.batch, _exchanges(plan)))
 
     def advance(self) -> bool:
-        """Apply what is late, send and take in the rest of the copies for the next batches; pass on what is others'."""
+        """Exchange and apply what is late, exchange the rest of the copies for the next batches; pass rows on."""
         self._exchange.pass_on()
         while not self._computed.empty():
-            self._late.append(self._computed.get())
-            self._seen = self._late[-1].plan.batch
+            self._late.append(self._exchange_later(self._computed.get()))
         while self._late and all(of_group.arrival.is_complete() for of_group in self._late[0].sums):
             self._apply(self._late.popleft())
         for rest in self._rest:
-            if not rest.is_sent and self._applied >= rest.batch - 2:
-                self._send_rest(rest)
-            if not rest.arrivals and self._seen >= rest.batch - 2:
-                rest.arrivals = [self._receive_copies(Kind.REST_COPIES, own) for own in rest.groups]
-            if not (rest.is_sent and rest.arrivals):
+            if rest.arrivals:
+                continue
+            if self._applied < rest.batch - 2:
                 break
-        while self._rest and self._has_come(self._rest[0]):
+            rest.arrivals = [self._exchange_copies(Kind.REST_COPIES, own, own.rows.rest_sent) for own in rest.groups]
+        while self._rest and self._rest[0].has_come():
             self._keep_rest(self._rest.popleft())
         is_receiving = bool(self._rest and self._rest[0].arrivals)
         return bool(self._late) or is_receiving or not self._exchange.has_sent_all
@@ -227,22 +254,21 @@ class HomeRows:
 
     def restart(self) -> None:
         """Count batches from 0 again."""
-        self._seen = self._applied = self._complete = -1
+        self._applied = self._complete = -1
+
+    def _exchange_later(self, computed: _Computed) -> _Later:
+        tensors = [tensor for _, part in computed.parts for tensor in (part.later, part.lent_later)]
+        self._device.follow(computed.mark, *tensors)
+        sums = [
+            self._sums(Kind.LATER_GRADIENTS, own, own.rows.later, part.later, part.lent_later)
+            for own, part in computed.parts
+        ]
+        return _Later(computed.plan.batch, computed.step, sums)
 
     def _apply(self, late: _Later) -> None:
-        self._device.follow(late.mark, *(of_group.own for of_group in late.sums))
         for group, of_group in enumerate(late.sums):
             self._updates.apply_behind(group, *self._total(group, of_group), late.step)
-        self._applied = late.plan.batch
-
-    def _send_rest(self, rest: _Rest) -> None:
-        for own in rest.groups:
-            copies = self._caches[own.group].copies_of(self._device.to_device(own.rows.rest_sent))
-            self._exchange.send(Kind.REST_COPIES, own.group, copies, own.counts.flow(Kind.REST_COPIES))
-        rest.is_sent = True
-
-    def _has_come(self, rest: _Rest) -> bool:
-        return rest.is_sent and bool(rest.arrivals) and all(arrival.is_complete() for arrival in rest.arrivals)
+        self._applied = late.batch
 
     def _keep_rest(self, rest: _Rest) -> None:
         for own, arrival in zip(rest.groups, rest.arrivals, strict=True):
@@ -254,20 +280,20 @@ class HomeRows:
     def _rounded(self, gradients: Tensor) -> Tensor:
         return gradients if self._short is None else self._short.rounded(gradients)
 
-    def _send_gradients(self, kind: Kind, own: _GroupExchange, gradients: Tensor) -> None:
-        packed = gradients if self._short is None else self._short.pack(gradients)
-        self._exchange.send(kind, own.group, self._device.to_host(packed), own.counts.flow(kind))
-
-    def _receive_gradients(self, kind: Kind, own: _GroupExchange) -> Arrival:
+    def _sums(self, kind: Kind, own: _GroupExchange, summed: Summed, sent: Tensor, kept: Tensor) -> _Sums:
+        """Start to exchange gradients: those sent are of others' rows, those kept of this home's."""
         flow = own.counts.flow(kind)
+        packed = self._device.to_host(sent if self._short is None else self._short.pack(sent))
         shape = int(flow.source.sum()), self._caches[own.group].width
         rows: NDArray[Any] = self._device.new_array(shape) if self._short is None else np.empty(shape, dtype=np.int16)
-        return self._exchange.receive(kind, own.group, rows, flow)
+        return _Sums(summed, self._rounded(kept), self._exchange.exchange(kind, own.group, packed, flow, rows))
 
-    def _receive_copies(self, kind: Kind, own: _GroupExchange) -> Arrival:
-        flow = own.counts.flow(kind)
-        rows = self._device.new_array((int(flow.source.sum()), self._caches[own.group].copy_width))
-        return self._exchange.receive(kind, own.group, rows, flow)
+    def _exchange_copies(self, kind: Kind, own: _GroupExchange, slots: NDArray[np.int32]) -> Arrival:
+        """Start to exchange copies: those of `slots` are sent."""
+        flow, cache = own.counts.flow(kind), self._caches[own.group]
+        copies = cache.copies_of(self._device.to_device(slots))
+        rows = self._device.new_array((int(flow.source.sum()), cache.copy_width))
+        return self._exchange.exchange(kind, own.group, copies, flow, rows)
 
     def _total(self, group: int, sums: _Sums) -> tuple[Tensor, Tensor]:
         """Slots and sums over the trainers, in their order, from zero: the bits of a replicated sum."""

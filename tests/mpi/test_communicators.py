@@ -17,6 +17,7 @@ MEMBERS = {
     "store": (Role.SERVER, Role.TRAINER),
     "saving": (Role.SERVER, Role.TRAINER),
     "trainers": (Role.TRAINER,),
+    "gathering": (Role.TRAINER,),
     "movers": (Role.TRAINER,),
     "dense": (Role.TRAINER,),
     "dense_gathering": (Role.TRAINER,),
@@ -46,9 +47,9 @@ def test_messages_of_one_are_not_seen_on_another():
     with Communicators.create(IN_ORDER[0]) as comms:
         assert MPI.Comm.Compare(comms.world, MPI.COMM_WORLD) == MPI.CONGRUENT
         if comms.role is Role.TRAINER:
-            own = [comms.trainers, comms.movers, comms.dense]
+            own = [comms.trainers, comms.movers, comms.dense, *comms.exchanges]
             relations = [MPI.Comm.Compare(a, b) for a in own for b in own if a is not b]
-            assert relations == [MPI.CONGRUENT] * 6
+            assert relations == [MPI.CONGRUENT] * (len(own) * (len(own) - 1))
 
 
 @pytest.mark.mpi(min_size=4)

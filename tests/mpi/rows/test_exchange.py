@@ -1,4 +1,7 @@
-"""Rows reach the trainers that they are for, by kind and group, in the order in which they were sent, by either way."""
+"""Rows reach the trainers that they are for, by kind and group, in the order of the exchanges, by either way."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -60,19 +63,28 @@ def arrived(exchange: RowExchange, arrivals: list[Arrival]) -> None:
     wait_until(lambda: exchange.has_sent_all, "own rows to go", 30.0)
 
 
+@contextmanager
+def comms_of_kinds(comm: MPI.Comm) -> Iterator[list[MPI.Comm]]:
+    comms = [comm.Dup() for _ in Kind]
+    yield comms
+    for of_kind in comms:
+        of_kind.Free()
+
+
 def exchanged(comm: MPI.Comm, grid: Grid) -> dict[int, np.ndarray]:
-    """What this trainer gets in each round: received in another order than they were sent in, but for one kind."""
-    own, exchange = comm.Get_rank(), exchanges.RowExchange(comm)
-    for (kind, group), numbers in ROUNDS.items():
-        for number in numbers:
-            exchange.send(kind, group, sent_rows(own, grid, number), flow_of(own, grid, number))
-    found = {}
-    for (kind, group), numbers in reversed(ROUNDS.items()):
-        for number in numbers:
-            flow = flow_of(own, grid, number)
-            rows = np.full((flow.source.sum(), WIDTH), -1, rows_of(own, own, number).dtype)
-            found[number] = exchange.receive(kind, group, rows, flow)
-    arrived(exchange, list(found.values()))
+    """What this trainer gets in each round; odd trainers take the kinds in another order than even ones."""
+    own, found = comm.Get_rank(), {}
+    rounds = list(ROUNDS.items())
+    if own % 2:
+        rounds = rounds[1:] + rounds[:1]
+    with comms_of_kinds(comm) as comms:
+        exchange = exchanges.RowExchange(comms)
+        for (kind, group), numbers in rounds:
+            for number in numbers:
+                flow = flow_of(own, grid, number)
+                rows = np.full((flow.source.sum(), WIDTH), -1, rows_of(own, own, number).dtype)
+                found[number] = exchange.exchange(kind, group, sent_rows(own, grid, number), flow, rows)
+        arrived(exchange, list(found.values()))
     return {number: arrival.rows for number, arrival in found.items()}
 
 
@@ -116,15 +128,23 @@ class LastSenderFirst(Relay):
 class SendsInRankOrder(RowExchange):
     """It sends what is for the others in the order of the trainers, as if it sent directly."""
 
-    def send(self, kind: Kind, group: int, rows: np.ndarray, flow: Flow) -> None:
+    def _send(self, kind: Kind, group: int, rows: np.ndarray, flow: Flow) -> None:
         starts = np.cumsum(flow.to) - flow.to
         places = [np.arange(flow.to[trainer]) + starts[trainer] for trainer in np.argsort(flow.grid.sending_places)]
         mixed = np.empty_like(rows)
         mixed[np.concatenate(places)] = rows
-        super().send(kind, group, mixed, flow)
+        super()._send(kind, group, mixed, flow)
 
 
-MUTANTS = [LastSenderFirst, SendsInRankOrder]
+class SendsLastRowsFirst(RowExchange):
+    """It sends directly what is for the last trainer to the first."""
+
+    def _exchange_directly(self, comm: MPI.Comm, rows: np.ndarray, flow: Flow, into: np.ndarray) -> Arrival:
+        return super()._exchange_directly(comm, rows[::-1].copy(), flow, into)
+
+
+MUTANTS = {LastSenderFirst: Grid(2, 2), SendsInRankOrder: Grid(2, 2), SendsLastRowsFirst: Grid.direct(4)}
+"""And the grid over which rows travel."""
 
 
 @pytest.mark.mpi(min_size=4)
@@ -132,18 +152,17 @@ MUTANTS = [LastSenderFirst, SendsInRankOrder]
 def test_a_broken_exchange_is_noticed(comm: MPI.Comm, mutant: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """By some trainer, since each gets rows of others in every round."""
     monkeypatch.setattr(exchanges, mutant.__base__.__name__, mutant)
-    own, grid = comm.Get_rank(), Grid(2, 2)
+    own, grid = comm.Get_rank(), MUTANTS[mutant]
     wrong = [not np.array_equal(rows, expected(own, grid, number)) for number, rows in exchanged(comm, grid).items()]
     assert any(comm.allgather(any(wrong)))
 
 
 @pytest.mark.mpi(min_size=2)
 def test_nothing_to_send_is_complete_at_once(comm: MPI.Comm) -> None:
-    exchange = RowExchange(comm)
     nothing, rows = np.zeros(comm.Get_size(), int), np.empty((0, WIDTH), np.float32)
-    for grid in (Grid(1, 2), Grid(2, 1)):
-        flow = Flow(grid, nothing, nothing, np.zeros((grid.columns, grid.rows), int))
-        exchange.send(Kind.LATER_GRADIENTS, 0, rows, flow)
-        assert exchange.has_sent_all
-        assert exchange.receive(Kind.LATER_GRADIENTS, 0, rows, flow).is_complete()
-    assert exchange.trainer == comm.Get_rank()
+    with comms_of_kinds(comm) as comms:
+        exchange = RowExchange(comms)
+        for grid in (Grid(1, 2), Grid(2, 1)):
+            flow = Flow(grid, nothing, nothing, np.zeros((grid.columns, grid.rows), int))
+            arrived(exchange, [exchange.exchange(Kind.LATER_GRADIENTS, 0, rows, flow, rows)])
+        assert exchange.trainer == comm.Get_rank()
