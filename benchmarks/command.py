@@ -289,7 +289,7 @@ BENCHMARKS = {
     ),
     "ssd": Benchmark(
         "ssd",
-        "training with 25, 50 and 100 % of the rows in memory and the rest on SSD, beside all in memory",
+        "training with 25, 50 and 100 %% of the rows in memory and the rest on SSD, beside all in memory",
         _ssd_arguments,
     ),
     "volumes": Benchmark(

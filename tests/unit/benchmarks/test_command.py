@@ -25,6 +25,14 @@ def test_each_benchmark_is_found_and_gets_its_own_arguments(name: str, monkeypat
     assert given[0].runs == 2
 
 
+def test_help_lists_every_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--help"])
+    listed = capsys.readouterr().out.split()
+    assert ended.value.code == 0
+    assert set(BENCHMARKS) <= set(listed)
+
+
 def test_help_comes_without_a_heavy_package() -> None:
     program = """
 import sys
