@@ -98,3 +98,13 @@ class RetiredRows:
     def nbytes(self) -> int:
         """Memory that they take."""
         return sum(part.nbytes for parts in (self.rows, self.slots, self.writers) for part in parts)
+
+
+RetiredByGroup = dict[int, RetiredRows]
+"""Rows that leave, by the number of the group with which they do."""
+
+
+def extend_groups(groups: RetiredByGroup, others: RetiredByGroup) -> None:
+    """Add the rows of others to those of the same groups."""
+    for group, retired in others.items():
+        groups.setdefault(group, RetiredRows()).extend(retired)

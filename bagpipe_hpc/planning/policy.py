@@ -49,6 +49,8 @@ class RunFacts:
         sharing: `cache.sharing`, where rows live that several trainers use; a policy that is made from the settings is
             never told `auto`.
         exchange: `cache.exchange`, over which trainers rows with one home travel.
+        cache_rows: slots that a trainer's cache may have for these tables: `cache.rows`, or a part of it where tables
+            have several widths; 0 where that is not set.
     """
 
     table_offsets: NDArray[np.int64]
@@ -61,6 +63,7 @@ class RunFacts:
     mean_look_ups: tuple[float, ...] = ()
     sharing: str = "replicated"
     exchange: str = AUTO
+    cache_rows: int = 0
 
     def __post_init__(self) -> None:
         if not all(0 <= table < self.tables for table in self.feature_tables):

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.errors import DataError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.batch_rows import (
     SEVERAL,
@@ -154,6 +154,38 @@ class RowSlots:
             slots[own_fetch] = pool.take(int(own_fetch.sum())) + self._first_private
         self._slot[batch.unique] = np.where(dead, np.int32(ABSENT), slots)
         return slots, fetched
+
+    def has(self, rows: NDArray[np.integer]) -> Bools:
+        """Which rows have a slot, bool of the shape of `rows`."""
+        resident: Bools = self._slot[rows] != ABSENT
+        return resident
+
+    @property
+    def resident(self) -> Int64s:
+        """Rows that have a slot."""
+        return np.flatnonzero(self._slot != ABSENT)
+
+    def take_out(self, number: int, batch: LoadedBatch | None, rows: Int64s) -> RetiredRows:
+        """Take the slots of resident rows that batch `number` does not use from them; they are freed later.
+
+        Raises:
+            PlanError: one is in no cache, in the batch, or named twice.
+        """
+        if batch is not None and (used := self.are_in(rows, batch.unique)).any():
+            raise PlanError(
+                f"batch {number}: row {rows[used][0]} is to leave behind a batch that uses it: say that it is dead"
+            )
+        slots = self._slot[rows]
+        if (absent := slots == ABSENT).any():
+            raise PlanError(f"batch {number}: row {rows[absent][0]} is to leave, and is in no cache")
+        if (distinct := np.unique(rows, return_counts=True))[0].size != rows.size:
+            raise PlanError(f"batch {number}: row {distinct[0][distinct[1] > 1][0]} is to leave twice")
+        self._slot[rows] = ABSENT
+        return RetiredRows([rows], [slots], [self.writers(rows)])
+
+    def writers(self, rows: Int64s) -> Int32s:
+        """Who writes back rows that have stayed, int32 as `rows`: all trainers hold them, and take them in turn."""
+        return np.arange(rows.size, dtype=np.int32) % self._trainers
 
     def free(self, retired: RetiredRows) -> None:
         """Return the slots of a retired group: shared ones once, private ones to the trainer that held them."""

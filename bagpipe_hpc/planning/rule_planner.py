@@ -14,7 +14,17 @@ from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.slices import slice_bounds
-from bagpipe_hpc.planning.batch_rows import SEVERAL, Decision, Int32s, Int64s, LoadedBatch, RetiredRows, RowChoice
+from bagpipe_hpc.planning.batch_rows import (
+    SEVERAL,
+    Decision,
+    Int32s,
+    Int64s,
+    LoadedBatch,
+    RetiredByGroup,
+    RetiredRows,
+    RowChoice,
+    extend_groups,
+)
 from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.row_slots import RowSlots
 from bagpipe_hpc.planning.slots import UNLIMITED
@@ -27,9 +37,11 @@ _NO_SLOTS = np.empty(0, dtype=np.int32)
 class RulePlanner(ABC):
     """Keeps the `Planner` protocol for a rule, which is `choose` in a subclass.
 
-    It gives slots, translates look-ups to positions, and retires rows group by group. A subclass may override who
-    writes back (`writers`) and in which groups rows leave (`prefetch_after`, `retiring_group`, `group_started_by`).
-    A row is in all caches or in none while it is shared, in the cache of its only user while it is private.
+    It gives slots, translates look-ups to positions, and retires rows group by group. A subclass may let rows leave
+    behind batches that do not use them (`leaving`), and override who writes back (`writers`) and in which groups rows
+    leave (`prefetch_after`, `retiring_group`, `leaving_group`, `group_started_by`). A row is in all caches or in none
+    while it is shared, in the cache of its only user while it is private. What is left when a segment ends leaves with
+    its closing plan.
 
     Args:
         total_rows: rows of all tables.
@@ -65,8 +77,8 @@ class RulePlanner(ABC):
         self._loaded: deque[LoadedBatch] = deque()
         self._loaded_count = 0
         self._prefetch_after = NO_GROUP
-        self._unwritten: dict[int, RetiredRows] = {}  # group -> rows whose write-back is not in a plan yet
-        self._occupied: dict[int, RetiredRows] = {}  # group -> slots that only a later prefetch may take
+        self._unwritten: RetiredByGroup = {}  # rows whose write-back is not in a plan yet
+        self._occupied: RetiredByGroup = {}  # slots that only a later prefetch may take
         self._window_bytes = 0
 
     # The rule.
@@ -83,6 +95,13 @@ class RulePlanner(ABC):
 
     def note_loaded(self, number: int, batch: LoadedBatch) -> None:  # noqa: B027 - few rules want to know
         """Learn that batch `number` has come into the window."""
+
+    def leaving(self, number: int, batch: LoadedBatch) -> Int64s:  # noqa: ARG002
+        """Rows that leave the caches behind batch `number` although it does not use them, distinct, int64; here none.
+
+        They are resident. Asked once the batch's own rows have slots, so that dead ones are no longer among them.
+        """
+        return _NO_ROWS
 
     def writers(self, batch: LoadedBatch, choice: RowChoice) -> Int32s:
         """Who writes each dead row back, int32 `[dead rows]`: the only user of a private one, else trainers in turn."""
@@ -101,6 +120,10 @@ class RulePlanner(ABC):
     def retiring_group(self, number: int) -> int:
         """Group with which rows that are dead after batch `number` are written back."""
         return self.window.group_that_retires(number)
+
+    def leaving_group(self, number: int) -> int:
+        """Group with which rows are written back that leave behind batch `number` and that it does not use."""
+        return self.window.group_that_leaves(number)
 
     def group_started_by(self, number: int) -> int:
         """Group whose write-backs start after batch `number`; `NO_GROUP` for none."""
@@ -134,7 +157,7 @@ class RulePlanner(ABC):
         """Give slots to what the oldest batch of the window fetches, and take it out of the window."""
         self._decide(number)
 
-    def _decide(self, number: int) -> tuple[LoadedBatch, Decision, RetiredRows]:
+    def _decide(self, number: int) -> tuple[LoadedBatch, Decision, RetiredByGroup]:
         """Free what is retired before the batch is fetched, then decide on its rows."""
         batch = self._oldest(number)
         choice = self.choose(number, batch, self._loaded[0] if self._loaded else None)
@@ -143,14 +166,22 @@ class RulePlanner(ABC):
         slots, fetched = self.rows.give(batch, choice.private, choice.dead)
         dead = choice.dead
         retired = RetiredRows([batch.unique[dead].astype(np.int64)], [slots[dead]], [self.writers(batch, choice)])
-        self._occupied.setdefault(self.retiring_group(number), RetiredRows()).extend(retired)
-        return batch, Decision(slots, fetched, choice.private, choice.now & ~choice.private), retired
+        decision = Decision(slots, fetched, choice.private, choice.now & ~choice.private)
+        return batch, decision, self._retire(number, batch, retired)
 
     def _oldest(self, number: int) -> LoadedBatch:
         """Free what is retired before the oldest batch of the window is fetched, and take that out of the window."""
         self._prefetch_after = max(self._prefetch_after, self.prefetch_after(number))
         self._free(self._prefetch_after)
         return self._loaded.popleft()
+
+    def _retire(self, number: int, batch: LoadedBatch, dead: RetiredRows) -> RetiredByGroup:
+        """What leaves behind a batch, by group: its dead rows, and those that the rule names. Slots wait to be free."""
+        retired = {self.retiring_group(number): dead}
+        if (rows := self.leaving(number, batch)).size:
+            extend_groups(retired, {self.leaving_group(number): self.rows.take_out(number, batch, rows)})
+        extend_groups(self._occupied, retired)
+        return retired
 
     def _make_room(self, number: int, has_slots: Callable[[], bool]) -> None:
         """Where slots are lacking, let the batch's fetches wait for later groups, one after the other."""
@@ -166,7 +197,7 @@ class RulePlanner(ABC):
     def plan(self, number: int) -> BatchPlan:
         """Decide on the oldest batch of the window, and write the decision down."""
         batch, decision, retired = self._decide(number)
-        self._unwritten.setdefault(self.retiring_group(number), RetiredRows()).extend(retired)
+        extend_groups(self._unwritten, retired)
         now, later, private = decision.now, decision.later, decision.private
         fetch = decision.fetched & ~private
         retire_group = self.group_started_by(number)
@@ -209,6 +240,10 @@ class RulePlanner(ABC):
 
     def closing_plan(self) -> BatchPlan:
         """Retire whatever is left."""
+        if (rows := self.rows.resident).size:
+            left = {self.leaving_group(self._loaded_count): self.rows.take_out(self._loaded_count, None, rows)}
+            extend_groups(self._occupied, left)
+            extend_groups(self._unwritten, left)
         group = max(self._unwritten, default=NO_GROUP)
         shared = SharedPlan(
             batch=self._loaded_count,

@@ -21,6 +21,10 @@ class Window:
         """Group with which rows last used by `batch` leave the caches: the first multiple of C above it."""
         return (batch // self.group + 1) * self.group
 
+    def group_that_leaves(self, batch: int) -> int:
+        """Group with which rows leave behind `batch` that it does not use: the first that starts then or later."""
+        return self.group_that_retires(batch if self.lookahead == 1 else batch - 1)
+
     def group_before_prefetch(self, batch: int) -> int:
         """Group that must be retired before `batch` is fetched: the first multiple of C above batch - L, or none."""
         return max(NO_GROUP, -((self.lookahead - 1 - batch) // self.group) * self.group)

@@ -207,18 +207,20 @@ class Run:
         """The policy that plans the run for so many trainers."""
         manifest = self.manifest
         of_tables = manifest.mean_look_ups if manifest.ragged_features else ()
-        whole = self._policy(trainers, self.table_offsets, manifest.feature_tables, of_tables)
+        cache_rows = self.config.cache.rows
+        whole = self._policy(trainers, self.table_offsets, manifest.feature_tables, of_tables, cache_rows)
         look_ups = [group.look_ups for group in self.groups]
         slicing = partial(dealt_whole, trainers) if any(segment.slices for segment in self.schedule) else None
         if len(self.groups) == 1:
             return RunPolicy(whole, [whole], look_ups, slicing)
-        parts = []
+        parts, uses = [], whole.facts.batch_look_ups
         for group in self.groups:
             tables = group.tables
             place = {number: place for place, number in enumerate(tables.numbers)}
             feature_tables = tuple(place[manifest.feature_tables[feature]] for feature in group.look_ups.features)
             of_group = tuple(of_tables[number] for number in tables.numbers) if of_tables else ()
-            parts.append(self._policy(trainers, tables.tables.offsets, feature_tables, of_group))
+            own_rows = cache_rows and max(1, int(cache_rows * uses[list(tables.numbers)].sum() / uses.sum()))
+            parts.append(self._policy(trainers, tables.tables.offsets, feature_tables, of_group, own_rows))
         return RunPolicy(whole, parts, look_ups, slicing)
 
     def _policy(
@@ -227,6 +229,7 @@ class Run:
         offsets: NDArray[np.int64],
         feature_tables: tuple[int, ...],
         mean_look_ups: tuple[float, ...],
+        cache_rows: int,
     ) -> Policy:
         """The policy of some tables."""
         config = self.config
@@ -241,6 +244,7 @@ class Run:
             mean_look_ups=mean_look_ups,
             sharing=config.cache.sharing,
             exchange=config.cache.exchange,
+            cache_rows=cache_rows,
         )
         return build_policy(config.policy, facts)
 

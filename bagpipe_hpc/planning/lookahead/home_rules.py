@@ -25,7 +25,15 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.exchange import ExchangeCounts
 from bagpipe_hpc.plan.exchange_grid import Grid
-from bagpipe_hpc.planning.batch_rows import Bools, Int32s, Int64s, LoadedBatch, RetiredRows
+from bagpipe_hpc.planning.batch_rows import (
+    Bools,
+    Int32s,
+    Int64s,
+    LoadedBatch,
+    RetiredByGroup,
+    RetiredRows,
+    extend_groups,
+)
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.row_slots import ABSENT, RowSlots
 from bagpipe_hpc.planning.slots import COPY_AREAS, slots_used_up
@@ -147,6 +155,10 @@ class HomeSlots(RowSlots):
         homes: NDArray[np.integer] = batch.pair_users[first + np.arange(first.size) % users]
         return homes
 
+    def writers(self, rows: Int64s) -> Int32s:
+        """Who writes back each of the rows that have stayed: its home."""
+        return self._home[rows]
+
     def where(self, rows: NDArray[np.integer]) -> tuple[Int32s, Int32s]:
         """Slots and homes of resident rows."""
         return self._slot[rows], self._home[rows]
@@ -189,8 +201,8 @@ class HomePlanner(LookaheadPlanner):
         """As `Planner.decide`."""
         self._place(number)
 
-    def _place(self, number: int) -> tuple[UsedBatch, Placed, Bools]:
-        """Free what is retired before the batch is fetched, then say where its rows live, and which are dead."""
+    def _place(self, number: int) -> tuple[UsedBatch, Placed, RetiredByGroup]:
+        """Free what is retired before the batch is fetched, then say where its rows live, and which leave."""
         batch = self._oldest(number)
         assert isinstance(batch, UsedBatch), "loaded by HomeSlots"
         dead = self.is_dead(number, batch)
@@ -198,8 +210,7 @@ class HomePlanner(LookaheadPlanner):
         self._make_room(number, lambda: self.rows.can_fetch(settled))
         placed = self.rows.place(batch, settled, dead)
         retired = RetiredRows([batch.unique[dead].astype(np.int64)], [placed.slots[dead]], [placed.homes[dead]])
-        self._occupied.setdefault(self.retiring_group(number), RetiredRows()).extend(retired)
-        return batch, placed, dead
+        return batch, placed, self._retire(number, batch, retired)
 
     def is_summed_now(self, batch: UsedBatch, following: LoadedBatch | None, solo: Bools) -> Bools:
         """Rows of a batch whose sums the next one reads; of solo rows it says nothing."""
@@ -213,9 +224,8 @@ class HomePlanner(LookaheadPlanner):
 
     def plan(self, number: int) -> BatchPlan:
         """Decide on the oldest batch of the window, and write the decision down."""
-        batch, placed, dead = self._place(number)
-        retired = RetiredRows([batch.unique[dead].astype(np.int64)], [placed.slots[dead]], [placed.homes[dead]])
-        self._unwritten.setdefault(self.retiring_group(number), RetiredRows()).extend(retired)
+        batch, placed, retired = self._place(number)
+        extend_groups(self._unwritten, retired)
         following = self._loaded[0] if self._loaded else None
         retire_group = self.group_started_by(number)
         shared = SharedPlan(

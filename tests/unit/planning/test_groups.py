@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bagpipe_hpc.config.schema import Config, DataConfig, KernelsConfig, ModelConfig, TablesConfig, TrainConfig
+from bagpipe_hpc.config.schema import (
+    CacheConfig,
+    Config,
+    DataConfig,
+    KernelsConfig,
+    ModelConfig,
+    TablesConfig,
+    TrainConfig,
+)
 from bagpipe_hpc.errors import ConfigError, DataError, PlanError
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.batch_plan import BatchPlan
@@ -49,6 +57,16 @@ def test_a_plan_is_those_of_its_groups_side_by_side(tmp_path: Path, backend: str
         alone = list(plan_segment(part.planner(WINDOW), own, policy.start_slicing()))
         assert [encoded(plan.groups[number]) for plan in plans] == [encoded(plan) for plan in alone]
         check_policy(part, own, WINDOW)
+
+
+def test_policies_are_told_how_many_rows_fit(tmp_path: Path) -> None:
+    """Those of a group have a part by its look-ups, of which a user and a genre have some and an item most."""
+    run = made(tmp_path, user=3, genre=3)
+    run = replace(run, config=replace(run.config, cache=CacheConfig(rows=1000)))
+    whole, parts = made(tmp_path).policy(2).parts[0].facts, [part.facts for part in run.policy(2).parts]
+    assert whole.cache_rows == 0
+    shares = whole.batch_look_ups / whole.batch_look_ups.sum()
+    assert [part.cache_rows for part in parts] == [int(1000 * (shares[0] + shares[2])), int(1000 * shares[1])]
 
 
 def test_caches_are_measured_for_each_group(tmp_path: Path) -> None:

@@ -160,7 +160,6 @@ BROKEN = {
     "summed too late": (Window(1, 1), {"dead": True, "private": False, "now": False}, "end otherwise"),
     "fetched too early": (Window(3, 1), {"dead": True, "private": False, "now": True}, "still holds|end otherwise"),
     "private and kept": (Window(5, 1), {"dead": False, "private": True, "now": True}, "only dead rows may be private"),
-    "never retired": (Window(5, 1), {"dead": False, "private": False, "now": True}, "still holds"),
 }
 
 
