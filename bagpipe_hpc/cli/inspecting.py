@@ -26,6 +26,12 @@ def add_inspect(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw what --look-ups finds")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what --look-ups finds")
+    parser.add_argument(
+        "--statistics",
+        type=Path,
+        metavar="FILE.npz",
+        help="count the look-ups of each row of the training split, for placements by statistics",
+    )
 
 
 def inspect(arguments: Namespace) -> int:
@@ -40,7 +46,7 @@ def inspect(arguments: Namespace) -> int:
     from bagpipe_hpc.tools.inspection import describe
 
     measures = arguments.look_ups or arguments.batch_size or arguments.plot or arguments.json
-    if measures:
+    if measures or arguments.statistics:
         _check_outputs(arguments)
     description = describe(arguments.path, verify=arguments.verify)
     print(printable(description.text), flush=True)
@@ -50,7 +56,19 @@ def inspect(arguments: Namespace) -> int:
         return EXIT_DIFFERENT
     if measures:
         _measure(arguments)
+    if arguments.statistics:
+        _count(arguments)
     return EXIT_OK
+
+
+def _count(arguments: Namespace) -> None:
+    from bagpipe_hpc.storage.shards.manifest import load_manifest
+    from bagpipe_hpc.tools.inspection.access_counts import save_statistics
+
+    found = save_statistics(arguments.path, load_manifest(arguments.path), arguments.statistics)
+    used = sum(table.used for table in found.tables.values())
+    look_ups = sum(table.look_ups for table in found.tables.values())
+    print("", f"{printable(str(found.source))}: {look_ups} look-ups of {used} rows", sep="\n", flush=True)
 
 
 def _measure(arguments: Namespace) -> None:
@@ -74,11 +92,17 @@ def _check_outputs(arguments: Namespace) -> None:
 
     if arguments.plot and arguments.plot.suffix != ".svg":
         raise ConfigError(f"inspect: plot = {str(arguments.plot)!r}: is drawn as SVG; use a name that ends in .svg")
-    if arguments.plot and arguments.json and arguments.plot.absolute() == arguments.json.absolute():
-        raise ConfigError(f"inspect: plot = {str(arguments.plot)!r}: is the file of --json as well; name two files")
-    for name, path in (("plot", arguments.plot), ("json", arguments.json)):
+    if arguments.statistics and arguments.statistics.suffix != ".npz":
+        raise ConfigError(
+            f"inspect: statistics = {str(arguments.statistics)!r}: use a name that ends in .npz, as NumPy's files do"
+        )
+    outputs = {"plot": arguments.plot, "json": arguments.json, "statistics": arguments.statistics}
+    named: dict[Path, str] = {}
+    for name, path in outputs.items():
         if path is None:
             continue
+        if (other := named.setdefault(path.absolute(), name)) != name:
+            raise ConfigError(f"inspect: {other} = {str(path)!r}: is the file of --{name} as well; name two files")
         if os.path.lexists(path):
             raise ConfigError(f"inspect: {name} = {str(path)!r}: is there already; remove it, or use another name")
         if not os.access(path.parent, os.W_OK | os.X_OK):

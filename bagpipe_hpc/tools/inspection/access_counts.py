@@ -1,0 +1,62 @@
+"""Counts how often the training rows look up each row, for placements by statistics (`rows.access_statistics`).
+
+They are read once; memory is 8 bytes for each row of the tables, and 16 for each used row of one table.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.rows.access_statistics import AccessStatistics, TableAccesses, write_statistics
+from bagpipe_hpc.rows.partition import table_offsets
+from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
+from bagpipe_hpc.storage.shards.reader import ClickShards
+
+_READ_SAMPLES = 1 << 16
+
+
+def save_statistics(directory: Path, manifest: ShardManifest, path: Path) -> AccessStatistics:
+    """Count the look-ups of the training split, and write them to a file.
+
+    Args:
+        directory: the shard directory.
+        manifest: its manifest.
+        path: the file.
+
+    Raises:
+        DataError: there are no training samples, or a shard is missing or damaged.
+        OSError: the file cannot be written.
+    """
+    samples = manifest.rows("train")
+    if not samples:
+        raise DataError(f"{directory}: has no training samples to count; name a folder that has")
+    counts, samples_with = _count(directory, manifest)
+    names = [table.name for table in manifest.tables]
+    tables = [
+        TableAccesses.of_counts(name, of_rows, samples, with_any)
+        for name, of_rows, with_any in zip(names, counts, samples_with, strict=True)
+    ]
+    data = manifest.digest("train")
+    with atomic_write(path) as partial, partial.open("wb") as file:
+        write_statistics(file, data, tables, counts, samples)
+    return AccessStatistics(path, data, samples, dict(zip(names, tables, strict=True)))
+
+
+def _count(directory: Path, manifest: ShardManifest) -> tuple[list[NDArray[np.int64]], list[int]]:
+    """Look-ups of each row of each table, and the samples that look up anything in it."""
+    offsets = table_offsets(manifest.table_rows)
+    counts = np.zeros(offsets[-1], dtype=np.int64)
+    samples_with = np.zeros(len(manifest.tables), dtype=np.int64)
+    with ClickShards(directory, manifest, "train") as shards:
+        for first in range(0, shards.rows, _READ_SAMPLES):
+            bags = shards.read_look_ups(first, min(first + _READ_SAMPLES, shards.rows))
+            rows, look_ups = np.unique(bags.plus(offsets[list(manifest.feature_tables)]).values, return_counts=True)
+            counts[rows] += look_ups
+            is_used = np.zeros((bags.samples, len(manifest.tables)), dtype=np.bool_)
+            for feature, table in enumerate(manifest.feature_tables):
+                is_used[:, table] |= bags.lengths[:, feature] > 0
+            samples_with += is_used.sum(axis=0)
+    return np.split(counts, offsets[1:-1]), samples_with.tolist()

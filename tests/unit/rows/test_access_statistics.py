@@ -1,0 +1,132 @@
+"""Statistics of access: the curve and the bins are what slow counts give; a file that is not in order is refused."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bagpipe_hpc.errors import DataError, FileError
+from bagpipe_hpc.rows.access_statistics import (
+    REUSE_LIMITS,
+    STEPS,
+    TableAccesses,
+    access_curve,
+    read_statistics,
+    write_statistics,
+)
+
+COUNTS = {"C1": [0, 5, 1, 0, 5, 2], "C2": [0, 0], "C3": [40_000]}
+SAMPLES = 40_000
+
+
+def write(path: Path, counts: dict[str, list[int]] = COUNTS) -> None:
+    of_rows = [np.array(found, dtype=np.int64) for found in counts.values()]
+    tables = [
+        TableAccesses.of_counts(name, found, SAMPLES, min(SAMPLES, int(found.sum())))
+        for name, found in zip(counts, of_rows, strict=True)
+    ]
+    with path.open("wb") as file:
+        write_statistics(file, "ab" * 32, tables, of_rows, SAMPLES)
+
+
+@given(st.lists(st.integers(1, 9), max_size=8).map(lambda counts: sorted(counts, reverse=True)), st.integers(1, 12))
+def test_the_curve_has_the_fewest_rows_of_each_share(falling: list[int], steps: int) -> None:
+    curve = access_curve(np.array(falling, dtype=np.int64), steps)
+    for step, rows in enumerate(curve.tolist()):
+        assert sum(falling[:rows]) * steps >= step * sum(falling)
+        assert rows == 0 or sum(falling[: rows - 1]) * steps < step * sum(falling)
+    assert (curve[0], curve[-1]) == (0, len(falling))
+
+
+@given(st.lists(st.integers(0, 70_000), min_size=1, max_size=30))
+def test_each_used_row_is_in_the_bin_of_its_look_ups(counts: list[int]) -> None:
+    found = TableAccesses.of_counts("C1", np.array(counts, dtype=np.int64), 1, 1).reuse
+    bounds = [0, *REUSE_LIMITS, float("inf")]
+    assert list(found) == [sum(low < count <= high for count in counts) for low, high in pairwise(bounds)]
+    assert len(found) == 17
+
+
+def test_a_file_says_what_was_counted(tmp_path: Path) -> None:
+    write(tmp_path / "accesses.npz")
+    found = read_statistics(tmp_path / "accesses.npz")
+    assert (found.data, found.samples, list(found.tables)) == ("ab" * 32, SAMPLES, ["C1", "C2", "C3"])
+    first, second, third = found.tables.values()
+    assert (first.rows, first.used, first.look_ups, first.samples_with) == (6, 4, 13, 13)
+    assert (first.coverage, first.pooling, first.sample_look_ups) == (13 / SAMPLES, 1.0, 13 / SAMPLES)
+    assert (first.curve[38], first.curve[39], first.curve[77], first.curve[93]) == (1, 2, 3, 4)
+    assert (second.used, second.pooling, set(second.curve), sum(second.reuse_shares)) == (0, 0.0, {0}, 0.0)
+    assert third.reuse_shares == (0.0,) * 16 + (1.0,)
+    rows, counts = found.hottest("C1")
+    assert (rows.tolist(), counts.tolist()) == ([1, 4, 5, 2], [5, 5, 2, 1])
+    assert [part.tolist() for part in found.hottest("C2")] == [[], []]
+
+
+def test_other_tables_are_refused(tmp_path: Path) -> None:
+    write(tmp_path / "accesses.npz")
+    found = read_statistics(tmp_path / "accesses.npz")
+    assert found.of("C1", 6) is found.tables["C1"]
+    with pytest.raises(DataError, match=r"knows no table 'C9'; write it again with `bagpipe inspect"):
+        found.of("C9", 6)
+    with pytest.raises(DataError, match="table 'C1' has 6 rows, the data's has 7"):
+        found.of("C1", 7)
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "problem"),
+    [
+        ("format", np.array(2), "has format 2 instead of 1"),
+        ("names", np.array(["C1", "C1", "C3"]), "no different names"),
+        ("names", np.array([1, 2, 3]), "no different names"),
+        ("rows", np.array([6, 2]), r"rows must be int64 \[3\]"),
+        ("rows", np.array([3, 2, 1]), "of table 'C1' does not fit together"),
+        ("look_ups", np.array([13, 0, -1]), "none negative"),
+        ("used", np.array([5, 0, 1]), "of table 'C1' does not fit together"),
+        ("curve", np.zeros((3, STEPS + 1), dtype=np.int64), "of table 'C1' does not fit together"),
+        ("reuse", np.zeros((3, 17)), r"reuse must be int64 \[3, 17\]"),
+        ("samples", None, "has no samples"),
+        ("data", np.array([object()], dtype=object), "allow_pickle"),
+    ],
+)
+def test_a_damaged_summary_is_refused(tmp_path: Path, member: str, value: Any, problem: str) -> None:
+    write(tmp_path / "whole.npz")
+    members = dict(np.load(tmp_path / "whole.npz")) | {member: value}
+    np.savez(tmp_path / "a.npz", **{name: found for name, found in members.items() if found is not None})
+    with pytest.raises(DataError, match=problem):
+        read_statistics(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [
+        ("order/0", np.array([1, 4, 5, 6])),
+        ("order/0", np.array([1, 4, 4, 2])),
+        ("order/0", np.array([1, 4, 5])),
+        ("counts/0", np.array([5, 5, 1, 2])),
+        ("counts/0", np.array([5, 5, 2, 2])),
+    ],
+)
+def test_a_damaged_order_is_refused(tmp_path: Path, member: str, value: Any) -> None:
+    write(tmp_path / "whole.npz")
+    np.savez(tmp_path / "a.npz", **dict(np.load(tmp_path / "whole.npz")) | {member: value})
+    with pytest.raises(DataError, match=r"order/0 must be|does not order the rows of table 'C1'"):
+        read_statistics(tmp_path / "a.npz").hottest("C1")
+
+
+def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.npz")
+    whole = (tmp_path / "a.npz").read_bytes()
+    torn = bytearray(whole)
+    torn[200:260] = bytes(60)
+    for content in (b"", b"text", whole[:-30], whole[: len(whole) // 2], bytes(torn)):
+        (tmp_path / "a.npz").write_bytes(content)
+        with pytest.raises(DataError, match=r"a\.npz"):
+            read_statistics(tmp_path / "a.npz")
+    np.save(tmp_path / "a.npy", np.arange(3))
+    with pytest.raises(DataError, match="cannot be read as a file of statistics"):
+        read_statistics(tmp_path / "a.npy")
+    with pytest.raises(FileError, match="absent"):
+        read_statistics(tmp_path / "absent.npz")
