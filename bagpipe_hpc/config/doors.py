@@ -236,7 +236,10 @@ ROW_OPTIMIZERS = Door(
 POLICIES = Door(
     "policy.name",
     "policy.",
-    {"bagpipe": Entry("bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy")},
+    {
+        "bagpipe": Entry("bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy"),
+        "none": Entry("bagpipe_hpc.planning.policies.none:NoCache"),
+    },
 )
 
 PLACEMENTS = Door(

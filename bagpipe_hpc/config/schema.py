@@ -268,8 +268,8 @@ class PolicyConfig:
     """Who decides which rows are fetched, kept, summed and written back, and which trainer gets which sample."""
 
     name: str = "bagpipe"
-    """Which policy: `bagpipe` keeps a row as long as a batch of the window uses it (`lookahead`, `cache`);
-    `package.module:Class` is one of your own (docs/extending.md)."""
+    """Which policy: `bagpipe` keeps a row as long as a batch of the window uses it (`lookahead`, `cache`); `none` keeps
+    none; the others are those of docs/policies.md; `package.module:Class` is one of your own (docs/extending.md)."""
     settings: Any = field(default=None, metadata={DOOR: POLICIES})
     """The policy's own settings."""
 

@@ -23,3 +23,12 @@ def drawn_lengths(rng: np.random.Generator, samples: int, features: int, most: i
         return None
     lengths = rng.integers(0, most, (samples, features), endpoint=True)
     return np.where(rng.random(features) < 1 / 3, lengths * (rng.random((samples, features)) < 0.1), lengths)
+
+
+def skewed_batches(seed: int, table_rows: tuple[int, ...], count: int = 12, samples: int = 9) -> list[Bags]:
+    """One-hot batches whose low ids are used most, a feature a table; the last batch has a single sample."""
+    rng = np.random.default_rng(seed)
+    firsts = np.cumsum(table_rows) - table_rows
+    drawn = rng.random((count, samples, len(table_rows))) ** 3
+    found = [Bags.one_hot(firsts + (of_batch * table_rows).astype(np.int64)) for of_batch in drawn]
+    return [*found[:-1], found[-1].part(0, 1)]
