@@ -11,6 +11,10 @@ from bagpipe_hpc.config.doors import SettingError
 
 PARTS = ("hour", "weekday", "day", "month")
 """What a category may take of a time, in UTC; weekday 0 is Monday."""
+FILLS = ("mean", "median")
+"""What of the training rows may stand for a missing number."""
+SCALES = ("min_max", "robust")
+"""How numbers may be scaled, besides `standardise`."""
 _TEXTS = ("text", "integer", "hex", "decimal")
 _MOST_QUANTILES = 1 << 8
 
@@ -38,7 +42,7 @@ class LabelColumn:
 
 @dataclass(frozen=True, kw_only=True)
 class NumericColumn:
-    """`kind = "numeric"`: a dense feature. It is filled, then clipped, then its logarithm is taken, then standardised.
+    """`kind = "numeric"`: a dense feature. It is filled, clipped, reshaped (`log`, `root`, `quantiles`), then scaled.
 
     Attributes:
         name: of the column.
@@ -48,6 +52,12 @@ class NumericColumn:
         clip: smallest and largest number; others become the nearer of the two.
         log: log(1 + max(x, 0)).
         standardise: (x - mean) / deviation, both those of the training rows that have a number.
+        fill: a missing number is the `mean` or the `median` of the training rows that have one.
+        root: the square root of |x| with the sign of x.
+        quantiles: the number of the interval, from 0, of so many with about the same share of the training rows.
+        scale: `min_max`: (x - least) / (most - least); `robust`: (x - median) / (upper quartile - lower quartile); all
+            those of the training rows that have a number.
+        is_missing: 1 where the number is missing, 0 elsewhere.
     """
 
     name: str
@@ -57,10 +67,38 @@ class NumericColumn:
     clip: tuple[float, float] | None = None
     log: bool = False
     standardise: bool = False
+    fill: str | None = None
+    root: bool = False
+    quantiles: int | None = None
+    scale: str | None = None
+    is_missing: bool = False
 
     def __post_init__(self) -> None:
         if self.clip is not None:
             _require("clip", self.clip[0] < self.clip[1], (list(self.clip), "give the smaller number first"))
+        if self.fill is not None:
+            _one_of("fill", self.fill, FILLS)
+        if self.scale is not None:
+            _one_of("scale", self.scale, SCALES)
+        _in_range("quantiles", self.quantiles, 2, _MOST_QUANTILES)
+        self._one_at_most("a number is filled in one way", missing=self.missing is not None, fill=bool(self.fill))
+        shapes = {"log": self.log, "root": self.root, "quantiles": self.quantiles is not None}
+        self._one_at_most("a number is reshaped in one way", **shapes)
+        self._one_at_most("a number is scaled in one way", standardise=self.standardise, scale=bool(self.scale))
+        if self.is_missing:
+            for key in ("missing", "clip", "log", "standardise", "fill", "root", "quantiles", "scale"):
+                value = getattr(self, key)
+                _require(key, value is None or value is False, (value, "leave it out, or is_missing, which is 0 or 1"))
+
+    def _one_at_most(self, why: str, **given: bool) -> None:
+        keys = [key for key, is_given in given.items() if is_given]
+        if len(keys) > 1:
+            raise SettingError(keys[1], getattr(self, keys[1]), f"leave it out, or {keys[0]}: {why}")
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it takes anything from the training rows."""
+        return self.standardise or any(given is not None for given in (self.fill, self.quantiles, self.scale))
 
 
 @dataclass(frozen=True, kw_only=True)

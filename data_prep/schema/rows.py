@@ -40,6 +40,7 @@ from data_prep.schema.columns import (
     WeightColumn,
 )
 from data_prep.schema.document import Schema
+from data_prep.schema.numbers import filled, interval_of, parsed
 
 CROSS_SEPARATOR = "\x1f"
 """Between the two values of a cross of which one is a text or an integer: ASCII's unit separator."""
@@ -97,8 +98,8 @@ def _row_column(column: SchemaColumn, schema: Schema) -> Column:
     raise TypeError(f"{column} is no column of rows")
 
 
-def unscaled(name: str) -> str:
-    """Name of the column of parsed rows that holds the numbers of a column that is to be standardised.
+def unfinished(name: str) -> str:
+    """Name of the column of parsed rows that holds the numbers of a column that takes something from training rows.
 
     No other column has it: names are printable.
     """
@@ -108,19 +109,19 @@ def unscaled(name: str) -> str:
 def parsed_schema(schema: Schema, row_schema: pa.Schema) -> pa.Schema:
     """Of rows before they go by what is taken from training rows.
 
-    Numbers to be cut at quantiles are numbers yet, and those to be standardised stand in columns of their own
-    (`unscaled`).
+    Numbers to be cut at quantiles into categories are numbers yet, and those of dense features that take something
+    stand in columns of their own (`unfinished`).
 
     Args:
-        schema: says which columns are cut so.
+        schema: says which columns these are.
         row_schema: of the final rows.
     """
     for column in schema.outputs:
         if isinstance(column, CategoricalColumn) and column.quantiles is not None:
             place = row_schema.get_field_index(column.name)
             row_schema = row_schema.set(place, pa.field(column.name, pa.float64()))
-        if isinstance(column, NumericColumn) and column.standardise:
-            row_schema = row_schema.append(pa.field(unscaled(column.name), pa.float64()))
+        if isinstance(column, NumericColumn) and column.is_fitted:
+            row_schema = row_schema.append(pa.field(unfinished(column.name), pa.float64()))
     return row_schema
 
 
@@ -154,19 +155,19 @@ class SchemaRows:
         columns = [label_column([fields[name] for name in layout.labels])]
         if layout.weight is not None:
             columns.append(fields[layout.weight])
-        to_standardise: list[pa.DoubleArray] = []
+        to_be_fitted: list[pa.DoubleArray] = []
         if self._dense:
             dense = np.empty((rows, len(self._dense)), dtype=np.float32)
             for number, column in enumerate(self._dense):
                 numbers = fields[column.source or column.name]
-                if column.standardise:
-                    to_standardise.append(transformed(numbers, column))
+                if column.is_fitted:
+                    to_be_fitted.append(parsed(numbers, column))
                     dense[:, number] = 0
                 else:
                     dense[:, number] = filled(numbers, column)
             columns.append(dense_column(dense))
         columns += [self._feature(column, fields) for column in self._features]
-        columns += other_columns(layout, fields) + to_standardise
+        columns += other_columns(layout, fields) + to_be_fitted
         return pa.RecordBatch.from_arrays(columns, schema=self._parsed)
 
     def _unneeded(self, rows: int) -> dict[str, pa.Array]:
@@ -224,13 +225,6 @@ def crossed(first: pa.Array, second: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(_as_text(first), _as_text(second), CROSS_SEPARATOR)
 
 
-def interval_of(numbers: pa.Array, bounds: "tuple[float, ...] | NDArray[np.float64]") -> pa.UInt32Array:
-    """How many of ascending bounds are at most each number `[n]`; missing where it is."""
-    missing = numbers.is_null().to_numpy(zero_copy_only=False) if numbers.null_count else None
-    places = np.searchsorted(np.asarray(bounds), numbers.fill_null(0).to_numpy(), side="right")
-    return pa.array(places.astype(np.uint32), mask=missing)
-
-
 def part_of(seconds: pa.Int64Array, part: str) -> pa.UInt32Array:
     """A part of times `[n]`, seconds since 1970, in UTC; missing where they are."""
     match part:
@@ -243,35 +237,6 @@ def part_of(seconds: pa.Int64Array, part: str) -> pa.UInt32Array:
         case _:
             found = pc.month(seconds.cast(pa.timestamp("s")))
     return found.cast(pa.uint32())
-
-
-def transformed(numbers: pa.Array, column: NumericColumn) -> pa.Array:
-    """Numbers `[n]` of a dense feature, filled, clipped, as logarithms; missing ones that are not filled are null."""
-    if column.missing is not None:
-        numbers = numbers.fill_null(_as(column.missing, numbers.type))
-    if column.clip is None and not column.log:
-        return numbers.cast(pa.float64(), safe=False)
-    missing = numbers.is_null().to_numpy(zero_copy_only=False) if numbers.null_count else None
-    values: NDArray[Any] = numbers.fill_null(0).to_numpy()
-    if column.clip is not None:
-        values = np.clip(values.astype(np.float64), *column.clip)
-    if column.log:
-        values = np.log(np.maximum(values, 0) + 1.0)
-    return pa.array(values, mask=missing)
-
-
-def filled(numbers: pa.Array, column: NumericColumn) -> NDArray[Any]:
-    """Numbers `[n]` of a dense feature as `transformed` gives them, missing ones as 0."""
-    if column.clip is not None:
-        return transformed(numbers, column).fill_null(0).to_numpy()  # type: ignore[no-any-return]  # pyarrow has no types
-    if column.missing is not None:
-        numbers = numbers.fill_null(_as(column.missing, numbers.type))
-    values: NDArray[Any] = (numbers.fill_null(0) if numbers.null_count else numbers).to_numpy()
-    return np.log(np.maximum(values, 0) + 1.0) if column.log else values  # 0 is the logarithm of what stands for none
-
-
-def _as(number: float, kind: pa.DataType) -> Any:
-    return int(number) if pa.types.is_integer(kind) else number
 
 
 def _filling(text: str, kind: pa.DataType) -> pa.Scalar:

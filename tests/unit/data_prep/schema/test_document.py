@@ -34,6 +34,30 @@ BAD = {
         GOOD + 'p = { kind = "numeric", clip = [3, 1] }\n',
         r"columns.p: clip = \[3.0, 1.0\]: give the smaller number first",
     ),
+    "two fillings": (
+        GOOD + 'p = { kind = "numeric", missing = 0, fill = "mean" }\n',
+        "columns.p: fill = 'mean': leave it out, or missing: a number is filled in one way",
+    ),
+    "two shapes": (
+        GOOD + 'p = { kind = "numeric", root = true, log = true }\n',
+        "columns.p: root = True: leave it out, or log: a number is reshaped in one way",
+    ),
+    "two scales": (
+        GOOD + 'p = { kind = "numeric", standardise = true, scale = "robust" }\n',
+        "columns.p: scale = 'robust': leave it out, or standardise: a number is scaled in one way",
+    ),
+    "a scale that is none": (
+        GOOD + 'p = { kind = "numeric", scale = "max" }\n',
+        "columns.p: scale = 'max': use one of min_max, robust",
+    ),
+    "a filling that is none": (
+        GOOD + 'p = { kind = "numeric", fill = "mode" }\n',
+        "columns.p: fill = 'mode': use one of mean, median",
+    ),
+    "a transform of what is missing": (
+        GOOD + 'p = { kind = "numeric", is_missing = true, missing = 0 }\n',
+        "columns.p: missing = 0.0: leave it out, or is_missing, which is 0 or 1",
+    ),
     "intervals that do not ascend": (
         GOOD + 'p = { kind = "categorical", values = "decimal", bucketise = [1, 1] }\n',
         r"columns.p: bucketise = \[1.0, 1.0\]: give ascending numbers",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bagpipe_hpc.evaluation.exact_sum import ExactSum
-from data_prep.schema.fitting import add_squares, quantiles
+from data_prep.schema.statistics import add_squares, quantiles
 
 SQUARED = st.floats(-1e30, 1e30).filter(lambda number: abs(number) > 1e-100) | st.just(0.0)
 NUMBERS = st.lists(st.floats(-1e300, 1e300) | st.integers(-3, 3).map(float), max_size=60)
