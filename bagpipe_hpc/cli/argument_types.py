@@ -30,6 +30,14 @@ def fraction(text: str) -> float:
     return number
 
 
+def percentage(text: str) -> float:
+    """A number from 0 to 100."""
+    number = _number(text)
+    if not 0 <= number <= 100:
+        raise argparse.ArgumentTypeError(f"{text}: use a percentage, from 0 to 100")
+    return number
+
+
 def tolerance(text: str) -> float:
     """A number, 0 or more; infinity tolerates everything."""
     number = _number(text)

@@ -12,6 +12,7 @@ from pathlib import Path
 from bagpipe_hpc import __version__
 from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_number, tolerance
 from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.comparing import add_compare_policies, compare_policies
 from bagpipe_hpc.cli.exporting import add_export, export
 from bagpipe_hpc.cli.inspecting import add_inspect, inspect
 from bagpipe_hpc.cli.outcome import (
@@ -304,6 +305,8 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     add_export(_add(commands, "export", export, "write a trained model as a folder for a service with torch alone"))
 
     _add_simulate(commands)
+    summary = "count and train policies on equal terms: rows, bytes, waiting, quality"
+    add_compare_policies(_add(commands, "compare-policies", compare_policies, summary))
     # Without a summary the help does not list it: a user who types it hears where benchmarks are.
     bench = commands.add_parser("bench", add_help=False, prefix_chars="\0")
     bench.add_argument("rest", nargs="*")

@@ -1,0 +1,75 @@
+"""`bagpipe compare-policies`: policies on equal terms."""
+
+import os
+from argparse import Namespace
+from pathlib import Path
+
+from bagpipe_hpc.cli.argument_types import percentage, positive
+from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.errors import ConfigError, require_appendable
+
+
+def add_compare_policies(parser: CommandParser) -> None:
+    """Give the command its arguments."""
+    parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+    parser.add_overrides("overrides", "*", "section.field=value", "replace single settings, for all policies")
+    parser.add_argument(
+        "--policies",
+        nargs="+",
+        required=True,
+        metavar="POLICY",
+        help="names, each with settings of its own if it is quoted: 'bagpipe cache.sharing=replicated'",
+    )
+    parser.add_argument("--trainers", type=positive, nargs="+", default=[1, 2, 4], metavar="T", help="(default: 1 2 4)")
+    parser.add_argument(
+        "--cache",
+        type=percentage,
+        nargs="+",
+        default=[0.0],
+        metavar="PERCENT",
+        help="slots of a trainer's cache, of the tables' rows; 0 for as many as a policy wants (default: 0)",
+    )
+    parser.add_argument("--batches", type=positive, metavar="N", help="that are planned of each segment (default: all)")
+    parser.add_argument("--train", action="store_true", help="train, too: waiting, samples/s, AUC and log loss")
+    parser.add_argument(
+        "--seeds", type=positive, default=3, metavar="N", help="runs of each, with --train (default: 3)"
+    )
+    parser.add_argument(
+        "--launch",
+        default="mpirun -n {ranks}",
+        metavar="COMMAND",
+        help="starts a run's ranks (default: 'mpirun -n {ranks}'); {hosts} are those of each host, a trainer a host",
+    )
+    parser.add_argument("--output", type=Path, metavar="DIR", help="where runs go; with --train")
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw what is moved")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
+
+
+def compare_policies(arguments: Namespace) -> int:
+    """Compare, and print the table.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        BagpipeError: what is asked for cannot be, or a run failed.
+    """
+    if arguments.train and arguments.output is None:
+        raise ConfigError("--train: runs need a folder; name one, as in --output comparison")
+    if arguments.train and arguments.batches:
+        raise ConfigError("--batches: runs have all batches; leave it out, or set train.max_steps for plans and runs")
+    if arguments.plot:
+        _check_plot(arguments.plot)
+    if arguments.save:
+        require_appendable(arguments.save)
+    from bagpipe_hpc.tools.policy_comparison.comparison import compare_policies as compare
+
+    compare(arguments).finish(arguments.save)
+    return 0
+
+
+def _check_plot(plot: Path) -> None:
+    if plot.suffix != ".svg":
+        raise ConfigError(f"--plot {plot}: is drawn as SVG; use a name that ends in .svg")
+    if not os.access(plot.parent, os.W_OK | os.X_OK):
+        raise ConfigError(f"--plot {plot}: its folder does not exist or cannot be written to; make it")

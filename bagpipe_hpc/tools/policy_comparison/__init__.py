@@ -1,0 +1,1 @@
+"""`bagpipe compare-policies`: policies on equal terms, in rows and bytes by plans, in time and quality by runs."""

@@ -1,0 +1,182 @@
+"""`bagpipe compare-policies`: every policy under every condition, in one table (docs/policies.md)."""
+
+import argparse
+import logging
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.errors import BagpipeError, CapacityError, ConfigError
+from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.tools.policy_comparison.contender import Cell, Contender, cells
+from bagpipe_hpc.tools.policy_comparison.plot import save_plot
+from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, Traffic, measure_traffic
+from bagpipe_hpc.tools.policy_comparison.training import Trained, launch_command, train
+from bagpipe_hpc.tools.report import Report
+
+log = logging.getLogger(__name__)
+
+_ROUNDING = 1e-9
+"""Counts of a run and of its plans are means of the same whole numbers, added up in another order."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What is known of a cell.
+
+    Attributes:
+        cell: the policy and its conditions.
+        traffic: by its plans; None where the policy cannot be had so.
+        refusal: why not.
+        trained: by seed; empty where nothing was to be trained.
+    """
+
+    cell: Cell
+    traffic: Traffic | None
+    refusal: str = ""
+    trained: tuple[Trained, ...] = ()
+
+
+def compare_policies(arguments: argparse.Namespace) -> Report:
+    """Plan, and train if wanted, every combination; see `cli` for the arguments.
+
+    Raises:
+        ConfigError: the arguments or the configuration ask for what cannot be. A policy that refuses single conditions
+            has a line in the table instead.
+        BagpipeError: a run that began ended with an error.
+    """
+    contenders = [Contender.parse(text) for text in arguments.policies]
+    wanted = cells(contenders, arguments.trainers, arguments.cache)
+    config = load_config(arguments.config, arguments.overrides)
+    if arguments.train:
+        launch_command(arguments.launch, 1, 1)  # says what is wrong with it before hours of work
+    total_rows = sum(load_manifest(Path(config.data.path)).table_rows) if config.data.path else 0
+    found = []
+    for number, cell in enumerate(wanted):
+        log.info("%d of %d: %s", number + 1, len(wanted), cell)
+        found.append(_look_at(cell, arguments, total_rows))
+    report = Report("compare-policies")
+    report.figures |= {"config": str(arguments.config), "overrides": arguments.overrides, "cells": _figures(found)}
+    for title, rows in _tables(found):
+        report.table(title, _headings(trained=arguments.train), rows)
+    report.lines += ["", *(f"{one.cell}: refused: {one.refusal}" for one in found if one.refusal)]
+    if arguments.plot:
+        save_plot([(one.cell, one.traffic) for one in found if one.traffic], arguments.plot)
+    return report
+
+
+def _look_at(cell: Cell, arguments: argparse.Namespace, total_rows: int) -> Found:
+    try:
+        config = cell.config(arguments.config, arguments.overrides, total_rows)
+        run = prepare_run(config)
+        traffic = measure_traffic(run, cell.trainers, arguments.batches or 0)
+    except (CapacityError, ConfigError) as error:
+        return Found(cell, None, str(error))
+    if not arguments.train:
+        return Found(cell, traffic)
+    return Found(cell, traffic, trained=tuple(_train(cell, run, arguments, total_rows, traffic)))
+
+
+def _train(cell: Cell, run: Run, arguments: argparse.Namespace, total_rows: int, traffic: Traffic) -> list[Trained]:
+    launch = launch_command(arguments.launch, run.config.roles.servers or 1, cell.trainers)
+    fixed = [f"roles.servers={run.config.roles.servers or 1}", "roles.placement=rank_order"]
+    trained = []
+    for seed in range(1, arguments.seeds + 1):
+        folder = arguments.output / cell.folder(seed)
+        of_run = (*fixed, f"train.seed={seed}", f"train.output={folder}", "train.resume=auto")
+        overrides = cell.overrides(arguments.overrides, total_rows, *of_run)
+        trained.append(train(launch, arguments.config, overrides, folder))
+        if seed == run.config.train.seed:
+            _require_same(cell, trained[-1], traffic)
+    return trained
+
+
+def _require_same(cell: Cell, trained: Trained, traffic: Traffic) -> None:
+    """See that a run moved what its plans say; only runs with the seed that was planned can tell.
+
+    Raises:
+        BagpipeError: it did not.
+    """
+    written = traffic.rows["written"] + traffic.rows["added"]
+    planned = {"fetched": traffic.rows["fetched"], "written": written}
+    for kind, value in planned.items():
+        if abs(trained.moved[kind] - value) > _ROUNDING * max(1.0, value):
+            raise BagpipeError(f"{cell}: {trained.moved[kind]} rows {kind} a batch in the run, {value} in its plans")
+
+
+def _headings(*, trained: bool) -> list[str]:
+    planned = [
+        "policy",
+        *(kind.replace("_", " ") for kind in MOVED),
+        "kB",
+        "hits",
+        "L",
+        "cache",
+        "plan kB",
+        "planner ms",
+    ]
+    return [*planned, "wait", "samples/s", "AUC", "log loss"] if trained else planned
+
+
+def _tables(found: Sequence[Found]) -> list[tuple[str, list[list[str]]]]:
+    """A table for each condition."""
+    tables = []
+    for (trainers, percent), group in groupby(found, key=lambda one: (one.cell.trainers, one.cell.cache_percent)):
+        cache = f"{percent:g} % of the rows in each cache" if percent else "caches as large as they want"
+        rows = [_row(one, one.traffic) for one in group if one.traffic]
+        if rows:
+            tables.append((f"T = {trainers}, {cache}: rows a trainer and batch", rows))
+    return tables
+
+
+def _row(one: Found, traffic: Traffic) -> list[str]:
+    row = [
+        one.cell.contender.label,
+        *(f"{traffic.rows[kind]:,.1f}" for kind in MOVED),
+        f"{traffic.total_bytes / 1e3:,.1f}",
+        f"{traffic.hit_rate:.1%}",
+        str(traffic.window),
+        f"{traffic.cache_rows:,}",
+        f"{traffic.plan_bytes / 1e3:,.1f}",
+        f"{traffic.planner_ms:.2f}",
+    ]
+    if not one.trained:
+        return row
+    return [
+        *row,
+        _spread([run.exposed_wait for run in one.trained], "{:.1%}"),
+        _spread([run.samples_per_s for run in one.trained], "{:,.0f}"),
+        _spread([run.auc for run in one.trained], "{:.4f}"),
+        _spread([run.log_loss for run in one.trained], "{:.4f}"),
+    ]
+
+
+def _spread(values: Sequence[float | None], form: str) -> str:
+    """Median, and the lowest and highest where there are several."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    median = form.format(statistics.median(known))
+    if len(known) == 1:
+        return median
+    return f"{median} ({form.format(min(known))} to {form.format(max(known))})"
+
+
+def _figures(found: Sequence[Found]) -> list[dict[str, Any]]:
+    return [
+        {
+            "policy": one.cell.contender.label,
+            "trainers": one.cell.trainers,
+            "cache_percent": one.cell.cache_percent,
+            "refusal": one.refusal or None,
+            "traffic": asdict(one.traffic) if one.traffic else None,
+            "trained": [asdict(run) for run in one.trained],
+        }
+        for one in found
+    ]

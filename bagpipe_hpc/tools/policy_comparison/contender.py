@@ -1,0 +1,115 @@
+"""What is compared: a policy with settings, and the cells in which it is tried."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A policy and settings that go with it.
+
+    Attributes:
+        label: as it was given; the name in tables.
+        overrides: `policy.name=NAME` and the further settings.
+    """
+
+    label: str
+    overrides: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> "Contender":
+        """From `NAME section.field=value ...`, in one argument.
+
+        Raises:
+            ConfigError: there is no name, or what follows it is no setting.
+        """
+        try:
+            words = shlex.split(text)
+        except ValueError as error:
+            raise ConfigError(f"--policies {text!r}: {error}; write NAME section.field=value ...") from None
+        if not words or "=" in words[0]:
+            raise ConfigError(f"--policies {text!r}: names no policy first; write NAME section.field=value ...")
+        for word in words[1:]:
+            if "=" not in word:
+                raise ConfigError(
+                    f"--policies {text!r}: {word!r} is no section.field=value; quote each policy with its settings "
+                    "as one argument"
+                )
+        return cls(" ".join(words), (f"policy.name={words[0]}", *words[1:]))
+
+    @property
+    def folder(self) -> str:
+        """The label as a folder's name."""
+        return re.sub(r"[^A-Za-z0-9._=-]+", "_", self.label)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One contender under one set of conditions.
+
+    Attributes:
+        contender: the policy.
+        trainers: number T.
+        cache_percent: slots of a trainer's cache, of the tables' rows; 0 for as many as the policy wants.
+    """
+
+    contender: Contender
+    trainers: int
+    cache_percent: float
+
+    def __str__(self) -> str:
+        cache = f"cache {self.cache_percent:g} %" if self.cache_percent else "any cache"
+        return f"{self.contender.label}, T = {self.trainers}, {cache}"
+
+    def overrides(self, common: Sequence[str], total_rows: int, *more: str) -> list[str]:
+        """All settings of a run of it: its own come in place of those that are for all policies.
+
+        Args:
+            common: `section.field=value`, for all policies.
+            total_rows: of all tables.
+            more: in place of both.
+        """
+        slots = max(1, round(self.cache_percent / 100 * total_rows)) if self.cache_percent else 0
+        last = {_key(text): text for text in (*common, *self.contender.overrides, f"cache.rows={slots}", *more)}
+        return list(last.values())
+
+    def config(self, path: Path, common: Sequence[str], total_rows: int) -> Config:
+        """The configuration of a run of this cell from its start, whatever stands in its output folder.
+
+        Raises:
+            ConfigError: the settings do not go together.
+        """
+        config = load_config(path, self.overrides(common, total_rows))
+        return replace(config, train=replace(config.train, resume=""))
+
+    def folder(self, seed: int) -> str:
+        """Where a run of it stands in the comparison's folder."""
+        return f"{self.contender.folder}/trainers={self.trainers},cache={self.cache_percent:g},seed={seed}"
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0]
+
+
+def cells(contenders: Sequence[Contender], trainers: Sequence[int], cache_percents: Sequence[float]) -> list[Cell]:
+    """Every combination; those of one condition stand together.
+
+    Raises:
+        ConfigError: two contenders are the same.
+    """
+    folders = [contender.folder for contender in contenders]
+    if twice := sorted({folder for folder in folders if folders.count(folder) > 1}):
+        raise ConfigError(f"--policies: {twice[0]!r} comes twice; name each policy with its settings once")
+    return [
+        Cell(contender, number, percent)
+        for number in trainers
+        for percent in cache_percents
+        for contender in contenders
+    ]

@@ -1,0 +1,79 @@
+"""Draws what policies move as SVG: bytes of a trainer and batch by kind, a bar for each policy, a panel a condition."""
+
+from collections.abc import Sequence
+from html import escape
+from itertools import groupby
+from pathlib import Path
+
+from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.terminal import printable
+from bagpipe_hpc.tools.policy_comparison.contender import Cell
+from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, Traffic
+
+_LEFT, _WIDTH, _BAR, _GAP, _HEAD = 260, 620, 18, 8, 34
+"""In pixels: where bars begin, how long the longest is, how thick, their distance, the height of a panel's title."""
+_COLOURS = ("#0969da", "#54aeff", "#8250df", "#bc4c00", "#fb8f44", "#1a7f37", "#4ac26b")
+"""Of the kinds in `MOVED`."""
+_TITLES = ("fetched", "written back", "added", "summed now", "summed later", "copies", "gradients sent home")
+_STYLE = (
+    "text { fill: #1f2328; } .small { font-size: 12px; } @media (prefers-color-scheme: dark) { text { fill: #e6edf3; } "
+    "svg { background: #0d1117; } }"
+)
+
+Bar = tuple[Cell, Traffic]
+
+
+def save_plot(found: Sequence[Bar], path: Path) -> None:
+    """Write the drawing, whole or not at all."""
+    with atomic_write(path) as partial:
+        partial.write_text(plot_svg(found), encoding="utf-8")
+
+
+def plot_svg(found: Sequence[Bar]) -> str:
+    """A panel for each number of trainers and cache, bars in the order in which policies were named."""
+    longest = max((traffic.total_bytes for _, traffic in found), default=0.0) or 1.0
+    title = "Bytes that a trainer moves for a batch"
+    body, top = _legend(), 80
+    for (trainers, percent), bars in groupby(found, key=lambda bar: (bar[0].trainers, bar[0].cache_percent)):
+        cache = f"cache {percent:g} % of the rows" if percent else "caches as large as they want"
+        body.append(f'<text x="20" y="{top + 20}" font-weight="bold">T = {trainers}, {cache}</text>')
+        top += _HEAD
+        for cell, traffic in bars:
+            body += _bar(cell, traffic, top, _WIDTH / longest)
+            top += _BAR + _GAP
+        top += _GAP
+    width, height = _LEFT + _WIDTH + 110, top + 20
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+            'aria-labelledby="title" font-family="Helvetica, Arial, sans-serif" font-size="14">',
+            f'<title id="title">{title}</title>',
+            f"<style>{_STYLE}</style>",
+            f'<text x="20" y="28" font-weight="bold">{title}</text>',
+            *body,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _legend() -> list[str]:
+    lines, left = [], 20
+    for colour, name in zip(_COLOURS, _TITLES, strict=True):
+        lines.append(f'<rect x="{left}" y="46" width="12" height="12" fill="{colour}"/>')
+        lines.append(f'<text x="{left + 18}" y="57" class="small">{name}</text>')
+        left += 40 + 7 * len(name)
+    return lines
+
+
+def _bar(cell: Cell, traffic: Traffic, top: int, pixels_per_byte: float) -> list[str]:
+    label = escape(printable(cell.contender.label))
+    lines = [f'<text x="{_LEFT - 10}" y="{top + 14}" text-anchor="end" class="small">{label}</text>']
+    left = float(_LEFT)
+    for kind, colour in zip(MOVED, _COLOURS, strict=True):
+        width = traffic.bytes[kind] * pixels_per_byte
+        if width:
+            lines.append(f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="{_BAR}" fill="{colour}"/>')
+        left += width
+    lines.append(f'<text x="{left + 8:.1f}" y="{top + 14}" class="small">{traffic.total_bytes / 1e3:,.0f} kB</text>')
+    return lines

@@ -1,0 +1,160 @@
+"""What a policy's plans ask of a trainer: rows and bytes for a batch, exactly, without any rank.
+
+Runs move the rows that their plans name, so these are also the counts of a run; `training` compares them.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import numpy as np
+
+from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.batch_plan import BatchPlan, TrainerPlan
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.preparation.prepare import choose_window
+from bagpipe_hpc.run.run import Run
+
+MOVED = ("fetched", "written", "added", "now", "later", "copied", "sent_home")
+"""What a trainer does with rows: gets, puts and adds at servers; sums over all trainers before and behind the next
+batch; copies from other trainers, and gradients to them."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Means over training batches and trainers.
+
+    Attributes:
+        rows: by the names of `MOVED`.
+        bytes: the same on the link of a trainer, each way counted; a sum goes round as shares of it, there and back.
+        hit_rate: share of the unique rows of batches that no trainer fetches.
+        window: batches that the planner looks ahead, the current one included.
+        cache_rows: slots of a trainer's caches.
+        plan_bytes: of a whole plan, all trainers' parts.
+        planner_ms: processor time of deciding on a batch and writing its plan, all threads.
+        batches: how many were planned.
+    """
+
+    rows: dict[str, float]
+    bytes: dict[str, float]
+    hit_rate: float
+    window: int
+    cache_rows: int
+    plan_bytes: float
+    planner_ms: float
+    batches: int
+
+    @property
+    def total_bytes(self) -> float:
+        """Of all kinds."""
+        return sum(self.bytes.values())
+
+
+def measure_traffic(run: Run, trainers: int, most_batches: int = 0) -> Traffic:
+    """Plan the training batches of a run.
+
+    Args:
+        run: the run, its settings checked.
+        trainers: number T.
+        most_batches: of each segment; 0 for all.
+
+    Raises:
+        CapacityError, ConfigError: as for a run that starts.
+    """
+    policy = run.policy(trainers)
+    need = choose_window(run, trainers)
+    planner = policy.planner(need.window, need.groups)
+    counted = _Counted(run, trainers)
+    for segment in run.schedule:
+        if segment.is_training:
+            batches = counted.reading(islice(run.batches(segment), most_batches or None))
+            for plan in counted.planning(plan_segment(planner, batches, policy.start_slicing())):
+                counted.add(plan)
+    return counted.traffic(need.window.lookahead, need.total_rows)
+
+
+class _Counted:
+    """Adds plans up, and the processor time that planning takes without reading."""
+
+    def __init__(self, run: Run, trainers: int) -> None:
+        self._trainers = trainers
+        self._widths = [4 * group.width for group in run.groups]
+        self._records = [group.record.bytes for group in run.groups]
+        self._rows = dict.fromkeys(MOVED, 0)
+        self._bytes = dict.fromkeys(MOVED, 0.0)
+        self._unique = self._absent = self._batches = self._plan_bytes = 0
+        self._reading_s = self._all_s = 0.0
+
+    def reading(self, batches: Iterator[Bags]) -> Iterator[Bags]:
+        """The batches; the time until they come does not count as planning."""
+        while True:
+            start_s = time.process_time()
+            rows = next(batches, None)
+            self._reading_s += time.process_time() - start_s
+            if rows is None:
+                return
+            yield rows
+
+    def planning(self, plans: Iterator[BatchPlan]) -> Iterator[BatchPlan]:
+        """The plans; the time until they come counts."""
+        while True:
+            start_s = time.process_time()
+            plan = next(plans, None)
+            self._all_s += time.process_time() - start_s
+            if plan is None:
+                return
+            yield plan
+
+    def add(self, plan: BatchPlan) -> None:
+        """Count a plan; a closing one has no samples, but writes back."""
+        self._batches += not plan.shared.is_closing
+        for number, group in enumerate(plan.groups):
+            shared = group.shared
+            self._unique += shared.unique_rows
+            self._absent += shared.fetched_rows
+            self._plan_bytes += sum(np.asarray(part).nbytes for part in group.encode())
+            for own in group.trainers:
+                of_all = {
+                    "fetched": shared.fetch_rows.size,
+                    "now": shared.now_slots.size,
+                    "later": shared.later_slots.size,
+                }
+                self._count(number, of_all)
+                self._count(number, _own(own))
+
+    def _count(self, group: int, rows: dict[str, int]) -> None:
+        both_ways = 2 * (self._trainers - 1) / self._trainers
+        record, width = self._records[group], self._widths[group]
+        bytes_of = {"fetched": record, "written": record, "added": record, "copied": width, "sent_home": width}
+        for kind, count in rows.items():
+            self._rows[kind] += count
+            self._bytes[kind] += count * bytes_of.get(kind, width * both_ways)
+
+    def traffic(self, lookahead: int, cache_rows: int) -> Traffic:
+        """The means."""
+        batches = max(1, self._batches)
+        each = batches * self._trainers
+        return Traffic(
+            rows={kind: count / each for kind, count in self._rows.items()},
+            bytes={kind: count / each for kind, count in self._bytes.items()},
+            hit_rate=1.0 - self._absent / self._unique if self._unique else 0.0,
+            window=lookahead,
+            cache_rows=cache_rows,
+            plan_bytes=self._plan_bytes / batches,
+            planner_ms=1e3 * (self._all_s - self._reading_s) / batches,
+            batches=self._batches,
+        )
+
+
+def _own(part: TrainerPlan) -> dict[str, int]:
+    """What one trainer moves besides what all do."""
+    rows = {"fetched": part.fetch_rows.size, "written": part.write_back_rows.size}
+    if part.add_rows is not None:
+        rows["added"] = part.add_rows.size
+    if (exchange := part.exchanged) is not None:
+        counts = exchange.counts
+        rows["now"], rows["later"] = 0, 0
+        rows["copied"] = int(counts.next_from.sum() + counts.rest_from.sum())
+        rows["sent_home"] = int(counts.now_to.sum() + counts.later_to.sum())
+    return rows

@@ -1,0 +1,29 @@
+"""`bagpipe compare-policies --train`: runs as users start them move what plans say, and end in the same quality."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.cli import commands as cli
+from tests.ranks import ROOT
+
+
+@pytest.mark.slow
+def test_policies_are_trained_and_compared(
+    short_config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command itself raises where a run moved other rows than its plans name."""
+    policies = ["bagpipe", "bagpipe cache.sharing=replicated"]
+    options = ["--trainers", "2", "--seeds", "2", "--launch", f"{ROOT}/scripts/run_ranks.sh {{ranks}}"]
+    output = ["--output", str(tmp_path / "runs"), "train.seed=2", "train.deterministic=true"]
+    command = ["compare-policies", str(short_config), "--policies", *policies, *options, "--train", *output]
+    assert cli.main(command) == 0
+    cells = json.loads(capsys.readouterr().out.splitlines()[-1])["cells"]
+    by_policy = {cell["policy"]: cell["trained"] for cell in cells}
+    assert list(by_policy) == policies
+    qualities = [[(run["auc"], run["log_loss"]) for run in runs] for runs in by_policy.values()]
+    assert qualities[0] == qualities[1]  # synchronous training has one result
+    first, second = qualities[0]
+    assert first != second
+    assert all(run["samples_per_s"] > 0 <= run["exposed_wait"] < 1 for runs in by_policy.values() for run in runs)

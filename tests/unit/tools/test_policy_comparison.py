@@ -1,0 +1,189 @@
+"""`bagpipe compare-policies` from its arguments to its figures; runs are in end_to_end/test_compare_policies.py."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.cli import commands as cli
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.tools.policy_comparison.contender import Cell, Contender, cells
+from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, measure_traffic
+from bagpipe_hpc.tools.policy_comparison.training import Trained, launch_command, train
+from data_prep.generate import generate_clicks
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
+
+DIM, BATCH = 8, 50
+BASE = [f"model.embedding_dim={DIM}", f"train.batch_size={BATCH}", "optimizer.rows=sgd"]
+SMALL = [*BASE, "lookahead.batches=4"]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("comparison")
+    clicks, shards = folder / "clicks.tsv", folder / "shards"
+    generate_clicks(1000, clicks)
+    prepare_clicks([str(clicks)], shards, PrepareSettings(min_count=1), lambda _: None)
+    path = folder / "run.toml"
+    path.write_text(f"[data]\npath = '{shards}'\n")
+    return path
+
+
+def compared(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, dict[str, Any]]:
+    """What is printed, and the cells of the JSON line by policy, trainers and cache."""
+    assert cli.main(["compare-policies", *arguments]) == 0
+    printed = capsys.readouterr().out
+    line = json.loads(printed.splitlines()[-1])
+    return printed, {(one["policy"], one["trainers"], one["cache_percent"]): one for one in line["cells"]}
+
+
+def test_traffic_is_what_the_batches_say(config: Path) -> None:
+    """Without look-ahead every unique row of a batch is fetched and written, wherever it is used."""
+    run = prepare_run(load_config(config, [*BASE, "lookahead.batches=1", "cache.sharing=replicated"]))
+    (segment,) = (segment for segment in run.schedule if segment.is_training)
+    batches = list(run.batches(segment))
+    unique = np.mean([np.unique(rows.values).size for rows in batches])
+    one, two = measure_traffic(run, 1), measure_traffic(run, 2)
+    assert one.rows == dict.fromkeys(MOVED, 0.0) | {"fetched": unique, "written": unique, "now": one.rows["now"]}
+    assert one.bytes["fetched"] == unique * 4 * DIM
+    assert one.total_bytes == 2 * unique * 4 * DIM  # nobody to sum with
+    assert (one.hit_rate, one.window, one.batches) == (0.0, 1, len(batches))
+    shared = np.mean([_used_by_both(rows.values.reshape(rows.samples, -1)) for rows in batches])
+    assert two.rows["now"] == shared
+    assert two.bytes["now"] == shared * 4 * DIM  # half of each sum goes out, and half of the total
+    assert two.rows["fetched"] == pytest.approx((unique + shared) / 2)  # shared rows by both, the others by their user
+    assert two.rows["written"] == unique / 2
+    assert two.plan_bytes > 0 < two.planner_ms
+
+
+def _used_by_both(rows: "np.ndarray[Any, Any]") -> int:
+    half = -(-len(rows) // 2)
+    return np.intersect1d(rows[:half], rows[half:]).size
+
+
+def test_a_home_moves_copies_and_gradients(config: Path) -> None:
+    run = prepare_run(load_config(config, [*SMALL, "cache.sharing=home"]))
+    found = measure_traffic(run, 2)
+    assert found.rows["copied"] == found.rows["sent_home"] > 0
+    assert found.rows["now"] == found.rows["later"] == found.rows["added"] == 0
+    assert found.rows["fetched"] == pytest.approx(found.rows["written"])
+    assert 0 < found.hit_rate < 1
+
+
+def test_a_few_batches(config: Path) -> None:
+    run = prepare_run(load_config(config, SMALL))
+    assert measure_traffic(run, 2, most_batches=3).batches == 3
+
+
+def test_the_command_compares(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plot, saved = tmp_path / "plot.svg", tmp_path / "saved.jsonl"
+    policies = ["--policies", "bagpipe", "bagpipe cache.sharing=replicated lookahead.batches=2"]
+    options = ["--trainers", "1", "2", "--cache", "0", "100", "0.1", "--plot", str(plot), "--save", str(saved)]
+    printed, found = compared(capsys, str(config), *SMALL, *policies, *options)
+    assert list(found) == [
+        (policy, trainers, cache) for trainers in (1, 2) for cache in (0.0, 100.0, 0.1) for policy in policies[1:]
+    ]
+    whole = found["bagpipe", 2, 0.0]["traffic"]
+    assert whole["window"] == 4
+    assert found[policies[2], 2, 100.0]["traffic"]["window"] == 2
+    assert found[policies[2], 2, 100.0]["traffic"]["rows"]["now"] > 0 == whole["rows"]["now"]
+    too_small = found["bagpipe", 2, 0.1]
+    assert too_small["traffic"] is None
+    assert "raise cache.rows" in too_small["refusal"]
+    assert f"bagpipe, T = 2, cache 0.1 %: refused: {too_small['refusal']}" in printed
+    assert "T = 2, caches as large as they want: rows a trainer and batch" in printed
+    assert json.loads(saved.read_text())["cells"] == list(found.values())
+    drawn = ElementTree.parse(plot).getroot()
+    labels = [text.text for text in drawn.iter("{http://www.w3.org/2000/svg}text")]
+    assert labels.count("bagpipe") == 4
+    assert f"{sum(whole['bytes'].values()) / 1e3:,.0f} kB" in labels
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--policies", "cache.rows=3"], "names no policy first"),
+        (["--policies", "bagpipe home"], "'home' is no section.field=value"),
+        (["--policies", "bagpipe 'x"], "No closing quotation"),
+        (["--policies", "bagpipe", "bagpipe"], "'bagpipe' comes twice"),
+        (["--policies", "bagpipe", "--train"], "--output comparison"),
+        (["--policies", "bagpipe", "--train", "--output", "o", "--batches", "3"], "set train.max_steps"),
+        (["--policies", "bagpipe", "--train", "--output", "o", "--launch", "mpirun"], "write {ranks} there"),
+        (["--policies", "bagpipe", "--plot", "drawn.png"], "ends in .svg"),
+        (["--policies", "bagpipe", "--plot", "nowhere/drawn.svg"], "nowhere"),
+    ],
+)
+def test_what_cannot_be_is_refused_first(
+    config: Path, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["compare-policies", str(config), *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_an_unknown_policy_is_refused_in_its_line(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, found = compared(capsys, str(config), *SMALL, "--policies", "bagpipe", "nobody", "--trainers", "1")
+    assert found["bagpipe", 1, 0.0]["refusal"] is None
+    assert "nobody" in found["nobody", 1, 0.0]["refusal"]
+
+
+def test_cells_have_the_same_cache(config: Path) -> None:
+    (cell,) = cells([Contender.parse("bagpipe")], [2], [12.5])
+    assert cell.overrides([], 1000) == ["policy.name=bagpipe", "cache.rows=125"]
+    assert cell.overrides([], 1)[-1] == "cache.rows=1"  # 0 would be as many as it wants
+    assert Cell(cell.contender, 2, 0.0).overrides([], 1000)[-1] == "cache.rows=0"
+    common = ["train.seed=7", "policy.name=nobody", "cache.rows=3"]
+    assert cell.overrides(common, 1000, "train.seed=1") == ["train.seed=1", "policy.name=bagpipe", "cache.rows=125"]
+    assert cell.folder(3) == "bagpipe/trainers=2,cache=12.5,seed=3"
+    assert not cell.config(config, ["train.resume=auto"], 1000).train.resume
+
+
+def test_the_launcher_hears_of_ranks_and_hosts() -> None:
+    launcher = "hosts --ranks {hosts} -- mpirun -n {ranks}"
+    assert launch_command(launcher, servers=2, trainers=3) == [
+        *("hosts", "--ranks", "3,1,1,1", "--", "mpirun", "-n", "6")
+    ]
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> str:
+    """Starts nothing, but notes that it was asked to and leaves a summary in the folder after `train.output=`."""
+    script = tmp_path / "launcher"
+    script.write_text(
+        "#!/bin/sh\n"
+        f'echo called >> {tmp_path}/calls\n[ "$1" = 3 ] || {{ echo no luck; exit 7; }}\n'
+        'for word; do case $word in train.output=*) folder=${word#train.output=};; esac; done\nmkdir -p "$folder"\n'
+        f'cp {tmp_path}/summary.json "$folder"\n'
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    trainer = {"total_ms": 10.0, "wait_rows_ms": 1.0, "wait_reductions_ms": 2.0}
+    moved = {"rows_fetched": 5.0, "rows_written_back": 4.0}
+    summary = {
+        "samples_per_s": 100.0,
+        "trainers": [trainer | moved, trainer | {"rows_fetched": 7.0, "rows_written_back": 4.0}],
+        "evaluations": [{"auc": 0.5, "log_loss": 0.9}, {"auc": 0.7, "log_loss": 0.5}],
+    }
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    return str(script)
+
+
+def test_a_run_that_has_finished_is_not_started_again(config: Path, launcher: str, tmp_path: Path) -> None:
+    folder, launch = tmp_path / "runs" / "one", [launcher, "3"]
+    output = f"train.output={folder}"
+    expected = Trained(100.0, pytest.approx(0.3), 0.7, 0.5, {"fetched": 6.0, "written": 4.0})
+    assert train(launch, config, ["train.seed=1", output], folder) == expected
+    assert train(launch, config, ["train.seed=1", output], folder) == expected
+    assert (tmp_path / "calls").read_text() == "called\n"
+    with pytest.raises(ConfigError, match="is a run with other settings"):
+        train(launch, config, ["train.seed=2", output], folder)
+
+
+def test_a_run_that_fails_says_what_it_said(config: Path, launcher: str, tmp_path: Path) -> None:
+    with pytest.raises(BagpipeError, match=r"status 7:\nno luck"):
+        train([launcher, "4"], config, [], tmp_path / "runs" / "one")
