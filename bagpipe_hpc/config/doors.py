@@ -239,6 +239,10 @@ POLICIES = Door(
     {
         "bagpipe": Entry("bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy"),
         "none": Entry("bagpipe_hpc.planning.policies.none:NoCache"),
+        "scratchpipe": Entry(
+            "bagpipe_hpc.planning.policies.scratchpipe:ScratchPipe",
+            "bagpipe_hpc.planning.policies.scratchpipe:ScratchPipe.Settings",
+        ),
     },
 )
 

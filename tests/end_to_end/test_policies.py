@@ -20,12 +20,13 @@ POLICIES = {
     "bagpipe": [],
     "no cache": ["policy.name=no_cache:NoCache"],
     "none": ["policy.name=none"],
+    "scratchpipe": ["policy.name=scratchpipe", "cache.rows=1300"],
     "by row": ["policy.name=by_row:ByRow", "policy.feature=3", "lookahead.batches=5"],
     "interleaved": ["policy.name=tests.end_to_end.policies:Interleaved", "lookahead.batches=5"],
     "plain SGD": SGD,
     "added": ["policy.name=tests.end_to_end.added_changes:AddedChanges", *SGD],
 }
-SAME_SLICES = ("no cache", "none")
+SAME_SLICES = ("no cache", "none", "scratchpipe")
 """Policies that leave samples where bagpipe has them: its reference is theirs."""
 VERIFIED = (*SAME_SLICES, "by row", "interleaved")
 ROUNDING = 1e-5
