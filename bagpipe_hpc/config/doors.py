@@ -253,6 +253,16 @@ PLACEMENTS = Door(
         "round_robin": Entry("bagpipe_hpc.rows.partition:RoundRobinPartition"),
         "contiguous": Entry("bagpipe_hpc.rows.ranges:ContiguousPartition"),
         "by_table": Entry("bagpipe_hpc.rows.ranges:TablePartition"),
+        **{
+            name: Entry(f"bagpipe_hpc.rows.placements.{path}", f"bagpipe_hpc.rows.placements.settings:{settings}")
+            for name, (path, settings) in {
+                "random": ("assignment:RandomTables", "RandomSettings"),
+                "greedy_size": ("greedy:GreedySize", "AssignmentSettings"),
+                "greedy_dim": ("greedy:GreedyDimension", "AssignmentSettings"),
+                "greedy_lookup": ("greedy:GreedyLookup", "StatisticsSettings"),
+                "greedy_size_lookup": ("greedy:GreedySizeLookup", "StatisticsSettings"),
+            }.items()
+        },
     },
 )
 

@@ -48,5 +48,6 @@ def table_groups(tables: Tables, widths: Sequence[int]) -> tuple[TableGroup, ...
     for width in dict.fromkeys(widths):
         numbers = tuple(number for number, own in enumerate(widths) if own == width)
         rows = tuple(tables.rows[number] for number in numbers)
-        groups.append(TableGroup(width, numbers, Tables(rows, tuple(tables.names[number] for number in numbers))))
+        names = tuple(tables.names[number] for number in numbers)
+        groups.append(TableGroup(width, numbers, Tables(rows, names, width=width)))
     return tuple(groups)

@@ -18,11 +18,15 @@ class Tables:
         names: name of each table.
         held: how much each server holds already of tables of other widths, as a number of rows of these tables, `[S]`;
             empty where it is nothing.
+        width: numbers D of a row; 0 where tables of several widths stand together.
+        row_bytes: bytes of a row with what its optimizer keeps; 0 where nobody asks.
     """
 
     rows: tuple[int, ...]
     names: tuple[str, ...]
     held: tuple[int, ...] = ()
+    width: int = 0
+    row_bytes: int = 0
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:

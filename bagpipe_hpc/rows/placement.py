@@ -1,8 +1,8 @@
 """Makes the partition that `tables.placement` names, and sees that it keeps its laws before anything is allocated."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 from zlib import crc32
 
 import numpy as np
@@ -32,18 +32,26 @@ def place_rows(config: TablesConfig, tables: Tables, servers: int) -> RowPartiti
     Raises:
         ConfigError: it cannot place these tables.
     """
-    kind = PLACEMENTS.implementation(config.placement)
-    if not callable(getattr(kind, "place", None)):
-        raise SettingError(
-            PLACEMENTS.key, config.placement, "must have a class method place(tables, servers, settings)"
-        )
+    kind = _placement_class(config)
     with PLACEMENTS.blaming(config.placement, f"its place() fails for {servers} servers"):
         partition: RowPartition = kind.place(tables, servers, config.settings)
     return partition
 
 
+def _placement_class(config: TablesConfig) -> Any:
+    kind = PLACEMENTS.implementation(config.placement)
+    if not callable(getattr(kind, "place", None)):
+        raise SettingError(
+            PLACEMENTS.key, config.placement, "must have a class method place(tables, servers, settings)"
+        )
+    return kind
+
+
 def place_groups(config: TablesConfig, groups: Iterable[tuple[Tables, int]], servers: int) -> tuple[RowPartition, ...]:
-    """The partitions of tables of several widths; each is told what those before it put on the servers.
+    """The partitions of tables of several widths.
+
+    A class with `place_all` is asked once for all of them; of others each is told what those before it put on the
+    servers.
 
     Args:
         config: what places the rows.
@@ -53,14 +61,21 @@ def place_groups(config: TablesConfig, groups: Iterable[tuple[Tables, int]], ser
     Raises:
         ConfigError: it cannot place these tables.
     """
-    (first, row_bytes), *others = groups
-    partitions, held_bytes = [place_rows(config, first, servers)], [0] * servers
-    for tables, next_bytes in others:
+    first, *others = (replace(tables, row_bytes=row_bytes) for tables, row_bytes in groups)
+    if (place_all := getattr(_placement_class(config), "place_all", None)) is not None:
+        with PLACEMENTS.blaming(config.placement, f"its place_all() fails for {servers} servers"):
+            found: Sequence[RowPartition] = place_all((first, *others), servers, config.settings)
+        if len(found) != 1 + len(others):
+            cure = f"its place_all() returns {len(found)} partitions for {1 + len(others)} widths; return one for each"
+            raise SettingError(PLACEMENTS.key, config.placement, cure)
+        return tuple(found)
+    partitions, held_bytes, row_bytes = [place_rows(config, first, servers)], [0] * servers, first.row_bytes
+    for tables in others:
         with PLACEMENTS.blaming(config.placement, f"its rows_on() fails for {servers} servers"):
             held_bytes = [held + partitions[-1].rows_on(server) * row_bytes for server, held in enumerate(held_bytes)]
-        held = tuple(held // next_bytes for held in held_bytes)
+        row_bytes = tables.row_bytes
+        held = tuple(held // row_bytes for held in held_bytes)
         partitions.append(place_rows(config, replace(tables, held=held), servers))
-        row_bytes = next_bytes
     return tuple(partitions)
 
 

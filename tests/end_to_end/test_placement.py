@@ -8,7 +8,9 @@ import h5py
 import pytest
 
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.inspection.access_counts import save_statistics
 from tests.end_to_end.test_equality import DRIVER, RunRanks, overrides
 from tests.extending import Example
 from tests.fork_server import forked_rank
@@ -16,10 +18,12 @@ from tests.fork_server import forked_rank
 
 @pytest.mark.slow
 def test_the_example_of_the_page_places_rows(
-    example: Callable[[str], Example], config_path: Path, run_ranks: RunRanks, tmp_path: Path
+    example: Callable[[str], Example], shards: Path, config_path: Path, run_ranks: RunRanks, tmp_path: Path
 ) -> None:
     """Two servers save scattered rows, all of them and then an increment; three go on, each placement in turn."""
     scattered = example("Placement")
+    statistics = tmp_path / "accesses.npz"
+    save_statistics(shards, load_manifest(shards), statistics)
 
     def train(ranks: int, runs: list[list[str]]) -> None:
         path = tmp_path / f"runs-{ranks}.json"
@@ -41,6 +45,8 @@ def test_the_example_of_the_page_places_rows(
     ways = {
         "dealt": ["tables.placement=round_robin"],
         "whole-tables": ["tables.placement=by_table"],
+        "random": ["tables.placement=random", "tables.placement_seed=3"],
+        "by-look-ups": ["tables.placement=greedy_size_lookup", f"tables.statistics={statistics}"],
         "scattered-again": ["tables.placement=scattered_rows:ScatteredRows", "tables.spread=77"],
     }
     go_on = [f"train.resume={start}", "roles.servers=3", "roles.same_host=transfers"]

@@ -16,21 +16,15 @@ from bagpipe_hpc.rows.access_statistics import (
     TableAccesses,
     access_curve,
     read_statistics,
-    write_statistics,
 )
+from tests.statistics_files import write_accesses
 
 COUNTS = {"C1": [0, 5, 1, 0, 5, 2], "C2": [0, 0], "C3": [40_000]}
 SAMPLES = 40_000
 
 
-def write(path: Path, counts: dict[str, list[int]] = COUNTS) -> None:
-    of_rows = [np.array(found, dtype=np.int64) for found in counts.values()]
-    tables = [
-        TableAccesses.of_counts(name, found, SAMPLES, min(SAMPLES, int(found.sum())))
-        for name, found in zip(counts, of_rows, strict=True)
-    ]
-    with path.open("wb") as file:
-        write_statistics(file, "ab" * 32, tables, of_rows, SAMPLES)
+def write(path: Path) -> None:
+    write_accesses(path, COUNTS, SAMPLES)
 
 
 @given(st.lists(st.integers(1, 9), max_size=8).map(lambda counts: sorted(counts, reverse=True)), st.integers(1, 12))

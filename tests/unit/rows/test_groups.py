@@ -1,5 +1,7 @@
 """Tables of one width form a group with row numbers of its own."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from bagpipe_hpc.rows.groups import TableGroup, table_groups
@@ -10,14 +12,14 @@ TABLES = Tables((5, 3, 8, 2), ("C1", "C2", "C3", "C4"))
 
 
 def test_tables_of_one_width_are_one_group() -> None:
-    assert table_groups(TABLES, [16] * 4) == (TableGroup(16, (0, 1, 2, 3), TABLES),)
+    assert table_groups(TABLES, [16] * 4) == (TableGroup(16, (0, 1, 2, 3), replace(TABLES, width=16)),)
 
 
 def test_groups_stand_in_the_order_of_their_first_tables() -> None:
     first, second, third = table_groups(TABLES, [8, 2, 8, 4])
-    assert first == TableGroup(8, (0, 2), Tables((5, 8), ("C1", "C3")))
-    assert second == TableGroup(2, (1,), Tables((3,), ("C2",)))
-    assert third == TableGroup(4, (3,), Tables((2,), ("C4",)))
+    assert first == TableGroup(8, (0, 2), Tables((5, 8), ("C1", "C3"), width=8))
+    assert second == TableGroup(2, (1,), Tables((3,), ("C2",), width=2))
+    assert third == TableGroup(4, (3,), Tables((2,), ("C4",), width=4))
     assert [group.total_rows for group in (first, second, third)] == [13, 3, 2]
 
 

@@ -103,7 +103,11 @@ def test_table_offsets() -> None:
     assert table_offsets((3, 1, 4)).tolist() == [0, 3, 4, 8]
 
 
-@pytest.mark.parametrize("name", DOOR.entries)
+WITHOUT_STATISTICS = [name for name in DOOR.entries if not hasattr(DOOR.settings_class(name)(), "statistics")]
+"""Others: tests/unit/rows/placements."""
+
+
+@pytest.mark.parametrize("name", WITHOUT_STATISTICS)
 @pytest.mark.parametrize("rows", [(7,), (5, 1, 9), (3_000_000, 10, 2_000_000)])
 @pytest.mark.parametrize("servers", [1, 2, 5, 40])
 def test_what_comes_with_the_package_keeps_the_laws(name: str, rows: tuple[int, ...], servers: int) -> None:
@@ -112,7 +116,7 @@ def test_what_comes_with_the_package_keeps_the_laws(name: str, rows: tuple[int, 
     check_partition(place_rows(config, tables_of(rows), servers), config, tables_of(rows), servers)
 
 
-@pytest.mark.parametrize("name", DOOR.entries)
+@pytest.mark.parametrize("name", WITHOUT_STATISTICS)
 def test_tables_of_any_size_are_placed_at_once(name: str) -> None:
     rows = (6 * 10**9, 5, 4 * 10**9)
     config = TablesConfig(placement=name)

@@ -1,0 +1,1 @@
+"""Placements of whole tables on servers (docs/policies.md)."""

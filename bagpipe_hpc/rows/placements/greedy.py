@@ -1,0 +1,63 @@
+"""Tables by falling cost to the cheapest server: baselines of AutoShard (KDD 2022) and DreamShard (NeurIPS 2022)."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from math import log10
+from typing import Any
+
+from bagpipe_hpc.rows.access_statistics import TableAccesses, read_statistics
+from bagpipe_hpc.rows.placements.assignment import AssignedTables, WholeTable, deal_greedily, server_limit
+
+
+class GreedySize(AssignedTables):
+    """By bytes: servers hold as much as each other."""
+
+    @classmethod
+    def assign(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> list[int]:
+        """Deal tables by their bytes."""
+        costs = [float(table.bytes) for table in tables]
+        return deal_greedily(tables, costs, servers, server_limit(settings))
+
+
+class GreedyDimension(AssignedTables):
+    """By dimension: the width of a table's rows."""
+
+    @classmethod
+    def assign(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> list[int]:
+        """Deal tables by their widths."""
+        costs = [float(table.width) for table in tables]
+        return deal_greedily(tables, costs, servers, server_limit(settings))
+
+
+class GreedyByAccesses(AssignedTables):
+    """By a cost that knows how often a table is looked up."""
+
+    @classmethod
+    @abstractmethod
+    def cost(cls, table: WholeTable, accesses: TableAccesses) -> float:
+        """What a table costs a server."""
+
+    @classmethod
+    def assign(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> list[int]:
+        """Deal tables by their costs."""
+        statistics = read_statistics(settings.statistics_path)
+        costs = [cls.cost(table, statistics.of(table.name, table.rows)) for table in tables]
+        return deal_greedily(tables, costs, servers, server_limit(settings))
+
+
+class GreedyLookup(GreedyByAccesses):
+    """By dimension x look-ups of a sample: numbers that are gathered of the table."""
+
+    @classmethod
+    def cost(cls, table: WholeTable, accesses: TableAccesses) -> float:
+        """Numbers that a sample gathers on average."""
+        return table.width * accesses.sample_look_ups
+
+
+class GreedySizeLookup(GreedyByAccesses):
+    """By dimension x look-ups of a sample x log10(rows): large tables miss processors' caches more often."""
+
+    @classmethod
+    def cost(cls, table: WholeTable, accesses: TableAccesses) -> float:
+        """Numbers that a sample gathers on average, times the digits of the table's rows."""
+        return table.width * accesses.sample_look_ups * log10(table.rows)
