@@ -21,6 +21,7 @@ from bagpipe_hpc.cli.outcome import (
     exit_code_of,
 )
 from bagpipe_hpc.cli.scoring import add_evaluate, add_predict, evaluate, predict
+from bagpipe_hpc.cli.searching import add_search, search
 from bagpipe_hpc.cli.training import GO_ON, train_from_file
 from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.config.file import load_config
@@ -188,6 +189,9 @@ def _add_data_commands(commands: "argparse._SubParsersAction[CommandParser]") ->
 
     schema = _add(commands, "schema", _schema, "propose what the columns of a file are, as TOML for prepare --schema")
     schema.add_argument("file", metavar="FILE", help="CSV, TSV (plain or compressed) or Parquet; its beginning is read")
+
+    summary = "find transforms of dense columns that predict best, as a schema for prepare"
+    add_search(_add(commands, "search-preprocessing", search, summary))
 
     prepare = _add(commands, "prepare", _prepare, "turn raw clicks into checksummed shards for training")
     formats = f"format of the input: {', '.join(SOURCE_FORMATS.entries)}, or package.module:Class (default: criteo)"

@@ -1,0 +1,83 @@
+"""`bagpipe search-preprocessing`: finds transforms of dense columns."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from bagpipe_hpc.cli.argument_types import count, fraction, positive
+from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.outcome import EXIT_OK
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.terminal import printable
+
+
+def add_search(parser: CommandParser) -> None:
+    """The arguments of `bagpipe search-preprocessing`."""
+    parser.add_argument("--schema", required=True, metavar="FILE.toml", help="describes the columns of the files")
+    parser.add_argument(
+        "--input",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="FILE",
+        help="files or glob patterns, in time order, as prepare gets them",
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE.toml", help="the schema to write")
+    parser.add_argument("--tried", type=Path, metavar="FILE.csv", help="write everything that was tried, too")
+    parser.add_argument("--label", metavar="NAME", help="label to predict (default: the first)")
+    parser.add_argument(
+        "--rows", type=positive, default=20_000, metavar="N", help="rows to search by, the first ones (default: 20000)"
+    )
+    parser.add_argument(
+        "--test-fraction", type=fraction, default=0.1, metavar="F", help="as prepare gets it: not read (default: 0.1)"
+    )
+    parser.add_argument(
+        "--validation-fraction",
+        type=fraction,
+        default=0.2,
+        metavar="F",
+        help="last part of the rows to search by, for scores (default: 0.2)",
+    )
+    parser.add_argument("--score", choices=["log_loss", "auc"], default="log_loss", help="(default: log_loss)")
+    parser.add_argument("--clusters", type=positive, default=3, metavar="K", help="groups of columns (default: 3)")
+    parser.add_argument("--episodes", type=positive, default=50, metavar="E", help="groupings to try (default: 50)")
+    parser.add_argument(
+        "--draws", type=positive, default=20, metavar="R", help="draws of pipelines for each (default: 20)"
+    )
+    parser.add_argument("--fits", type=positive, metavar="N", help="most models to fit (default: E times R)")
+    parser.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same result (default: 1)")
+
+
+def search(arguments: argparse.Namespace) -> int:
+    """Search, and write the schema that was found."""
+    from data_prep.schema.document import load_schema
+    from data_prep.search.preprocessing import report, search_preprocessing, write_found, write_tried
+    from data_prep.search.sampled_rows import label_of, read_sample
+    from data_prep.search.search import SearchSettings
+
+    for flag, path in (("--output", arguments.output), ("--tried", arguments.tried)):
+        if path is not None and path.exists():
+            raise ConfigError(f"{flag} {path}: is there already; choose another file")
+        if path is not None and not path.parent.is_dir():
+            raise ConfigError(f"{flag} {path}: there is no folder {path.parent}; make it first")
+    schema = load_schema(arguments.schema)
+    settings = SearchSettings(arguments.clusters, arguments.episodes, arguments.draws, arguments.fits, arguments.seed)
+    rows = read_sample(
+        arguments.input,
+        schema,
+        label_of(schema, arguments.label),
+        arguments.rows,
+        arguments.test_fraction,
+        arguments.validation_fraction,
+    )
+    validation = len(rows.labels) - rows.train
+    print(
+        f"{rows.train} rows for training, {validation} for validation, {len(rows.columns)} numeric columns",
+        file=sys.stderr,
+    )
+    found = search_preprocessing(schema, rows, settings, score=arguments.score)
+    if arguments.tried is not None:
+        write_tried(found, arguments.score, arguments.tried)
+    write_found(found, arguments.score, arguments.input, arguments.output)
+    print(printable("\n".join(report(found, arguments.score))))
+    return EXIT_OK

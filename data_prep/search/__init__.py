@@ -1,0 +1,1 @@
+"""A search for what should become of dense columns before they are trained on."""

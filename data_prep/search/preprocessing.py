@@ -1,0 +1,178 @@
+"""`bagpipe search-preprocessing`: finds what should become of the dense columns of files, and writes it as a schema."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import ConfigError, DataError
+from bagpipe_hpc.storage.atomic_write import atomic_write
+from data_prep.schema.columns import NumericColumn
+from data_prep.schema.document import Schema
+from data_prep.schema.writing import schema_toml
+from data_prep.search.clusters import Clusters, LearnedClusters
+from data_prep.search.descriptors import describe_columns
+from data_prep.search.features import ColumnFeatures
+from data_prep.search.pipelines import PIPELINES, indicator_of
+from data_prep.search.sampled_rows import SampledRows
+from data_prep.search.search import Choice, SearchSettings, Try, best_of, search
+from data_prep.search.small_model import score_features
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found.
+
+    Attributes:
+        schema: with what was found; the given one where nothing scored better.
+        given_score: that of the schema as it was given; more is better.
+        columns: names of the columns that were searched, `[C]`.
+        left_out: names of those of which all training rows are alike.
+        tried: everything, in order.
+    """
+
+    schema: Schema
+    given_score: float
+    columns: tuple[str, ...]
+    left_out: tuple[str, ...]
+    tried: tuple[Try, ...]
+
+    @property
+    def best(self) -> Try:
+        """What scored best."""
+        return best_of(self.tried)
+
+    @property
+    def is_better(self) -> bool:
+        """Whether that is better than the schema as it was given."""
+        return self.best.score > self.given_score
+
+
+def search_preprocessing(
+    schema: Schema,
+    rows: SampledRows,
+    settings: SearchSettings,
+    *,
+    score: str = "log_loss",
+    clusters: Callable[[NDArray[np.float32], int, int], Clusters] = LearnedClusters,
+) -> Found:
+    """Search for groups of the dense columns of a schema, and a chain for each group.
+
+    Args:
+        schema: what a chain says replaces what it says of numeric columns; all else stays.
+        rows: of its columns.
+        settings: how much is tried.
+        score: one of `small_model.SCORES`.
+        clusters: makes what proposes groups, of the columns' attributes, the number of groups and the seed.
+
+    Raises:
+        ConfigError: the search would need the name of a column.
+        DataError: no column is left to be searched.
+    """
+    schema_without = _without_indicators(schema)
+    features = ColumnFeatures(rows)
+    if not features.columns:
+        raise DataError("no numeric column has training rows that differ: there is nothing to search")
+    fixed = [column for column in schema_without.derived if isinstance(column, NumericColumn)]
+
+    def score_columns(columns: Sequence[NumericColumn]) -> float:
+        return score_features(features.matrix(columns), rows.labels, rows.train, score)
+
+    def score_choice(choice: Choice) -> float:
+        return score_columns([*features.described(choice), *fixed])
+
+    given = [column for column in schema.outputs if isinstance(column, NumericColumn)]
+    given_score = score_columns(given)
+    proposing = clusters(describe_columns(features, rows), settings.clusters, settings.seed)
+    tried = search(features.valid, features.has_missing, score_choice, proposing, settings)
+    names = tuple(column.name for column in features.columns)
+    left_out = tuple(column.name for column in features.left_out)
+    found = Found(schema, given_score, names, left_out, tuple(tried))
+    if not found.is_better:
+        return found
+    return replace(found, schema=_with(schema_without, features.described(found.best.choice)))
+
+
+def report(found: Found, score: str) -> list[str]:
+    """What a user is told: lines."""
+    best, fitted = found.best, sum(one.is_fit for one in found.tried)
+    lines = [
+        f"as given: {shown_score(found.given_score, score)}",
+        f"found:    {shown_score(best.score, score)}, in episode {best.episode + 1}; {fitted} models were fitted for "
+        f"{len(found.tried)} draws",
+    ]
+    lines += [f"  {chain}: {', '.join(names)}" for chain, names in _groups(found)]
+    if found.left_out:
+        lines.append(f"left as they are, since all training rows are alike: {', '.join(found.left_out)}")
+    if not found.is_better:
+        lines.append("nothing was better than the schema as it was given; it is written as it was")
+    return lines
+
+
+def write_found(found: Found, score: str, inputs: Sequence[str], output: Path) -> None:
+    """Write the schema that was found, with what tells it from others beside each column."""
+    notes = {name: chain for chain, names in _groups(found) for name in names} if found.is_better else {}
+    told = ", ".join(inputs)
+    heading = [f"Found by bagpipe search-preprocessing: validation {shown_score(found.best.score, score)},",
+               f"{shown_score(found.given_score, score)} before.",
+               f"Then: bagpipe prepare --schema {output.name} --input {told} --output shards"]  # fmt: skip
+    _write(output, schema_toml(found.schema, heading, notes))
+
+
+def write_tried(found: Found, score: str, output: Path) -> None:
+    """Write everything that was tried as CSV: a line each, with the cluster and the chain of each column."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["try", "episode", score, "fitted", *found.columns])
+    for number, one in enumerate(found.tried, start=1):
+        chains = [f"{group}: {PIPELINES[chain]}" for group, chain in zip(one.assignment, one.choice, strict=True)]
+        writer.writerow([number, one.episode + 1, repr(_plain(one.score, score)), int(one.is_fit), *chains])
+    _write(output, stream.getvalue())
+
+
+def shown_score(value: float, score: str) -> str:
+    """A score in words."""
+    return f"{score.replace('_', ' ').replace('auc', 'AUC')} {_plain(value, score):.5f}"
+
+
+def _plain(value: float, score: str) -> float:
+    """A score by its name: a log loss has no minus sign."""
+    return -value if score == "log_loss" else value
+
+
+def _groups(found: Found) -> list[tuple[str, list[str]]]:
+    """The chains of the best and the columns of each."""
+    groups: dict[str, list[str]] = {}
+    for name, chain in zip(found.columns, found.best.choice, strict=True):
+        groups.setdefault(str(PIPELINES[chain]), []).append(name)
+    return list(groups.items())
+
+
+def _without_indicators(schema: Schema) -> Schema:
+    """A schema without the indicators that an earlier search gave it, so that their names are free."""
+    numeric = [column for column in schema.columns if isinstance(column, NumericColumn)]
+    ours = {indicator.name: indicator for indicator in map(indicator_of, numeric)}
+    for section, column in schema.placed():
+        if column.name in ours and column != ours[column.name]:
+            raise ConfigError(
+                f"{section}.{column.name}: the search may need this name to say where {ours[column.name].source} is "
+                "missing; give the column another one"
+            )
+    return replace(schema, derived=tuple(column for column in schema.derived if column.name not in ours))
+
+
+def _with(schema: Schema, described: Sequence[NumericColumn]) -> Schema:
+    """A schema with other numeric columns, and more derived ones."""
+    new = {column.name: column for column in described if column.source is None}
+    added = tuple(column for column in described if column.source is not None)
+    columns = tuple(new.get(column.name, column) for column in schema.columns)
+    return replace(schema, columns=columns, derived=(*schema.derived, *added))
+
+
+def _write(output: Path, text: str) -> None:
+    with atomic_write(output) as partial:
+        partial.write_text(text, encoding="utf-8")
