@@ -180,7 +180,7 @@ def within_memory(planner: Planner, batches: Iterable[Bags], memory_bytes: int) 
 def shorter_window(wanted: Window, lookahead: int) -> Window:
     """The wanted window cut to `lookahead` batches, its group in proportion and below the look-ahead."""
     group = max(1, wanted.group * lookahead // wanted.lookahead)
-    return Window(lookahead, min(group, max(1, lookahead - 1)))
+    return replace(wanted, lookahead=lookahead, group=min(group, max(1, lookahead - 1)))
 
 
 def fit_window(

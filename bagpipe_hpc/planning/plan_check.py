@@ -144,6 +144,7 @@ class PlanExecutor:
         self._slot_of: list[dict[int, int]] = [{} for _ in range(trainers)]  # row -> slot, for each trainer
         self._row_in: list[dict[int, int]] = [{} for _ in range(trainers)]  # slot -> row
         self._base_of: list[dict[int, tuple[int, int]]] = [{} for _ in range(trainers)]  # row -> slot, batch
+        self._written: list[set[int]] = [set() for _ in range(trainers)]  # rows that may stay until they are fetched
         self._eager, self._growth = eager, growth
         self._retired = 0
         self._to_retire: deque[BatchPlan] = deque()
@@ -177,11 +178,10 @@ class PlanExecutor:
                     self._move_one()
         while self._to_retire:
             self._move_one()
-        for trainer, held in enumerate(self._row_in):
-            if held:
+        for trainer, rows in enumerate(self._row_in):
+            if held := set(rows.values()) - self._written[trainer]:
                 raise PlanError(
-                    f"behind the closing plan trainer {trainer} still holds {len(set(held.values()))} rows, row "
-                    f"{min(held.values())} first"
+                    f"behind the closing plan trainer {trainer} still holds {len(held)} rows, row {min(held)} first"
                 )
 
     def _wait_ready(self, plan: BatchPlan) -> None:
@@ -209,7 +209,7 @@ class PlanExecutor:
                 self.write_backs += 1
                 for other in range(len(self._caches)) if slot < self._shared else (trainer,):
                     if row in self._slot_of[other]:
-                        self._row_in[other].pop(self._slot_of[other].pop(row))
+                        self._written[other].add(row)
             if part.additions is not None:
                 self._add(plan.shared.batch, trainer, part.additions)
         self._retired = plan.shared.retire_group
@@ -238,12 +238,14 @@ class PlanExecutor:
                 self._fetch(batch, trainer, part.fetch_rows, part.fetch_slots, is_private=True)
                 self.fetches += part.fetch_rows.size
             self.fetches += shared.fetch_rows.size
-            self.most_resident = max(self.most_resident, *(len(held) for held in self._slot_of))
+            resident = (len(held) - len(left) for held, left in zip(self._slot_of, self._written, strict=True))
+            self.most_resident = max(self.most_resident, *resident)
 
     def _fetch(self, batch: int, trainer: int, rows: Int64s, slots: NDArray[np.int32], *, is_private: bool) -> None:
         fetched: set[int] = set()
         for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
             where = f"batch {batch}: trainer {trainer} fetches row {row} into slot {slot}"
+            self._give_up(trainer, row, slot)
             is_base = is_private and row in fetched and row not in self._base_of[trainer]
             if row in self._slot_of[trainer] and not is_base:
                 raise PlanError(f"{where}, and still holds it in slot {self._slot_of[trainer][row]}")
@@ -266,6 +268,14 @@ class PlanExecutor:
             fetched.add(row)
             self._row_in[trainer][slot] = row
             self._caches[trainer][slot] = self.store[row]
+
+    def _give_up(self, trainer: int, row: int, slot: int) -> None:
+        """A row that was written back is held no more once anyone fetches it, or its slot is another's."""
+        for other, written in enumerate(self._written):
+            gone = {row} | ({self._row_in[other][slot]} if other == trainer and slot in self._row_in[other] else set())
+            for left in gone & written:
+                written.remove(left)
+                del self._row_in[other][self._slot_of[other].pop(left)]
 
     def _step(self, number: int, plan: BatchPlan, rows: Bags) -> None:
         shared_slots = np.concatenate((plan.shared.now_slots, plan.shared.later_slots))
@@ -343,6 +353,7 @@ class PlanExecutor:
                 f"{self._row_in[trainer][slot]}: a row fetched twice is used in its first slot"
             )
         self._caches[trainer][slots] = _updated(self._caches[trainer][slots], sums, self._growth)
+        self._written[trainer].difference_update(map(self._row_in[trainer].get, slots.tolist()))
 
 
 def _require_one_way(plan: BatchPlan) -> None:

@@ -12,10 +12,18 @@ class Window:
     Attributes:
         lookahead: batches L that are known when a plan is made, its own included.
         group: batches C that are retired together; below L, but 1 where L is 1.
+        serial: all that a batch changes is at the servers, or where the next batch reads it, before rows are fetched
+            for that one, though it is known. So it is with a window of one batch. C is 1 then.
     """
 
     lookahead: int
     group: int
+    serial: bool = False
+
+    @property
+    def delays_nothing(self) -> bool:
+        """Whether each batch has ended before rows are fetched for the next one."""
+        return self.serial or self.lookahead == 1
 
     def group_that_retires(self, batch: int) -> int:
         """Group with which rows last used by `batch` leave the caches: the first multiple of C above it."""
@@ -23,26 +31,28 @@ class Window:
 
     def group_that_leaves(self, batch: int) -> int:
         """Group with which rows leave behind `batch` that it does not use: the first that starts then or later."""
-        return self.group_that_retires(batch if self.lookahead == 1 else batch - 1)
+        return self.group_that_retires(batch if self.delays_nothing else batch - 1)
 
     def group_before_prefetch(self, batch: int) -> int:
         """Group that must be retired before `batch` is fetched: the first multiple of C above batch - L, or none."""
+        if self.delays_nothing:
+            return batch
         return max(NO_GROUP, -((self.lookahead - 1 - batch) // self.group) * self.group)
 
     def latest_before_prefetch(self, batch: int) -> int:
         """The latest group that the fetches of `batch` can wait for: the last one that starts before the batch does."""
-        if self.lookahead == 1:
+        if self.delays_nothing:
             return self.group_before_prefetch(batch)
         return max(NO_GROUP, (batch - 1) // self.group * self.group)
 
     def group_started_by(self, batch: int) -> int:
-        """Group whose write-backs start after `batch`: updates up to batch - 1 are then in the caches (L > 1)."""
-        if self.lookahead == 1:  # nothing is delayed, so the batch's own updates are in too
+        """Group whose write-backs start after `batch`: updates up to batch - 1 are then in the caches."""
+        if self.delays_nothing:  # so the batch's own updates are in too
             return batch + 1
         return batch if batch % self.group == 0 else NO_GROUP
 
     def closing_group(self, batches: int) -> int:
         """Group of the rows that are still to be retired behind the last of so many batches."""
-        if self.lookahead == 1 or batches == 0:  # without look-ahead each batch has retired its own
+        if self.delays_nothing or batches == 0:  # each batch has retired its own
             return NO_GROUP
         return self.group_that_retires(batches - 1)

@@ -54,7 +54,7 @@ class LookaheadPlanner(RulePlanner):
 
     def is_needed_now(self, batch: LoadedBatch, following: LoadedBatch | None, private: Bools) -> Bools:
         """Rows whose update the next batch reads. Without look-ahead the next batch is unknown: all shared rows."""
-        if self.window.lookahead == 1:
+        if self.window.delays_nothing:
             return ~private
         if following is None:
             return np.zeros(batch.unique.size, dtype=np.bool_)

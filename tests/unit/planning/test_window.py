@@ -60,3 +60,14 @@ def test_the_closing_plan_has_the_groups_that_no_batch_has_started(window: Windo
         retired = {window.group_that_retires(batch) for batch in range(batches)}
         started = {window.group_started_by(batch) for batch in range(batches)}
         assert window.closing_group(batches) == max(retired - started, default=NO_GROUP)
+
+
+@pytest.mark.parametrize("lookahead", [1, 2, 5])
+def test_a_serial_window_ends_each_batch_before_the_next_one_is_fetched(lookahead: int) -> None:
+    """Whatever it has in view, its groups are those of a window of one batch."""
+    window, alone = Window(lookahead, 1, serial=True), Window(1, 1)
+    for batch in BATCHES:
+        assert window.group_before_prefetch(batch) == window.latest_before_prefetch(batch) == batch
+        assert window.group_that_retires(batch) == window.group_that_leaves(batch) == window.group_started_by(batch)
+        for rule in ("group_that_retires", "group_that_leaves", "group_started_by", "closing_group"):
+            assert getattr(window, rule)(batch) == getattr(alone, rule)(batch)

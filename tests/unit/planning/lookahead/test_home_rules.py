@@ -15,7 +15,8 @@ from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts, Kind
 from bagpipe_hpc.plan.exchange_grid import EXCHANGES, Grid, choose_grid
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.batch_rows import Bools, LoadedBatch
-from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner, HomeSlots, UsedBatch
+from bagpipe_hpc.planning.homes.slots import HomeSlots, UsedBatch
+from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.plan_check import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
@@ -206,9 +207,9 @@ def test_where_slots_are_few_rows_are_fetched_later(seed: int) -> None:
 class NowFromTheBatchAfterNext(HomePlanner):
     """What the batch after next uses is summed now; the next one's rows later."""
 
-    def is_summed_now(self, batch: UsedBatch, following: LoadedBatch | None, solo: Bools) -> Bools:  # noqa: ARG002
+    def is_needed_now(self, batch: LoadedBatch, following: LoadedBatch | None, private: Bools) -> Bools:  # noqa: ARG002
         after = self._loaded[1] if len(self._loaded) > 1 else None
-        return super().is_summed_now(batch, after, solo)
+        return super().is_needed_now(batch, after, private)
 
 
 class CopiesNothingNow(HomePlanner):

@@ -1,0 +1,315 @@
+"""A planner of rows with one home each that does all but the rules: a policy says what stays, and it writes plans.
+
+A resident row has one *home* trainer, which alone fetches it, updates it and writes it back. Any other trainer whose
+slice of a batch uses the row gets a *copy* of its weights for that batch and sends its gradients home.
+
+Legend: `U` unique rows of a batch, `P` pairs of a row and a trainer that uses it, `T` trainers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.exchange import ExchangeCounts
+from bagpipe_hpc.plan.exchange_grid import Grid
+from bagpipe_hpc.planning.batch_rows import (
+    Bools,
+    Int32s,
+    Int64s,
+    LoadedBatch,
+    RetiredByGroup,
+    RetiredRows,
+    extend_groups,
+)
+from bagpipe_hpc.planning.homes.slots import HomeSlots, Placed, UsedBatch
+from bagpipe_hpc.planning.row_slots import ABSENT
+from bagpipe_hpc.planning.rule_planner import RulePlanner
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
+_NO_SLOTS = np.empty(0, dtype=np.int32)
+
+
+class ExchangePlanner(RulePlanner):
+    """Keeps the `Planner` protocol for rows with one home each; each rule is a method of its own.
+
+    Of a `RowChoice` it takes `dead` and `now`; a row that its home alone uses is updated at once whatever they say. The
+    shared slots are for copies; the rows are in the private slots of their homes.
+
+    Args:
+        arguments: as for `RulePlanner`.
+        grid: over which trainers exchange rows; left out: directly.
+        settings: as for `RulePlanner`.
+    """
+
+    slots_kind = HomeSlots
+    rows: HomeSlots
+    _copied: Bools | None = None  # rows of the next batch of which copies leave before it starts
+
+    def __init__(self, *arguments: Any, grid: Grid | None = None, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._grid = grid or Grid.direct(self.trainers)
+
+    # The rules.
+
+    def choose_homes(self, batch: UsedBatch, fetched: Bools) -> NDArray[np.integer]:
+        """A home for each row that is fetched: of the trainers that use it in this batch each takes one in turn."""
+        first = np.searchsorted(batch.pair_rows, np.flatnonzero(fetched))
+        users = np.bincount(batch.pair_rows, minlength=batch.unique.size)[fetched]
+        homes: NDArray[np.integer] = batch.pair_users[first + np.arange(first.size) % users]
+        return homes
+
+    def copied_now(self, batch: UsedBatch, following: LoadedBatch | None) -> Bools | None:  # noqa: ARG002
+        """Rows of the next batch of which copies leave as soon as this one has updated them; None where there are none.
+
+        Copies of the others leave once the rows of the next batch are fetched.
+        """
+        return None
+
+    def written(self, number: int, batch: UsedBatch, placed: Placed, retired: RetiredByGroup) -> RetiredByGroup:  # noqa: ARG002
+        """Rows that are written back behind a batch: those that leave. A rule may add some that stay."""
+        return retired
+
+    # The planner.
+
+    def start_segment(self, *, training: bool, first_step: int) -> None:
+        """Forget the batches of earlier segments."""
+        super().start_segment(training=training, first_step=first_step)
+        self._copied = None
+
+    def decide(self, number: int) -> None:
+        """As `Planner.decide`."""
+        self._place(number)
+
+    def _place(self, number: int) -> "_Decided":
+        """Free what is retired before the batch is fetched, then say where its rows live, and which leave behind it."""
+        batch, following = self._oldest(number), self._loaded[0] if self._loaded else None
+        assert isinstance(batch, UsedBatch), "loaded by HomeSlots"
+        slots, homes = self.rows.where(batch.unique)
+        fetched: Bools = slots == ABSENT
+        homes[fetched] = self.choose_homes(batch, fetched)
+        settled = Placed(slots, homes, fetched)
+        self._make_room(number, lambda: self.rows.can_fetch(settled))
+        placed = self.rows.place(batch, settled)
+        choice = self.choose(number, batch, following)
+        dead = choice.dead
+        self.rows.forget(batch.unique[dead])
+        retired = RetiredRows([batch.unique[dead].astype(np.int64)], [placed.slots[dead]], [placed.homes[dead]])
+        return _Decided(batch, following, placed, choice.now, self._retire(number, batch, retired))
+
+    def plan(self, number: int) -> BatchPlan:
+        """Decide on the oldest batch of the window, and write the decision down."""
+        decided = self._place(number)
+        batch, placed = decided.batch, decided.placed
+        extend_groups(self._unwritten, self.written(number, batch, placed, decided.retired))
+        retire_group = self.group_started_by(number)
+        shared = SharedPlan(
+            batch=number,
+            samples=batch.samples,
+            prefetch_after=self._prefetch_after,
+            retire_group=retire_group,
+            unique_rows=batch.unique.size,
+            fetched_rows=int(placed.fetched.sum()),
+            now_slots=_NO_SLOTS,
+            later_slots=_NO_SLOTS,
+            fetch_rows=_NO_ROWS,
+            fetch_slots=_NO_SLOTS,
+            rows=_NO_ROWS,
+            versions=_NO_SLOTS,
+        )
+        trainers = self._trainer_plans(number, decided, self._write_backs(retire_group))
+        if self._training:
+            self.rows.count_update(batch, self._first_step + number + 1)
+        return BatchPlan(shared, trainers)
+
+    def _trainer_plans(
+        self, number: int, decided: "_Decided", write_backs: Sequence[tuple[Int64s, Int32s]]
+    ) -> tuple[TrainerPlan, ...]:
+        trainers = self.trainers
+        batch, following, placed = decided.batch, decided.following, decided.placed
+        rows, users = batch.pair_rows, batch.pair_users
+        homes = placed.homes[rows]
+        away = homes != users
+        solo = np.ones(batch.unique.size, dtype=np.bool_)
+        solo[rows[away]] = False
+        now = decided.now[rows]
+        rest = np.ones(rows.size, dtype=np.bool_) if self._copied is None else ~self._copied[rows]
+        slots = placed.slots[rows]
+        slots[away] = self._copy_slots(number, homes[away], users[away], rest[away])
+        # The rows of a slice: copies first, as they are sent, now before later; then its own.
+        kind = np.where(away, np.where(now, 0, 1), np.where(solo[rows], 4, np.where(now, 2, 3)))
+        places = np.where(away, self.sending_places()[homes], 0)
+        in_slice = _Split(np.lexsort((rows, places, kind, users)), users, trainers)
+        summed = ~solo[rows] & self._training
+        sums_now, sums_later = (self._sums(batch, placed, summed & which) for which in (now, ~now))
+        copied = self.copied_now(batch, following)
+        next_slots, next_counts = self._copies_of(following, copied)
+        rest_slots, rest_counts = self._sent(homes, users, placed.slots[rows], rows, away & rest)
+        now_counts, later_counts = (_without_own(sums.sources.T) for sums in (sums_now, sums_later))
+        relayed = np.stack([self._relayed(of) for of in (now_counts, later_counts, next_counts, rest_counts)], axis=1)
+        now_arrived = _counts(users[away & ~rest], homes[away & ~rest], trainers).sum(1)
+        plans = []
+        for trainer in range(trainers):
+            own = in_slice.of(trainer)
+            kinds = kind[own]
+            local = batch.unique[rows[own]]
+            first, last = batch.starts[trainer], batch.starts[trainer + 1]
+            counts = ExchangeCounts(
+                now_rows=sums_now.slots_of(trainer).size,
+                own_now=int((summed[own] & (kinds == 2)).sum()),
+                rest_slot=self.rows.first_copy(number) + int(now_arrived[trainer]),
+                next_slot=self.rows.first_copy(number + 1),
+                columns=self._grid.columns,
+                now_to=now_counts[trainer],
+                now_from=sums_now.sources[trainer],
+                later_to=later_counts[trainer],
+                later_from=sums_later.sources[trainer],
+                next_to=next_counts[trainer],
+                next_from=next_counts[:, trainer],
+                rest_to=rest_counts[trainer],
+                rest_from=rest_counts[:, trainer],
+                relayed=relayed[trainer],
+            )
+            fetch = placed.fetched & (placed.homes == trainer)
+            expected, versions = self.rows.expected_versions(local)
+            own_slots = slots[own].astype(np.int32)
+            plans.append(
+                TrainerPlan(
+                    positions=self.rows.translate(local, batch.rows[first:last]),
+                    private_slots=own_slots[kinds == 4],
+                    fetch_rows=batch.unique[fetch].astype(np.int64),
+                    fetch_slots=placed.slots[fetch],
+                    write_back_rows=write_backs[trainer][0],
+                    write_back_slots=write_backs[trainer][1],
+                    rows=expected,
+                    versions=versions,
+                    exchange=counts.encode(),
+                    copy_slots=own_slots[kinds <= 1],
+                    lent_slots=own_slots[(kinds == 2) | (kinds == 3)],
+                    summed_slots=np.concatenate((sums_now.slots_of(trainer), sums_later.slots_of(trainer))),
+                    sum_places=np.concatenate((sums_now.places_of(trainer), sums_later.places_of(trainer))),
+                    sent_slots=np.concatenate((next_slots.of(trainer), rest_slots.of(trainer))),
+                )
+            )
+        self._copied = copied
+        return tuple(plans)
+
+    def _copy_slots(self, number: int, homes: Int64s, users: Int64s, rest: Bools) -> Int64s:
+        """Slots of the copies of a batch: in the order in which they arrive, by home in each of the two parts."""
+        order = np.lexsort((np.arange(users.size), homes, rest, users))
+        counts = np.bincount(users, minlength=self.trainers)
+        starts = np.repeat(np.cumsum(counts) - counts, counts)
+        slots = np.empty(users.size, dtype=np.int64)
+        slots[order] = self.rows.first_copy(number) + np.arange(users.size) - starts
+        return slots
+
+    def _sums(self, batch: UsedBatch, placed: Placed, pairs: Bools) -> "_HomeSums":
+        """What homes sum of the gradients of some pairs."""
+        rows, users = batch.pair_rows[pairs], batch.pair_users[pairs]
+        homes = placed.homes[rows]
+        order = np.lexsort((rows, users, homes))
+        distinct = np.unique(rows)
+        by_home = np.argsort(placed.homes[distinct], kind="stable")
+        counts = np.bincount(placed.homes[distinct], minlength=self.trainers)
+        place = np.empty(batch.unique.size, dtype=np.int32)
+        place[distinct[by_home]] = np.arange(distinct.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        return _HomeSums(
+            np.split(placed.slots[distinct[by_home]], np.cumsum(counts)[:-1]),
+            np.split(place[rows[order]], np.cumsum(np.bincount(homes, minlength=self.trainers))[:-1]),
+            _counts(homes, users, self.trainers),
+        )
+
+    def _copies_of(self, following: LoadedBatch | None, copied: Bools | None) -> tuple["_Parts", Int64s]:
+        """The slots of which homes send copies for the next batch as soon as this one has updated them."""
+        if following is None or copied is None:
+            return _Parts([_NO_SLOTS] * self.trainers), np.zeros((self.trainers, self.trainers), dtype=np.int64)
+        assert isinstance(following, UsedBatch), "loaded by HomeSlots"
+        rows, users = following.pair_rows, following.pair_users
+        slots, homes = (of_rows[rows] for of_rows in self.rows.where(following.unique))
+        return self._sent(homes, users, slots, rows, copied[rows] & (homes != users))
+
+    def _sent(
+        self, homes: NDArray[np.integer], users: Int64s, slots: NDArray[np.integer], rows: Int64s, pairs: Bools
+    ) -> tuple["_Parts", Int64s]:
+        """What homes send to users: slots by home, users as they are sent to, and how many, `[T homes, T users]`."""
+        homes, users, slots, rows = homes[pairs], users[pairs], slots[pairs], rows[pairs]
+        order = np.lexsort((rows, self.sending_places()[users], homes))
+        bounds = np.cumsum(np.bincount(homes, minlength=self.trainers))[:-1]
+        return _Parts(np.split(slots[order].astype(np.int32), bounds)), _counts(homes, users, self.trainers)
+
+    def sending_places(self) -> NDArray[np.intp]:
+        """Where each trainer stands in the order in which a sender's rows for the others lie, `[T]`."""
+        return self._grid.sending_places
+
+    def _relayed(self, counts: Int64s) -> Int64s:
+        """By trainer, what it passes on of each one in its row for each in its column, `[T, C, R]`."""
+        rows, columns = self._grid
+        if self._grid.is_direct:
+            return np.empty((columns, columns, 0), dtype=np.int64)
+        return counts.reshape(rows, columns, rows, columns).transpose(0, 3, 1, 2).reshape(-1, columns, rows)
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """What is decided on a batch: where its rows live, which of them the next one reads, and what leaves behind it."""
+
+    batch: UsedBatch
+    following: LoadedBatch | None
+    placed: Placed
+    now: Bools
+    retired: RetiredByGroup
+
+
+@dataclass(frozen=True)
+class _HomeSums:
+    """Sums that homes make.
+
+    Attributes:
+        slots: of the rows that each home sums.
+        places: of each gradient that it gets, the row's place among them.
+        sources: how many each trainer has for each home, `[T homes, T]`.
+    """
+
+    slots: list[Int32s]
+    places: list[Int32s]
+    sources: Int64s
+
+    def slots_of(self, home: int) -> Int32s:
+        return self.slots[home]
+
+    def places_of(self, home: int) -> Int32s:
+        return self.places[home]
+
+
+@dataclass(frozen=True)
+class _Parts:
+    parts: list[Int32s]
+
+    def of(self, trainer: int) -> Int32s:
+        return self.parts[trainer]
+
+
+class _Split:
+    """An order of pairs, cut where the trainer changes."""
+
+    def __init__(self, order: NDArray[np.intp], users: Int64s, trainers: int) -> None:
+        self._parts = np.split(order, np.cumsum(np.bincount(users, minlength=trainers))[:-1])
+
+    def of(self, trainer: int) -> NDArray[np.intp]:
+        return self._parts[trainer]
+
+
+def _counts(of: NDArray[np.integer], by: NDArray[np.integer], trainers: int) -> Int64s:
+    """How many pairs each trainer has with each other, int64 `[T, T]`."""
+    pairs = of.astype(np.int64) * trainers + by
+    return np.bincount(pairs, minlength=trainers * trainers).reshape(trainers, trainers)
+
+
+def _without_own(counts: Int64s) -> Int64s:
+    """The same, but what trainers have for themselves is not sent, `[T, T]`."""
+    sent = counts.copy()
+    np.fill_diagonal(sent, 0)
+    return sent
