@@ -243,6 +243,10 @@ POLICIES = Door(
             "bagpipe_hpc.planning.policies.scratchpipe:ScratchPipe",
             "bagpipe_hpc.planning.policies.scratchpipe:ScratchPipe.Settings",
         ),
+        "herald": Entry(
+            "bagpipe_hpc.planning.policies.herald.policy:HeraldPolicy",
+            "bagpipe_hpc.planning.policies.herald.settings:HeraldSettings",
+        ),
     },
 )
 

@@ -20,15 +20,19 @@ POLICIES = {
     "bagpipe": [],
     "no cache": ["policy.name=no_cache:NoCache"],
     "none": ["policy.name=none"],
-    "scratchpipe": ["policy.name=scratchpipe", "cache.rows=1300"],
+    "scratchpipe": ["policy.name=scratchpipe", "cache.rows=1800"],
     "by row": ["policy.name=by_row:ByRow", "policy.feature=3", "lookahead.batches=5"],
     "interleaved": ["policy.name=tests.end_to_end.policies:Interleaved", "lookahead.batches=5"],
+    "herald": ["policy.name=herald", "cache.rows=1300", "train.checkpoint_every_steps=15"],
+    "herald, Adam": ["policy.name=herald", "policy.telling_features=5", "optimizer.rows=adam"],
+    "herald, SGD": ["policy.name=herald", "policy.on_demand=false", *SGD],
     "plain SGD": SGD,
     "added": ["policy.name=tests.end_to_end.added_changes:AddedChanges", *SGD],
 }
 SAME_SLICES = ("no cache", "none", "scratchpipe")
 """Policies that leave samples where bagpipe has them: its reference is theirs."""
-VERIFIED = (*SAME_SLICES, "by row", "interleaved")
+OWN_SLICES = ("by row", "interleaved", "herald", "herald, Adam", "herald, SGD")
+VERIFIED = (*SAME_SLICES, *OWN_SLICES)
 ROUNDING = 1e-5
 """Largest difference in proportion to the largest weight of a row. It is not 0: each trainer's change is rounded before
 the server adds it, and it adds those of two trainers in the order in which they come."""
@@ -56,9 +60,11 @@ def test_policies_equal_the_reference(
         train(run_with_example, ranks, config_path, settings, tmp_path, *more)
         return outputs
 
-    plain = ("bagpipe", "by row", "interleaved", "plain SGD")
+    plain = ("bagpipe", *OWN_SLICES, "plain SGD")
     references = train_all(1, {name: [*POLICIES[name], f"train.reference_slices={TRAINERS}"] for name in plain})
     runs = {name: [*POLICIES[name], "debug.verify_rows=true"] for name in VERIFIED}
+    whole = tmp_path / f"{1 + SERVERS + TRAINERS} ranks herald"
+    runs["herald, resumed"] = [*runs["herald"], f"train.resume={whole}/checkpoints/step-00000015"]
     runs |= {"added": POLICIES["added"], "put": POLICIES["added"]}
     runs = {name: [*settings, f"roles.servers={SERVERS}"] for name, settings in runs.items()}
     breakages = ["changes are put" if name == "put" else NOTHING for name in runs]
@@ -68,6 +74,7 @@ def test_policies_equal_the_reference(
     expected = dict.fromkeys(SAME_SLICES, references["bagpipe"]) | references
     differences = {name: compare(expected[name], found[name]).largest() for name in VERIFIED}
     assert differences == dict.fromkeys(VERIFIED, 0.0)
+    assert compare(references["herald"], found["herald, resumed"]).largest() == 0.0
     assert 0.0 < compare(references["bagpipe"], references["by row"]).largest() < 1e-2
     assert compare(references["by row"], references["interleaved"]).largest() > 1e-3
 

@@ -1,0 +1,88 @@
+"""Herald's rules for rows: held by the trainer that trained them last, and sent only when another one reads them."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.planning.batch_rows import Bools, Int64s, LoadedBatch, RetiredByGroup, RetiredRows, RowChoice
+from bagpipe_hpc.planning.homes.planner import ExchangePlanner
+from bagpipe_hpc.planning.homes.slots import HomeSlots, Placed, UsedBatch
+from bagpipe_hpc.planning.planner import PlannerSize
+from bagpipe_hpc.planning.policies.herald.held_rows import HeldRows
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+class HeraldSlots(HomeSlots):
+    """Copies for a batch come once the one before has ended."""
+
+    areas = 1
+
+
+class HeraldPlanner(ExchangePlanner):
+    """Plans on-demand synchronisation. A row's home is its holder (`HeldRows`), so homes move.
+
+    Its window is serial: all that a batch changed is in place before the next batch's rows are fetched. With a window
+    of one batch nobody knows who reads a row next, and every row leaves.
+
+    Args:
+        arguments: as for `ExchangePlanner`.
+        held: nobody holds anything yet.
+        on_demand: rows are written back when they leave; false: whenever they were updated.
+        settings: as for `ExchangePlanner`.
+    """
+
+    slots_kind = HeraldSlots
+
+    def __init__(self, *arguments: Any, held: HeldRows, on_demand: bool = True, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self.held = held
+        self._on_demand = on_demand
+        self._is_taken = False  # whether `held` knows the batch that comes next
+        self._leaving = _NO_ROWS
+
+    def start_segment(self, *, training: bool, first_step: int) -> None:
+        """Forget the batches of earlier segments; nobody holds anything."""
+        super().start_segment(training=training, first_step=first_step)
+        self.held.clear()
+        self._is_taken = False
+
+    def choose_homes(self, batch: UsedBatch, fetched: Bools) -> NDArray[np.integer]:
+        """A row that is fetched is for the trainer that is to hold it."""
+        if not self._is_taken:
+            self._take(batch)
+        return self.held.holders(batch.unique[fetched])
+
+    def choose(self, number: int, batch: LoadedBatch, following: LoadedBatch | None) -> RowChoice:  # noqa: ARG002
+        """Rows leave that another trainer is to hold in the next batch, or for which there is no room then."""
+        of_all = np.ones(batch.unique.size, dtype=np.bool_)
+        self._is_taken = following is not None
+        if following is None:  # the last batch of a segment; else nobody knows who reads a row next
+            self.held.clear()
+            self._leaving = _NO_ROWS
+            return RowChoice(dead=of_all, private=~of_all, now=of_all)
+        leaving = self._take(following)
+        dead = self.rows.are_in(batch.unique, leaving)
+        self._leaving = leaving[~self.rows.are_in(leaving, batch.unique)]
+        return RowChoice(dead, private=~of_all, now=of_all)
+
+    def leaving(self, number: int, batch: LoadedBatch) -> Int64s:  # noqa: ARG002
+        """Those of the rows that leave which the batch does not use."""
+        return self._leaving
+
+    def written(self, number: int, batch: UsedBatch, placed: Placed, retired: RetiredByGroup) -> RetiredByGroup:
+        """Rows that leave; or, if that is not on demand, all that the batch has updated."""
+        if self._on_demand:
+            return retired
+        updated = RetiredRows([batch.unique.astype(np.int64)], [placed.slots], [placed.homes])
+        return {self.retiring_group(number): updated}
+
+    def size(self) -> PlannerSize:
+        """Memory and slots that it took so far."""
+        size = super().size()
+        state = size.state_bytes + self.held.nbytes
+        return PlannerSize(state, size.window_bytes, size.shared_slots, size.private_slots)
+
+    def _take(self, batch: LoadedBatch) -> Int64s:
+        return self.held.take(batch.rows, np.repeat(np.arange(self.trainers), np.diff(batch.starts)))

@@ -1,0 +1,92 @@
+"""The policy `herald` (APNet 2022; NSDI 2024), with exact rules: docs/policies.md says what they are."""
+
+import numpy as np
+
+from bagpipe_hpc.planning.planner import Planner
+from bagpipe_hpc.planning.policies.herald.assignment import ByLocation
+from bagpipe_hpc.planning.policies.herald.held_rows import HeldRows
+from bagpipe_hpc.planning.policies.herald.planner import HeraldPlanner
+from bagpipe_hpc.planning.policies.herald.settings import HeraldSettings
+from bagpipe_hpc.planning.policy import Assignment, Policy
+from bagpipe_hpc.planning.row_slots import state_bytes
+from bagpipe_hpc.planning.slots import UNLIMITED
+from bagpipe_hpc.planning.window import Window
+
+_HOME_BYTES = 4
+"""Of a row whose home is known."""
+_BATCHES = 2
+"""Each batch is planned with the next one in view."""
+
+
+class HeraldPolicy(Policy):
+    """Gives samples to the trainers that hold their rows, and moves rows when others read them."""
+
+    Settings = HeraldSettings
+    sharings = ("home",)
+
+    def window(self, wanted: Window) -> Window:
+        """A batch and the next one."""
+        return Window(min(_BATCHES, wanted.lookahead), 1, serial=True)
+
+    def assignment(self) -> Assignment | None:
+        """By the rows that trainers hold; it follows their caches by itself."""
+        if not self.settings.location_aware:
+            return None
+        return ByLocation(self.new_held_rows(), self.facts.trainers, self.telling_features)
+
+    def planner(self, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED) -> Planner:
+        """A new planner."""
+        facts = self.facts
+        return HeraldPlanner(
+            facts.total_rows,
+            facts.trainers,
+            window,
+            shared_capacity,
+            private_capacity,
+            held=self.new_held_rows(),
+            on_demand=self.settings.on_demand,
+            grid=facts.grid,
+            verify=facts.verify,
+            feature_tables=facts.feature_tables,
+        )
+
+    def new_held_rows(self) -> HeldRows:
+        """The trainers' caches, empty."""
+        return HeldRows(self.facts.total_rows, self.facts.trainers, self.most_held)
+
+    @property
+    def most_held(self) -> int:
+        """Rows that a trainer holds at most beyond those of a batch; 0 for any number.
+
+        It is known before the first batch, so that the assignment knows it too: of `cache.rows`, what the copies of a
+        slice leave.
+        """
+        facts = self.facts
+        slice_look_ups = int(np.ceil(facts.batch_look_ups.sum() / facts.batch_size)) * -(
+            -facts.batch_size // facts.trainers
+        )
+        return max(1, facts.cache_rows - slice_look_ups) if facts.cache_rows else 0
+
+    @property
+    def telling_features(self) -> np.ndarray | None:
+        """Numbers of the features whose rows count; None for all.
+
+        Those with the largest tables: all trainers use the rows of a small one in every batch, so that it says little
+        where they are.
+        """
+        facts, wanted = self.facts, self.settings.telling_features
+        if not 0 < wanted < facts.features:
+            return None
+        tables = list(facts.feature_tables or range(facts.tables))
+        sizes = np.diff(facts.table_offsets)[tables]
+        return np.sort(np.argsort(-sizes, kind="stable")[:wanted])
+
+    def least_bytes(self, window: Window, most_batches: int) -> int:  # noqa: ARG002
+        """Memory that a planner takes for sure, with that of the assignment."""
+        held = HeldRows.bytes_for(self.facts.total_rows, self.most_held)
+        ways = 2 if self.settings.location_aware else 1
+        return (
+            state_bytes(self.facts.total_rows, verify=self.facts.verify)
+            + _HOME_BYTES * self.facts.total_rows
+            + ways * held
+        )

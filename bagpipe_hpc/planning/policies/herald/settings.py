@@ -1,0 +1,22 @@
+"""Settings of the policy `herald`."""
+
+from dataclasses import dataclass
+
+from bagpipe_hpc.config.doors import SettingError
+
+
+@dataclass(frozen=True)
+class HeraldSettings:
+    """What of Herald is used."""
+
+    location_aware: bool = True
+    """Give samples to trainers by the rows that these hold; false: contiguous slices."""
+    on_demand: bool = True
+    """Write a row back only when another trainer reads it next or its slot is wanted; false: after each update."""
+    telling_features: int = 0
+    """Look at so many features of a sample only, those of the largest tables; 0: at all."""
+
+    def __post_init__(self) -> None:
+        """Refuse what there is not."""
+        if self.telling_features < 0:
+            raise SettingError("telling_features", self.telling_features, "use 1 or more features, or 0 for all")
