@@ -157,7 +157,7 @@ SOUND = {
     "alone where possible": {"dead": True, "private": True, "now": True},
 }
 BROKEN = {
-    "summed too late": (Window(1, 1), {"dead": True, "private": False, "now": False}, "end otherwise"),
+    "summed too late": (Window(1, 1), {"dead": True, "private": False, "now": False}, "still holds|end otherwise"),
     "fetched too early": (Window(3, 1), {"dead": True, "private": False, "now": True}, "still holds|end otherwise"),
     "private and kept": (Window(5, 1), {"dead": False, "private": True, "now": True}, "only dead rows may be private"),
 }
