@@ -84,6 +84,12 @@ def _train(arguments: argparse.Namespace) -> int:
     return train_from_file(arguments.config, arguments.overrides)
 
 
+def _profile(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.cli.profiling import profile
+
+    return profile(load_config(arguments.config, arguments.overrides))
+
+
 def _stop(arguments: argparse.Namespace) -> int:
     from bagpipe_hpc.run.stop_request import request_stop
 
@@ -268,6 +274,12 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     )
     train.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings; `bagpipe keys` lists them")
     train.add_overrides("overrides", "*", "section.field=value", "replace single settings")
+
+    profile = _add(
+        commands, "profile", _profile, "find the hot rows of the training rows before a run with policy.name=fae does"
+    )
+    profile.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+    profile.add_overrides("overrides", "*", "section.field=value", "replace single settings")
 
     stop = _add(commands, "stop", _stop, "let a run end early with a checkpoint, from which train.resume=auto goes on")
     stop.add_argument("run_path", type=Path, metavar="OUTPUT|CONFIG.toml", help="folder of the run, or its settings")

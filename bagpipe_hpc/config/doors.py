@@ -247,6 +247,10 @@ POLICIES = Door(
             "bagpipe_hpc.planning.policies.herald.policy:HeraldPolicy",
             "bagpipe_hpc.planning.policies.herald.settings:HeraldSettings",
         ),
+        "fae": Entry(
+            "bagpipe_hpc.planning.policies.fae.policy:FaePolicy",
+            "bagpipe_hpc.planning.policies.fae.settings:FaeSettings",
+        ),
     },
 )
 

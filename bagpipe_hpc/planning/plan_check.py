@@ -20,7 +20,7 @@ from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.capacity import CacheNeed, measure_need
 from bagpipe_hpc.planning.exchange_check import Copies, HomeSums
-from bagpipe_hpc.planning.policy import Policy
+from bagpipe_hpc.planning.policy import Policy, TrainingRows
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 
@@ -54,7 +54,8 @@ def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Windo
     """
     samples = sum(rows.samples for rows in batches)
     for epoch in range(2):
-        require_each_once(policy.order(policy.settings, SampleOrder(samples, _BLOCK_ROWS, policy.facts.seed, epoch)))
+        default = SampleOrder(samples, _BLOCK_ROWS, policy.facts.seed, epoch)
+        require_each_once(policy.order(policy.settings, default, policy.facts.training or TrainingRows()))
     total_rows, trainers = policy.facts.total_rows, policy.facts.trainers
     window = policy.window(wanted)
     need = measure_need(policy.planner, window, lambda: iter([batches]), start_slicing=policy.start_slicing)

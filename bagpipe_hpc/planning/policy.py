@@ -32,6 +32,29 @@ _SPARE_PART = 4
 
 
 @dataclass(frozen=True)
+class TrainingRows:
+    """What a policy knows of the rows that it is to order, and of the run that trains on them.
+
+    Attributes:
+        directory: the folder with the shards, `data.path`.
+        digest: of the training shards (`ShardManifest.digest`).
+        batch_size: samples of a batch; the last one of an epoch may have fewer.
+        seed: `train.seed`.
+        sample_look_ups: look-ups of a sample, on average.
+        row_bytes: of what is kept for a row of the usual width: weights and the optimizer's state.
+        cache_rows: `cache.rows`; an order that goes by it says so in `Policy.order_settings`.
+    """
+
+    directory: str = ""
+    digest: str = ""
+    batch_size: int = 1
+    seed: int = 0
+    sample_look_ups: float = 1.0
+    row_bytes: int = 4
+    cache_rows: int = 0
+
+
+@dataclass(frozen=True)
 class RunFacts:
     """What a policy knows of a run.
 
@@ -51,6 +74,7 @@ class RunFacts:
         exchange: `cache.exchange`, over which trainers rows with one home travel.
         cache_rows: slots that a trainer's cache may have for these tables: `cache.rows`, or a part of it where tables
             have several widths; 0 where that is not set.
+        training: the training rows; None of a run that does not train.
     """
 
     table_offsets: NDArray[np.int64]
@@ -64,6 +88,7 @@ class RunFacts:
     sharing: str = "replicated"
     exchange: str = AUTO
     cache_rows: int = 0
+    training: TrainingRows | None = None
 
     def __post_init__(self) -> None:
         if not all(0 <= table < self.tables for table in self.feature_tables):
@@ -126,6 +151,9 @@ class Policy(ABC):
     """Whether its planners let a batch's fetches wait for a later group where slots are lacking. Then the cache may be
     measured by the beginning of a run; else all batches are read before the first step."""
 
+    order_settings: ClassVar[tuple[str, ...]] = ()
+    """Settings, such as `cache.rows`, by which `order` goes beside its own. A run that goes on has the same."""
+
     sharings: ClassVar[tuple[str, ...]] = ("replicated",)
     """The values of `cache.sharing` for which it has planners. A subclass with a `planner` of its own says them anew;
     else it has none but this one."""
@@ -139,14 +167,29 @@ class Policy(ABC):
         self.settings = settings
         self.facts = facts
 
+    @classmethod  # noqa: B027 - few policies need something
+    def prepare(cls, settings: Any, training: TrainingRows) -> None:
+        """Make what `order` reads, where it is not there. By default nothing.
+
+        Called on the oracle, and in the reference, before a run that trains is planned. It may take its time.
+
+        Args:
+            settings: its own settings.
+            training: the rows.
+
+        Raises:
+            BagpipeError: it cannot.
+        """
+
     @classmethod
-    def order(cls, settings: Any, default: SampleOrder) -> SampleOrder:  # noqa: ARG003
-        """The order in which samples are used. By default that of `data.shuffle` and `data.block_rows`.
+    def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> SampleOrder:  # noqa: ARG003
+        """The order in which training samples are used. By default that of `data.shuffle` and `data.block_rows`.
 
         Args:
             settings: its own settings. Nothing else of a run may have a say, so that a run that goes on with another
                 number of trainers has the same order.
-            default: what the configuration asks for, of one epoch, or of an evaluation.
+            default: what the configuration asks for, of one epoch.
+            training: the rows.
 
         Returns:
             An order of the same samples: each of them once.

@@ -11,9 +11,9 @@ from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.plan.bags import Bags
-from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment, build_schedule, without_effect
 from bagpipe_hpc.planning.capacity import CacheNeed, beginning_batches, expected_need, fit_window, tells_by_beginning
+from bagpipe_hpc.planning.policy import policy_class
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
 from bagpipe_hpc.rows.record import RowRecord
@@ -59,6 +59,7 @@ def prepare_run(config: Config) -> Run:
     for remark in without_effect(config.train, train_rows, test_rows):
         log.warning(remark)
     run = Run(config, manifest, tuple(schedule), start, None if start else find_warm_start(config, manifest))
+    policy_class(config.policy.name).prepare(config.policy.settings, run.sample_orders.training)
     if run.warm_start:
         say_rows_taken(run.warm_start, Path(config.data.path), manifest)
     _ = run.frozen_tables  # whether there are such tables
@@ -172,17 +173,13 @@ def require_weights_alone(config: Config) -> None:
 
 
 def _segments_to_measure(run: Run) -> list[Segment]:
-    """The segments that need caches of different sizes: an evaluation of the same samples in the same order comes once.
-
-    An order of a policy's own may differ between epochs.
-    """
+    """The segments that need caches of different sizes: an evaluation of the same samples comes once."""
     chosen, seen = [], set()
     for segment in run.schedule:
         if not segment.is_training:
-            evaluation = segment.samples, None if type(run.order(segment)) is SampleOrder else segment.epoch
-            if evaluation in seen:
+            if segment.samples in seen:
                 continue
-            seen.add(evaluation)
+            seen.add(segment.samples)
         chosen.append(segment)
     return chosen
 

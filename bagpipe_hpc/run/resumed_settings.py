@@ -13,7 +13,7 @@ from bagpipe_hpc.config.rates import DenseRateConfig, RowsRateConfig
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError, ConfigError
 from bagpipe_hpc.plan.lane_order import AUTOMATIC
-from bagpipe_hpc.planning.policy import keeps_order
+from bagpipe_hpc.planning.policy import keeps_order, policy_class
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.data_lineage import Lineage, lineage
 from bagpipe_hpc.run.run import Run
@@ -178,7 +178,7 @@ def _other_widths(widths: dict[str, int], usual: int) -> dict[str, int]:
 
 def _order_of_policies(manifest: CheckpointManifest, config: Config) -> list[str]:
     """What is to be said of another policy, or another setting of it, where the samples come in another order by it."""
-    keys = [POLICIES.key, *own_keys(config, POLICIES)]
+    keys = [POLICIES.key, *own_keys(config, POLICIES), *policy_class(config.policy.name).order_settings]
     then_name, _ = _both(manifest, config, POLICIES.key)
     if all(_orders_as_configured(name) for name in (then_name, config.policy.name)):
         return []

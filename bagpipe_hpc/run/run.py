@@ -245,6 +245,7 @@ class Run:
             sharing=config.cache.sharing,
             exchange=config.cache.exchange,
             cache_rows=cache_rows,
+            training=self.sample_orders.training if self.trains else None,
         )
         return build_policy(config.policy, facts)
 

@@ -10,7 +10,8 @@ from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.lane_order import AUTOMATIC, LaneOrder, automatic_lanes, usable_lanes
 from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks, require_each_once
 from bagpipe_hpc.plan.schedule import Segment
-from bagpipe_hpc.planning.policy import keeps_order, policy_class
+from bagpipe_hpc.planning.policy import TrainingRows, keeps_order, policy_class
+from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 
 _MOST_OPEN_BYTES = 1 << 30
@@ -37,7 +38,9 @@ class SampleOrders:
             PlanError: the policy's order does not use every sample once.
         """
         policy, default = self._config.policy, self._default(segment)
-        order = policy_class(policy.name).order(policy.settings, default)
+        if not segment.is_training:
+            return default
+        order = policy_class(policy.name).order(policy.settings, default, self.training)
         if order.rows != segment.samples:
             raise PlanError(
                 f"policy.name = {policy.name!r}: its order has {order.rows} of {segment.samples} samples; use all"
@@ -51,6 +54,20 @@ class SampleOrders:
                 raise PlanError(f"policy.name = {policy.name!r}: {error}") from error
             self._sound.add(default)
         return order
+
+    @cached_property
+    def training(self) -> TrainingRows:
+        """What a policy knows of the training rows."""
+        config, manifest = self._config, self._manifest
+        return TrainingRows(
+            config.data.path,
+            manifest.digest("train"),
+            config.train.batch_size,
+            config.train.seed,
+            sample_look_ups=sum(replace(manifest, test=()).mean_look_ups),
+            row_bytes=RowRecord.of(config).bytes,
+            cache_rows=config.cache.rows,
+        )
 
     @cached_property
     def lanes(self) -> int:

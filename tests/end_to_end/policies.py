@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
-from bagpipe_hpc.planning.policy import Assignment
+from bagpipe_hpc.planning.policy import Assignment, TrainingRows
 
 
 class EvenFirst(SampleOrder):
@@ -34,7 +34,7 @@ class Interleaved(LookaheadPolicy):
     """Trainers take turns, backwards; every third batch of a segment is the last trainer's alone."""
 
     @classmethod
-    def order(cls, settings: Any, default: SampleOrder) -> SampleOrder:  # noqa: ARG003
+    def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> SampleOrder:  # noqa: ARG003
         return EvenFirst(default.rows, default.block_rows, default.seed, default.epoch, default.shuffle)
 
     def assignment(self) -> Assignment:

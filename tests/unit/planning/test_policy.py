@@ -21,7 +21,7 @@ from bagpipe_hpc.planning.batch_rows import LoadedBatch, RowChoice
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.plan_check import PlanExecutor, check_policy, train_plainly
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.policy import Assignment, Policy, RunFacts, build_policy, keeps_order
+from bagpipe_hpc.planning.policy import Assignment, Policy, RunFacts, TrainingRows, build_policy, keeps_order
 from bagpipe_hpc.planning.rule_planner import RulePlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
@@ -205,7 +205,7 @@ def test_an_order_that_repeats_samples_is_noticed() -> None:
 
     class Even(LookaheadPolicy):
         @classmethod
-        def order(cls, settings: Any, default: SampleOrder) -> SampleOrder:  # noqa: ARG003
+        def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> SampleOrder:  # noqa: ARG003
             return Backwards(default.rows, default.block_rows, default.seed, default.epoch)
 
     with pytest.raises(PlanError, match="samples uses sample 0 several times; use each sample once"):

@@ -523,6 +523,20 @@ def test_a_policy_with_another_order_of_samples_is_refused(output: Path, then: s
         find_start(config, SHARDS)
 
 
+def test_what_an_order_goes_by_stays(output: Path) -> None:
+    """Another cache would have other hot rows, and the epoch's samples another order."""
+    then = changed(settings(output), "policy.name", "fae")
+    recorded = to_document(then)
+    recorded["policy"]["share_percent"] = 50
+    write_checkpoint(
+        output / "other", sample_records(TABLES, 5), TABLES, training_data=SHARDS.digest("train"), config=recorded
+    )
+    config = config_at(changed(then, "cache.rows", 99), output / "other")
+    told = r"policy\.share_percent: 50 then, 100 now .*cache\.rows: 0 then, 99 now \(the samples' order\)"
+    with pytest.raises(CheckpointError, match=told):
+        find_start(config, SHARDS)
+
+
 def job_of(config: Config, shards: ShardManifest = SHARDS) -> Run:
     return Run(config, shards, ())
 

@@ -16,6 +16,7 @@ from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
+from bagpipe_hpc.planning.policy import TrainingRows
 from bagpipe_hpc.run import sample_orders
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.slice_reader import GroupReader, SliceReader
@@ -30,7 +31,7 @@ class Half(LookaheadPolicy):
     """Leaves samples out, and says so."""
 
     @classmethod
-    def order(cls, settings: Any, default: SampleOrder) -> SampleOrder:  # noqa: ARG003
+    def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> SampleOrder:  # noqa: ARG003
         return SampleOrder(default.rows // 2, default.block_rows, default.seed, default.epoch)
 
 
@@ -46,7 +47,7 @@ class Repeating(LookaheadPolicy):
     """Uses some samples twice and others not at all."""
 
     @classmethod
-    def order(cls, settings: Any, default: SampleOrder) -> SampleOrder:  # noqa: ARG003
+    def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> SampleOrder:  # noqa: ARG003
         return FirstBlockAgain(default.rows, default.block_rows, default.seed, default.epoch)
 
 
@@ -61,7 +62,9 @@ def run_of(policy: str) -> Run:
 def test_the_policy_orders_the_samples() -> None:
     assert run_of("bagpipe").order(segment()) == SampleOrder(40, 8, 1, 2, shuffle=True)
     assert run_of("bagpipe").order(segment(SegmentKind.EVALUATE)) == SampleOrder(40, 8, 1, 2, shuffle=False)
-    assert run_of("tests.end_to_end.policies:Interleaved").order(segment()) == EvenFirst(40, 8, 1, 2, shuffle=True)
+    ordering = run_of("tests.end_to_end.policies:Interleaved")
+    assert ordering.order(segment()) == EvenFirst(40, 8, 1, 2, shuffle=True)
+    assert ordering.order(segment(SegmentKind.EVALUATE)) == SampleOrder(40, 8, 1, 2, shuffle=False)
 
 
 def test_an_order_of_fewer_samples_is_refused() -> None:
@@ -90,7 +93,7 @@ class Listing(LookaheadPolicy):
     """Orders blocks by a list."""
 
     @classmethod
-    def order(cls, settings: Any, default: SampleOrder) -> SampleOrder:  # noqa: ARG003
+    def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> SampleOrder:  # noqa: ARG003
         return Listed(default.rows, default.block_rows, default.seed, default.epoch)
 
 

@@ -1,0 +1,82 @@
+"""FAE (Adnan, Maboud, Mahajan, Nair, PVLDB 15(1), arXiv 2103.00686) as a policy; docs/policies.md has its rules."""
+
+import logging
+
+import numpy as np
+
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.planning.planner import Planner
+from bagpipe_hpc.planning.policies.fae.order import HotColdOrder
+from bagpipe_hpc.planning.policies.fae.planner import WINDOW, HotBlockPlanner
+from bagpipe_hpc.planning.policies.fae.profile import make_profile, read_profile
+from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
+from bagpipe_hpc.planning.policy import Policy, RunFacts, TrainingRows
+from bagpipe_hpc.planning.slots import UNLIMITED
+from bagpipe_hpc.planning.window import Window
+
+log = logging.getLogger(__name__)
+
+
+class FaePolicy(Policy):
+    """Cold batches and hot ones in turn; the rows of hot ones stay with every trainer while they last."""
+
+    settings: FaeSettings
+
+    order_settings = ("cache.rows",)
+
+    def __init__(self, settings: FaeSettings, facts: RunFacts) -> None:
+        super().__init__(settings, facts)
+        self._is_hot = np.zeros(facts.total_rows, dtype=np.bool_)
+        if facts.training is not None:
+            hot = read_profile(settings, facts.training)
+            if hot.total_rows != facts.total_rows:
+                raise ConfigError(
+                    f"model.embedding_dim_of: policy.name = 'fae' wants rows of one width; of {hot.total_rows} rows "
+                    f"{facts.total_rows} have the same; leave it out"
+                )
+            self._is_hot[hot.rows] = True
+
+    @classmethod
+    def prepare(cls, settings: FaeSettings, training: TrainingRows) -> None:
+        """Make the profile, where it is not there.
+
+        Raises:
+            BagpipeError: as for `make_profile`.
+        """
+        log.info("policy.name: %s", make_profile(settings, training))
+
+    @classmethod
+    def order(cls, settings: FaeSettings, default: SampleOrder, training: TrainingRows) -> SampleOrder:
+        """Shares of the cold samples and of the hot ones in turn, each in the order of `default`.
+
+        Raises:
+            BagpipeError: as for `read_profile`.
+        """
+        hot = read_profile(settings, training)
+        return HotColdOrder.of(default, training.batch_size, settings.share_percent, hot.are_hot)
+
+    def window(self, wanted: Window) -> Window:  # noqa: ARG002
+        """No batch's rows are fetched before the one before it is written back, but for those of a hot block."""
+        return WINDOW
+
+    def planner(
+        self,
+        window: Window,  # noqa: ARG002
+        shared_capacity: int = UNLIMITED,
+        private_capacity: int = UNLIMITED,
+    ) -> Planner:
+        """As `Policy.planner`."""
+        facts = self.facts
+        return HotBlockPlanner(
+            self._is_hot,
+            facts.trainers,
+            shared_capacity,
+            private_capacity,
+            verify=facts.verify,
+            feature_tables=facts.feature_tables,
+        )
+
+    def least_bytes(self, window: Window, most_batches: int) -> int:
+        """A byte a row more than others."""
+        return super().least_bytes(window, most_batches) + self.facts.total_rows

@@ -1,0 +1,31 @@
+"""The settings of `fae`. Standard library only."""
+
+from dataclasses import dataclass
+
+from bagpipe_hpc.config.doors import SettingError
+
+
+@dataclass(frozen=True)
+class FaeSettings:
+    """Batches of hot samples and cold batches in turn (FAE, Adnan et al. 2021)."""
+
+    profile: str = ""
+    """File for the hot rows and samples, which is made where it is not there (`bagpipe profile` makes it beforehand); a
+    relative name is one in the folder `data.path`. Empty: `hot_rows-N-P-S.h5` there, by `hot_rows`, `sample_percent`
+    and `train.seed`."""
+    hot_rows: int = 0
+    """Most hot rows, those of all tables together. 0: what `cache.rows` leaves beside the rows of a batch, and half of
+    it at least; without `cache.rows`, what fits 256 MiB."""
+    sample_percent: float = 5.0
+    """Share of the training samples whose look-ups tell which rows are hot, in percent, drawn by `train.seed`."""
+    share_percent: int = 100
+    """Share of the cold samples of an epoch that come before as large a share of the hot ones, and so in turn, in
+    percent. 100: all cold ones, then all hot ones."""
+
+    def __post_init__(self) -> None:
+        if self.hot_rows < 0:
+            raise SettingError("hot_rows", self.hot_rows, "use 1 or more, or 0 for what the cache has room for")
+        if not 0 < self.sample_percent <= 100:
+            raise SettingError("sample_percent", self.sample_percent, "use a percentage above 0, up to 100")
+        if not 1 <= self.share_percent <= 100:
+            raise SettingError("share_percent", self.share_percent, "use 1 to 100")
