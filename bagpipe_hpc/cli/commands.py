@@ -20,6 +20,7 @@ from bagpipe_hpc.cli.outcome import (
     EXIT_OK,
     exit_code_of,
 )
+from bagpipe_hpc.cli.placing import add_place, place
 from bagpipe_hpc.cli.scoring import add_evaluate, add_predict, evaluate, predict
 from bagpipe_hpc.cli.searching import add_search, search
 from bagpipe_hpc.cli.training import GO_ON, train_from_file
@@ -310,6 +311,8 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     add_predict(_add(commands, "predict", predict, summary))
 
     add_inspect(_add(commands, "inspect", inspect, "describe a shard directory or a checkpoint"))
+
+    add_place(_add(commands, "place", place, "make the plan of a placement that takes a while to find one"))
 
     compare = _add(commands, "compare", _compare, "compare two checkpoints; exits with 1 where they differ")
     compare.add_argument("first", type=Path, metavar="A")

@@ -239,6 +239,10 @@ POLICIES = Door(
     {
         "bagpipe": Entry("bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy"),
         "none": Entry("bagpipe_hpc.planning.policies.none:NoCache"),
+        "pinned": Entry(
+            "bagpipe_hpc.planning.policies.pinned:PinnedPolicy",
+            "bagpipe_hpc.planning.policies.pinned:PinnedPolicy.Settings",
+        ),
         "scratchpipe": Entry(
             "bagpipe_hpc.planning.policies.scratchpipe:ScratchPipe",
             "bagpipe_hpc.planning.policies.scratchpipe:ScratchPipe.Settings",
@@ -269,6 +273,7 @@ PLACEMENTS = Door(
                 "greedy_dim": ("greedy:GreedyDimension", "AssignmentSettings"),
                 "greedy_lookup": ("greedy:GreedyLookup", "StatisticsSettings"),
                 "greedy_size_lookup": ("greedy:GreedySizeLookup", "StatisticsSettings"),
+                "recshard": ("recshard.placement:RecShard", "RecShardSettings"),
             }.items()
         },
     },

@@ -75,6 +75,7 @@ class RunFacts:
         cache_rows: slots that a trainer's cache may have for these tables: `cache.rows`, or a part of it where tables
             have several widths; 0 where that is not set.
         training: the training rows; None of a run that does not train.
+        table_names: name of each table, `[tables]`; a run says them.
     """
 
     table_offsets: NDArray[np.int64]
@@ -89,6 +90,7 @@ class RunFacts:
     exchange: str = AUTO
     cache_rows: int = 0
     training: TrainingRows | None = None
+    table_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not all(0 <= table < self.tables for table in self.feature_tables):

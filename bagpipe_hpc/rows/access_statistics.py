@@ -7,19 +7,16 @@ by table.
 Legend: `N` tables, `S` steps of the curve, `U` used rows of a table.
 """
 
-import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bagpipe_hpc.errors import DataError, refused
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.rows.array_file import Int64s, open_arrays
 
 FORMAT = 1
 STEPS = 100
@@ -27,9 +24,9 @@ STEPS = 100
 REUSE_LIMITS = tuple(1 << power for power in range(16))
 """Upper bounds of the bins of reuse, 1 to 32,768; the last of the 17 bins has none (AutoShard, KDD 2022)."""
 _AGAIN = "write it again with `bagpipe inspect SHARDS --statistics FILE`"
-_SUMMARY = ("rows", "look_ups", "samples_with", "used", "curve", "reuse")
-
-Int64s = NDArray[np.int64]
+_KIND = "a file of statistics"
+_NUMBERS = ("rows", "look_ups", "samples_with", "used")
+_SUMMARY = (*_NUMBERS, "curve", "reuse")
 
 
 @dataclass(frozen=True)
@@ -131,15 +128,12 @@ class AccessStatistics:
             DataError: the file is damaged, or is another one now.
         """
         number, table = list(self.tables).index(name), self.tables[name]
-        with _open(self.source) as file:
-            rows, counts = (_integers(file, f"{kind}/{number}", (table.used,), self.source) for kind in _ORDERED)
-        is_order = rows.size == np.unique(rows).size and (np.diff(counts) <= 0).all() and counts.sum() == table.look_ups
-        if not is_order or (rows.size and not (rows.min() >= 0 and rows.max() < table.rows)):
-            raise DataError(f"{self.source}: does not order the rows of table {name!r:.80} by look-ups; {_AGAIN}")
+        with open_arrays(self.source, _KIND, _AGAIN) as file:
+            rows, counts = (file.integers(f"{kind}/{number}", table.used) for kind in ("order", "counts"))
+            is_falling = (np.diff(counts) <= 0).all() and counts.sum() == table.look_ups
+            if not is_falling or np.unique(rows).size < rows.size or rows.max(initial=0) >= table.rows:
+                file.refuse(f"does not order the rows of table {name!r:.80} by look-ups")
         return rows, counts
-
-
-_ORDERED = ("order", "counts")
 
 
 def access_curve(falling: Int64s, steps: int) -> Int64s:
@@ -194,58 +188,17 @@ def read_statistics(path: Path) -> AccessStatistics:
         DataError: it is no such file, or is damaged.
         FileError: the system refuses it.
     """
-    with _open(path) as file:
-        if (version := int(_integers(file, "format", (), path))) != FORMAT:
-            raise DataError(f"{path}: has format {version} instead of {FORMAT}; {_AGAIN}")
-        data, names = str(_member(file, "data", path)), _member(file, "names", path)
-        if names.dtype.kind != "U" or names.ndim != 1 or len(set(names.tolist())) < names.size:
-            raise DataError(f"{path}: names are no different names; {_AGAIN}")
-        samples = int(_integers(file, "samples", (), path))
+    with open_arrays(path, _KIND, _AGAIN) as file:
+        file.require_format(FORMAT)
+        names, samples = file.names("names"), file.integer("samples")
         widths = {"curve": (STEPS + 1,), "reuse": (len(REUSE_LIMITS) + 1,)}
-        found = {name: _integers(file, name, (names.size, *widths.get(name, ())), path) for name in _SUMMARY}
-    tables = {
-        name: TableAccesses(
-            name,
-            int(found["rows"][number]),
-            samples,
-            int(found["look_ups"][number]),
-            int(found["samples_with"][number]),
-            tuple(found["curve"][number].tolist()),
-            tuple(found["reuse"][number].tolist()),
-        )
-        for number, name in enumerate(names.tolist())
-    }
-    for number, table in enumerate(tables.values()):
-        rises = all(first <= last for first, last in pairwise(table.curve))
-        if not (rises and table.curve[0] == 0 and found["used"][number] == table.used == sum(table.reuse)):
-            raise DataError(f"{path}: what it says of table {table.name!r:.80} does not fit together; {_AGAIN}")
-        if not (table.used <= table.rows and table.samples_with <= min(samples, table.look_ups)):
-            raise DataError(f"{path}: what it says of table {table.name!r:.80} does not fit together; {_AGAIN}")
-    return AccessStatistics(path, data, samples, tables)
-
-
-@contextmanager
-def _open(path: Path) -> Iterator[Mapping[str, NDArray[np.generic]]]:
-    try:
-        with path.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as file:
-            yield file
-    except OSError as error:
-        if error.filename is None:
-            raise DataError(f"{path}: cannot be read ({error}); {_AGAIN}") from error
-        raise refused(error, path) from error
-    except (ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: cannot be read as a file of statistics ({error}); {_AGAIN}") from error
-
-
-def _member(file: Mapping[str, NDArray[np.generic]], name: str, path: Path) -> NDArray[np.generic]:
-    if name not in file:
-        raise DataError(f"{path}: is no file of statistics, it has no {name}; {_AGAIN}")
-    return file[name]
-
-
-def _integers(file: Mapping[str, NDArray[np.generic]], name: str, shape: tuple[int, ...], path: Path) -> Int64s:
-    """Numbers of a member, none of them negative."""
-    found = _member(file, name, path)
-    if found.dtype != np.int64 or found.shape != shape or (found.size and found.min() < 0):
-        raise DataError(f"{path}: {name} must be int64 {list(shape)}, none negative; {_AGAIN}")
-    return found.astype(np.int64)
+        found = {name: file.integers(name, len(names), *widths.get(name, ())) for name in _SUMMARY}
+        tables = {}
+        for number, name in enumerate(names):
+            rows, look_ups, samples_with, used = (int(found[kind][number]) for kind in _NUMBERS)
+            curve, reuse = (tuple(found[kind][number].tolist()) for kind in ("curve", "reuse"))
+            is_curve = curve[0] == 0 and curve[-1] == used and all(low <= high for low, high in pairwise(curve))
+            if not (is_curve and sum(reuse) == used <= min(rows, look_ups) and samples_with <= min(samples, look_ups)):
+                file.refuse(f"what it says of table {name!r:.80} does not fit together")
+            tables[name] = TableAccesses(name, rows, samples, look_ups, samples_with, curve, reuse)
+        return AccessStatistics(path, file.text("data"), samples, tables)

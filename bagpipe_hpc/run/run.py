@@ -208,7 +208,7 @@ class Run:
         manifest = self.manifest
         of_tables = manifest.mean_look_ups if manifest.ragged_features else ()
         cache_rows = self.config.cache.rows
-        whole = self._policy(trainers, self.table_offsets, manifest.feature_tables, of_tables, cache_rows)
+        whole = self._policy(trainers, self.tables, manifest.feature_tables, of_tables, cache_rows)
         look_ups = [group.look_ups for group in self.groups]
         slicing = partial(dealt_whole, trainers) if any(segment.slices for segment in self.schedule) else None
         if len(self.groups) == 1:
@@ -220,13 +220,13 @@ class Run:
             feature_tables = tuple(place[manifest.feature_tables[feature]] for feature in group.look_ups.features)
             of_group = tuple(of_tables[number] for number in tables.numbers) if of_tables else ()
             own_rows = cache_rows and max(1, int(cache_rows * uses[list(tables.numbers)].sum() / uses.sum()))
-            parts.append(self._policy(trainers, tables.tables.offsets, feature_tables, of_group, own_rows))
+            parts.append(self._policy(trainers, tables.tables, feature_tables, of_group, own_rows))
         return RunPolicy(whole, parts, look_ups, slicing)
 
     def _policy(
         self,
         trainers: int,
-        offsets: NDArray[np.int64],
+        tables: Tables,
         feature_tables: tuple[int, ...],
         mean_look_ups: tuple[float, ...],
         cache_rows: int,
@@ -234,7 +234,7 @@ class Run:
         """The policy of some tables."""
         config = self.config
         facts = RunFacts(
-            offsets,
+            tables.offsets,
             trainers,
             batch_size=self.batch_samples,
             seed=config.train.seed,
@@ -246,6 +246,7 @@ class Run:
             exchange=config.cache.exchange,
             cache_rows=cache_rows,
             training=self.sample_orders.training if self.trains else None,
+            table_names=tables.names,
         )
         return build_policy(config.policy, facts)
 

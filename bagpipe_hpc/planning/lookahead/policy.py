@@ -1,6 +1,7 @@
 """The look-ahead policy, `bagpipe`: which of its planners runs, and which tables' state is an array or a hash table."""
 
 import os
+from collections.abc import Callable
 from functools import cached_property, partial
 
 import numpy as np
@@ -94,8 +95,7 @@ class LookaheadPolicy(Policy):
         """A new planner of the implementation that the settings choose."""
         facts = self.facts
         if not self.is_native:
-            kind = partial(HomePlanner, grid=facts.grid) if facts.sharing == "home" else LookaheadPlanner
-            return kind(
+            return self.rule(
                 facts.total_rows,
                 facts.trainers,
                 window,
@@ -116,6 +116,11 @@ class LookaheadPolicy(Policy):
             verify=facts.verify,
             homes=facts.grid if facts.sharing == "home" else None,
         )
+
+    @property
+    def rule(self) -> Callable[..., Planner]:
+        """The planner in NumPy."""
+        return partial(HomePlanner, grid=self.facts.grid) if self.facts.sharing == "home" else LookaheadPlanner
 
     @property
     def threads(self) -> int:

@@ -50,3 +50,59 @@ class StatisticsSettings(AssignmentSettings):
                 "tables.statistics", "", "name a file that `bagpipe inspect SHARDS --statistics FILE` has written"
             )
         return Path(self.statistics)
+
+
+@dataclass(frozen=True)
+class PlannedSettings(StatisticsSettings):
+    """Whole tables on servers by a plan that `bagpipe place` makes of statistics."""
+
+    plan: str = ""
+    """File of the plan: `bagpipe place CONFIG --servers S` writes it, runs read it."""
+
+    @property
+    def plan_path(self) -> Path:
+        """The file.
+
+        Raises:
+            SettingError: none is named.
+        """
+        if not self.plan:
+            raise SettingError("tables.plan", "", "name the file that `bagpipe place CONFIG --servers S` writes")
+        return Path(self.plan)
+
+
+WEIGHTS = ("accesses", "coverage", "pooling")
+
+
+@dataclass(frozen=True)
+class RecShardSettings(PlannedSettings):
+    """Whole tables on servers, and their hottest rows at the trainers (RecShard, ASPLOS 2022)."""
+
+    fast_gb: float = 0.0
+    """GB (10**9 bytes) of rows that may stay with the trainers: with each one, or with all of them together where rows
+    have one home. Each server's tables get the same part of it."""
+    fast_gb_s: float = 100.0
+    """GB a second that a server's rows are read with where they stay with the trainers."""
+    slow_gb_s: float = 1.0
+    """GB a second that they are read with from the server."""
+    steps: int = 100
+    """Steps in which the share of a table's accesses that stays with the trainers is chosen: a divisor of 100."""
+    weigh: str = "accesses"
+    """What tables are weighed by: `accesses` of a batch, `coverage` alone, or `pooling` alone, as the paper's ablations
+    do."""
+    time_limit_s: float = 60.0
+    """Seconds of search; 0 leaves the exact search out, which needs SciPy."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.fast_gb < float("inf"):
+            raise SettingError("fast_gb", self.fast_gb, "use a number of GB, or 0 for none")
+        for name in ("fast_gb_s", "slow_gb_s"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise SettingError(name, getattr(self, name), "use a number of GB a second above 0")
+        if self.steps < 1 or 100 % self.steps:
+            raise SettingError("steps", self.steps, "use a divisor of 100, such as 4, 20 or 100")
+        if self.weigh not in WEIGHTS:
+            raise SettingError("weigh", self.weigh, f"use one of {', '.join(WEIGHTS)}")
+        if not 0 <= self.time_limit_s < float("inf"):
+            raise SettingError("time_limit_s", self.time_limit_s, "use a number of seconds, or 0 for no exact search")

@@ -73,8 +73,8 @@ def test_other_tables_are_refused(tmp_path: Path) -> None:
     ("member", "value", "problem"),
     [
         ("format", np.array(2), "has format 2 instead of 1"),
-        ("names", np.array(["C1", "C1", "C3"]), "no different names"),
-        ("names", np.array([1, 2, 3]), "no different names"),
+        ("names", np.array(["C1", "C1", "C3"]), "must be different names"),
+        ("names", np.array([1, 2, 3]), "must be different names"),
         ("rows", np.array([6, 2]), r"rows must be int64 \[3\]"),
         ("rows", np.array([3, 2, 1]), "of table 'C1' does not fit together"),
         ("look_ups", np.array([13, 0, -1]), "none negative"),
@@ -83,6 +83,7 @@ def test_other_tables_are_refused(tmp_path: Path) -> None:
         ("reuse", np.zeros((3, 17)), r"reuse must be int64 \[3, 17\]"),
         ("samples", None, "has no samples"),
         ("data", np.array([object()], dtype=object), "allow_pickle"),
+        ("data", np.array(3), "data must be a text"),
     ],
 )
 def test_a_damaged_summary_is_refused(tmp_path: Path, member: str, value: Any, problem: str) -> None:

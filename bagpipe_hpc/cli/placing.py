@@ -1,0 +1,32 @@
+"""`bagpipe place`: the plan of a placement that takes a while to find one."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from bagpipe_hpc.cli.argument_types import positive
+from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.terminal import printable
+
+
+def add_place(parser: CommandParser) -> None:
+    """Give the command its arguments."""
+    parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+    parser.add_overrides("overrides", "*", "section.field=value", "replace single settings")
+    parser.add_argument("--servers", type=positive, required=True, metavar="S", help="servers of the run")
+
+
+def place(arguments: Namespace) -> int:
+    """Make the plan, and say what it is.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        BagpipeError: there is no plan, or it cannot be written.
+    """
+    config = load_config(arguments.config, arguments.overrides)
+    from bagpipe_hpc.tools.placing import place_tables
+
+    place_tables(config, arguments.servers, lambda line: print(printable(line), flush=True))
+    return 0

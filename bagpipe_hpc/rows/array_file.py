@@ -1,0 +1,106 @@
+"""Files of named arrays: NumPy's `.npz` without pickled objects, read as if a stranger had written them."""
+
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import DataError, refused
+
+Int64s = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """A file that is open.
+
+    Attributes:
+        path: the file.
+        cure: what a user can do about a damaged one.
+        members: its arrays, read when they are asked for.
+    """
+
+    path: Path
+    cure: str
+    members: Mapping[str, NDArray[np.generic]]
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Say what is wrong with the file.
+
+        Raises:
+            DataError: always.
+        """
+        raise DataError(f"{self.path}: {problem}; {self.cure}")
+
+    def require_format(self, version: int) -> None:
+        """See that the member `format` says this.
+
+        Raises:
+            DataError: it does not.
+        """
+        if (found := self.integer("format")) != version:
+            self.refuse(f"has format {found} instead of {version}")
+
+    def integers(self, name: str, *shape: int) -> Int64s:
+        """Numbers from 0 of a member.
+
+        Raises:
+            DataError: there is no such member, or it is another array.
+        """
+        found = self._member(name)
+        if found.dtype != np.int64 or found.shape != shape or (found.size and found.min() < 0):
+            self.refuse(f"{name} must be int64 {list(shape)}, none negative")
+        return found.astype(np.int64)
+
+    def integer(self, name: str) -> int:
+        """A number from 0."""
+        return int(self.integers(name))
+
+    def text(self, name: str) -> str:
+        """A text."""
+        found = self._member(name)
+        if found.dtype.kind != "U" or found.shape != ():
+            self.refuse(f"{name} must be a text")
+        return str(found)
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Different texts."""
+        found = self._member(name)
+        if found.dtype.kind != "U" or found.ndim != 1 or np.unique(found).size < found.size:
+            self.refuse(f"{name} must be different names")
+        return tuple(found.tolist())
+
+    def _member(self, name: str) -> NDArray[np.generic]:
+        if name not in self.members:
+            self.refuse(f"has no {name}")
+        return self.members[name]
+
+
+@contextmanager
+def open_arrays(path: Path, kind: str, cure: str) -> Iterator[ArrayFile]:
+    """Open a file for the body.
+
+    Args:
+        path: the file.
+        kind: what it should be, for messages: `a file of statistics`.
+        cure: what a user can do about a damaged one.
+
+    Raises:
+        DataError: it is damaged or no such file.
+        FileError: the system refuses it.
+    """
+    try:
+        with path.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as members:
+            yield ArrayFile(path, cure, members)
+    except OSError as error:
+        if error.filename is None:
+            raise DataError(f"{path}: cannot be read ({error}); {cure}") from error
+        raise refused(error, path) from error
+    except (ValueError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path}: cannot be read as {kind} ({error}); {cure}") from error

@@ -1,0 +1,80 @@
+"""Placements whose assignment takes a while to find: `bagpipe place` searches it once, runs read it from a file.
+
+So ranks need nothing but the file, agree on it, and start at once; and what a plan pins is known to the policy, too.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.rows.access_statistics import AccessStatistics
+from bagpipe_hpc.rows.array_file import Int64s
+from bagpipe_hpc.rows.placements.assignment import AssignedTables, WholeTable
+from bagpipe_hpc.rows.placements.table_plan import read_plan
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a search is asked for.
+
+    Attributes:
+        tables: of all widths.
+        statistics: of access.
+        servers: number of servers S.
+        batch_size: samples of a batch.
+    """
+
+    tables: tuple[WholeTable, ...]
+    statistics: AccessStatistics
+    servers: int
+    batch_size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a search has found.
+
+    Attributes:
+        holders: the server of each table.
+        report: what is to be said of it, line by line.
+        pinned: rows that stay with the trainers, by the names of tables; hottest first.
+    """
+
+    holders: Sequence[int]
+    report: Sequence[str]
+    pinned: Mapping[str, Int64s] = field(default_factory=dict)
+
+
+class PlannedTables(AssignedTables):
+    """Whole tables on servers, by a plan in a file."""
+
+    @classmethod
+    @abstractmethod
+    def search(cls, request: Request, settings: Any) -> Found:
+        """Find a plan; the only part that may take long, and that need not be the same on every host.
+
+        Args:
+            request: what is asked for.
+            settings: the placement's own settings, `PlannedSettings`.
+
+        Raises:
+            BagpipeError: there is none.
+        """
+
+    @classmethod
+    def assign(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> list[int]:
+        """The servers that the plan says.
+
+        Raises:
+            DataError: the file is no plan of these tables for so many servers.
+            SettingError: no file is named.
+        """
+        plan = read_plan(settings.plan_path)
+        if plan.servers != servers:
+            raise DataError(
+                f"{plan.source}: is a plan for {plan.servers} servers, and the run has {servers}; use as many "
+                f"(roles.servers), or make one with `bagpipe place CONFIG --servers {servers}`"
+            )
+        return [plan.of(table.name, table.rows).holder for table in tables]

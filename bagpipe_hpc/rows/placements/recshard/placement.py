@@ -1,0 +1,77 @@
+"""RecShard's split as a placement: tables on servers, their hottest rows pinned at the trainers."""
+
+from typing import Any
+
+from bagpipe_hpc.rows.access_statistics import TableAccesses
+from bagpipe_hpc.rows.array_file import Int64s
+from bagpipe_hpc.rows.placements.assignment import server_limit
+from bagpipe_hpc.rows.placements.planned import Found, PlannedTables, Request
+from bagpipe_hpc.rows.placements.recshard.exact import solve
+from bagpipe_hpc.rows.placements.recshard.problem import Device, Problem, SplitTable
+from bagpipe_hpc.rows.placements.settings import RecShardSettings
+
+
+class RecShard(PlannedTables):
+    """Devices are the servers; their slow memory is their own, their fast memory a part of that at the trainers."""
+
+    @classmethod
+    def search(cls, request: Request, settings: Any) -> Found:
+        """Solve the split, and pin the rows of fast memory."""
+        problem = problem_of(request, settings)
+        solution = solve(problem, settings.time_limit_s)
+        split, names = solution.split, [table.name for table in request.tables]
+        accesses = request.statistics.tables
+        pinned = {
+            name: request.statistics.hottest(name)[0][: problem.tables[number].curve[split.steps[number]]]
+            for number, name in enumerate(names)
+        }
+        slow = problem.slow_accesses(split) / max(1.0, sum(table.accesses for table in problem.tables))
+        per_batch = sum(
+            slow_accesses_of(accesses[name], pinned[name], request.statistics.hottest(name)) for name in names
+        )
+        times = problem.times(split)
+        return Found(
+            split.devices,
+            [
+                f"recshard: {solution.how}",
+                f"slowest server: {max(times):.3e} s of a batch; the mean is {sum(times) / len(times):.3e} s, and no "
+                f"split has less than {solution.bound:.3e} s",
+                f"pinned: {sum(map(len, pinned.values()))} rows; slow accesses: at most {slow:.2%}, "
+                f"by the counts {per_batch / max(1, sum(accesses[name].look_ups for name in names)):.2%}",
+            ],
+            pinned,
+        )
+
+
+def problem_of(request: Request, settings: RecShardSettings) -> Problem:
+    """What is to be split."""
+    every = 100 // settings.steps
+    tables = tuple(
+        SplitTable(
+            table.rows,
+            table.row_bytes,
+            request.batch_size * weight_of(found, settings.weigh),
+            found.curve[::every],
+        )
+        for table in request.tables
+        for found in [request.statistics.of(table.name, table.rows)]
+    )
+    device = Device(
+        settings.fast_gb * 1e9 / request.servers,
+        server_limit(settings),
+        settings.fast_gb_s * 1e9,
+        settings.slow_gb_s * 1e9,
+    )
+    return Problem(tables, (device,) * request.servers, keeps_place=True)
+
+
+def weight_of(table: TableAccesses, weigh: str) -> float:
+    """Look-ups of a sample, or the part of them that is wanted."""
+    if weigh == "coverage":
+        return table.coverage
+    return table.pooling if weigh == "pooling" else table.sample_look_ups
+
+
+def slow_accesses_of(table: TableAccesses, pinned: Int64s, hottest: tuple[Int64s, Int64s]) -> int:
+    """Look-ups of the counted samples that are of rows that are not pinned; pinned rows are the hottest ones."""
+    return table.look_ups - int(hottest[1][: pinned.size].sum())

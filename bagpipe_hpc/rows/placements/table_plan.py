@@ -1,0 +1,133 @@
+"""A plan of tables: which server has which, and which rows stay with the trainers; made once, read by every run.
+
+`bagpipe place` writes it, `tables.plan` and `policy.plan` name it. The file is a `.npz` of NumPy without pickled
+objects: `format` (1), `method`, `data` (digest of the shards of the statistics), `servers`, `names`, and int64 `[N]`:
+`rows`, `holders` and `pinned`, the number of each table's pinned rows; `pinned/J` has those of table J, hottest first.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.rows.array_file import Int64s, open_arrays
+from bagpipe_hpc.rows.placements.assignment import WholeTable
+
+FORMAT = 1
+_KIND = "a plan of tables"
+_AGAIN = "write it again with `bagpipe place CONFIG --servers S`"
+
+
+@dataclass(frozen=True)
+class PlannedTable:
+    """What a plan says of a table.
+
+    Attributes:
+        rows: its rows.
+        holder: its server.
+        pinned: how many of its rows stay with the trainers.
+    """
+
+    rows: int
+    holder: int
+    pinned: int
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """A plan of tables.
+
+    Attributes:
+        source: the file.
+        method: the placement that made it.
+        data: SHA-256 of the shards of the statistics, 64 hexadecimal digits.
+        servers: number of servers S.
+        tables: by name.
+    """
+
+    source: Path
+    method: str
+    data: str
+    servers: int
+    tables: Mapping[str, PlannedTable]
+
+    def of(self, name: str, rows: int) -> PlannedTable:
+        """What it says of a table of a run.
+
+        Raises:
+            DataError: it knows no such table.
+        """
+        found = self.tables.get(name)
+        if found is None or found.rows != rows:
+            known = "knows no such table" if found is None else f"has {found.rows} rows for it"
+            raise DataError(f"{self.source}: table {name!r:.80} has {rows} rows, and the plan {known}; {_AGAIN}")
+        return found
+
+    def pinned_rows(self, name: str) -> Int64s:
+        """The rows of a table that stay with the trainers, hottest first, by their numbers within the table.
+
+        Raises:
+            DataError: the file is damaged, or is another one now.
+        """
+        table, number = self.tables[name], list(self.tables).index(name)
+        with open_arrays(self.source, _KIND, _AGAIN) as file:
+            rows = file.integers(f"pinned/{number}", table.pinned)
+            if np.unique(rows).size < rows.size or rows.max(initial=0) >= table.rows:
+                file.refuse(f"pins rows of table {name!r:.80} that it does not have, or twice")
+        return rows
+
+
+def write_plan(
+    file: IO[bytes],
+    method: str,
+    data: str,
+    servers: int,
+    tables: Sequence[WholeTable],
+    holders: Sequence[int],
+    pinned: Mapping[str, Int64s],
+) -> None:
+    """Write a plan.
+
+    Args:
+        file: to write to.
+        method: the placement that made it.
+        data: digest of the data that it was made by.
+        servers: number of servers.
+        tables: all tables.
+        holders: the server of each.
+        pinned: rows that stay with the trainers, by the names of tables; hottest first.
+    """
+    none = np.empty(0, dtype=np.int64)
+    rows = [pinned.get(table.name, none) for table in tables]
+    members = {
+        "format": np.array(FORMAT),
+        "method": np.array(method),
+        "data": np.array(data),
+        "servers": np.array(servers),
+        "names": np.array([table.name for table in tables], dtype=np.str_),
+        "rows": np.array([table.rows for table in tables], dtype=np.int64),
+        "holders": np.array(holders, dtype=np.int64),
+        "pinned": np.array([of_table.size for of_table in rows], dtype=np.int64),
+        **{f"pinned/{number}": of_table for number, of_table in enumerate(rows)},
+    }
+    np.savez_compressed(file, allow_pickle=False, **members)
+
+
+def read_plan(path: Path) -> TablePlan:
+    """Read a plan, but for its pinned rows.
+
+    Raises:
+        DataError: the file is no plan, or is damaged.
+        FileError: the system refuses it.
+    """
+    with open_arrays(path, _KIND, _AGAIN) as file:
+        file.require_format(FORMAT)
+        names, servers = file.names("names"), file.integer("servers")
+        rows, holders, pinned = (file.integers(name, len(names)).tolist() for name in ("rows", "holders", "pinned"))
+        if max(holders, default=0) >= servers:
+            file.refuse(f"gives a table to server {max(holders)} of {servers}")
+        tables = map(PlannedTable, rows, holders, pinned)
+        return TablePlan(path, file.text("method"), file.text("data"), servers, dict(zip(names, tables, strict=True)))

@@ -1,0 +1,55 @@
+"""Makes the plan of a placement that searches one, and writes it where `tables.plan` says."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from bagpipe_hpc.config.doors import PLACEMENTS, SettingError
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.rows.access_statistics import read_statistics
+from bagpipe_hpc.rows.placements.assignment import require_room, server_bytes, server_limit, whole_tables
+from bagpipe_hpc.rows.placements.planned import PlannedTables, Request
+from bagpipe_hpc.rows.placements.table_plan import write_plan
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.shards.manifest import load_manifest
+
+
+def place_tables(config: Config, servers: int, say: Callable[[str], None]) -> Path:
+    """Search a plan, and write it.
+
+    Args:
+        config: settings of the run; `tables.placement` says what searches.
+        servers: number of servers of the run.
+        say: takes a line of what is found.
+
+    Returns:
+        The file.
+
+    Raises:
+        BagpipeError: the placement searches nothing, there is no plan, or the file is there already.
+        OSError: it cannot be written.
+    """
+    kind, settings = PLACEMENTS.implementation(config.tables.placement), config.tables.settings
+    if not issubclass(kind, PlannedTables):
+        raise SettingError(
+            PLACEMENTS.key, config.tables.placement, "has no plan to be made: runs compute it; train at once"
+        )
+    path: Path = settings.plan_path
+    if path.exists():
+        raise SettingError("tables.plan", str(path), "is there already; remove it, or use another name")
+    run = Run(config, load_manifest(Path(config.data.path)), ())
+    groups = [replace(group.tables.tables, row_bytes=group.record.bytes) for group in run.groups]
+    tables, statistics = whole_tables(groups), read_statistics(settings.statistics_path)
+    if statistics.data != run.manifest.digest("train"):
+        say(f"{statistics.source}: counts other training rows than those of {config.data.path}")
+    request = Request(tables, statistics, servers, config.train.batch_size)
+    found = kind.search(request, settings)
+    require_room(tables, found.holders, servers, server_limit(settings))
+    with atomic_write(path) as partial, partial.open("wb") as file:
+        write_plan(file, config.tables.placement, statistics.data, servers, tables, found.holders, found.pinned)
+    for line in found.report:
+        say(line)
+    held = ", ".join(f"{of_server / 1e9:.3f}" for of_server in server_bytes(tables, found.holders, servers))
+    say(f"{path}: {len(tables)} tables on {servers} servers of {held} GB")
+    return path
