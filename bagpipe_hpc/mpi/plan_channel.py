@@ -47,8 +47,7 @@ class PlanSender:
             WaitTimeoutError: a trainer did not finish an earlier plan in time.
         """
         self._wait_for_credits(self._sent - self._plans_ahead + 1)
-        while self._under_way and MPI.Request.Testall(self._under_way[0][0]):
-            self._under_way.popleft()
+        self.advance()
         encoded = [group.encode() for group in plan.groups]
         sizes = np.asarray([[part.size for part in group] for group in encoded], dtype=np.int64)
         shared, *parts = (_joined(pieces) for pieces in zip(*encoded, strict=True))
@@ -58,6 +57,11 @@ class PlanSender:
         ]
         self._under_way.append((requests, [sizes, shared, *parts]))
         self._sent += 1
+
+    def advance(self) -> None:
+        """Let plans that are being sent move on, and forget those that have been. Never waits."""
+        while self._under_way and MPI.Request.Testall(self._under_way[0][0]):
+            self._under_way.popleft()
 
     def finish(self) -> None:
         """Wait until every trainer has finished every plan, letting MPI make progress.

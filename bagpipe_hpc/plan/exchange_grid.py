@@ -17,8 +17,8 @@ from bagpipe_hpc.config.schema import EXCHANGES
 
 AUTO, DIRECT, OVER_GRID = EXCHANGES
 
-GRID_FROM_TRAINERS = 128
-"""From so many trainers on `auto` takes the grid. With 64 both ways are predicted to take the same time."""
+GRID_FROM_TRAINERS = 256
+"""From so many trainers on `auto` takes the grid. With 128 sending directly is predicted to be faster."""
 _LEAST_SAVING = 4
 """So many times fewer messages it must be then: one over a grid takes twice as long, and rows are copied on the way."""
 

@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.mpi.communicators import Communicators
@@ -20,6 +22,16 @@ from bagpipe_hpc.telemetry.trace import Trace
 
 log = logging.getLogger(__name__)
 
+_ADVANCE_EVERY_S = 1e-3
+"""Between looks at plans that are being sent, while the next one is made: many MPIs move large ones on only then."""
+
+
+class _Planned(NamedTuple):
+    """A plan, and the shared slots that the planner then had in use beyond those that were expected to be."""
+
+    plan: BatchPlan
+    outgrown: int
+
 
 def run_oracle(
     run: Run,
@@ -29,7 +41,7 @@ def run_oracle(
     trace: Trace,
     stop: StopRequest | NeverStopped,
 ) -> None:
-    """Plan every batch of the run and send the plans, held back by the slowest trainer.
+    """Plan every batch of the run and send the plans, held back by the slowest trainer; one plan is made meanwhile.
 
     When the run is asked to stop, the next segment is the last and has no batch: trainers see that from its closing
     plan, which comes before the segment's last batch. It is not cut within a segment, since the cache was measured for
@@ -66,13 +78,9 @@ def run_oracle(
             first_step=segment.first_step,
         )
         planned = 0
-        while True:
-            with trace.span("plan"), _naming_the_cache(need):
-                plan = next(plans, None)
-            if plan is None:
-                break
+        for plan, beyond in _one_ahead(_planned(plans, planner, need, trace), sender):
             late += _is_late(plan, window)
-            if not outgrown and (outgrown := _beyond(planner, need)):
+            if not outgrown and (outgrown := beyond):
                 log.warning(
                     "batch %d has more copies of rows than the first batches let expect: trainers take memory for %d "
                     "slots more",
@@ -92,6 +100,29 @@ def run_oracle(
     log.info("cache: %d of %d rows were in use at most; %d batches were fetched late", used, rows, late)
     if stop.is_asked():
         stop.answer()
+
+
+def _planned(plans: Iterator[BatchPlan], planner: Planner, need: CacheNeed, trace: Trace) -> Iterator[_Planned]:
+    """The plans of a segment as they are made."""
+    while True:
+        with trace.span("plan"), _naming_the_cache(need):
+            plan = next(plans, None)
+        if plan is None:
+            return
+        yield _Planned(plan, _beyond(planner, need))
+
+
+def _one_ahead(planned: Iterator[_Planned], sender: PlanSender) -> Iterator[_Planned]:
+    """The same, while a thread makes the next one; plans that are being sent move on meanwhile."""
+    with ThreadPoolExecutor(1, "planner") as thread:
+        coming: Future[_Planned | None] = thread.submit(next, planned, None)
+        while True:
+            while wait([coming], _ADVANCE_EVERY_S).not_done:
+                sender.advance()
+            if (ready := coming.result()) is None:
+                return
+            coming = thread.submit(next, planned, None)
+            yield ready
 
 
 def _beyond(planner: Planner, need: CacheNeed) -> int:

@@ -84,12 +84,19 @@ class Pipeline:
 
     def _oracle(self) -> Process:
         ahead = self._window.lookahead + 2 * self._window.group + 1
+        sent = _happened()
         for number, load in enumerate(self._loads):
             yield Sleep(load.samples * self._cluster.plan_s_per_sample)
             if number >= ahead:
                 yield self._done[number - ahead]
-            yield Transfer(load.plan_bytes, (ORACLE_OUT,))
-            self._tell(self._planned[number])
+            yield sent
+            sent = self._planned[number]
+            self._simulation.start(self._send_plan(number))
+
+    def _send_plan(self, number: int) -> Process:
+        """Send a plan while the next one is made."""
+        yield Transfer(self._loads[number].plan_bytes, (ORACLE_OUT,))
+        self._tell(self._planned[number])
 
     def _compute(self) -> Process:
         later = exchanged = _happened()

@@ -134,9 +134,10 @@ def test_dense_sums_start_in_the_middle_of_compute() -> None:
 
 
 def test_a_slow_oracle_holds_all_up() -> None:
-    """10 samples take 20 ms to plan, 5,000 bytes 5 ms to send."""
+    """10 samples take 20 ms to plan; a plan of 5,000 bytes takes 5 ms to send, beside the next one, of 30,000 30 ms."""
     slow = replace(CLUSTER, plan_s_per_sample=2 * MS)
-    assert times(replace(BATCH, plan_bytes=5000), Window(4, 1), slow) == StepTimes(0.0, 25.0, 15.0, 0.0)
+    assert times(replace(BATCH, plan_bytes=5000), Window(4, 1), slow) == StepTimes(0.0, 20.0, 10.0, 0.0)
+    assert times(replace(BATCH, plan_bytes=30_000), Window(4, 1), slow) == StepTimes(0.0, 30.0, 20.0, 0.0)
 
 
 def test_four_trainers_take_two_rounds() -> None:
