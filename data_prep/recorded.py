@@ -169,6 +169,10 @@ def load_recorded(directory: Path) -> RecordedPreparation:
     """
     manifest = load_manifest(directory)
     recorded = manifest.settings or {}
+    if manifest.graph is not None:
+        raise DataError(
+            f"{directory}: holds a graph, not rows of a source format; `bagpipe prepare-graph` makes another"
+        )
     if recorded.get("min_count") is None and recorded.get("max_rows_per_table") is None:
         raise DataError(
             f"{directory / MANIFEST_NAME}: does not say how the rows were prepared (settings); {PREPARE_AGAIN}"

@@ -14,6 +14,7 @@ from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_n
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.cli.comparing import add_compare_policies, compare_policies
 from bagpipe_hpc.cli.exporting import add_export, export
+from bagpipe_hpc.cli.graphs import add_generate_graph, add_prepare_graph, generate_graph, prepare_graph
 from bagpipe_hpc.cli.inspecting import add_inspect, inspect
 from bagpipe_hpc.cli.outcome import (
     EXIT_DIFFERENT,
@@ -267,6 +268,11 @@ def _add_data_commands(commands: "argparse._SubParsersAction[CommandParser]") ->
         default="auto",
         help="native code, its definition in Python, or native code where it was built (default: auto)",
     )
+
+    summary = "write a synthetic graph, to try training on one"
+    add_generate_graph(_add(commands, "generate-graph", generate_graph, summary))
+    summary = "turn edges and nodes into a graph and shards for training"
+    add_prepare_graph(_add(commands, "prepare-graph", prepare_graph, summary))
 
 
 def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> None:

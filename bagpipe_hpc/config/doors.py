@@ -212,6 +212,7 @@ MODELS = Door(
             "dcn": "DCN",
             "dcn_v2": "DCNv2",
             "din": "DIN",
+            "graphsage": "GraphSAGE",
         }.items()
     },
 )

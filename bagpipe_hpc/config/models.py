@@ -152,3 +152,14 @@ class DINSettings:
             raise SettingError("attention", self.attention, 'give each sequence a feature, as { history = "item" }')
         _require_widths("attention_mlp", self.attention_mlp)
         _require_widths("deep_mlp", self.deep_mlp)
+
+
+@dataclass(frozen=True)
+class GraphSAGESettings:
+    """GraphSAGE (Hamilton et al. 2017): a node's vector from its own row and the means of its neighbours'."""
+
+    hidden: int = 256
+    """Width of a node's vector after each layer; there are as many layers as hops in `graph.fan_outs`."""
+
+    def __post_init__(self) -> None:
+        _require_widths("hidden", [self.hidden])

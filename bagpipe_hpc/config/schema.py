@@ -4,6 +4,7 @@
 `docs/configuration.md` from them. Standard library only, so that a mistake in a configuration is reported at once.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +51,9 @@ MOST_EXACT_SAMPLES = 1 << 30
 _LONGEST_TIMEOUT_S = 31_536_000
 _LONGEST_POLL_US = 1_000_000
 _MOST_MEMORY_GB = 1_000_000
+_MOST_HOPS = 4
+_MOST_DRAWN = 1 << 16
+"""Nodes of a sample at a hop, as many as a sequence may have rows."""
 
 
 def _require(holds: bool, key: str, value: object, cure: str) -> None:
@@ -95,8 +99,8 @@ class ModelConfig:
     """The model: embedding rows go in, logits come out."""
 
     name: str = "dlrm"
-    """Which model (docs/models.md): `dlrm`, `dlrm_dcnv2`, `wide_deep`, `deepfm`, `dcn`, `dcn_v2`, `din`, or
-    `package.module:Class` for one of your own (docs/extending.md)."""
+    """Which model (docs/models.md): `dlrm`, `dlrm_dcnv2`, `wide_deep`, `deepfm`, `dcn`, `dcn_v2`, `din`, `graphsage`,
+    or `package.module:Class` for one of your own (docs/extending.md)."""
     embedding_dim: int = 16
     """Width D of the embedding rows."""
     settings: Any = field(default=None, metadata={DOOR: MODELS})
@@ -169,7 +173,7 @@ class OptimizerConfig:
     """The row optimizer's own settings."""
     dense: str = "Adagrad"
     """Optimizer of the dense weights: the name of a class in `torch.optim` (not LBFGS or SparseAdam), or
-    `package.module:Class` for one of your own (docs/extending.md)."""
+    or `package.module:Class` for one of your own (docs/extending.md)."""
     dense_lr: float = 0.005
     """Learning rate of the dense weights."""
     dense_options: dict[str, Any] = field(default_factory=dict)
@@ -541,6 +545,23 @@ class DebugConfig:
 
 
 @dataclass(frozen=True)
+class GraphConfig:
+    """Which neighbours of a sample's node are looked up, where the data has a graph (docs/graphs.md)."""
+
+    fan_outs: tuple[int, ...] = ()
+    """Neighbours of a node that are drawn at each hop, such as `[10, 5]`: ten of the sample's node, then five of each
+    of these. Data with a graph needs it, other data has no use for it."""
+
+    def __post_init__(self) -> None:
+        is_count = min(self.fan_outs, default=1) >= 1 and len(self.fan_outs) <= _MOST_HOPS
+        cure = f"use 1 to {_MOST_HOPS} hops of 1 neighbour or more each, such as [10, 5]"
+        _require(is_count, "graph.fan_outs", list(self.fan_outs), cure)
+        drawn = math.prod(self.fan_outs)
+        cure = f"a sample has {drawn} nodes at its last hop; use fewer, {_MOST_DRAWN} at most"
+        _require(drawn <= _MOST_DRAWN, "graph.fan_outs", list(self.fan_outs), cure)
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of a run; a section of the TOML file each."""
 
@@ -558,6 +579,7 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     kernels: KernelsConfig = field(default_factory=KernelsConfig)
     debug: DebugConfig = field(default_factory=DebugConfig)
+    graph: GraphConfig = field(default_factory=GraphConfig)
 
     @property
     def initial_bound(self) -> float:

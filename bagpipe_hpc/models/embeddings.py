@@ -174,11 +174,16 @@ def _of_widths(facts: ModelFacts, make: Callable[[int, int], Tensor]) -> dict[in
 
 
 def random_embeddings(facts: ModelFacts, samples: int, generator: torch.Generator, device: torch.device) -> Embeddings:
-    """Embeddings of the right shapes for trying a model: normal numbers; sequences have up to five rows a sample."""
+    """Embeddings of the right shapes for trying a model: normal numbers.
+
+    Sequences have up to five rows a sample, drawn ones all of theirs.
+    """
     pooled = _of_widths(facts, lambda count, width: torch.randn(samples, count, width, generator=generator).to(device))
     sequences = {}
     for feature in facts.sequences:
         lengths = torch.randint(0, min(feature.longest, _TRIED_ROWS) + 1, (samples,), generator=generator)
+        if feature.is_drawn:
+            lengths = torch.full_like(lengths, feature.longest)
         rows = torch.randn(int(lengths.sum()), feature.width, generator=generator)
         sequences[feature.name] = SequenceRows(rows.to(device), lengths.to(device))
     return Embeddings(facts.features, pooled, sequences)

@@ -19,12 +19,14 @@ class FeatureFacts:
         pooling: `sum` or `mean`: the rows of a sample become one vector (one row stays as it is); `sequence`: they are
             given to the model one by one.
         longest: most rows of a sample, 1 or more.
+        is_drawn: whether every sample has `longest` rows, which are drawn from a graph: hop h of `graph.fan_outs`.
     """
 
     name: str
     width: int
     pooling: str = "sum"
     longest: int = 1
+    is_drawn: bool = False
 
     @property
     def is_sequence(self) -> bool:

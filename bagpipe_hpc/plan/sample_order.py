@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.split_mix import GOLDEN, mix
 
 _AT_ONCE = 1 << 20
 _NAMED_UP_TO = 1 << 27
@@ -136,11 +137,9 @@ def _fingerprint(parts: Iterator[NDArray[np.int64]]) -> tuple[int, int]:
     count, total = 0, np.uint64(0)
     with np.errstate(over="ignore"):
         for part in parts:
-            mixed = (part.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-            mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+            hashes = mix((part.astype(np.uint64) + np.uint64(1)) * GOLDEN)
             count += part.size
-            total += (mixed ^ (mixed >> np.uint64(31))).sum(dtype=np.uint64)
+            total += hashes.sum(dtype=np.uint64)
     return count, int(total)
 
 

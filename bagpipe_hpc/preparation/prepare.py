@@ -18,6 +18,7 @@ from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.data_lineage import data_step
+from bagpipe_hpc.run.graph_features import with_neighbours
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.row_group import describe_widths
 from bagpipe_hpc.run.run import Run
@@ -46,6 +47,7 @@ def prepare_run(config: Config) -> Run:
     manifest = load_manifest(directory)
     log.info("checking %d shards (%s)", len(manifest.train) + len(manifest.test), config.data.verify)
     verify_shards(directory, manifest, config.data.verify)
+    manifest = with_neighbours(manifest, config.graph)
     start = find_start(config, manifest)
     steps_done = start.manifest.step if start else 0
     before = data_step(start.manifest if start else None, manifest)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+from bagpipe_hpc.plan.split_mix import GOLDEN, mix
 
 
 def initial_weights(
@@ -34,18 +34,11 @@ def initial_weights(
     ids = rows - table_offsets[tables]
     of_all = tables if numbers is None else np.asarray(numbers)[tables]
     with np.errstate(over="ignore"):  # arithmetic modulo 2**64 is the point
-        keys = _mix(_mix(np.uint64(seed) + of_all.astype(np.uint64) * _GOLDEN) + ids.astype(np.uint64) * _GOLDEN)
-        values = _mix(keys[:, None] + np.arange(1, embedding_dim + 1, dtype=np.uint64) * _GOLDEN)
+        keys = mix(mix(np.uint64(seed) + of_all.astype(np.uint64) * GOLDEN) + ids.astype(np.uint64) * GOLDEN)
+        values = mix(keys[:, None] + np.arange(1, embedding_dim + 1, dtype=np.uint64) * GOLDEN)
     unit = (values >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1.0)  # [-1, 1)
     if bound:
         return unit * np.float32(bound)
     of_tables = (1.0 / np.sqrt(np.diff(table_offsets))).astype(np.float32)
     weights: NDArray[np.float32] = unit * of_tables[tables][:, None]
     return weights
-
-
-def _mix(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The output function of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014)."""
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))

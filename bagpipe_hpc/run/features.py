@@ -6,7 +6,7 @@ from typing import Any
 from bagpipe_hpc.config.schema import SEQUENCE, FeaturesConfig, ModelConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.facts import FeatureFacts
-from bagpipe_hpc.storage.shards.entries import FeatureInfo
+from bagpipe_hpc.storage.shards.entries import DrawnFeature, FeatureInfo
 
 MOST_ROWS = 1 << 16
 """Of a sequence: a model is tried on the longest before anything is read, so no wrong number may decide that size."""
@@ -54,7 +54,8 @@ def feature_facts(
                 f"data.path: a sample has up to {longest} ids of {feature.name}, and a sequence has {MOST_ROWS} at "
                 f"most; set features.longest_of = {{ {feature.name} = {MOST_ROWS} }} or less, or another pooling"
             )
-        facts.append(FeatureFacts(feature.name, widths[feature.table], pooling, max(1, longest)))
+        is_drawn = isinstance(feature, DrawnFeature)
+        facts.append(FeatureFacts(feature.name, widths[feature.table], pooling, max(1, longest), is_drawn))
     return tuple(facts)
 
 
@@ -66,7 +67,14 @@ def read_limits(config: FeaturesConfig, features: Sequence[FeatureInfo]) -> tupl
     """
     ragged = [feature.name for feature in features if feature.ragged]
     _require_known("features.longest_of", config.longest_of, ragged, "feature with several ids a sample")
-    return tuple(config.longest_of.get(feature.name, config.longest) if feature.ragged else 0 for feature in features)
+    limits = tuple(config.longest_of.get(feature.name, config.longest) if feature.ragged else 0 for feature in features)
+    for feature, limit in zip(features, limits, strict=True):
+        if isinstance(feature, DrawnFeature) and limit:
+            raise ConfigError(
+                f"features.longest, longest_of: {limit} nodes of {feature.name} are asked for, and graph.fan_outs "
+                "alone says how many are drawn; leave it out"
+            )
+    return limits
 
 
 def _require_known(key: str, values: dict[str, Any], known: Sequence[str], what: str = "feature") -> None:

@@ -21,6 +21,7 @@ from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.group_look_ups import group_look_ups
 from bagpipe_hpc.plan.lane_order import LaneOrder
+from bagpipe_hpc.plan.neighbours import Graph, NeighbourDraws
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import dealt_whole
@@ -40,6 +41,8 @@ from bagpipe_hpc.run.table_origins import Origins, SavedTables, TableOrigin, War
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.storage.exported import ExportedModel
+from bagpipe_hpc.storage.graphs.graph_file import map_graph
+from bagpipe_hpc.storage.graphs.reader import GraphShards
 from bagpipe_hpc.storage.logits import LogitsWriter
 from bagpipe_hpc.storage.shards.look_up_batches import LookUpBatches, place_ids
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
@@ -339,10 +342,25 @@ class Run:
 
     def shards(self, segment: Segment) -> ClickShards:
         """The reader of the split that a segment's samples come from."""
-        split = "train" if segment.is_training else segment.split
+        directory, split = Path(self.config.data.path), "train" if segment.is_training else segment.split
         limits = read_limits(self.config.features, self.manifest.features)
         decoder = lzf if use_native(self.config.kernels.backend, "lzf") else None
-        return ClickShards(Path(self.config.data.path), self.manifest, split, limits, decoder)
+        if self.manifest.graph is None:
+            return ClickShards(directory, self.manifest, split, limits, decoder)
+        epoch = segment.epoch if segment.is_training else None
+        draws = NeighbourDraws.of(self.config.graph.fan_outs, self.config.train.seed, split, epoch)
+        return GraphShards(directory, self.manifest.stored(), split, lambda: self.graph, draws, decoder)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph of data that has one; its file is mapped and looked at when it is first asked for.
+
+        Raises:
+            DataError: it is missing or damaged.
+        """
+        info = self.manifest.graph
+        assert info is not None, "the data has a graph"
+        return map_graph(Path(self.config.data.path) / info.file, self.total_rows, info.edges)
 
     def order(self, segment: Segment) -> SampleOrder | LaneOrder:
         """The order of a segment's samples, as the policy wants it; those of an evaluation are not shuffled.

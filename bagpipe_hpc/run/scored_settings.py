@@ -16,7 +16,7 @@ from bagpipe_hpc.storage.checkpoints.manifest import MANIFEST_FILE
 
 KEPT = (
     *("data.path", "data.block_rows", "data.verify"),
-    *("model.", "features.", "lookahead.", "cache.", "policy.", "kernels."),
+    *("model.", "features.", "graph.", "lookahead.", "cache.", "policy.", "kernels."),
     *(f"train.{name}" for name in ("batch_size", "seed", "device", "deterministic", "timeout_s")),
     *(f"train.{name}" for name in ("exact_auc_samples", "auc_group")),
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.graphs.graph_file import check_graph_datasets
 from bagpipe_hpc.storage.shards.entries import ShardInfo
 from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, SPLITS, ShardManifest
 from bagpipe_hpc.storage.shards.shard_file import check_datasets, errors_name, open_shard
@@ -45,6 +46,17 @@ def check_vocabularies(directory: Path, manifest: ShardManifest, level: str) -> 
             _check_contents(directory / info.file, f"file of {what}", info, level)
 
 
+def check_graph(directory: Path, manifest: ShardManifest, level: str) -> None:
+    """Check the file of the graph, where there is one; arguments as for `verify_shards`.
+
+    Raises:
+        DataError: it is missing or differs.
+    """
+    if (info := manifest.graph) is not None:
+        _check_contents(directory / info.file, "graph", info, level)
+        check_graph_datasets(directory / info.file, manifest.table_rows[0], info.edges)
+
+
 def _errors(directory: Path, manifest: ShardManifest, level: str) -> Iterator[DataError]:
     """The errors of the files, one a damaged file at most; the next file is looked at when the next is asked for."""
     if level not in LEVELS:
@@ -60,6 +72,7 @@ def _errors(directory: Path, manifest: ShardManifest, level: str) -> Iterator[Da
                 yield error
     try:
         check_vocabularies(directory, manifest, level)
+        check_graph(directory, manifest, level)
     except DataError as error:
         yield error
 

@@ -3,7 +3,17 @@
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any
 
-from bagpipe_hpc.storage.checked_json import OPTIONAL, Count, FieldError, FileName, Integer, Must, Positive, Sha256
+from bagpipe_hpc.storage.checked_json import (
+    OPTIONAL,
+    Count,
+    FieldError,
+    FileInfo,
+    FileName,
+    Integer,
+    Must,
+    Positive,
+    Sha256,
+)
 
 SPARSE_INT32_ROWS = 1 << 31
 """Tables of up to this many rows have ids that fit int32."""
@@ -59,6 +69,21 @@ class FeatureInfo:
             raise FieldError("weighted", "is True of a feature that is not ragged")
         if not self.ragged and self.longest != 1:
             raise FieldError("longest", f"is {self.longest} instead of 1, as the feature is not ragged")
+
+
+class DrawnFeature(FeatureInfo):
+    """A feature whose ids no shard holds: every sample has `longest` of them, drawn from a graph."""
+
+
+@dataclass(frozen=True)
+class GraphInfo(FileInfo):
+    """The file of a graph (`storage.graphs.graph_file`); the rows of the only table are its nodes.
+
+    Attributes:
+        edges: number of edges, one for each neighbour of a node.
+    """
+
+    edges: Positive
 
 
 @dataclass(frozen=True)

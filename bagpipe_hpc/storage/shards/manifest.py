@@ -6,8 +6,8 @@ Standard library only. A manifest is read as if a stranger had written it: every
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +24,9 @@ from bagpipe_hpc.storage.checked_json import (
 )
 from bagpipe_hpc.storage.shards.entries import (
     SPARSE_INT32_ROWS,
+    DrawnFeature,
     FeatureInfo,
+    GraphInfo,
     InputInfo,
     OtherName,
     ShardInfo,
@@ -70,6 +72,7 @@ class ShardManifest:
         grown_from: digest of the vocabularies that these have grown out of, with `prepare --grow`; None of others.
         others: names of what is kept of samples besides, which training does not read: `timestamp`, `group`. Manifests
             of older programs do not say it.
+        graph: the graph that neighbours of samples are drawn from; None where shards hold all look-ups.
     """
 
     schema_version: int
@@ -89,6 +92,7 @@ class ShardManifest:
     waiting: FileInfo | None = None
     grown_from: str | None = None
     others: tuple[str, ...] = ()
+    graph: GraphInfo | None = None
 
     def __post_init__(self) -> None:
         plain = _plain_features(self.tables)
@@ -102,6 +106,26 @@ class ShardManifest:
         """Number of the table of each feature."""
         numbers = {table.name: number for number, table in enumerate(self.tables)}
         return tuple(numbers[feature.table] for feature in self.features)
+
+    def with_drawn(self, features: Sequence[DrawnFeature]) -> "ShardManifest":
+        """The same with features that are drawn: all that it says of samples takes these in."""
+
+        def of_shards(shards: tuple[ShardInfo, ...]) -> tuple[ShardInfo, ...]:
+            ids = [feature.longest for feature in features]
+            return tuple(replace(one, values=(*one.values, *(one.rows * of_each for of_each in ids))) for one in shards)
+
+        drawn = replace(self, train=of_shards(self.train), test=of_shards(self.test))
+        return replace(drawn, features=(*self.features, *features))
+
+    def stored(self) -> "ShardManifest":
+        """The same without features that are drawn: what the shards hold."""
+        features = tuple(feature for feature in self.features if not isinstance(feature, DrawnFeature))
+        if (drawn := len(self.features) - len(features)) == 0:
+            return self
+        train, test = (
+            tuple(replace(one, values=one.values[:-drawn]) for one in shards) for shards in (self.train, self.test)
+        )
+        return replace(self, train=train, test=test, features=features)
 
     @property
     def mean_look_ups(self) -> tuple[float, ...]:
@@ -155,10 +179,14 @@ class ShardManifest:
     def digest(self, split: str) -> str:
         """SHA-256 over the shards of a split in their order, by rows and checksum; their names do not matter.
 
+        The checksum of the graph follows where there is one.
+
         Returns:
             64 hexadecimal digits.
         """
-        lines = (f"{shard.rows} {shard.sha256}\n" for shard in self.shards(split))
+        lines = [f"{shard.rows} {shard.sha256}\n" for shard in self.shards(split)]
+        if self.graph is not None:
+            lines.append(f"graph {self.graph.sha256}\n")
         return hashlib.sha256("".join(lines).encode()).hexdigest()
 
     def to_json(self) -> str:
@@ -185,6 +213,8 @@ class ShardManifest:
             fields["grown_from"] = self.grown_from
         if self.others:
             fields["others"] = list(self.others)
+        if self.graph is not None:
+            fields["graph"] = vars(self.graph)
         if self.schema_version >= RAGGED_SCHEMA_VERSION:
             fields["features"] = [vars(feature) for feature in self.features]
             fields["labels"] = list(self.labels)
@@ -239,6 +269,7 @@ class _Document:
     waiting: FileInfo | None = field(default=None, metadata=OPTIONAL)
     grown_from: Sha256 | None = field(default=None, metadata=OPTIONAL)
     others: tuple[OtherName, ...] = field(default=(), metadata=OPTIONAL)
+    graph: GraphInfo | None = field(default=None, metadata=OPTIONAL)
 
     @property
     def manifest(self) -> ShardManifest:
@@ -261,6 +292,7 @@ class _Document:
             waiting=self.waiting,
             grown_from=self.grown_from,
             others=self.others,
+            graph=self.graph,
         )
 
     def __post_init__(self) -> None:
@@ -277,11 +309,14 @@ class _Document:
             if sum(numbers) >= 1 << 63:
                 raise FieldError(name, f"adds up to {sum(numbers)} rows, which is no 64-bit number")
         files = [shard.file for shard in manifest.train + manifest.test]
-        files += [info.file for info in (self.vocabularies, self.waiting) if info]
+        files += [info.file for info in (self.vocabularies, self.waiting, self.graph) if info]
         if len(set(files)) != len(files):
             raise FieldError("shards", "names a file twice")
         if not self.tables:
             raise FieldError("tables", "names none")
+        is_of_nodes = [feature.ragged for feature in manifest.features] == [False]
+        if self.graph is not None and not is_of_nodes:
+            raise FieldError("graph", "stands beside other features than the one whose ids are its nodes")
         names = {table.name for table in self.tables}
         for name, listed in (("tables", [table.name for table in self.tables]), ("hashed_tables", self.hashed_tables)):
             for table in (table for table, count in Counter(listed).items() if count > 1 or table not in names):

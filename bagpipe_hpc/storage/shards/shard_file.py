@@ -89,7 +89,7 @@ def check_datasets(path: Path, file: h5py.File, manifest: ShardManifest, shard: 
     """
     for name, (shape, dtype) in _expected(manifest, shard).items():
         with errors_name(path):
-            dataset = file[name] if _is_own(file, name) else None
+            dataset = file[name] if is_own(file, name) else None
         if not isinstance(dataset, h5py.Dataset):
             raise DataError(f"{path}: it has no dataset {name}; {PREPARE_AGAIN}")
         if dataset.shape != shape or dataset.dtype != np.dtype(dtype):
@@ -99,8 +99,8 @@ def check_datasets(path: Path, file: h5py.File, manifest: ShardManifest, shard: 
                 f"the two do not belong together: {PREPARE_AGAIN}"
             )
         with errors_name(path):
-            is_stored = _is_stored(dataset)
-        if not is_stored:
+            in_full = is_stored(dataset)
+        if not in_full:
             raise DataError(f"{path}: {name} is not stored in full inside this file; {PREPARE_AGAIN}")
         if name.startswith(f"{RAGGED}/") and (chunk := _chunk_bytes(dataset)) > _MOST_CHUNK_BYTES:
             raise DataError(f"{path}: a chunk of {name} has {chunk} bytes; use {_MOST_CHUNK_BYTES} at most")
@@ -125,7 +125,7 @@ def _expected(manifest: ShardManifest, shard: ShardInfo) -> dict[str, tuple[tupl
     return expected
 
 
-def _is_own(file: h5py.File, name: str) -> bool:
+def is_own(file: h5py.File, name: str) -> bool:
     """Whether each part of a path is stored in this file itself."""
     parts = name.split("/")
     return all(
@@ -133,7 +133,7 @@ def _is_own(file: h5py.File, name: str) -> bool:
     )
 
 
-def _is_stored(dataset: h5py.Dataset) -> bool:
+def is_stored(dataset: h5py.Dataset) -> bool:
     """Whether all samples of a dataset were written to its own file."""
     if dataset.is_virtual or dataset.external:
         return False

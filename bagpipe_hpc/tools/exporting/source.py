@@ -94,6 +94,11 @@ def open_source(checkpoint: Checkpoint, data: Path | None) -> ExportSource:
         if data is None:
             raise DataError(f"{error}; or name the data that the model was trained on with --data") from None
         raise
+    if shards.graph is not None:
+        raise ConfigError(
+            f"{directory}: holds a graph, whose nodes' neighbours are drawn in training; a folder for a service has no "
+            "graph to draw from: score nodes with `bagpipe evaluate`"
+        )
     _require_same_data(checkpoint, shards, directory)
     check_vocabularies(directory, shards, "full")
     run = Run(config, shards, ())

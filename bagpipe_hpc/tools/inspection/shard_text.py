@@ -27,6 +27,7 @@ def describe_shards(directory: Path, manifest: ShardManifest, verify: bool) -> D
         ("vocabularies", manifest.vocabularies.file if manifest.vocabularies else "none"),
         ("counts of ids", _counts(directory, manifest)),
         *([("grown from vocabularies", manifest.grown_from)] if manifest.grown_from else []),
+        *([("graph", f"{manifest.graph.file}, {manifest.graph.edges} edges")] if manifest.graph else []),
         ("inputs", ", ".join(source.file for source in manifest.inputs) or "none"),
         ("size of shards", size_text(sum(shard.bytes for _, shard in shards))),
         ("skipped rows", str(len(manifest.skipped_rows))),

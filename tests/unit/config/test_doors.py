@@ -180,7 +180,7 @@ def test_a_model_may_say_how_rows_begin(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('name = "dlmr"', ["model.name = 'dlmr'", "use one of dlrm, ", ", din, or package.module:Class"]),
+        ('name = "dlmr"', ["model.name = 'dlmr'", "use one of dlrm, ", ", din, graphsage, or package.module:Class"]),
         ('name = "nowhere:Model"', ["there is no module nowhere", "PYTHONPATH"]),
         ('name = "somebodys:Wider"', ["somebodys has no Wider"]),
         ('name = "broken:Wide"', ["broken imports a_package_that_is_not_there, which is not installed"]),

@@ -283,6 +283,7 @@ OTHER: dict[str, object] = {
     "model.name": "builtins:object",
     "model.embedding_dim": 8,
     "features.pooling": "mean",
+    "graph.fan_outs": [3],
     "model.embedding_dim_of": {"C1": 8},
     "features.pooling_of": {"C1": "mean"},
     "features.longest": 3,

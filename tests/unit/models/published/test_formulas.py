@@ -25,6 +25,11 @@ CPU = torch.device("cpu")
 WIDTH = 6
 POOLED = tuple(FeatureFacts(name, WIDTH) for name in ("user", "item", "genres"))
 HISTORIES = (FeatureFacts("history", WIDTH, "sequence", 7), FeatureFacts("carts", WIDTH, "sequence", 3))
+HOPS = (
+    FeatureFacts("node", WIDTH),
+    FeatureFacts("hop1", WIDTH, "sequence", 3, is_drawn=True),
+    FeatureFacts("hop2", WIDTH, "sequence", 6, is_drawn=True),
+)
 SAMPLES = 9
 
 
@@ -117,6 +122,17 @@ def din(weights: Weights, dense: Array, rows: Array, _: int, histories: list[Arr
     return mlp(weights, "deep", np.concatenate([dense, rows.reshape(-1), *vectors]))
 
 
+def graphsage(weights: Weights, dense: Array, rows: Array, _: int, hops: list[Array]) -> Array:
+    def layer(number: int, own: Array, neighbours: Array) -> Array:
+        inputs = np.concatenate([own, sum(neighbours) / len(neighbours)])
+        return mlp(weights, f"layers.{number}", inputs, last_is_linear=False)
+
+    node, (nearer, farther) = rows[0], hops
+    each = len(farther) // len(nearer)
+    once = [layer(0, row, farther[number * each :][:each]) for number, row in enumerate(nearer)]
+    return mlp(weights, "last", np.concatenate([layer(1, layer(0, node, nearer), once), dense]))
+
+
 CASES: dict[str, tuple[Callable[..., Array], str, dict[str, Any]]] = {
     "wide_deep": (wide_deep, "wide_deep", {"deep_mlp": (7, 5)}),
     "wide_deep without hidden layers": (wide_deep, "wide_deep", {"deep_mlp": ()}),
@@ -132,13 +148,14 @@ CASES: dict[str, tuple[Callable[..., Array], str, dict[str, Any]]] = {
         "din",
         {"attention": {"history": "item", "carts": "user"}, "attention_mlp": (8, 4), "deep_mlp": (7, 5)},
     ),
+    "graphsage": (graphsage, "graphsage", {"hidden": 6}),
 }
 
 
 def made(case: str, dense_features: int, seed: int, labels: int = 1) -> tuple[nn.Module, ModelFacts]:
     _, name, settings = CASES[case]
     config = ModelConfig(name=name, embedding_dim=WIDTH, settings=MODELS.settings_class(name)(**settings))
-    features = (HISTORIES[0], *POOLED, HISTORIES[1]) if name == "din" else POOLED
+    features = {"din": (HISTORIES[0], *POOLED, HISTORIES[1]), "graphsage": HOPS}.get(name, POOLED)
     facts = ModelFacts(dense_features, features, seed, labels)
     return build_model(config, facts), facts
 

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 WIDTH = 5
 POOLED = (FeatureFacts("user", WIDTH), FeatureFacts("item", WIDTH), FeatureFacts("genres", WIDTH, "mean", 4))
 SEQUENCES = (FeatureFacts("history", WIDTH, "sequence", 6), FeatureFacts("carts", WIDTH, "sequence", 3))
-OF_ONE_VECTOR = tuple(name for name in MODELS.entries if name != "din")
+OF_ONE_VECTOR = tuple(name for name in MODELS.entries if name not in ("din", "graphsage"))
 
 
 def config(name: str, width: int = WIDTH) -> ModelConfig:
@@ -113,3 +113,36 @@ def test_din_says_which_pair_is_wrong(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         try_model(din(attention), ModelFacts(3, features, seed=1), CPU)
+
+
+HOPS = (
+    FeatureFacts("node", WIDTH),
+    FeatureFacts("hop1", WIDTH, "sequence", 3, is_drawn=True),
+    FeatureFacts("hop2", WIDTH, "sequence", 6, is_drawn=True),
+)
+
+
+@pytest.mark.parametrize("hops", [1, 2])
+@pytest.mark.parametrize(("dense", "labels"), [(3, 1), (0, 2)])
+def test_graphsage_takes_hops(hops: int, dense: int, labels: int) -> None:
+    try_model(ModelConfig(name="graphsage", embedding_dim=WIDTH), ModelFacts(dense, HOPS[: 1 + hops], 1, labels), CPU)
+
+
+def test_graphsage_needs_a_graph() -> None:
+    config = ModelConfig(name="graphsage", embedding_dim=WIDTH)
+    for features in (HOPS[:1], (FeatureFacts("user", WIDTH), FeatureFacts("history", WIDTH, "sequence", 3))):
+        with pytest.raises(
+            ConfigError, match=r"model\.name = 'graphsage': needs data with a graph \(`bagpipe prepare-"
+        ):
+            try_model(config, ModelFacts(3, features, seed=1), CPU)
+    pooled = FeatureFacts("hop1", WIDTH, "mean", 3, is_drawn=True)
+    with pytest.raises(
+        ConfigError, match=r'takes the nodes of each hop one by one; set features\.pooling = "sequence"$'
+    ):
+        try_model(config, ModelFacts(3, (HOPS[0], pooled), seed=1), CPU)
+
+
+@pytest.mark.parametrize("name", ["dlrm", "wide_deep"])
+def test_other_models_pool_hops(name: str) -> None:
+    pooled = tuple(FeatureFacts(f"hop{hop}", WIDTH, "mean", 3, is_drawn=True) for hop in (1, 2))
+    try_model(ModelConfig(name=name, embedding_dim=WIDTH), ModelFacts(3, (HOPS[0], *pooled), seed=1), CPU)

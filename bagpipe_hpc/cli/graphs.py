@@ -1,0 +1,74 @@
+"""`bagpipe generate-graph` and `bagpipe prepare-graph`: graphs whose nodes have rows."""
+
+from argparse import Namespace
+from pathlib import Path
+
+from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_number
+from bagpipe_hpc.cli.command_parser import CommandParser
+
+
+def add_generate_graph(parser: CommandParser) -> None:
+    """The arguments of `bagpipe generate-graph`."""
+    parser.add_argument("--nodes", type=positive, required=True, metavar="N", help="number of nodes")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="gets edges.tsv and nodes.csv")
+    parser.add_argument("--degree", type=positive_number, default=10.0, metavar="D", help="mean neighbours (10)")
+    parser.add_argument("--zipf", type=positive_number, default=0.8, metavar="A", help="skew of the degrees (0.8)")
+    parser.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same graph (default: 1)")
+
+
+def generate_graph(arguments: Namespace) -> int:
+    """Write a synthetic graph.
+
+    Returns:
+        The exit code.
+    """
+    from data_prep.synthetic.graph import generate_graph as generate
+
+    generate(arguments.nodes, arguments.output, degree=arguments.degree, zipf=arguments.zipf, seed=arguments.seed)
+    return 0
+
+
+def add_prepare_graph(parser: CommandParser) -> None:
+    """The arguments of `bagpipe prepare-graph`."""
+    parser.add_argument(
+        "--edges", nargs="+", required=True, metavar="FILE", help="text, two node numbers a line; also .gz"
+    )
+    parser.add_argument(
+        "--nodes", required=True, metavar="FILE.csv", help="samples: node, labels, and numbers; with a header"
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write")
+    parser.add_argument(
+        "--label",
+        nargs="+",
+        default=["label"],
+        metavar="COLUMN",
+        help="columns of labels, 0 and 1 or classes from 0 (default: label)",
+    )
+    parser.add_argument("--directed", action="store_true", help="the second node of an edge is the first's neighbour")
+    parser.add_argument("--node-count", type=positive, metavar="N", help="(default: the highest number, and 1)")
+    parser.add_argument(
+        "--test-fraction", type=fraction, default=0.1, metavar="F", help="last part of the nodes (default: 0.1)"
+    )
+    parser.add_argument("--rows-per-shard", type=positive, default=1 << 20, metavar="N", help="(default: 1048576)")
+
+
+def prepare_graph(arguments: Namespace) -> int:
+    """Prepare a graph, and say what it has.
+
+    Returns:
+        The exit code.
+    """
+    from data_prep.graphs.prepare import prepare_graph as prepare
+
+    prepare(
+        arguments.edges,
+        arguments.nodes,
+        arguments.output,
+        labels=arguments.label,
+        directed=arguments.directed,
+        node_count=arguments.node_count,
+        test_fraction=arguments.test_fraction,
+        rows_per_shard=arguments.rows_per_shard,
+        progress=print,
+    )
+    return 0

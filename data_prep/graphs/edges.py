@@ -1,0 +1,124 @@
+"""Edges of a graph: lines of two node numbers become a list of neighbours for each node.
+
+All edges are in memory at once: up to about 50 bytes for each direction of one.
+
+Legend: `N` nodes, `E` edges that are read.
+"""
+
+import gzip
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.plan.bags import Int64s
+from bagpipe_hpc.plan.neighbours import Graph
+from bagpipe_hpc.storage.graphs.graph_file import neighbour_type
+
+MOST_NODES = 3_000_000_000
+"""The square of their number is one of 64 bits."""
+_COMMENTS = (b"#", b"%")
+_SEPARATORS = ("\t", ",", ";", " ")
+
+
+class Edges(NamedTuple):
+    """Edges as they were read.
+
+    Attributes:
+        sources: int64 `[E]`, 0 or more.
+        targets: int64 `[E]`, 0 or more.
+    """
+
+    sources: Int64s
+    targets: Int64s
+
+    @property
+    def nodes(self) -> int:
+        """The highest node number, and 1; 0 without edges."""
+        return int(max(self.sources.max(initial=-1), self.targets.max(initial=-1))) + 1
+
+
+def read_edges(files: Sequence[Path]) -> Edges:
+    """Read edges: a line each, two node numbers with a tab, comma, semicolon or blank between.
+
+    Lines at the beginning of a file may be comments, with `#` or `%` first. Files may be compressed with gzip.
+
+    Raises:
+        DataError: a line is no edge, or there is none.
+    """
+    read = [_read(file) for file in files]
+    edges = Edges(*(np.concatenate(parts) for parts in zip(*read, strict=True)))
+    if not len(edges.sources):
+        raise DataError(f"{', '.join(file.name for file in files)}: no edge; name files with two node numbers a line")
+    return edges
+
+
+def build_graph(edges: Edges, nodes: int, *, directed: bool) -> tuple[Graph, int]:
+    """The neighbours of each node, in ascending order, each once.
+
+    Args:
+        edges: as they were read; a node's edge to itself counts as none.
+        nodes: number N of nodes, above every number of an edge.
+        directed: an edge makes its target a neighbour of its source; otherwise its source one of its target, too.
+
+    Returns:
+        The graph, and how many edges to the node itself there were.
+    """
+    is_loop = edges.sources == edges.targets
+    sources, targets = edges.sources[~is_loop], edges.targets[~is_loop]
+    keys = sources * nodes + targets
+    if not directed:
+        keys = np.concatenate((keys, targets * nodes + sources))
+    keys = np.unique(keys)
+    starts = np.zeros(nodes + 1, dtype=np.int64)
+    np.cumsum(np.bincount(keys // nodes, minlength=nodes), out=starts[1:])
+    return Graph(starts, (keys % nodes).astype(neighbour_type(nodes))), int(is_loop.sum())
+
+
+def _read(file: Path) -> Edges:
+    """The edges of a file."""
+    skipped, separator = _layout(file)
+    if separator == "":
+        return Edges(np.empty(0, np.int64), np.empty(0, np.int64))
+    names = ["source", "target"]
+    try:
+        table = pa_csv.read_csv(
+            file,
+            pa_csv.ReadOptions(column_names=names, skip_rows=skipped),
+            pa_csv.ParseOptions(delimiter=separator),
+            pa_csv.ConvertOptions(column_types=dict.fromkeys(names, pa.int64()), null_values=[]),
+        )
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"{file}: {_told(error)}; an edge is a line of two node numbers") from error
+    sources, targets = (table.column(name).to_numpy() for name in names)
+    for numbers in (sources, targets):
+        wrong = np.flatnonzero((numbers < 0) | (numbers >= MOST_NODES))
+        if wrong.size:
+            raise DataError(
+                f"{file}: edge {wrong[0] + 1} has node {numbers[wrong[0]]}; nodes have numbers from 0 to below "
+                f"{MOST_NODES}"
+            )
+    return Edges(sources, targets)
+
+
+def _layout(file: Path) -> tuple[int, str]:
+    """How many lines of comments a file begins with, and what stands between its numbers; nothing without lines."""
+    skipped = 0
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
+            for line in lines:
+                if not line.startswith(_COMMENTS):
+                    text = line.decode("ascii", "replace").strip()
+                    return skipped, next((one for one in _SEPARATORS if one in text), "\t")
+                skipped += 1
+    except (OSError, EOFError) as error:
+        raise DataError(f"{file}: cannot be read ({error}); check the path and the permissions") from error
+    return skipped, ""
+
+
+def _told(error: Exception) -> str:
+    return str(error).partition("\n")[0]

@@ -1,0 +1,75 @@
+"""A synthetic graph: communities of nodes, few of which have very many neighbours, and labels that follow communities.
+
+A model that looks at a node's neighbours finds its community, also of a node that it was not trained on.
+
+Legend: `N` nodes, `E` edges.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.output_errors import reason
+from data_prep.synthetic.drawing import popularity
+
+EDGES_NAME, NODES_NAME = "edges.tsv", "nodes.csv"
+COMMUNITIES = 8
+"""The label of a node is 1 in every other one."""
+_WITHIN = 0.8
+"""Share of edges that stay within a community; the others lead anywhere."""
+_WRONG = 0.1
+"""Share of labels that are the other one."""
+
+
+def generate_graph(nodes: int, output: Path, *, degree: float = 10.0, zipf: float = 0.8, seed: int = 1) -> None:
+    """Write `edges.tsv` and `nodes.csv` for `bagpipe prepare-graph`; the same arguments give the same files.
+
+    Args:
+        nodes: number of nodes N, `COMMUNITIES` or more.
+        output: folder to write, which is made.
+        degree: neighbours of a node on average; E is half of it times N.
+        zipf: a node's share of the ends of edges is rank ** -zipf; ranks have nothing to do with node numbers.
+        seed: choice of everything, 0 or more.
+
+    Raises:
+        ConfigError: there are too few nodes, or a file is there already or cannot be written.
+    """
+    if nodes < COMMUNITIES:
+        raise ConfigError(f"generate-graph: --nodes {nodes}: use {COMMUNITIES} or more, one of each community")
+    rng = np.random.default_rng([seed, 3])
+    by_rank = rng.permutation(nodes)
+    community = np.empty(nodes, dtype=np.int64)
+    community[by_rank] = np.arange(nodes) % COMMUNITIES  # every community has popular nodes
+    edges = max(1, int(nodes * degree / 2))
+    sources = np.searchsorted(popularity(nodes, zipf), rng.random(edges), side="right")
+    anywhere = np.searchsorted(popularity(nodes, zipf), rng.random(edges), side="right")
+    # The same rank, but for the community: ranks of a community are COMMUNITIES apart.
+    within = anywhere - anywhere % COMMUNITIES + sources % COMMUNITIES
+    within = np.where(within < nodes, within, within - COMMUNITIES)
+    targets = np.where(rng.random(edges) < _WITHIN, within, anywhere)
+    flipped = rng.random(nodes) < _WRONG
+    order = rng.permutation(nodes)
+    labels = (community % 2 == 1) ^ flipped
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        tables = {
+            EDGES_NAME: pa.table({"source": by_rank[sources], "target": by_rank[targets]}),
+            NODES_NAME: pa.table({"node": order, "label": labels[order].astype(np.int8)}),
+        }
+        for name in tables:
+            if (output / name).exists():
+                raise ConfigError(f"{output / name}: is there already; remove it, or use another folder")
+        for name, table in tables.items():
+            options = pa_csv.WriteOptions(
+                include_header=name == NODES_NAME,
+                delimiter="," if name == NODES_NAME else "\t",
+                quoting_style="none",
+            )
+            with atomic_write(output / name) as partial:
+                pa_csv.write_csv(table, partial, options)
+    except OSError as error:
+        raise ConfigError(f"{output}: cannot be written ({reason(error)}); check the path and the space") from error
