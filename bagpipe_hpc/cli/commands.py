@@ -12,7 +12,12 @@ from pathlib import Path
 from bagpipe_hpc import __version__
 from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_number, tolerance
 from bagpipe_hpc.cli.command_parser import CommandParser
-from bagpipe_hpc.cli.comparing import add_compare_policies, compare_policies
+from bagpipe_hpc.cli.comparing import (
+    add_compare_placements,
+    add_compare_policies,
+    compare_placements,
+    compare_policies,
+)
 from bagpipe_hpc.cli.exporting import add_export, export
 from bagpipe_hpc.cli.graphs import add_generate_graph, add_prepare_graph, generate_graph, prepare_graph
 from bagpipe_hpc.cli.inspecting import add_inspect, inspect
@@ -332,6 +337,8 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     _add_simulate(commands)
     summary = "count and train policies on equal terms: rows, bytes, waiting, quality"
     add_compare_policies(_add(commands, "compare-policies", compare_policies, summary))
+    summary = "count what each placement of rows gives servers to hold and to do"
+    add_compare_placements(_add(commands, "compare-placements", compare_placements, summary))
     # Without a summary the help does not list it: a user who types it hears where benchmarks are.
     bench = commands.add_parser("bench", add_help=False, prefix_chars="\0")
     bench.add_argument("rest", nargs="*")

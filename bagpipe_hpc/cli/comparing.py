@@ -1,4 +1,4 @@
-"""`bagpipe compare-policies`: policies on equal terms."""
+"""`bagpipe compare-policies` and `compare-placements`: on equal terms."""
 
 import os
 from argparse import Namespace
@@ -43,6 +43,43 @@ def add_compare_policies(parser: CommandParser) -> None:
     parser.add_argument("--output", type=Path, metavar="DIR", help="where runs go; with --train")
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw what is moved")
     parser.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
+
+
+def add_compare_placements(parser: CommandParser) -> None:
+    """Give the command its arguments."""
+    parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+    parser.add_overrides("overrides", "*", "section.field=value", "replace single settings, for all placements")
+    parser.add_argument(
+        "--placements",
+        nargs="+",
+        required=True,
+        metavar="PLACEMENT",
+        help="names, each with settings of its own if it is quoted: 'greedy_lookup tables.statistics=FILE'",
+    )
+    parser.add_argument("--servers", type=positive, nargs="+", default=[2, 4, 8], metavar="S", help="(default: 2 4 8)")
+    parser.add_argument("--trainers", type=positive, default=2, metavar="T", help="(default: 2)")
+    parser.add_argument("--batches", type=positive, metavar="N", help="that are planned (default: all)")
+    parser.add_argument(
+        "--measure", action="store_true", help="time the gathers of each server's rows, on this machine"
+    )
+    parser.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
+
+
+def compare_placements(arguments: Namespace) -> int:
+    """Compare, and print the table.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        BagpipeError: what is asked for cannot be.
+    """
+    if arguments.save:
+        require_appendable(arguments.save)
+    from bagpipe_hpc.tools.placement_comparison import compare_placements as compare
+
+    compare(arguments).finish(arguments.save)
+    return 0
 
 
 def compare_policies(arguments: Namespace) -> int:

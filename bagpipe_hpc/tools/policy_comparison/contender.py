@@ -1,4 +1,4 @@
-"""What is compared: a policy with settings, and the cells in which it is tried."""
+"""What is compared: a policy, or another entry of a door, with settings; and the cells in which it is tried."""
 
 import re
 import shlex
@@ -13,19 +13,24 @@ from bagpipe_hpc.errors import ConfigError
 
 @dataclass(frozen=True)
 class Contender:
-    """A policy and settings that go with it.
+    """An entry and settings that go with it.
 
     Attributes:
         label: as it was given; the name in tables.
-        overrides: `policy.name=NAME` and the further settings.
+        overrides: `policy.name=NAME`, or what else chooses it, and the further settings.
     """
 
     label: str
     overrides: tuple[str, ...]
 
     @classmethod
-    def parse(cls, text: str) -> "Contender":
+    def parse(cls, text: str, key: str = "policy.name", option: str = "--policies") -> "Contender":
         """From `NAME section.field=value ...`, in one argument.
+
+        Args:
+            text: the argument.
+            key: the setting that chooses.
+            option: where the argument stands, for messages.
 
         Raises:
             ConfigError: there is no name, or what follows it is no setting.
@@ -33,16 +38,25 @@ class Contender:
         try:
             words = shlex.split(text)
         except ValueError as error:
-            raise ConfigError(f"--policies {text!r}: {error}; write NAME section.field=value ...") from None
+            raise ConfigError(f"{option} {text!r}: {error}; write NAME section.field=value ...") from None
         if not words or "=" in words[0]:
-            raise ConfigError(f"--policies {text!r}: names no policy first; write NAME section.field=value ...")
+            raise ConfigError(f"{option} {text!r}: names nothing first; write NAME section.field=value ...")
         for word in words[1:]:
             if "=" not in word:
                 raise ConfigError(
-                    f"--policies {text!r}: {word!r} is no section.field=value; quote each policy with its settings "
-                    "as one argument"
+                    f"{option} {text!r}: {word!r} is no section.field=value; quote each name with its settings as one "
+                    "argument"
                 )
-        return cls(" ".join(words), (f"policy.name={words[0]}", *words[1:]))
+        return cls(" ".join(words), (f"{key}={words[0]}", *words[1:]))
+
+    def settings(self, common: Sequence[str], *more: str) -> list[str]:
+        """All settings of a run of it: its own come in place of those that are for all.
+
+        Args:
+            common: `section.field=value`, for all contenders.
+            more: in place of both.
+        """
+        return list({text.partition("=")[0]: text for text in (*common, *self.overrides, *more)}.values())
 
     @property
     def folder(self) -> str:
@@ -77,8 +91,7 @@ class Cell:
             more: in place of both.
         """
         slots = max(1, round(self.cache_percent / 100 * total_rows)) if self.cache_percent else 0
-        last = {_key(text): text for text in (*common, *self.contender.overrides, f"cache.rows={slots}", *more)}
-        return list(last.values())
+        return self.contender.settings(common, f"cache.rows={slots}", *more)
 
     def config(self, path: Path, common: Sequence[str], total_rows: int) -> Config:
         """The configuration of a run of this cell from its start, whatever stands in its output folder.
@@ -94,8 +107,16 @@ class Cell:
         return f"{self.contender.folder}/trainers={self.trainers},cache={self.cache_percent:g},seed={seed}"
 
 
-def _key(override: str) -> str:
-    return override.partition("=")[0]
+def distinct(contenders: Sequence[Contender], option: str = "--policies") -> Sequence[Contender]:
+    """The same, each once.
+
+    Raises:
+        ConfigError: two are the same.
+    """
+    folders = [contender.folder for contender in contenders]
+    if twice := sorted({folder for folder in folders if folders.count(folder) > 1}):
+        raise ConfigError(f"{option}: {twice[0]!r} comes twice; name each with its settings once")
+    return contenders
 
 
 def cells(contenders: Sequence[Contender], trainers: Sequence[int], cache_percents: Sequence[float]) -> list[Cell]:
@@ -104,12 +125,9 @@ def cells(contenders: Sequence[Contender], trainers: Sequence[int], cache_percen
     Raises:
         ConfigError: two contenders are the same.
     """
-    folders = [contender.folder for contender in contenders]
-    if twice := sorted({folder for folder in folders if folders.count(folder) > 1}):
-        raise ConfigError(f"--policies: {twice[0]!r} comes twice; name each policy with its settings once")
     return [
         Cell(contender, number, percent)
         for number in trainers
         for percent in cache_percents
-        for contender in contenders
+        for contender in distinct(contenders)
     ]

@@ -109,7 +109,7 @@ def test_the_command_compares(config: Path, tmp_path: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--policies", "cache.rows=3"], "names no policy first"),
+        (["--policies", "cache.rows=3"], "names nothing first"),
         (["--policies", "bagpipe home"], "'home' is no section.field=value"),
         (["--policies", "bagpipe 'x"], "No closing quotation"),
         (["--policies", "bagpipe", "bagpipe"], "'bagpipe' comes twice"),

@@ -1,0 +1,112 @@
+"""`bagpipe compare-placements` from its arguments to its figures."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.cli import commands as cli
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.tools import placement_comparison
+from data_prep.generate import generate_clicks
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
+
+DIM = 8
+NO_CACHE = [f"model.embedding_dim={DIM}", "train.batch_size=50", "optimizer.rows=sgd", "policy.name=none"]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("placements")
+    clicks, shards = folder / "clicks.tsv", folder / "shards"
+    generate_clicks(600, clicks)
+    prepare_clicks([str(clicks)], shards, PrepareSettings(min_count=1), lambda _: None)
+    path = folder / "run.toml"
+    path.write_text(f"[data]\npath = '{shards}'\n")
+    return path
+
+
+def compared(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, dict[tuple[str, int], Any]]:
+    """What is printed, and the cells of the JSON line by placement and servers."""
+    assert cli.main(["compare-placements", *arguments]) == 0
+    printed = capsys.readouterr().out
+    line = json.loads(printed.splitlines()[-1])
+    return printed, {(one["placement"], one["servers"]): one for one in line["cells"]}
+
+
+def test_loads_are_what_the_batches_say(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a cache a batch's unique rows are got once and put once, each from its server."""
+    run = prepare_run(load_config(config, NO_CACHE))
+    (segment,) = (segment for segment in run.schedule if segment.is_training)
+    uniques = [np.unique(rows.values) for rows in run.batches(segment)]
+    placements = ["round_robin", "contiguous"]
+    _, found = compared(capsys, str(config), *NO_CACHE, "--placements", *placements, "--servers", "3", "1")
+    of_each = 2 * sum(np.bincount(unique % 3, minlength=3) for unique in uniques) / len(uniques)
+    dealt = found["round_robin", 3]["load"]
+    assert dealt["rows"] == pytest.approx(of_each.tolist())
+    assert dealt["bytes"] == pytest.approx((of_each * 4 * DIM).tolist())
+    assert dealt["held_bytes"] == [4 * DIM * len(range(server, run.total_rows, 3)) for server in range(3)]
+    assert dealt["gather_ms"] is None
+    ranges = found["contiguous", 3]["load"]
+    assert ranges["rows"] != dealt["rows"]
+    assert (
+        sum(ranges["rows"])
+        == pytest.approx(sum(dealt["rows"]))
+        == pytest.approx(found["contiguous", 1]["load"]["rows"][0])
+    )
+
+
+def test_the_beginning_alone(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = prepare_run(load_config(config, NO_CACHE))
+    (segment,) = (segment for segment in run.schedule if segment.is_training)
+    first, second, *_ = (np.unique(rows.values).size for rows in run.batches(segment))
+    options = ["--placements", "contiguous", "--servers", "1", "--batches", "2"]
+    _, found = compared(capsys, str(config), *NO_CACHE, *options)
+    assert found["contiguous", 1]["load"]["rows"] == [first + second]
+
+
+def test_gathers_are_measured(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--placements", "by_table", "--servers", "2", "--measure"]
+    printed, found = compared(capsys, str(config), *NO_CACHE, *options)
+    assert found["by_table", 2]["load"]["gather_ms"] > 0
+    assert "gather ms" in printed
+
+
+def test_what_does_not_fit_is_not_measured(
+    config: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(placement_comparison, "free_bytes", lambda: 1000)
+    options = ["--placements", "by_table", "--servers", "2"]
+    _, found = compared(capsys, str(config), *NO_CACHE, *options, "--measure")
+    assert "leave --measure out" in found["by_table", 2]["refusal"]
+    _, found = compared(capsys, str(config), *NO_CACHE, *options)
+    assert found["by_table", 2]["refusal"] is None
+
+
+def test_a_placement_that_refuses_has_a_line_of_its_own(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Settings of one placement are no settings of another: each has its own."""
+    placements = ["greedy_size tables.server_gb=0.000001", "round_robin", "nobody"]
+    printed, found = compared(capsys, str(config), *NO_CACHE, "--placements", *placements, "--servers", "2")
+    refusals = {label: cell["refusal"] for (label, _), cell in found.items()}
+    assert refusals["round_robin"] is None
+    assert "no server has room" in refusals[placements[0]]
+    assert "nobody" in refusals["nobody"]
+    assert f"nobody, 2 servers: refused: {refusals['nobody']}" in printed
+
+
+@pytest.mark.parametrize(
+    ("placements", "told"),
+    [
+        (["tables.server_gb=3"], "--placements 'tables.server_gb=3': names nothing first"),
+        (["by_table", "by_table"], "--placements: 'by_table' comes twice"),
+    ],
+)
+def test_what_cannot_be_is_refused_first(
+    config: Path, placements: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["compare-placements", str(config), "--placements", *placements]) == 2
+    assert told in capsys.readouterr().err
