@@ -275,6 +275,7 @@ PLACEMENTS = Door(
                 "greedy_lookup": ("greedy:GreedyLookup", "StatisticsSettings"),
                 "greedy_size_lookup": ("greedy:GreedySizeLookup", "StatisticsSettings"),
                 "recshard": ("recshard.placement:RecShard", "RecShardSettings"),
+                "flexshard": ("flexshard.placement:FlexShard", "FlexShardSettings"),
             }.items()
         },
     },

@@ -8,6 +8,7 @@ import h5py
 import pytest
 
 from bagpipe_hpc.cli.commands import main
+from bagpipe_hpc.rows.placements.table_plan import read_plan
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.tools.compare import compare
@@ -23,7 +24,7 @@ def test_the_example_of_the_page_places_rows(
 ) -> None:
     """Two servers save scattered rows, all of them and then an increment; three go on, each placement in turn.
 
-    Of one the hottest rows stay with the trainers, replicated or at one home each.
+    Of two the hottest rows stay with the trainers, at one home each or replicated.
     """
     scattered = example("Placement")
     statistics = tmp_path / "accesses.npz"
@@ -46,16 +47,20 @@ def test_the_example_of_the_page_places_rows(
     with h5py.File(start.with_name("step-00000006") / "rows-00001-of-00002.h5") as file:
         assert "rows" in file
         assert "runs" not in file
-    of_plan = ["tables.placement=recshard", f"tables.statistics={statistics}", f"tables.plan={tmp_path / 'plan.npz'}"]
-    assert main(["place", str(config_path), "--servers", "3", *of_plan, "tables.fast_gb=2e-5"]) == 0
-    planned = [*of_plan, "policy.name=pinned", f"policy.plan={tmp_path / 'plan.npz'}"]
+    planned = {}
+    for method in ("recshard", "flexshard"):
+        plan = tmp_path / f"{method}.npz"
+        of_plan = [f"tables.placement={method}", f"tables.statistics={statistics}", f"tables.plan={plan}"]
+        assert main(["place", str(config_path), "--servers", "3", *of_plan, "tables.fast_gb=2e-5"]) == 0
+        assert 0 < sum(table.pinned for table in read_plan(plan).tables.values()) < 2e4 / 32
+        planned[method] = [*of_plan, "policy.name=pinned", f"policy.plan={plan}"]
     ways = {
         "dealt": ["tables.placement=round_robin"],
         "whole-tables": ["tables.placement=by_table"],
         "random": ["tables.placement=random", "tables.placement_seed=3"],
         "by-look-ups": ["tables.placement=greedy_size_lookup", f"tables.statistics={statistics}"],
-        "recshard": [*planned, "cache.sharing=home", "lookahead.batches=5"],
-        "recshard, replicated": [*planned, "cache.sharing=replicated", "debug.verify_rows=true"],
+        "recshard": [*planned["recshard"], "cache.sharing=home", "lookahead.batches=5"],
+        "flexshard": [*planned["flexshard"], "cache.sharing=replicated", "debug.verify_rows=true"],
         "scattered-again": ["tables.placement=scattered_rows:ScatteredRows", "tables.spread=77"],
     }
     go_on = [f"train.resume={start}", "roles.servers=3", "roles.same_host=transfers"]

@@ -106,3 +106,34 @@ class RecShardSettings(PlannedSettings):
             raise SettingError("weigh", self.weigh, f"use one of {', '.join(WEIGHTS)}")
         if not 0 <= self.time_limit_s < float("inf"):
             raise SettingError("time_limit_s", self.time_limit_s, "use a number of seconds, or 0 for no exact search")
+
+
+@dataclass(frozen=True)
+class FlexShardSettings(PlannedSettings):
+    """Whole tables on servers, and rows with every trainer where that saves traffic (FlexShard, 2023)."""
+
+    trainers: int = 2
+    """Trainers of the run that the plan is for."""
+    trainer_hosts: int = 1
+    """Hosts that they are on, each with as many."""
+    within_gb_s: float = 10.0
+    """GB (10**9 bytes) a second of a trainer's link to others of its host."""
+    between_gb_s: float = 1.0
+    """GB a second of its link to those of other hosts."""
+    fast_gb: float = 0.0
+    """GB of rows that may stay with each trainer."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.trainers < 1:
+            raise SettingError("trainers", self.trainers, "use 1 or more")
+        if self.trainer_hosts < 1 or self.trainers % self.trainer_hosts:
+            raise SettingError("trainer_hosts", self.trainer_hosts, f"use a divisor of trainers = {self.trainers}")
+        for name in ("within_gb_s", "between_gb_s"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise SettingError(name, getattr(self, name), "use a number of GB a second above 0")
+        if self.within_gb_s < self.between_gb_s:
+            cure = f"use {self.between_gb_s} or more: links within hosts must be as fast as those between them"
+            raise SettingError("within_gb_s", self.within_gb_s, cure)
+        if not 0 <= self.fast_gb < float("inf"):
+            raise SettingError("fast_gb", self.fast_gb, "use a number of GB, or 0 for none")
