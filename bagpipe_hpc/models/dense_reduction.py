@@ -48,6 +48,11 @@ class DenseReducer:
             ]
         self._started = 0
 
+    def begin_pass(self, *, is_last: bool) -> None:
+        """Say before a backward pass whether it is the last one whose gradients are added up before they are summed."""
+        for group in self._groups:
+            group.counts = is_last
+
     def _start_ready(self) -> None:
         """Start the groups whose turn it is."""
         while self._started < len(self._groups) and self._groups[self._started].is_ready:
@@ -61,9 +66,14 @@ class DenseReducer:
     def wait(self) -> None:
         """Wait until every gradient holds its sum over all trainers.
 
+        A gradient that the last of several passes has left as it was is complete, too.
+
         Raises:
             WaitTimeoutError: another trainer did not take part in time.
         """
+        for group in self._groups[self._started :]:
+            group.start()
+        self._started = len(self._groups)
         for group in self._groups[: self._started]:
             what = "the dense gradients of the other trainers"
             wait_until(group.is_summed, what, self._timeout_s, self._watch)
@@ -96,6 +106,8 @@ class _Group:
         self._start_sum = start_sum
         self._stage = stage
         self._is_there = is_there
+        self.counts = True
+        """Whether this is the last pass, whose gradients complete those of the ones before."""
         self._missing = self._size = len(parameters)
         first = parameters[0]
         sizes = [parameter.numel() for parameter in parameters]
@@ -109,7 +121,7 @@ class _Group:
         assert parameter.grad is not None, "a hook runs after its gradient is there"
         place.copy_(parameter.grad)
         parameter.grad = place
-        self._missing -= 1
+        self._missing -= self.counts
         if self._missing == 0:
             self._is_there()
 

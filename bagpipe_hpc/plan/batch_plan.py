@@ -124,6 +124,9 @@ class TrainerPlan(PlanRecord):
     summed_slots: Int32s | None = None
     sum_places: Int32s | None = None
     sent_slots: Int32s | None = None
+    micro_batches: Int32s | None = None
+    """How many of the trainer's samples are in each of its micro-batches `[M]`, at the same weights; None for one. Only
+    the last may look up rows that are fetched for this batch."""
 
     ARRAYS: ClassVar[dict[str, np.dtype[Any]]] = {
         "positions": _INT32,
@@ -146,6 +149,7 @@ class TrainerPlan(PlanRecord):
         "summed_slots": _INT32,
         "sum_places": _INT32,
         "sent_slots": _INT32,
+        "micro_batches": _INT32,
     }
 
     @property
@@ -206,7 +210,10 @@ class BatchPlan:
         """The same plan for trainers whose samples are those of `slices`; that of the first group says so."""
         if slices.samples is None:
             return self
-        parts = [replace(part, samples=slices.of_trainer(number)) for number, part in enumerate(self.trainers)]
+        parts = (
+            replace(part, samples=slices.of_trainer(number), micro_batches=slices.micro_batches_of(number))
+            for number, part in enumerate(self.trainers)
+        )
         return replace(self, trainers=tuple(parts))
 
 
@@ -246,6 +253,11 @@ class ReceivedPlan:
     def samples(self) -> Int32s | None:
         """The trainer's own samples, as `TrainerPlan.samples`."""
         return self.groups[0].own.samples
+
+    @property
+    def micro_batches(self) -> Int32s | None:
+        """Samples of each of the trainer's micro-batches, as `TrainerPlan.micro_batches`."""
+        return self.groups[0].own.micro_batches
 
     @property
     def is_closing(self) -> bool:

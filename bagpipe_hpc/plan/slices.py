@@ -1,7 +1,7 @@
 """How a batch, or anything else with rows, is shared out: in contiguous slices, or as a policy says. Pure."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
 import numpy as np
@@ -36,6 +36,10 @@ def slice_samples(named: NDArray[np.int32] | None, samples: int, slices: int, nu
     return np.arange(bounds[number], bounds[number + 1])
 
 
+Assigned = NDArray[np.integer] | tuple[NDArray[np.integer], ...]
+"""The samples of one trainer, in the order in which it computes them; or those of each of its micro-batches."""
+
+
 @dataclass(frozen=True)
 class BatchSlices:
     """Which samples of a batch each trainer has, and in which order.
@@ -44,10 +48,13 @@ class BatchSlices:
         bounds: first sample of each trainer's slice and the end of the last, `[trainers + 1]`.
         samples: the batch's samples, trainer after trainer, int32 `[n]`; None for the default: contiguous slices of
             the same size, in the batch's own order.
+        micro_batches: for each trainer the number of samples in each of its micro-batches, int32; None where slices are
+            computed whole.
     """
 
     bounds: list[int]
     samples: NDArray[np.int32] | None = None
+    micro_batches: tuple[NDArray[np.int32], ...] | None = None
 
     @classmethod
     def contiguous(cls, samples: int, trainers: int) -> "BatchSlices":
@@ -55,11 +62,12 @@ class BatchSlices:
         return cls(slice_bounds(samples, trainers))
 
     @classmethod
-    def of(cls, assigned: Sequence[NDArray[np.integer]], samples: int, trainers: int) -> "BatchSlices":
+    def of(cls, assigned: Sequence[Assigned], samples: int, trainers: int) -> "BatchSlices":
         """The slices that a policy gives.
 
         Args:
-            assigned: for each trainer its samples, integers `[its own number of samples]`.
+            assigned: for each trainer its samples, integers `[its own number of samples]`, or those of each of its
+                micro-batches, a tuple of such arrays.
             samples: of the batch.
             trainers: number of trainers.
 
@@ -68,8 +76,10 @@ class BatchSlices:
         """
         if len(assigned) != trainers:
             raise PlanError(f"the policy gives samples to {len(assigned)} trainers, and there are {trainers}")
-        bounds = np.cumsum([0, *(len(part) for part in assigned)]).tolist()
-        given = np.concatenate([np.empty(0, dtype=np.int64), *assigned])
+        parts = [part if isinstance(part, tuple) else (part,) for part in assigned]
+        sizes = [np.asarray([len(samples) for samples in part], dtype=np.int32) for part in parts]
+        bounds = np.cumsum([0, *(of_trainer.sum() for of_trainer in sizes)]).tolist()
+        given = np.concatenate([np.empty(0, dtype=np.int64), *(samples for part in parts for samples in part)])
         whole = np.arange(samples)
         if not np.array_equal(np.sort(given), whole):
             wrong = next(
@@ -77,15 +87,26 @@ class BatchSlices:
             )  # in one of them, unless one comes twice
             what = "a sample twice" if wrong is None else f"sample {wrong}" if wrong in given else f"no sample {wrong}"
             raise PlanError(f"the policy gives {what} of a batch of {samples}; give each sample to one trainer")
+        if any(of_trainer.size != 1 for of_trainer in sizes):
+            return cls(bounds, given.astype(np.int32), tuple(sizes))
         if bounds == slice_bounds(samples, trainers) and np.array_equal(given, whole):
             return cls(bounds)
         return cls(bounds, given.astype(np.int32))
+
+    @property
+    def whole(self) -> "BatchSlices":
+        """The same, computed whole: what is done where nothing is trained."""
+        return self if self.micro_batches is None else replace(self, micro_batches=None)
 
     def of_trainer(self, trainer: int) -> NDArray[np.int32] | None:
         """The samples of one trainer, int32; None for its default slice."""
         if self.samples is None:
             return None
         return self.samples[self.bounds[trainer] : self.bounds[trainer + 1]]
+
+    def micro_batches_of(self, trainer: int) -> NDArray[np.int32] | None:
+        """Samples of each micro-batch of one trainer, int32; None for its whole slice."""
+        return None if self.micro_batches is None else self.micro_batches[trainer]
 
     def parts(self, bags: Bags) -> list[Bags]:
         """What belongs to each trainer's samples."""

@@ -170,6 +170,7 @@ class PlanExecutor:
             if plan.shared.is_closing:
                 self._finish_delayed()
             else:
+                self._read_early(number, plan, batches[number])
                 self._wait_ready(plan)
                 self._copies.send_rest(plan, self._row_in)
                 self._step(number, plan, batches[number])
@@ -183,6 +184,19 @@ class PlanExecutor:
             if held := set(rows.values()) - self._written[trainer]:
                 raise PlanError(
                     f"behind the closing plan trainer {trainer} still holds {len(held)} rows, row {min(held)} first"
+                )
+
+    def _read_early(self, number: int, plan: BatchPlan, rows: Bags) -> None:
+        """See that all micro-batches but the last find their rows before those of the batch are fetched."""
+        for trainer, (part, own) in enumerate(zip(plan.trainers, _slices_of(plan, rows), strict=True)):
+            if part.micro_batches is None:
+                continue
+            early = own.part(0, int(part.micro_batches[:-1].sum())).values
+            fetched = np.concatenate((plan.shared.fetch_rows, part.fetch_rows))
+            if (missing := early[np.isin(early, fetched) | ~np.isin(early, list(self._slot_of[trainer]))]).size:
+                raise PlanError(
+                    f"batch {number}: row {missing[0]} is looked up by a micro-batch of trainer {trainer} before the "
+                    "last one, and is not in its cache before the batch's rows are fetched"
                 )
 
     def _wait_ready(self, plan: BatchPlan) -> None:
@@ -283,7 +297,8 @@ class PlanExecutor:
         if self._eager:
             self._send_ahead(number)
         sums = []
-        for trainer, (part, own_rows) in enumerate(zip(plan.trainers, _rows_of_trainers(plan, rows), strict=True)):
+        for trainer, (part, own) in enumerate(zip(plan.trainers, _slices_of(plan, rows), strict=True)):
+            own_rows = own.values
             slots = np.concatenate((shared_slots, part.own_slots))
             if part.positions.size != own_rows.size:
                 raise PlanError(
@@ -369,10 +384,10 @@ def _require_one_way(plan: BatchPlan) -> None:
         raise PlanError(f"batch {plan.shared.batch}: row {both[0]} is written back and added with one group")
 
 
-def _rows_of_trainers(plan: BatchPlan, rows: Bags) -> list[Int64s]:
-    """The look-ups of each trainer's samples."""
+def _slices_of(plan: BatchPlan, rows: Bags) -> list[Bags]:
+    """What each trainer's samples look up."""
     slices = pairwise(slice_bounds(rows.samples, len(plan.trainers)))
     return [
-        (rows.part(first, last) if part.samples is None else rows.take(part.samples)).values
+        rows.part(first, last) if part.samples is None else rows.take(part.samples)
         for part, (first, last) in zip(plan.trainers, slices, strict=True)
     ]

@@ -20,7 +20,7 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.exchange_grid import AUTO, Grid, choose_grid
 from bagpipe_hpc.plan.plan_record import any_has
 from bagpipe_hpc.plan.sample_order import SampleOrder
-from bagpipe_hpc.plan.slices import BatchSlices, Slicing
+from bagpipe_hpc.plan.slices import Assigned, BatchSlices, Slicing
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.row_slots import state_bytes
 from bagpipe_hpc.planning.sharing_choice import choose_sharing
@@ -130,9 +130,10 @@ class RunFacts:
         return self.batch_size * np.asarray(self.mean_look_ups or of_features, dtype=np.float64)
 
 
-Assignment = Callable[[Bags], Sequence[NDArray[np.integer]] | None]
+Assignment = Callable[[Bags], Sequence[Assigned] | None]
 """Gives the samples of a batch to trainers, from its global rows: for each trainer the numbers of its samples, 0 to
-below n, in the order in which it computes them; None for contiguous slices of the same size."""
+below n, in the order in which it computes them, or a tuple of its micro-batches; None for contiguous slices of the same
+size. No micro-batch of a trainer but its last may look up a row that is fetched for the batch."""
 
 
 class Policy(ABC):
@@ -148,6 +149,9 @@ class Policy(ABC):
     adds_rows: ClassVar[bool] = False
     """Whether plans tell trainers to add changes of rows (`TrainerPlan.add_rows`). Such a run keeps nothing beside a
     row's weights: no optimizer's state, no version."""
+
+    has_micro_batches: ClassVar[bool] = False
+    """Whether its assignment gives trainers micro-batches. Its rows are replicated and have one width then."""
 
     fetches_late: bool = False
     """Whether its planners let a batch's fetches wait for a later group where slots are lacking. Then the cache may be
@@ -219,7 +223,11 @@ class Policy(ABC):
             assigned = assign(rows) if assign else None
             if assigned is None:
                 return BatchSlices.contiguous(rows.samples, trainers)
-            return BatchSlices.of(assigned, rows.samples, trainers)
+            found = BatchSlices.of(assigned, rows.samples, trainers)
+            if found.micro_batches is not None and not self.has_micro_batches:
+                name = type(self).__name__
+                raise PlanError(f"{name} gives micro-batches, and does not say so: set has_micro_batches = True")
+            return found
 
         return slices
 
@@ -315,5 +323,8 @@ def build_policy(config: PolicyConfig, facts: RunFacts) -> Policy:
     if facts.sharing not in kind.sharings:
         known = " or ".join(repr(sharing) for sharing in kind.sharings)
         raise SettingError("cache.sharing", facts.sharing, f"policy.name = {config.name!r} plans for {known} alone")
+    if kind.has_micro_batches and facts.sharing != "replicated":
+        cure = f"policy.name = {config.name!r} gives micro-batches, which compute with replicated rows alone"
+        raise SettingError("cache.sharing", facts.sharing, cure)
     with POLICIES.blaming(config.name, "cannot be made"):
         return kind(config.settings, facts)

@@ -29,7 +29,7 @@ def plan_segment(
     planner.start_segment(training=training, first_step=first_step)
     for number, slices in _load_ahead(planner, iter(batches), slicing):
         plan = planner.plan(number)
-        yield plan if slices is None else plan.with_samples(slices)
+        yield plan if slices is None else plan.with_samples(slices if training else slices.whole)
     yield planner.closing_plan()
 
 

@@ -2,7 +2,8 @@
 
 For retire group c it gathers the retired slots and puts them to their servers, adds the changes of rows that the plan
 names for that, then enters the movers' barrier; once all have come, every trainer's writes of c are at the servers and
-the rows of the next admissible batches are fetched.
+the rows of the next admissible batches are fetched. Where a batch has several micro-batches, all but the last need no
+row that is fetched for it, and are handed over before.
 It waits for nothing: a put, a get, a barrier and a plan may be under way at once, so that rows travel both ways over
 a link. Sums of gradients that the compute thread has started go on here as well, while that computes.
 """
@@ -14,7 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
@@ -23,10 +23,9 @@ from bagpipe_hpc.mpi.rows.transfer import LONGEST_SLEEP_S, PendingRows, advance_
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, Additions, GroupPlan, ReceivedPlan
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.roles.row_traffic import FetchedRows, RowTraffic
-from bagpipe_hpc.step.ready_batch import NO_INPUTS, BatchInputs, LookUps, ReadyBatch
+from bagpipe_hpc.step.ready_batch import NO_INPUTS, BatchInputs, LookUps, ReadyBatch, split_positions
 from bagpipe_hpc.step.row_sharing import RowSharing
-from bagpipe_hpc.step.slice_bags import SliceBags
-from bagpipe_hpc.step.slice_reader import SliceReader
+from bagpipe_hpc.step.slice_reader import SliceReader, SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
 
 _SHORTEST_PAUSE_S = 20e-6
@@ -135,6 +134,7 @@ class Mover:
         self._retiring: ReceivedPlan | None = None
         self._leaving: tuple[ReadyBatch, Mark] | None = None
         self._fetched: deque[ReadyBatch] = deque()
+        self._begun: ReadyBatch | None = None
         self._retired = NO_GROUP
         self._reads_ahead = any(part.reads_ahead for part in traffic)
         self._unannounced: deque[ReceivedPlan] = deque()
@@ -152,7 +152,7 @@ class Mover:
         self._thread.start()
 
     def next_batch(self) -> ReadyBatch:
-        """The next batch of the run, once its rows are in the cache.
+        """The next batch of the run, or the next micro-batch of one, once the rows that it looks up are in the cache.
 
         Raises:
             WaitTimeoutError: they did not come in time.
@@ -222,6 +222,7 @@ class Mover:
             self._receive,
             self._finish_fetch,
             self._hand_over,
+            self._begin_batch,
             self._start_fetch,
         )
         pause_s = _SHORTEST_PAUSE_S
@@ -321,6 +322,16 @@ class Mover:
             self._drained.set()
         return True
 
+    def _begin_batch(self) -> bool:
+        """Let the compute thread have all micro-batches of the next batch but the last, before its rows are fetched."""
+        if self._fetch or self._begun or self._is_closing or not self._incoming:
+            return False
+        if self._incoming[0].micro_batches is None:
+            return False
+        *early, self._begun = self._bring(self._incoming[0])
+        self._fetched += early
+        return True
+
     def _start_fetch(self) -> bool:
         """Start to fetch the next admissible batch, or several where the compute thread has as many left to do."""
         if self._fetch or self._is_closing or not self._incoming:
@@ -354,7 +365,8 @@ class Mover:
             self._trace.add("fetch", done.since_s, *ends, rows=count, batches=len(done.plans))
         for plan in done.plans:
             self._rows.expect(plan)
-            self._fetched.append(ReadyBatch(plan, self._bring_inputs(plan), None))
+            begun, self._begun = self._begun, None
+            self._fetched += [begun] if begun else self._bring(plan)
         return True
 
     def _hand_over(self) -> bool:
@@ -368,14 +380,27 @@ class Mover:
         """Whether every earlier update of a batch's rows is at the servers."""
         return not plan.is_closing and plan.prefetch_after <= self._retired
 
-    def _bring_inputs(self, plan: ReceivedPlan) -> BatchInputs:
-        samples = self._reader.read(plan.batch, plan.samples)
-        groups = zip(self._traffic, plan.groups, samples.bags, strict=True)
-        look_ups = (self._bring_look_ups(traffic.cache, part, bags) for traffic, part, bags in groups)
-        return BatchInputs.of(samples, self._device, look_ups)
+    def _bring(self, plan: ReceivedPlan) -> list[ReadyBatch]:
+        """Read the samples of a batch, and bring each micro-batch to the device."""
+        parts = self._reader.read_parts(plan.batch, plan.samples, plan.micro_batches)
+        groups = zip(self._traffic, plan.groups, strict=True)
+        look_ups = [self._bring_look_ups(*of_group, parts, number) for number, of_group in enumerate(groups)]
+        inputs = zip(parts, zip(*look_ups, strict=True), strict=True)
+        return [
+            ReadyBatch(plan, BatchInputs.of(samples, self._device, own), None, number)
+            for number, (samples, own) in enumerate(inputs)
+        ]
 
-    def _bring_look_ups(self, cache: RowCache, plan: GroupPlan, bags: SliceBags | None) -> LookUps:
-        return LookUps.of(plan.slots, plan.own.positions, bags, cache, is_training=self._segment.is_training)
+    def _bring_look_ups(
+        self, traffic: RowTraffic, plan: GroupPlan, parts: Sequence[SliceSamples], group: int
+    ) -> list[LookUps]:
+        """The look-ups of each micro-batch in a group of tables."""
+        positions = split_positions(plan.own.positions, parts, group)
+        is_training = self._segment.is_training
+        return [
+            LookUps.of(plan.slots, own, samples.bags[group], traffic.cache, is_training=is_training)
+            for own, samples in zip(positions, parts, strict=True)
+        ]
 
 
 def _advance_all(pending: Iterable[PendingRows]) -> bool:

@@ -7,7 +7,7 @@ proven: no plan, no cache, no window, no reduction.
 import logging
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -37,10 +37,10 @@ from bagpipe_hpc.run.row_group import RowGroup
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.compute_setup import start_threads, usable_linear
-from bagpipe_hpc.step.dense_step import predict
+from bagpipe_hpc.step.dense_step import GradientTotals, predict
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear, must_time
 from bagpipe_hpc.step.linear_timing import time_linear_layers
-from bagpipe_hpc.step.ready_batch import BatchInputs, LookUps
+from bagpipe_hpc.step.ready_batch import BatchInputs, LookUps, added, split_positions
 from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader, SliceReader, SliceSamples
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
 from bagpipe_hpc.storage.checkpoints.best import write_best
@@ -194,18 +194,22 @@ class Reference:
             for batch, group in zip(groups, self._run.groups, strict=True)
         ]
         self._parts.dense_optimizer.zero_grad()
+        of_slices = GradientTotals(self._parts.model)
         for part, reader in enumerate(self._readers):
-            named = slices.of_trainer(part)
-            own = self._inputs(reader.read(number, named), [(batch.unique, batch.positions[part]) for batch in groups])
-            self._parts.begin_pass(step, slice_samples(named, rows.samples, self._slices, part))
-            embeddings = own.embeddings(self._parts.caches, self._features)
-            slice_step = SliceStep(self._parts.model, own, embeddings, rows.samples, step)
-            yield slice_step
-            loss, gradients = slice_step.result()
-            self._divergence.see_loss(step, loss, gradients, own.look_ups)
-            for group, sums in enumerate(own.sum_gradients(self._parts.caches, gradients)):
+            own_sums: list[Tensor] = []
+            for own, samples in self._micro_batches(number, part, reader, slices, groups):
+                self._parts.begin_pass(step, samples)
+                embeddings = own.embeddings(self._parts.caches, self._features)
+                slice_step = SliceStep(self._parts.model, own, embeddings, rows.samples, step)
+                yield slice_step
+                loss, gradients = slice_step.result()
+                self._divergence.see_loss(step, loss, gradients, own.look_ups)
+                own_sums = added(own_sums, own.sum_gradients(self._parts.caches, gradients))
+                self._loss_sums[part] += float(loss)
+            for group, sums in enumerate(own_sums):
                 totals[group] += sums if self._short is None else self._short.rounded(sums)
-            self._loss_sums[part] += float(loss)
+            of_slices.add()
+        of_slices.finish()
         if self._short is not None and self._slices > 2:  # as from three trainers on, whose sums travel too
             totals = [self._short.rounded(total) for total in totals]
         for group, (batch, total) in enumerate(zip(groups, totals, strict=True)):
@@ -214,6 +218,19 @@ class Reference:
         self._stats.steps += 1
         self._stats.samples += rows.samples
         self._stats.unique_rows += sum(batch.unique.size for batch in groups)
+
+    def _micro_batches(
+        self, number: int, part: int, reader: SliceReader, slices: BatchSlices, groups: Sequence[_GroupBatch]
+    ) -> Iterator[tuple[BatchInputs, NDArray[np.int64]]]:
+        """What a slice of batch `number` is computed with, and which samples: mostly at once."""
+        named, sizes = slices.of_trainer(part), slices.micro_batches_of(part)
+        parts = reader.read_parts(number, named, sizes)
+        positions = [split_positions(batch.positions[part], parts, group) for group, batch in enumerate(groups)]
+        ends = np.cumsum([len(samples.labels) for samples in parts])[:-1]
+        numbers = np.split(slice_samples(named, slices.bounds[-1], self._slices, part), ends)
+        for samples, of_batch, *look_ups in zip(parts, numbers, *positions, strict=True):
+            rows = [(batch.unique, own) for batch, own in zip(groups, look_ups, strict=True)]
+            yield self._inputs(samples, rows), of_batch
 
     def _tables(self) -> Iterator[tuple[RowGroup, RowCache, RoundRobinPartition]]:
         """Each group of tables, its rows, and that every row is in its own place."""

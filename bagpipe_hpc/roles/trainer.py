@@ -291,16 +291,18 @@ class Trainer:
         done = 0
         while True:
             with stats.timed("total_s"):
-                with stats.timed("wait_rows_s"), self._trace.span("wait for rows", batch=done):
-                    batch = self._mover.next_batch()
+                batch = self._next_batch(done)
                 if batch.plan.is_closing:
                     break
-                done += 1
-                step = segment.first_step + done
+                step = segment.first_step + done + 1
                 slice_step = self._step.start(batch, step)
                 with self._trace.span("forward, backward", batch=batch.plan.batch):
                     yield slice_step
-                self._step.finish(batch, slice_step)
+                self._step.add(batch, slice_step)
+                if not batch.is_last:
+                    continue
+                done += 1
+                self._step.finish(batch, step)
                 if batch.plan.retire_group:
                     self._mover.retire(batch)
                 self._receiver.give_credit()
@@ -310,6 +312,11 @@ class Trainer:
         with stats.timed("total_s"):
             self._close(batch, stats)
         return done
+
+    def _next_batch(self, number: int) -> ReadyBatch:
+        """The next micro-batch of batch `number`, mostly all of it; or the closing one."""
+        with self._step.stats.timed("wait_rows_s"), self._trace.span("wait for rows", batch=number):
+            return self._mover.next_batch()
 
     def _close(self, batch: ReadyBatch, stats: StepStats) -> None:
         """The closing batch of a segment: afterwards every row of every trainer is at its server."""

@@ -216,6 +216,11 @@ class Run:
         slicing = partial(dealt_whole, trainers) if any(segment.slices for segment in self.schedule) else None
         if len(self.groups) == 1:
             return RunPolicy(whole, [whole], look_ups, slicing)
+        if whole.has_micro_batches:
+            raise ConfigError(
+                f"policy.name = {self.config.policy.name!r}: gives micro-batches, and tables have {len(self.groups)} "
+                "widths, each with a planner of its own; leave out model.embedding_dim_of"
+            )
         parts, uses = [], whole.facts.batch_look_ups
         for group in self.groups:
             tables = group.tables

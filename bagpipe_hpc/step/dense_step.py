@@ -63,6 +63,29 @@ def _gradients(leaves: list[Tensor]) -> Tensor:
     return gradients[0] if len(gradients) == 1 else torch.cat(gradients)
 
 
+class GradientTotals:
+    """Adds the gradients of a model's weights up over slices, in their order, as trainers do that have one slice each.
+
+    Args:
+        model: whose `.grad` fields hold those of one slice, summed over its micro-batches.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._weights = [weight for weight in model.parameters() if weight.requires_grad]
+        self._totals: list[Tensor | None] = [None] * len(self._weights)
+
+    def add(self) -> None:
+        """Take the gradients of a slice, and leave none."""
+        for number, weight in enumerate(self._weights):
+            total, own, weight.grad = self._totals[number], weight.grad, None
+            self._totals[number] = own if total is None or own is None else total.add_(own)
+
+    def finish(self) -> None:
+        """Put the sums where the gradients were."""
+        for weight, total in zip(self._weights, self._totals, strict=True):
+            weight.grad = total
+
+
 @torch.no_grad()
 def predict(model: nn.Module, dense: Tensor, embeddings: Embeddings) -> Tensor:
     """Logits of a slice in evaluation mode, float32 `[n]` or `[n, K]`; arguments as for `forward_backward`."""

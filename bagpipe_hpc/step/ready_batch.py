@@ -20,6 +20,7 @@ from bagpipe_hpc.kernels.sum_order import SumOrder
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
+from bagpipe_hpc.plan.slices import slice_samples
 from bagpipe_hpc.step.slice_bags import DeviceBags, Outputs, SliceBags, embeddings_of
 from bagpipe_hpc.step.slice_reader import SliceSamples
 
@@ -135,19 +136,56 @@ class BatchInputs(NamedTuple):
         return [self.dense, self.labels, *weights, *of_look_ups]
 
 
+def split_positions(positions: NDArray[np.int32], parts: Sequence[SliceSamples], group: int) -> list[NDArray[np.int32]]:
+    """The look-ups of each micro-batch of a slice in a group of tables.
+
+    Args:
+        positions: of the slice's look-ups, sample after sample, `[V]`.
+        parts: the samples of each micro-batch.
+        group: number of the group.
+    """
+    if len(parts) == 1:
+        return [positions]
+    of_sample = positions.size // max(1, sum(len(part.labels) for part in parts))  # where all have as many
+    counts = [
+        len(part.labels) * of_sample if (bags := part.bags[group]) is None else int(bags.counts.sum()) for part in parts
+    ]
+    return np.split(positions, np.cumsum(counts)[:-1])
+
+
+def added(sums: list[Tensor], more: list[Tensor]) -> list[Tensor]:
+    """The gradients of rows of each group of tables over several micro-batches, in their order; `sums` is changed."""
+    return [of_all.add_(own) for of_all, own in zip(sums, more, strict=True)] if sums else more
+
+
 NO_INPUTS = BatchInputs(torch.empty(0), torch.empty(0), None, ())
 
 
 @dataclass(frozen=True)
 class ReadyBatch:
-    """A batch; without samples it is the closing one of its segment, which has no inputs.
+    """A micro-batch of a batch, mostly all of it; without samples it is the closing one of its segment, without inputs.
 
     Attributes:
-        plan: what the trainer got of its plan.
+        plan: what the trainer got of the batch's plan.
         inputs: what is computed with.
-        ready: when the rows and the inputs are on the device.
+        ready: when the rows that it looks up and the inputs are on the device.
+        part: number of the micro-batch, from 0.
     """
 
     plan: ReceivedPlan
     inputs: BatchInputs
     ready: Mark
+    part: int = 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it is the last micro-batch of its batch, with which all rows of the batch are here."""
+        sizes = self.plan.micro_batches
+        return sizes is None or self.part == sizes.size - 1
+
+    def samples(self, slices: int, number: int) -> NDArray[np.int64]:
+        """Numbers of its samples in the batch, int64 `[n]`; arguments as for `slice_samples`."""
+        of_slice = slice_samples(self.plan.samples, self.plan.batch_samples, slices, number)
+        if (sizes := self.plan.micro_batches) is None:
+            return of_slice
+        return np.split(of_slice, np.cumsum(sizes)[:-1])[self.part]

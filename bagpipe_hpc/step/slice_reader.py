@@ -4,6 +4,7 @@ Legend: `n` samples of the slice, `N` dense features, `F` features, `K` labels.
 """
 
 from contextlib import ExitStack
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -68,23 +69,38 @@ class SliceReader:
         self._open[segment.is_training] = order, columns
 
     def read(self, batch: int, samples: NDArray[np.int32] | None = None) -> SliceSamples:
-        """The samples of the slice.
+        """The samples of the slice, as one micro-batch; arguments as for `read_parts`."""
+        (whole,) = self.read_parts(batch, samples)
+        return whole
+
+    def read_parts(
+        self, batch: int, samples: NDArray[np.int32] | None = None, sizes: NDArray[np.int32] | None = None
+    ) -> list[SliceSamples]:
+        """The samples of the slice, micro-batch after micro-batch.
 
         Args:
             batch: number of the batch in its segment.
             samples: numbers within the batch, int32 `[n]`, in the order wanted; the contiguous slice if not given.
+            sizes: samples of each micro-batch, which add up to n, int32; one with all of them if not given.
         """
         where = self._segment.sample_range(batch), self._number, samples
-        bags: tuple[SliceBags | None, ...] = (None,) * len(self._groups)
         columns = self._columns
-        if columns.id_weights is not None:
-            id_weights = _read(columns.id_weights, *where)
-            bags = tuple(self._weighted_bags(id_weights, group) for group in self._groups)
-        elif columns.lengths is not None:
-            lengths = _read(columns.lengths, *where)
-            bags = tuple(SliceBags.of(self._of(group), lengths[:, group]) for group in self._groups)
+        dense, labels = _read(columns.dense, *where), _read(columns.labels, *where)
         weights = None if columns.weights is None else _read(columns.weights, *where)
-        return SliceSamples(_read(columns.dense, *where), _read(columns.labels, *where), weights, bags)
+        id_weights = None if columns.id_weights is None else _read(columns.id_weights, *where)
+        lengths = None if columns.lengths is None else _read(columns.lengths, *where)
+        ends = [len(labels)] if sizes is None else np.cumsum(sizes).tolist()
+        parts = []
+        for first, last in pairwise([0, *ends]):
+            bags: tuple[SliceBags | None, ...] = (None,) * len(self._groups)
+            if id_weights is not None:
+                of_part = id_weights.part(first, last)
+                bags = tuple(self._weighted_bags(of_part, group) for group in self._groups)
+            elif lengths is not None:
+                bags = tuple(SliceBags.of(self._of(group), lengths[first:last, group]) for group in self._groups)
+            of_samples = None if weights is None else weights[first:last]
+            parts.append(SliceSamples(dense[first:last], labels[first:last], of_samples, bags))
+        return parts
 
     def _of(self, group: list[int]) -> list[FeatureFacts]:
         return [self._features[number] for number in group]

@@ -16,7 +16,7 @@ from bagpipe_hpc.step.ready_batch import BatchInputs
 
 
 class SliceStep:
-    """A trainer's slice of a batch; its rows are here.
+    """A trainer's slice of a batch, or a micro-batch of it; its rows are here.
 
     Args:
         model: dense half.

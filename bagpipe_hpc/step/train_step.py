@@ -2,7 +2,8 @@
 
 Order of events in step x: wait for the rows of x; forward and backward; reduce now(x) and finish later(x - 1); update
 those rows and the private ones; start reducing later(x), which hides behind step x + 1; finish the dense gradients;
-update the dense weights.
+update the dense weights. Where a slice has several micro-batches, each waits for its own rows, goes forward and
+backward, and adds its gradients to those of the ones before; the rest is done once.
 """
 
 from collections.abc import Sequence
@@ -10,15 +11,15 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bagpipe_hpc.errors import ConsistencyError
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.facts import FeatureFacts
-from bagpipe_hpc.plan.slices import slice_samples
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.dense_step import predict
-from bagpipe_hpc.step.ready_batch import ReadyBatch
+from bagpipe_hpc.step.ready_batch import ReadyBatch, added
 from bagpipe_hpc.step.row_sharing import RowSharing
 from bagpipe_hpc.step.slice_step import SliceStep
 from bagpipe_hpc.telemetry.step_stats import StepStats
@@ -64,38 +65,45 @@ class TrainStep:
         self._verify = verify
         self._device = parts.device
         self._last_step: Mark = None
+        self._sums: list[Tensor] = []
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device.torch_device)
         self.stats = stats
 
     def start(self, batch: ReadyBatch, step: int) -> SliceStep:
-        """What a training loop gets of a batch; `step` counts from 1 over the whole run."""
-        self._rows.start(batch)
+        """What a training loop gets of a micro-batch; `step` counts from 1 over the whole run."""
+        if batch.part == 0:
+            self._rows.start(batch)
+            self._dense_optimizer.zero_grad()
         self._check_versions(batch)
-        self._dense_optimizer.zero_grad()
-        plan = batch.plan
-        self._parts.begin_pass(step, slice_samples(plan.samples, plan.batch_samples, self._slices, self._slice))
+        self._dense_reducer.begin_pass(is_last=batch.is_last)
+        self._parts.begin_pass(step, batch.samples(self._slices, self._slice))
         embeddings = batch.inputs.embeddings(self._caches, self._features)
-        return SliceStep(self._model, batch.inputs, embeddings, plan.batch_samples, step)
+        return SliceStep(self._model, batch.inputs, embeddings, batch.plan.batch_samples, step)
 
-    def finish(self, batch: ReadyBatch, slice_step: SliceStep) -> None:
-        """Sum and apply the gradients of what `start` gave; its step becomes the version of the updated rows.
+    def add(self, batch: ReadyBatch, slice_step: SliceStep) -> None:
+        """Add the gradients of what `start` gave to those of the batch.
 
         Raises:
             ConfigError: the training loop has not called `backward`.
         """
-        plan, inputs, step = batch.plan, batch.inputs, slice_step.step
+        inputs = batch.inputs
         loss, gradients = slice_step.result()
-        self._divergence.see_loss(step, loss, gradients, inputs.look_ups)
+        self._divergence.see_loss(slice_step.step, loss, gradients, inputs.look_ups)
         self._rows.advance_delayed()
         with self._trace.span("sum row gradients", rows=sum(own.slots.numel() for own in inputs.look_ups)):
             sums = inputs.sum_gradients(self._caches, gradients)
+        self._sums = added(self._sums, sums)
+        self._loss_sum += loss
+
+    def finish(self, batch: ReadyBatch, step: int) -> None:
+        """Apply the gradients of a batch, whose last micro-batch this is; the step becomes the version of its rows."""
+        sums, self._sums = self._sums, []
         self._rows.update(batch, sums, step)
         with self.stats.timed("wait_reductions_s"), self._trace.span("reduce dense", rows=0):
             self._dense_reducer.wait()
         with self._trace.span("dense optimizer"):
             self._parts.update_dense(step)
-        self._loss_sum += loss
-        self.stats.count_plan(plan)
+        self.stats.count_plan(batch.plan)
         self._device.wait(self._last_step)
         self._last_step = self._device.mark()
 
@@ -127,6 +135,8 @@ class TrainStep:
             found = self._device.to_host(cache.versions(own.slots))
             expected = np.concatenate((part.shared.versions, part.own.versions))
             wrong = np.flatnonzero(found != expected)
+            if not batch.is_last:  # the others are still being fetched
+                wrong = np.intersect1d(wrong, self._device.to_host(own.positions))
             if wrong.size:
                 rows = np.concatenate((part.shared.rows, part.own.rows))
                 first = int(wrong[0])

@@ -80,3 +80,23 @@ def test_a_single_trainer_starts_nothing() -> None:
     assert not sums.started
     assert weight.grad is not None
     assert (weight.grad == 1).all()
+
+
+def test_gradients_of_several_passes_are_summed_once() -> None:
+    """A weight that the last pass does not touch included, as one that only it touches."""
+    weights = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
+    sums = TwoAlike()
+    reducer = DenseReducer([[weight] for weight in weights], sums, timeout_s=1.0, watch=lambda: None, device=Cpu())
+    for _ in range(2):
+        started = len(sums.started)
+        for weight in weights:
+            weight.grad = None
+        reducer.begin_pass(is_last=False)
+        (weights[0].sum() + 5 * weights[1].sum()).backward()
+        assert len(sums.started) == started
+        reducer.begin_pass(is_last=True)
+        (2 * weights[0].sum() + 3 * weights[2].sum()).backward()
+        assert sums.started[started:] == [(0, 2)]
+        reducer.wait()
+        assert sums.started[started:] == [(0, 2), (1, 2), (2, 2)]
+        assert [weight.grad.tolist() for weight in weights if weight.grad is not None] == [[6, 6], [10, 10], [6, 6]]

@@ -112,7 +112,7 @@ def moved() -> list[str]:
         SimpleNamespace(poll=lambda: plans.pop(0) if plans else None),
         traffic,
         Barrier(noted),
-        SimpleNamespace(start_segment=lambda _: None, read=lambda *_: samples),
+        SimpleNamespace(start_segment=lambda _: None, read_parts=lambda *_: [samples]),
     ]
     mover = Mover(*parts, Trace(enabled=False), RowsAtOnce(), nothing_to_sum)
     mover.start()

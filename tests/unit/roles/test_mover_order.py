@@ -190,7 +190,7 @@ def mover_parts(device: RecordingDevice, written_back: list[int], added: dict[in
         Plans(written_back, added),
         [RowTraffic(Rows(device), RecordingCache(device), WIDTH)],  # type: ignore[arg-type]
         OpenBarrier(device),
-        SimpleNamespace(start_segment=lambda _: None, read=lambda *_: samples),
+        SimpleNamespace(start_segment=lambda _: None, read_parts=lambda *_: [samples]),
     ]
 
 
