@@ -239,6 +239,10 @@ POLICIES = Door(
     "policy.",
     {
         "bagpipe": Entry("bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy"),
+        "hotline": Entry(
+            "bagpipe_hpc.planning.policies.hotline.policy:Hotline",
+            "bagpipe_hpc.planning.policies.hotline.hot_rows:HotlineSettings",
+        ),
         "none": Entry("bagpipe_hpc.planning.policies.none:NoCache"),
         "pinned": Entry(
             "bagpipe_hpc.planning.policies.pinned:PinnedPolicy",

@@ -33,9 +33,12 @@ from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.step import train_step
 from bagpipe_hpc.step.home_rows import HomeRows
+from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.replicated_rows import DelayedUpdate, ReplicatedRows
 from bagpipe_hpc.step.row_sums import OwnRows
+from bagpipe_hpc.step.slice_step import SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
@@ -307,6 +310,47 @@ def have_few_slots(patch: Patch) -> None:
     patch(launch, "choose_window", choose)
 
 
+def in_each_micro_batch(change: Callable[[TrainStep, ReadyBatch, SliceStep], None]) -> Breakage:
+    """Do something to each micro-batch of a slice that has several, before its loss is computed."""
+
+    def install(patch: Patch) -> None:
+        start = TrainStep.start
+
+        def started(self: TrainStep, batch: ReadyBatch, step: int) -> SliceStep:
+            slice_step = start(self, batch, step)
+            if batch.plan.micro_batches is not None and batch.plan.micro_batches.size > 1:
+                change(self, batch, slice_step)
+            return slice_step
+
+        patch(TrainStep, "start", started)
+
+    return install
+
+
+def divide_by_its_own_size(step: TrainStep, batch: ReadyBatch, slice_step: SliceStep) -> None:
+    """The batch's loss becomes the mean of its micro-batches' means."""
+    sizes = batch.plan.micro_batches
+    assert sizes is not None
+    slice_step.batch_samples = max(1, int(sizes[batch.part])) * sizes.size * step._slices
+
+
+def forget_dense_gradients(step: TrainStep, batch: ReadyBatch, _: SliceStep) -> None:
+    """Those of earlier micro-batches are lost."""
+    if batch.part:
+        step._dense_optimizer.zero_grad()
+
+
+def update_between(step: TrainStep, batch: ReadyBatch, slice_step: SliceStep) -> None:
+    """The last micro-batch is computed with other weights than the first."""
+    if batch.part:
+        step._parts.update_dense(slice_step.step)
+
+
+def keep_the_last_row_sums(patch: Patch) -> None:
+    """Gradients of rows of earlier micro-batches are lost."""
+    patch(train_step, "added", lambda _, more: more)
+
+
 MUTANTS: dict[str, Breakage] = {
     "retire one step early": use_planner(mutants.RetiresEarly),
     "drop the delayed reduction": drop_the_delayed_reduction,
@@ -324,6 +368,12 @@ MUTANTS: dict[str, Breakage] = {
 HOME_MUTANTS: dict[str, Breakage] = {
     "homes drop late gradients of others": drop_late_gradients_of_others,
     "copies of updated rows are not taken in": take_no_next_copies,
+}
+MICRO_BATCH_MUTANTS: dict[str, Breakage] = {
+    "a mean of means": in_each_micro_batch(divide_by_its_own_size),
+    "early dense gradients are lost": in_each_micro_batch(forget_dense_gradients),
+    "early row gradients are lost": keep_the_last_row_sums,
+    "weights move between micro-batches": in_each_micro_batch(update_between),
 }
 CHECKPOINT_MUTANTS: dict[str, Breakage] = {
     "rows are written while they change": write_rows_that_change,
@@ -345,6 +395,7 @@ FEW_SLOTS = "few slots"
 BREAKAGES = (
     MUTANTS
     | HOME_MUTANTS
+    | MICRO_BATCH_MUTANTS
     | RATE_MUTANTS
     | CHECKPOINT_MUTANTS
     | ADDITION_MUTANTS

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from bagpipe_hpc.tools.compare import compare
-from tests.end_to_end.breakages import HOME_MUTANTS, MUTANTS, NOTHING
+from tests.end_to_end.breakages import HOME_MUTANTS, MICRO_BATCH_MUTANTS, MUTANTS, NOTHING
 from tests.end_to_end.test_equality import DRIVER, train
 from tests.fork_server import forked_rank
 
@@ -17,20 +17,28 @@ RUN: list[str] = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "look
 RUN += ["rows_rate.warmup_steps=40", "optimizer.rows_weight_decay=1e-4", "train.dense_sums=mpi"]
 AT_HOME, REPLICATED = ["cache.sharing=home"], ["cache.sharing=replicated"]
 VERIFIED = "debug.verify_rows=true"
+IN_TWO = ["policy.name=hotline", "policy.hot_rows=2000", "policy.learning_batches=2", "policy.refresh_batches=4"]
+"""Most samples touch hot rows alone, so slices have two micro-batches."""
 SOUND = {"plain": REPLICATED, "verified": [*REPLICATED, VERIFIED], "at home, verified": [*AT_HOME, VERIFIED]}
+SOUND |= {"in two micro-batches": [*IN_TWO, VERIFIED]}
 """Settings of runs in which nothing is broken."""
+OTHER_SLICES = {"in two micro-batches", *MICRO_BATCH_MUTANTS}
+"""Runs with a reference of their own, since trainers have other samples."""
 
 RunRanks = Callable[..., CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
-def reference(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reference of two trainers, which the sound program reaches (see the first test)."""
+def reference(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The reference of two trainers for a run, which the sound program reaches (see the first test)."""
     from tests.ranks import run_ranks
 
     folder = tmp_path_factory.mktemp("reference")
-    train(run_ranks, 1, short_config, [[*RUN, f"train.output={folder / 'out'}", "train.reference_slices=2"]], folder)
-    return folder / "out"
+    outputs = folder / "plain", folder / "in two"
+    settings = zip(outputs, ([], IN_TWO), strict=True)
+    runs = [[*RUN, *more, f"train.output={output}", "train.reference_slices=2"] for output, more in settings]
+    train(run_ranks, 1, short_config, runs, folder)
+    return lambda name: outputs[name in OTHER_SLICES]
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +51,7 @@ def ended_runs(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
     folder = tmp_path_factory.mktemp("mutants")
     settings = SOUND | dict.fromkeys(HOME_MUTANTS, AT_HOME) | dict.fromkeys(MUTANTS, REPLICATED)
+    settings |= dict.fromkeys(MICRO_BATCH_MUTANTS, IN_TWO)
     outputs = {name: folder / f"out-{number}" for number, name in enumerate(settings)}
     ended: dict[str, tuple[Path, str]] = {}
     while left := [name for name in settings if name not in ended]:
@@ -60,21 +69,25 @@ def ended_runs(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_the_sound_program_survives(name: str, reference: Path, ended_runs: dict[str, tuple[Path, str]]) -> None:
+def test_the_sound_program_survives(
+    name: str, reference: Callable[[str], Path], ended_runs: dict[str, tuple[Path, str]]
+) -> None:
     """And the versions that travel with the rows where they are verified do not change the result."""
     output, failure = ended_runs[name]
     assert not failure
-    assert compare(reference, output).largest() == 0.0
+    assert compare(reference(name), output).largest() == 0.0
 
 
-@pytest.mark.parametrize("mutant", [*HOME_MUTANTS, *MUTANTS])
-def test_mutant_is_killed(mutant: str, reference: Path, ended_runs: dict[str, tuple[Path, str]]) -> None:
+@pytest.mark.parametrize("mutant", [*HOME_MUTANTS, *MUTANTS, *MICRO_BATCH_MUTANTS])
+def test_mutant_is_killed(
+    mutant: str, reference: Callable[[str], Path], ended_runs: dict[str, tuple[Path, str]]
+) -> None:
     """It ends with another checkpoint, or the job notices that something is wrong and fails."""
     output, failure = ended_runs[mutant]
     if failure:
         assert "failed: " in failure, failure
     else:
-        assert compare(reference, output).largest() > 0.0
+        assert compare(reference(mutant), output).largest() > 0.0
 
 
 @pytest.mark.parametrize(

@@ -16,22 +16,37 @@ from tests.extending import Example
 
 SERVERS, TRAINERS = 2, 2
 SGD = ["optimizer.rows=sgd", "optimizer.dense=SGD"]
+HOTLINE = ["policy.name=hotline", "policy.hot_rows=2000", "policy.learning_batches=2", "policy.refresh_batches=4"]
+HALFWAY = ["train.checkpoint_every_steps=15"]
 POLICIES = {
     "bagpipe": [],
     "no cache": ["policy.name=no_cache:NoCache"],
     "none": ["policy.name=none"],
-    "scratchpipe": ["policy.name=scratchpipe", "cache.rows=1800"],
+    "scratchpipe": ["policy.name=scratchpipe", "cache.rows=1800", *HALFWAY],
     "by row": ["policy.name=by_row:ByRow", "policy.feature=3", "lookahead.batches=5"],
     "interleaved": ["policy.name=tests.end_to_end.policies:Interleaved", "lookahead.batches=5"],
-    "herald": ["policy.name=herald", "cache.rows=1300", "train.checkpoint_every_steps=15"],
+    "herald": ["policy.name=herald", "cache.rows=1300", *HALFWAY],
     "herald, Adam": ["policy.name=herald", "policy.telling_features=5", "optimizer.rows=adam"],
     "herald, SGD": ["policy.name=herald", "policy.on_demand=false", *SGD],
+    "hotline": [*HOTLINE, *HALFWAY],
+    "hotline, Adam": [*HOTLINE, "optimizer.rows=adam"],
+    "hotline, SGD": [*HOTLINE, *SGD],
     "plain SGD": SGD,
     "added": ["policy.name=tests.end_to_end.added_changes:AddedChanges", *SGD],
 }
 SAME_SLICES = ("no cache", "none", "scratchpipe")
 """Policies that leave samples where bagpipe has them: its reference is theirs."""
-OWN_SLICES = ("by row", "interleaved", "herald", "herald, Adam", "herald, SGD")
+OWN_SLICES = (
+    "by row",
+    "interleaved",
+    "herald",
+    "herald, Adam",
+    "herald, SGD",
+    "hotline",
+    "hotline, Adam",
+    "hotline, SGD",
+)
+RESUMED = ("scratchpipe", "herald", "hotline")
 VERIFIED = (*SAME_SLICES, *OWN_SLICES)
 ROUNDING = 1e-5
 """Largest difference in proportion to the largest weight of a row. It is not 0: each trainer's change is rounded before
@@ -63,8 +78,9 @@ def test_policies_equal_the_reference(
     plain = ("bagpipe", *OWN_SLICES, "plain SGD")
     references = train_all(1, {name: [*POLICIES[name], f"train.reference_slices={TRAINERS}"] for name in plain})
     runs = {name: [*POLICIES[name], "debug.verify_rows=true"] for name in VERIFIED}
-    whole = tmp_path / f"{1 + SERVERS + TRAINERS} ranks herald"
-    runs["herald, resumed"] = [*runs["herald"], f"train.resume={whole}/checkpoints/step-00000015"]
+    for name in RESUMED:
+        whole = tmp_path / f"{1 + SERVERS + TRAINERS} ranks {name}"
+        runs[f"{name}, resumed"] = [*runs[name], f"train.resume={whole}/checkpoints/step-00000015"]
     runs |= {"added": POLICIES["added"], "put": POLICIES["added"]}
     runs = {name: [*settings, f"roles.servers={SERVERS}"] for name, settings in runs.items()}
     breakages = ["changes are put" if name == "put" else NOTHING for name in runs]
@@ -74,7 +90,8 @@ def test_policies_equal_the_reference(
     expected = dict.fromkeys(SAME_SLICES, references["bagpipe"]) | references
     differences = {name: compare(expected[name], found[name]).largest() for name in VERIFIED}
     assert differences == dict.fromkeys(VERIFIED, 0.0)
-    assert compare(references["herald"], found["herald, resumed"]).largest() == 0.0
+    for name in RESUMED:
+        assert compare(expected[name], found[f"{name}, resumed"]).largest() == 0.0
     assert 0.0 < compare(references["bagpipe"], references["by row"]).largest() < 1e-2
     assert compare(references["by row"], references["interleaved"]).largest() > 1e-3
 

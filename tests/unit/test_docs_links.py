@@ -85,7 +85,7 @@ def test_the_mutants_of_the_exactness_page_are_those_of_the_tests() -> None:
     import mpi4py
 
     mpi4py.rc.initialize = False  # the mutants of a run patch what talks through MPI
-    from tests.end_to_end.breakages import HOME_MUTANTS, MUTANTS
+    from tests.end_to_end.breakages import HOME_MUTANTS, MICRO_BATCH_MUTANTS, MUTANTS
     from tests.mpi.rows import test_exchange as exchange
     from tests.unit.plan import test_neighbours as neighbours
     from tests.unit.planning.lookahead import test_home_rules as home_rules
@@ -93,7 +93,7 @@ def test_the_mutants_of_the_exactness_page_are_those_of_the_tests() -> None:
 
     broken = [*rules.MUTANTS, *rules.RAGGED_MUTANTS, *rules.SHARED_TABLE_MUTANTS, *home_rules.MUTANTS]
     broken += [*exchange.MUTANTS, *neighbours.MUTANTS]
-    assert listed == {*MUTANTS, *HOME_MUTANTS, *(mutant.__name__ for mutant in broken)}
+    assert listed == {*MUTANTS, *HOME_MUTANTS, *MICRO_BATCH_MUTANTS, *(mutant.__name__ for mutant in broken)}
 
 
 def test_a_page_that_names_what_is_not_there_is_noticed(tmp_path: Path) -> None:

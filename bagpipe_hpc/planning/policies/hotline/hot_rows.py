@@ -1,0 +1,89 @@
+"""Which rows all trainers keep, from what the batches so far have looked up. Pure."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.config.doors import SettingError
+
+_ROW_BYTES = 6
+"""State of a row: its count, and two bits in a byte each."""
+
+
+@dataclass(frozen=True)
+class HotlineSettings:
+    """Hotline's own settings."""
+
+    hot_rows: int = 0
+    """Most rows that all trainers keep; 0 for half of `cache.rows`, whose other half is for the rows of a batch."""
+    learning_batches: int = 20
+    """Batches at the beginning of a segment whose look-ups are counted before any row is hot."""
+    refresh_batches: int = 100
+    """Batches after which hot rows are chosen anew; 0 for never."""
+    decay: float = 0.5
+    """What counts are multiplied by when hot rows have been chosen, so that newer look-ups count for more."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("hot_rows", 0), ("learning_batches", 1), ("refresh_batches", 0)):
+            if (value := getattr(self, name)) < least:
+                raise SettingError(name, value, f"use {least} or more")
+        if not 0 <= self.decay <= 1:
+            raise SettingError("decay", self.decay, "use 0 to 1: 0 forgets, 1 keeps all")
+
+
+class HotRows:
+    """Counts look-ups and chooses hot rows, for a segment; whoever sees the same batches chooses the same rows.
+
+    A hot row is held by all trainers from the first batch on that looks it up, until it is no longer hot.
+
+    Args:
+        total_rows: of all tables.
+        most: hot rows.
+        settings: when they are chosen.
+
+    Attributes:
+        held: rows that all trainers hold behind the batches seen so far, bool `[total_rows]`.
+    """
+
+    def __init__(self, total_rows: int, most: int, settings: HotlineSettings) -> None:
+        self._most = most
+        self._settings = settings
+        self._counts = np.zeros(total_rows, dtype=np.float32)
+        self._is_hot = np.zeros(total_rows, dtype=np.bool_)
+        self.held = np.zeros(total_rows, dtype=np.bool_)
+        self._seen = 0
+
+    @staticmethod
+    def state_bytes(total_rows: int) -> int:
+        """Memory that it takes."""
+        return total_rows * _ROW_BYTES
+
+    def see(self, rows: NDArray[np.integer]) -> NDArray[np.int64]:
+        """Take in what the next batch looks up.
+
+        Returns:
+            Rows that were held and are no longer hot, int64, ascending; the batch's own may be among them.
+        """
+        self._seen += 1
+        demoted = np.empty(0, dtype=np.int64)
+        beyond = self._seen - self._settings.learning_batches
+        if beyond <= 0 or self._settings.refresh_batches:
+            np.add.at(self._counts, rows, 1)
+        if beyond == 0 or (
+            beyond > 0 and self._settings.refresh_batches and beyond % self._settings.refresh_batches == 0
+        ):
+            self._choose()
+            demoted = np.flatnonzero(self.held & ~self._is_hot)
+            self.held[demoted] = False
+        self.held[rows] = self._is_hot[rows]
+        return demoted
+
+    def _choose(self) -> None:
+        """The rows with the largest counts are hot; of those with the same count the first ones."""
+        hot = np.flatnonzero(self._counts)
+        if hot.size > self._most:
+            hot = hot[np.argsort(-self._counts[hot], kind="stable")[: self._most]]
+        self._is_hot.fill(False)
+        self._is_hot[hot] = True
+        self._counts *= np.float32(self._settings.decay)
