@@ -51,7 +51,7 @@ class Trace:
 
     Attributes:
         table_offsets: first row of each table and the number of all rows, int64 `[tables + 1]`.
-        dense_features: of a sample.
+        facts: what a model is told of the samples.
         feature_tables: the table of each feature.
         batches: the first so many batches of the run, in order.
         most_batches: how many there are; None where any number can be drawn.
@@ -59,7 +59,7 @@ class Trace:
     """
 
     table_offsets: NDArray[np.int64]
-    dense_features: int
+    facts: ModelFacts
     feature_tables: tuple[int, ...]
     batches: Callable[[int], Batches]
     most_batches: int | None = None
@@ -75,11 +75,6 @@ class Trace:
     def total_rows(self) -> int:
         """Rows of all tables."""
         return int(self.table_offsets[-1])
-
-    @property
-    def tables(self) -> int:
-        """Number of tables."""
-        return len(self.table_offsets) - 1
 
 
 @dataclass(frozen=True)
@@ -108,8 +103,7 @@ def dense_weights(config: Config, trace: Trace) -> int:
             f"model.embedding_dim_of = {config.model.embedding_dim_of!r}: a simulation has rows of one width; leave it "
             "out, and set model.embedding_dim to the width of most rows"
         )
-    facts = ModelFacts.one_hot(trace.dense_features, trace.tables, config.model.embedding_dim, config.train.seed)
-    return measure_model(config.model, facts, samples=1).weights
+    return measure_model(config.model, trace.facts, samples=1).weights
 
 
 def shards_trace(config: Config) -> Trace:
@@ -132,7 +126,7 @@ def shards_trace(config: Config) -> Trace:
     manifest = run.manifest
     return Trace(
         run.table_offsets,
-        manifest.dense_features,
+        run.model_facts,
         manifest.feature_tables,
         batches,
         segment.batches,
@@ -147,7 +141,8 @@ def synthetic_trace(config: Config, total_rows: int, zipf: float) -> Trace:
     def batches(count: int) -> Batches:
         return map(Bags.one_hot, draw_batches(tables, count, config.train.batch_size, zipf, config.train.seed))
 
-    return Trace(table_offsets(tables), _CRITEO_INTEGERS, tuple(range(len(tables))), batches)
+    facts = ModelFacts.one_hot(_CRITEO_INTEGERS, len(tables), config.model.embedding_dim, config.train.seed)
+    return Trace(table_offsets(tables), facts, tuple(range(len(tables))), batches)
 
 
 def trace_policy(trace: Trace, config: Config, trainers: int) -> Policy:

@@ -12,6 +12,7 @@ from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.rows.access_statistics import AccessStatistics, TableAccesses, write_statistics
 from bagpipe_hpc.rows.partition import table_offsets
 from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.shards.check import require_stored_look_ups
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 
@@ -27,9 +28,10 @@ def save_statistics(directory: Path, manifest: ShardManifest, path: Path) -> Acc
         path: the file.
 
     Raises:
-        DataError: there are no training samples, or a shard is missing or damaged.
+        DataError: there are no training samples, their look-ups are drawn, or a shard is missing or damaged.
         OSError: the file cannot be written.
     """
+    require_stored_look_ups(directory, manifest)
     samples = manifest.rows("train")
     if not samples:
         raise DataError(f"{directory}: has no training samples to count; name a folder that has")

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.shards.check import require_stored_look_ups
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
 from bagpipe_hpc.storage.shards.vocabulary import read_unseen_buckets
@@ -118,8 +119,9 @@ def measure_look_ups(directory: Path, manifest: ShardManifest, batch_size: int) 
         batch_size: samples of a batch B.
 
     Raises:
-        DataError: there are no samples, or a file is missing or damaged.
+        DataError: there are no samples, their look-ups are drawn, or a file is missing or damaged.
     """
+    require_stored_look_ups(directory, manifest)
     split = "train" if manifest.rows("train") else "test"
     samples = manifest.rows(split)
     if not samples:

@@ -9,6 +9,7 @@ import pytest
 
 from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.errors import BagpipeError, ConfigError, DataError
+from bagpipe_hpc.planning.policies.fae.profile import ProfileSettings, find_hot_rows
 from bagpipe_hpc.storage.graphs.graph_file import map_graph
 from bagpipe_hpc.storage.shards.check import damaged_files, verify_shards
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
@@ -163,3 +164,13 @@ def test_rows_are_not_prepared_like_a_graph(tmp_path: Path) -> None:
     prepared(tmp_path)
     with pytest.raises(BagpipeError, match="holds a graph, not rows of a source format; `bagpipe prepare-graph`"):
         load_recorded(tmp_path / "out")
+
+
+def test_look_ups_that_are_drawn_are_not_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By nobody who would take the nodes of samples for all look-ups: figures, statistics, the hot rows of `fae`."""
+    manifest = prepared(tmp_path)
+    for arguments in (["--look-ups"], ["--statistics", str(tmp_path / "counts.npz")]):
+        assert main(["inspect", str(tmp_path / "out"), *arguments]) != 0
+        assert "a run draws their neighbours anew in each epoch" in capsys.readouterr().err
+    with pytest.raises(DataError, match="look-ups cannot be counted ahead"):
+        find_hot_rows(tmp_path / "out", manifest, ProfileSettings(3, 100.0, 1))
