@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bagpipe_hpc.rows.placements.assignment import WholeTable
+from bagpipe_hpc.rows.placements.table_plan import write_plan
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.breakages import NOTHING
 from tests.end_to_end.test_equality import TWO_HOSTS, train
@@ -23,6 +26,8 @@ POLICIES = {
     "no cache": ["policy.name=no_cache:NoCache"],
     "none": ["policy.name=none"],
     "scratchpipe": ["policy.name=scratchpipe", "cache.rows=1800", *HALFWAY],
+    "pinned": ["policy.name=pinned", "lookahead.batches=5", "cache.sharing=replicated"],
+    "pinned, SGD": ["policy.name=pinned", "lookahead.batches=1", "cache.sharing=home", *SGD],
     "by row": ["policy.name=by_row:ByRow", "policy.feature=3", "lookahead.batches=5"],
     "interleaved": ["policy.name=tests.end_to_end.policies:Interleaved", "lookahead.batches=5"],
     "herald": ["policy.name=herald", "cache.rows=1300", *HALFWAY],
@@ -47,7 +52,8 @@ OWN_SLICES = (
     "hotline, SGD",
 )
 RESUMED = ("scratchpipe", "herald", "hotline")
-VERIFIED = (*SAME_SLICES, *OWN_SLICES)
+PINNED = ("pinned", "pinned, SGD")
+VERIFIED = (*SAME_SLICES, *PINNED, *OWN_SLICES)
 ROUNDING = 1e-5
 """Largest difference in proportion to the largest weight of a row. It is not 0: each trainer's change is rounded before
 the server adds it, and it adds those of two trainers in the order in which they come."""
@@ -55,6 +61,7 @@ the server adds it, and it adds those of two trainers in the order in which they
 
 @pytest.mark.slow
 def test_policies_equal_the_reference(
+    shards: Path,
     config_path: Path,
     example: Callable[[str], Example],
     run_ranks: Callable[..., CompletedProcess[str]],
@@ -78,6 +85,8 @@ def test_policies_equal_the_reference(
     plain = ("bagpipe", *OWN_SLICES, "plain SGD")
     references = train_all(1, {name: [*POLICIES[name], f"train.reference_slices={TRAINERS}"] for name in plain})
     runs = {name: [*POLICIES[name], "debug.verify_rows=true"] for name in VERIFIED}
+    for name in PINNED:
+        runs[name].append(f"policy.plan={pin_every_third_row(shards, tmp_path / 'plan.npz')}")
     for name in RESUMED:
         whole = tmp_path / f"{1 + SERVERS + TRAINERS} ranks {name}"
         runs[f"{name}, resumed"] = [*runs[name], f"train.resume={whole}/checkpoints/step-00000015"]
@@ -87,7 +96,8 @@ def test_policies_equal_the_reference(
     hosts = map(str, TWO_HOSTS[SERVERS, TRAINERS])
     found = train_all(1 + SERVERS + TRAINERS, runs, "--hosts", *hosts, "--break", *breakages)
 
-    expected = dict.fromkeys(SAME_SLICES, references["bagpipe"]) | references
+    expected = dict.fromkeys((*SAME_SLICES, "pinned"), references["bagpipe"]) | references
+    expected["pinned, SGD"] = references["plain SGD"]
     differences = {name: compare(expected[name], found[name]).largest() for name in VERIFIED}
     assert differences == dict.fromkeys(VERIFIED, 0.0)
     for name in RESUMED:
@@ -98,6 +108,15 @@ def test_policies_equal_the_reference(
     limit = ROUNDING * largest_weight(references["plain SGD"])
     assert 0.0 < compare(references["plain SGD"], found["added"]).largest() < limit
     assert compare(references["plain SGD"], found["put"]).largest() > 10 * limit
+
+
+def pin_every_third_row(shards: Path, path: Path) -> Path:
+    """A plan that pins so many rows of every table, hot or not."""
+    tables = [WholeTable(table.name, table.rows, 8, 36) for table in load_manifest(shards).tables]
+    pinned = {table.name: np.arange(0, table.rows, 3) for table in tables}
+    with path.open("wb") as file:
+        write_plan(file, "recshard", "ab" * 32, 1, tables, [0] * len(tables), pinned)
+    return path
 
 
 def largest_weight(output: Path) -> float:
