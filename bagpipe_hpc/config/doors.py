@@ -245,8 +245,8 @@ POLICIES = Door(
         ),
         "none": Entry("bagpipe_hpc.planning.policies.none:NoCache"),
         "pinned": Entry(
-            "bagpipe_hpc.planning.policies.pinned:PinnedPolicy",
-            "bagpipe_hpc.planning.policies.pinned:PinnedPolicy.Settings",
+            "bagpipe_hpc.planning.policies.pinned.policy:PinnedPolicy",
+            "bagpipe_hpc.planning.policies.pinned.settings:PinnedSettings",
         ),
         "scratchpipe": Entry(
             "bagpipe_hpc.planning.policies.scratchpipe:ScratchPipe",

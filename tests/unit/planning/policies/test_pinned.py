@@ -17,7 +17,8 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.batch_rows import Bools, LoadedBatch, RowChoice
 from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.policies.pinned import PinnedPlanner, PinnedPolicy
+from bagpipe_hpc.planning.policies.pinned.policy import PinnedPlanner, PinnedPolicy
+from bagpipe_hpc.planning.policies.pinned.settings import PinnedSettings
 from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import CacheSlots
@@ -41,7 +42,7 @@ def plan_file(path: Path, pinned: dict[str, list[int]]) -> Path:
 
 def made(path: Path, trainers: int, sharing: str) -> Policy:
     facts = RunFacts(np.asarray([0, 40, 100]), trainers, 9, sharing=sharing, table_names=NAMES)
-    return build_policy(PolicyConfig("pinned", PinnedPolicy.Settings(plan=str(path))), facts)
+    return build_policy(PolicyConfig("pinned", PinnedSettings(plan=str(path))), facts)
 
 
 @settings(max_examples=30, deadline=None)
@@ -147,16 +148,16 @@ def test_a_broken_rule_is_noticed(tmp_path: Path, mutant: type[PinnedPlanner]) -
     path = plan_file(tmp_path / "plan.npz", {"C1": [0, 1, 2, 3, 20], "C2": [0, 1, 2, 30]})
     facts = RunFacts(np.asarray([0, 40, 100]), 2, 9, table_names=NAMES)
     batches = skewed_batches(5, TABLES, count=20)
-    check_policy(PinnedPolicy(PinnedPolicy.Settings(plan=str(path)), facts), batches, Window(3, 1))
+    check_policy(PinnedPolicy(PinnedSettings(plan=str(path)), facts), batches, Window(3, 1))
     with pytest.raises(PlanError, match=MUTANTS[mutant]):
-        check_policy(Mutated(PinnedPolicy.Settings(plan=str(path)), facts), batches, Window(3, 1))
+        check_policy(Mutated(PinnedSettings(plan=str(path)), facts), batches, Window(3, 1))
 
 
 def test_a_plan_must_be_named_and_fit(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"policy\.plan = '': name the file that `bagpipe place CONFIG --servers S`"):
-        PinnedPolicy(PinnedPolicy.Settings(), RunFacts(np.asarray([0, 9]), 1, 9)).planner(Window(1, 1))
+        PinnedPolicy(PinnedSettings(), RunFacts(np.asarray([0, 9]), 1, 9)).planner(Window(1, 1))
     facts = RunFacts(np.asarray([0, 41, 100]), 1, 9, table_names=NAMES)
     path = plan_file(tmp_path / "plan.npz", {})
-    policy = build_policy(PolicyConfig("pinned", PinnedPolicy.Settings(plan=str(path))), facts)
+    policy = build_policy(PolicyConfig("pinned", PinnedSettings(plan=str(path))), facts)
     with pytest.raises(DataError, match="table 'C1' has 41 rows, and the plan has 40"):
         policy.planner(Window(1, 1))

@@ -6,14 +6,11 @@ and it is written back with the segment's closing plan. Everything else is as wi
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.planning.batch_rows import Bools, LoadedBatch
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
@@ -27,13 +24,6 @@ from bagpipe_hpc.rows.placements.table_plan import read_plan
 class PinnedPolicy(LookaheadPolicy):
     """Keeps a plan's rows for a whole segment; it plans in NumPy, for rows that are replicated or have one home."""
 
-    @dataclass(frozen=True)
-    class Settings:
-        """Its own settings."""
-
-        plan: str = ""
-        """File of the plan that says which rows are pinned, written by `bagpipe place CONFIG --servers S`."""
-
     is_native = False
 
     @cached_property
@@ -44,10 +34,7 @@ class PinnedPolicy(LookaheadPolicy):
             BagpipeError: no file is named, or it is no plan of these tables.
         """
         facts = self.facts
-        if not self.settings.plan:
-            cure = "name the file that `bagpipe place CONFIG --servers S` writes"
-            raise SettingError("policy.plan", self.settings.plan, cure)
-        plan = read_plan(Path(self.settings.plan))
+        plan = read_plan(self.settings.plan_path)
         found = np.zeros(facts.total_rows, dtype=np.bool_)
         for name, first, rows in zip(
             facts.table_names, facts.table_offsets.tolist(), np.diff(facts.table_offsets).tolist(), strict=False
