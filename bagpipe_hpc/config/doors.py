@@ -260,6 +260,10 @@ POLICIES = Door(
             "bagpipe_hpc.planning.policies.fae.policy:FaePolicy",
             "bagpipe_hpc.planning.policies.fae.settings:FaeSettings",
         ),
+        "slipstream": Entry(
+            "bagpipe_hpc.planning.policies.slipstream.policy:SlipstreamPolicy",
+            "bagpipe_hpc.planning.policies.slipstream.settings:SlipstreamSettings",
+        ),
     },
 )
 

@@ -19,8 +19,13 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan, GroupPlan, ReceivedPlan, Shar
 _TAG_TRAINER_PLAN = 1
 _TAG_CREDIT = 2
 _TAG_WORD = 3
+_TAG_WEIGHTS = 4
+_TAG_SEEN = 5
 _LONGEST_SLEEP_S = 2e-3
 """Of the oracle, which is several batches ahead when it waits; a test takes 15 us of a core that others may share."""
+
+_MOST_NUMBERS = 1 << 24
+"""Of a message with weights."""
 
 
 class PlanSender:
@@ -89,6 +94,34 @@ class PlanSender:
         self._comm.Recv(message, source=1, tag=_TAG_WORD)
         return bool(message[0])
 
+    def await_weights(self, rows: int, width: int) -> NDArray[np.float32]:
+        """Wait until every trainer has finished every plan, and the first one has sent the weights of watched rows.
+
+        It goes on behind `weights_seen`.
+
+        Args:
+            rows: number of rows n.
+            width: of a row, D.
+
+        Returns:
+            float32 `[n, D]`.
+
+        Raises:
+            WaitTimeoutError: a trainer did not finish a plan in time, or weights did not come.
+        """
+        self.finish()
+        weights = np.empty((rows, width), dtype=np.float32)
+        for part in _pieces(weights):
+            has_come = partial(self._comm.Iprobe, source=1, tag=_TAG_WEIGHTS)
+            wait_until(has_come, "trainer 0 to send weights of rows", self._timeout_s, longest_sleep_s=_LONGEST_SLEEP_S)
+            self._comm.Recv(part, source=1, tag=_TAG_WEIGHTS)
+        return weights
+
+    def weights_seen(self) -> None:
+        """Let the first trainer go on: what is kept of the weights is on the disk."""
+        message = np.ones(1, dtype=np.int64)
+        wait_for_all([self._comm.Isend(message, dest=1, tag=_TAG_SEEN)], "trainer 0 to go on", self._timeout_s)
+
     def _wait_for_credits(self, plans: int) -> None:
         """Wait until every trainer has finished `plans` plans, one trainer after the other."""
         for trainer in range(len(self._credits)):
@@ -150,6 +183,14 @@ class PlanReceiver:
         """Tell the oracle, who waits for it after some evaluations, whether training goes on: on the first trainer."""
         self._tell(int(goes_on), _TAG_WORD)
 
+    def show_weights(self, weights: NDArray[np.float32], timeout_s: float, watch: Callable[[], None]) -> None:
+        """Send the weights of watched rows, float32 `[n, D]`, on the first trainer, and wait until they were seen."""
+        parts = [(self._comm.Isend(part, dest=ORACLE_RANK, tag=_TAG_WEIGHTS)) for part in _pieces(weights)]
+        wait_for_all(parts, "the oracle to take the weights of rows", timeout_s, watch)
+        message = np.empty(1, dtype=np.int64)
+        seen = self._comm.Irecv(message, source=ORACLE_RANK, tag=_TAG_SEEN)
+        wait_for_all([seen], "the oracle to decide by the weights of rows", timeout_s, watch)
+
     def _tell(self, number: int, tag: int) -> None:
         message = np.asarray([number], dtype=np.int64)
         self._credits.append((self._comm.Isend(message, dest=ORACLE_RANK, tag=tag), message))
@@ -160,6 +201,12 @@ class PlanReceiver:
         """Wait until the last credits are sent."""
         wait_for_all([request for request, _ in self._credits], "the last credits to be sent", timeout_s, watch)
         self._credits.clear()
+
+
+def _pieces(weights: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    """Weights of rows in pieces that a message can have, float32 `[some, D]` each."""
+    rows = max(1, _MOST_NUMBERS // max(1, weights.shape[1]))
+    return [weights[first : first + rows] for first in range(0, len(weights), rows)]
 
 
 def _joined(pieces: tuple[NDArray[np.uint8], ...]) -> NDArray[np.uint8]:

@@ -41,6 +41,7 @@ class Segment:
         split: `train` or `test`: which samples are evaluated or predicted; training is on those of `train`.
         slices: each batch of `batch_size` samples is cut into so many slices, and these are the batches of the segment:
             one trainer has each of them. 0: batches are whole, and all trainers share each of them.
+        shows_rows: whether the policy is shown rows when the segment has ended (`Policy.watched`).
     """
 
     kind: SegmentKind
@@ -55,6 +56,7 @@ class Segment:
     may_end: bool = False
     split: str = "test"
     slices: int = 0
+    shows_rows: bool = False
 
     @property
     def is_training(self) -> bool:
@@ -76,7 +78,12 @@ class Segment:
 
 
 def build_schedule(
-    config: TrainConfig, train_samples: int, test_samples: int, steps_done: int = 0, data_step: int = 0
+    config: TrainConfig,
+    train_samples: int,
+    test_samples: int,
+    steps_done: int = 0,
+    data_step: int = 0,
+    shown_before: Sequence[int] = (),
 ) -> list[Segment]:
     """All segments of a run in order, or those that are left of it.
 
@@ -87,6 +94,7 @@ def build_schedule(
         steps_done: steps of the checkpoint that the run goes on from. An evaluation at that step comes after the
             checkpoint, so it is one of the segments that are left.
         data_step: how many of them were on earlier rows. The length of the run and where it is cut count from there.
+        shown_before: batches of an epoch, from 1, before which a segment ends and the policy is shown rows.
 
     Raises:
         ConfigError: there is nothing to train on, the checkpoint is beyond the run's end, or there are too many
@@ -130,7 +138,8 @@ def build_schedule(
 
     schedule = evaluations_after(steps_done - data_step)
     every = [config.checkpoint_every_steps, config.evaluate_every_steps if config.evaluate and test_samples else 0]
-    for first, last in _training_spans(steps_done - data_step, total_steps, [batches_per_epoch, *every]):
+    cuts = [batches_per_epoch, *every]
+    for first, last in _training_spans(steps_done - data_step, total_steps, cuts, batches_per_epoch, shown_before):
         epoch, first_batch = divmod(first, batches_per_epoch)
         due = bool(config.checkpoint_every_steps) and last % config.checkpoint_every_steps == 0
         training = Segment(
@@ -142,6 +151,7 @@ def build_schedule(
             samples=train_samples,
             batch_size=config.batch_size,
             checkpoint=due or (config.checkpoint_at_end and last == total_steps),
+            shows_rows=last < total_steps and last % batches_per_epoch in shown_before,
         )
         schedule += [training, *evaluations_after(last)]
     return [replace(segment, first_step=data_step + segment.first_step) for segment in schedule]
@@ -277,9 +287,16 @@ def judged_samples(config: TrainConfig, test_samples: int) -> int:
     return min(config.evaluate_samples or test_samples, test_samples) if config.evaluate_every_steps else test_samples
 
 
-def _training_spans(first: int, total_steps: int, every: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Cut the steps from `first` on wherever a multiple of one of `every` is done; 0 cuts nowhere."""
+def _training_spans(
+    first: int, total_steps: int, every: Sequence[int], epoch: int, within: Sequence[int]
+) -> Iterator[tuple[int, int]]:
+    """Cut the steps from `first` on wherever a multiple of one of `every` is done; 0 cuts nowhere.
+
+    Each epoch, of `epoch` steps, is cut `within` as well, before these steps of it.
+    """
     while first < total_steps:
-        last = min([total_steps, *((first // steps + 1) * steps for steps in every if steps)])
+        begin = first - first % epoch
+        ends = [*((first // steps + 1) * steps for steps in every if steps), *(begin + step for step in within)]
+        last = min([total_steps, *(end for end in ends if end > first)])
         yield first, last
         first = last

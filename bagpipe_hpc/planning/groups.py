@@ -11,7 +11,8 @@ from bagpipe_hpc.errors import DataError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.group_look_ups import GroupLookUps
-from bagpipe_hpc.plan.slices import Slicing
+from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.plan.slices import Slicing, skipping
 from bagpipe_hpc.planning.planner import Planner, PlannerSize
 from bagpipe_hpc.planning.policy import Policy
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
@@ -137,9 +138,16 @@ class RunPolicy:
         """As `Policy.expected_slots`, of each group's cache."""
         return tuple(part.expected_slots(slots) for part, slots in zip(self.parts, beginning, strict=True))
 
-    def start_slicing(self) -> Slicing:
-        """As `Policy.start_slicing`."""
-        return self._start_slicing()
+    def start_slicing(self, segment: Segment | None = None) -> Slicing:
+        """As `Policy.start_slicing`, without the samples of the segment that the policy skips; all if none is given."""
+        slicing = self._start_slicing()
+        keep = self._whole.keeping(segment) if segment is not None and segment.is_training else None
+        return slicing if keep is None else skipping(slicing, keep)
+
+    @property
+    def whole(self) -> Policy:
+        """Decides on the samples."""
+        return self._whole
 
     def planner(self, window: Window, slots: Sequence[CacheSlots] | None = None) -> Planner:
         """A new planner.

@@ -5,7 +5,7 @@ that writes them.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -20,7 +20,8 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.exchange_grid import AUTO, Grid, choose_grid
 from bagpipe_hpc.plan.plan_record import any_has
 from bagpipe_hpc.plan.sample_order import SampleOrder
-from bagpipe_hpc.plan.slices import Assigned, BatchSlices, Slicing
+from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.plan.slices import Assigned, BatchSlices, Keep, Slicing
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.row_slots import state_bytes
 from bagpipe_hpc.planning.sharing_choice import choose_sharing
@@ -52,6 +53,36 @@ class TrainingRows:
     sample_look_ups: float = 1.0
     row_bytes: int = 4
     cache_rows: int = 0
+
+
+@dataclass(frozen=True)
+class WatchedRows:
+    """Rows whose weights a policy is shown in the course of an epoch.
+
+    Attributes:
+        rows: global rows, int64 `[n]`.
+        before: batches of an epoch, from 1, before which it is shown them: a segment ends there.
+    """
+
+    rows: NDArray[np.int64]
+    before: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What a policy is shown.
+
+    Attributes:
+        epoch: number of the epoch, from 0.
+        batch: of the epoch, the one that comes next.
+        weights: of the watched rows, float32 `[n, D]`.
+        look_ups: gives the global rows of any batch of the epoch, by its number.
+    """
+
+    epoch: int
+    batch: int
+    weights: NDArray[np.float32]
+    look_ups: Callable[[int], Bags]
 
 
 @dataclass(frozen=True)
@@ -201,6 +232,32 @@ class Policy(ABC):
             An order of the same samples: each of them once.
         """
         return default
+
+    @classmethod
+    def watched(cls, settings: Any, training: TrainingRows) -> WatchedRows | None:  # noqa: ARG003
+        """Rows whose weights it is shown, and when; None for none.
+
+        Called on every rank, behind `prepare`; arguments and what it may depend on are those of `order`. All tables
+        have one width then.
+        """
+        return None
+
+    def see(self, sight: Sight) -> dict[str, NDArray[Any]]:
+        """Take in the weights of the watched rows, on the oracle and in the reference, between two segments.
+
+        Returns:
+            What it keeps of them, as arrays, and will not know otherwise: it is written to the output folder. A run
+            that goes on gives it to `restore`.
+        """
+        raise NotImplementedError
+
+    def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
+        """Take up what the last `see` before the checkpoint has kept."""
+        raise NotImplementedError
+
+    def keeping(self, segment: Segment) -> Keep | None:  # noqa: ARG002
+        """Which samples of the batches of a segment are trained on; None for all. One of a batch at least."""
+        return None
 
     def assignment(self) -> Assignment | None:
         """How the batches of a segment are given to trainers; None for contiguous slices of the same size.

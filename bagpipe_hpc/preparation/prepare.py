@@ -13,7 +13,7 @@ from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment, build_schedule, without_effect
 from bagpipe_hpc.planning.capacity import CacheNeed, beginning_batches, expected_need, fit_window, tells_by_beginning
-from bagpipe_hpc.planning.policy import policy_class
+from bagpipe_hpc.planning.policy import WatchedRows, policy_class
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
 from bagpipe_hpc.rows.record import RowRecord
@@ -22,8 +22,10 @@ from bagpipe_hpc.run.graph_features import with_neighbours
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.row_group import describe_widths
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.sample_orders import SampleOrders
+from bagpipe_hpc.run.watch import require_seen
 from bagpipe_hpc.storage.shards.check import verify_shards
-from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.telemetry.metrics_file import SUMMARY_NAME
 
 log = logging.getLogger(__name__)
@@ -52,7 +54,9 @@ def prepare_run(config: Config) -> Run:
     steps_done = start.manifest.step if start else 0
     before = data_step(start.manifest if start else None, manifest)
     train_rows, test_rows = manifest.rows("train"), manifest.rows("test")
-    schedule = build_schedule(config.train, train_rows, test_rows, steps_done, before)
+    watched = prepare_policy(config, manifest)
+    shown_before = watched.before if watched else ()
+    schedule = build_schedule(config.train, train_rows, test_rows, steps_done, before, shown_before)
     if config.train.batch_size > train_rows:
         raise ConfigError(
             f"train.batch_size = {config.train.batch_size}: the training data has {train_rows} rows, so no batch would "
@@ -61,7 +65,7 @@ def prepare_run(config: Config) -> Run:
     for remark in without_effect(config.train, train_rows, test_rows):
         log.warning(remark)
     run = Run(config, manifest, tuple(schedule), start, None if start else find_warm_start(config, manifest))
-    policy_class(config.policy.name).prepare(config.policy.settings, run.sample_orders.training)
+    require_seen(run)
     if run.warm_start:
         say_rows_taken(run.warm_start, Path(config.data.path), manifest)
     _ = run.frozen_tables  # whether there are such tables
@@ -78,6 +82,17 @@ def prepare_run(config: Config) -> Run:
             f"{run.total_steps}; set train.max_steps or leave it out"
         )
     return run
+
+
+def prepare_policy(config: Config, manifest: ShardManifest) -> WatchedRows | None:
+    """Let the policy make what it needs of the training rows; which rows it watches then.
+
+    Raises:
+        BagpipeError: it cannot.
+    """
+    policy, training = policy_class(config.policy.name), SampleOrders(config, manifest).training
+    policy.prepare(config.policy.settings, training)
+    return policy.watched(config.policy.settings, training)
 
 
 def nothing_left(run: Run) -> str:

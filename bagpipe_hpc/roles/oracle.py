@@ -18,6 +18,7 @@ from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
+from bagpipe_hpc.run.watch import Watch
 from bagpipe_hpc.telemetry.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ def run_oracle(
         log.info("%s", choose_grid(run.config.cache.exchange, comms.layout.trainers))
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
+    watch = Watch(run, policy.whole)
     ends = False
     late = outgrown = 0
     for segment in run.schedule:
@@ -73,7 +75,7 @@ def run_oracle(
         plans = plan_segment(
             planner,
             batches,
-            policy.start_slicing(),
+            policy.start_slicing(segment),
             training=segment.is_training,
             first_step=segment.first_step,
         )
@@ -93,6 +95,10 @@ def run_oracle(
             planned = plan.shared.batch  # of the closing plan: how many there were
         if planned < segment.batches:
             break
+        if segment.shows_rows:
+            with trace.span("watch"):
+                watch.see(segment, sender.await_weights(watch.rows.size, run.groups[0].width))
+            sender.weights_seen()
         ends = segment.may_end and not sender.await_word()
     sender.finish()
     used = sum(slots.total for slots in slots_by_group(planner))

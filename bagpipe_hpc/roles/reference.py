@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.row_group import RowGroup
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.watch import Watch
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.compute_setup import start_threads, usable_linear
 from bagpipe_hpc.step.dense_step import GradientTotals, predict
@@ -61,8 +63,10 @@ class _GroupBatch(NamedTuple):
     @classmethod
     def of(cls, rows: Bags, slices: BatchSlices) -> "_GroupBatch":
         """The rows of a batch, by their numbers in the group."""
-        unique, inverse = np.unique(rows.values, return_inverse=True)
-        return cls(unique, [part.values for part in slices.parts(replace(rows, values=inverse))])
+        used = slices.arranged(rows)
+        unique, inverse = np.unique(used.values, return_inverse=True)
+        positions = replace(used, values=inverse)
+        return cls(unique, [positions.part(first, last).values for first, last in pairwise(slices.bounds)])
 
 
 class _ScoredSlice(NamedTuple):
@@ -144,6 +148,7 @@ class Reference:
     def _slice_steps(self) -> Iterator[SliceStep]:
         """The slices of all training batches; what belongs before, between and behind them is done on the way."""
         log.info("reference: one process, %d rows in memory, %d slices", self._run.total_rows, self._slices)
+        self._watch = Watch(self._run, self._policy.whole)
         with self._purpose.record(self._run, has_cache=False) as record:
             if self._run.start:
                 changes = changes_since(self._run.start.manifest, self._run, self._parts.arithmetic)
@@ -173,7 +178,7 @@ class Reference:
     def _train(self, segment: Segment, record: Record) -> Iterator[SliceStep]:
         log_every = self._run.config.train.log_every_steps
         reported = self._stats.copy()
-        slicing = self._policy.start_slicing()
+        slicing = self._policy.start_slicing(segment)
         for number, rows in enumerate(self._run.batches(segment)):
             step = segment.first_step + number + 1
             with self._stats.timed("total_s"):
@@ -185,6 +190,9 @@ class Reference:
                 loss = sum(self._loss_sums) / interval.steps
                 record.progress(step, segment.epoch, [interval], loss, self._parts.rates(step))
                 self._loss_sums = [0.0] * self._slices
+        if segment.shows_rows:
+            slots = self._on_device(self._watch.rows)
+            self._watch.see(segment, self._parts.device.to_host(self._parts.caches[0].gather(slots)))
 
     def _step(self, number: int, rows: Bags, slices: BatchSlices, step: int) -> Iterator[SliceStep]:
         """One batch, slice by slice: its number in the segment, global rows, slices, number of the step in the run."""
@@ -200,7 +208,7 @@ class Reference:
             for own, samples in self._micro_batches(number, part, reader, slices, groups):
                 self._parts.begin_pass(step, samples)
                 embeddings = own.embeddings(self._parts.caches, self._features)
-                slice_step = SliceStep(self._parts.model, own, embeddings, rows.samples, step)
+                slice_step = SliceStep(self._parts.model, own, embeddings, slices.sample_count, step)
                 yield slice_step
                 loss, gradients = slice_step.result()
                 self._divergence.see_loss(step, loss, gradients, own.look_ups)
@@ -216,7 +224,7 @@ class Reference:
             self._parts.update_rows(group, self._on_device(batch.unique), total, step)
         self._parts.update_dense(step)
         self._stats.steps += 1
-        self._stats.samples += rows.samples
+        self._stats.samples += slices.sample_count
         self._stats.unique_rows += sum(batch.unique.size for batch in groups)
 
     def _micro_batches(

@@ -31,12 +31,14 @@ from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.roles.row_traffic import RowTraffic
+from bagpipe_hpc.rows.store import Use
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.watch import watched_rows
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.compute_setup import choose_device, start_threads, usable_linear
 from bagpipe_hpc.step.dense_replicas import dense_digests, require_equal_replicas
@@ -57,6 +59,8 @@ from bagpipe_hpc.telemetry.trace import Trace
 log = logging.getLogger(__name__)
 
 _Value = TypeVar("_Value")
+_SHOWN_AT_ONCE = 1 << 16
+"""Watched rows whose records are fetched in a call."""
 
 
 def trainer_device(run: Run, comms: Communicators) -> torch.device:
@@ -162,6 +166,7 @@ class Trainer:
         )
         self._device = parts.device
         self._need = need
+        self._window = windows[0]
         timeout_s = config.train.timeout_s
         self._receiver = PlanReceiver(comms.planning, len(run.groups))
         self._own_slice = comms.role_rank, comms.layout.trainers
@@ -260,6 +265,8 @@ class Trainer:
                 else:
                     done = self._predict(segment) if segment.kind is SegmentKind.PREDICT else self._evaluate(segment)
                 stopped = done < segment.batches
+                if segment.shows_rows and not stopped and self._record:
+                    self._show_rows()
                 step = segment.first_step + (done if segment.is_training else 0)
                 is_best = segment.is_judged and not stopped and self._judge.is_best(step)
                 keeps_best = is_best and self._run.config.train.keep_best
@@ -273,6 +280,16 @@ class Trainer:
             self._receiver.finish(self._run.config.train.timeout_s, self._mover.check)
         self._checkpoints.finish()
         self._summarise(is_complete=not stopped or self._ended_early_at is not None)
+
+    def _show_rows(self) -> None:
+        """Send the oracle the weights that the policy watches; all rows are at the servers, and the mover is idle."""
+        rows, width = watched_rows(self._run), self._run.groups[0].width
+        weights = np.empty((rows.size, width), dtype=np.float32)
+        for first in range(0, rows.size, _SHOWN_AT_ONCE):
+            part = rows[first : first + _SHOWN_AT_ONCE]
+            self._window.announce(Use.GET, part)
+            weights[first : first + _SHOWN_AT_ONCE] = self._window.get(part)[:, :width]
+        self._receiver.show_weights(weights, self._run.config.train.timeout_s, self._check_mover)
 
     def _save(self, step: int, segment: Segment) -> None:
         """Start the checkpoint of a step, unless there is one already. Collective over: servers and trainers."""

@@ -14,13 +14,14 @@ from bagpipe_hpc.storage.checkpoints.best import forget_best_after
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_partial_checkpoints
 from bagpipe_hpc.storage.output_errors import writing
+from bagpipe_hpc.storage.policy_memory import SEEN_FOLDER
 from bagpipe_hpc.storage.run_lock import RunLock
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, cut_metrics
 
 CONFIG_NAME = "config.toml"
 RESOURCES_NAME = "resources.json"
 LOGS_NAME = "logs"
-_RUN_CONTENT = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME, RESOURCES_NAME, LOGS_NAME, CHECKPOINTS_FOLDER)
+_RUN_CONTENT = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME, RESOURCES_NAME, LOGS_NAME, CHECKPOINTS_FOLDER, SEEN_FOLDER)
 
 
 def check_writable(config: Config) -> None:

@@ -8,6 +8,7 @@ import pytest
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi import plan_channel
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver, PlanSender
 from bagpipe_hpc.mpi.waiting import wait_until
 from bagpipe_hpc.plan.batch_plan import BatchPlan, ReceivedPlan, SharedPlan, TrainerPlan
@@ -156,6 +157,34 @@ def test_the_word_comes_after_all_plans(comm):
         receiver.give_credit()
         if comm.Get_rank() == 1:
             receiver.give_word(goes_on=goes_on)
+    receiver.finish(TIMEOUT_S, nothing_to_watch)
+
+
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("rows", [0, 1, 25])
+def test_weights_of_rows_come_behind_all_plans(comm, monkeypatch, rows):
+    """In pieces of two rows; the first trainer goes on when the oracle has made something of them."""
+    monkeypatch.setattr(plan_channel, "_MOST_NUMBERS", 7)
+    weights = np.random.default_rng(3).random((rows, 3), dtype=np.float32)
+    if comm.Get_rank() == 0:
+        sender = PlanSender(comm, plans_ahead=5, timeout_s=TIMEOUT_S)
+        sender.send(plan(0))
+        np.testing.assert_array_equal(sender.await_weights(rows, 3), weights)
+        comm.send("on the disk", dest=1, tag=99)
+        sender.weights_seen()
+        sender.finish()
+        if rows:
+            silent = PlanSender(comm, plans_ahead=5, timeout_s=0.1)
+            with pytest.raises(WaitTimeoutError, match="trainer 0 to send weights of rows"):
+                silent.await_weights(rows, 3)
+        return
+    receiver = PlanReceiver(comm)
+    next_plan(receiver)
+    receiver.give_credit()
+    if comm.Get_rank() == 1:
+        receiver.show_weights(weights, TIMEOUT_S, nothing_to_watch)
+        assert comm.iprobe(source=0, tag=99)
+        comm.recv(source=0, tag=99)
     receiver.finish(TIMEOUT_S, nothing_to_watch)
 
 

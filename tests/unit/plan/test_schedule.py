@@ -56,6 +56,25 @@ def test_the_segments_are_the_run(config: TrainConfig, train_samples: int, test_
     assert found == plain_steps(config, train_samples)
 
 
+@given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30), st.sets(st.integers(1, 20), max_size=3))
+def test_each_epoch_ends_segments_where_the_policy_is_shown_rows(
+    config: TrainConfig, train_samples: int, test_samples: int, before: set[int]
+) -> None:
+    """No cut comes without that, none is left out, and behind the last step of a run or an epoch there is nothing."""
+    plain = training(build_schedule(config, train_samples, test_samples))
+    cut = training(build_schedule(config, train_samples, test_samples, shown_before=sorted(before)))
+    ends = [(segment.epoch, segment.first_batch + segment.batches) for segment in cut]
+    shown = {end for segment, end in zip(cut, ends, strict=True) if segment.shows_rows}
+    steps = len(plain_steps(config, train_samples))
+    batches = -(-train_samples // config.batch_size)
+    places = {divmod(step, batches) for step in range(1, steps)}
+    assert shown == {(epoch, batch) for epoch, batch in places if batch in before}
+    assert {segment.last_step for segment in cut} == {segment.last_step for segment in plain} | {
+        epoch * batches + batch for epoch, batch in shown
+    }
+    assert [step for segment in cut for step in range(segment.first_step, segment.last_step)] == list(range(steps))
+
+
 @given(settings_of_a_run, st.integers(1, 60), st.integers(0, 30))
 def test_steps_count_through(config: TrainConfig, train_samples: int, test_samples: int) -> None:
     done = 0

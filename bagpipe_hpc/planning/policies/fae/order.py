@@ -60,6 +60,19 @@ def sections(cold: int, hot: int, batch_size: int, share_percent: int) -> list[S
     return [section for section in found if section.first < section.last]
 
 
+def hot_batches(cold: int, hot: int, batch_size: int, share_percent: int) -> Int64s:
+    """Numbers of the batches of an epoch that have hot samples alone, ascending, int64; arguments as for `sections`."""
+    found, begin, samples = [], 0, cold + hot
+    parts = sections(cold, hot, batch_size, share_percent)
+    for section in parts:
+        end = begin + section.last - section.first
+        if section.hot:
+            last = end // batch_size if end < samples else -(-end // batch_size)
+            found.append(np.arange(-(-begin // batch_size), last, dtype=np.int64))
+        begin = end
+    return np.concatenate([np.empty(0, dtype=np.int64), *found])
+
+
 @dataclass(frozen=True)
 class HotColdOrder(SampleOrder):
     """Hot and cold samples of an order in turn, each kind in that order.

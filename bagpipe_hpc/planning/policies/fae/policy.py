@@ -32,7 +32,7 @@ class FaePolicy(Policy):
             hot = read_profile(settings, facts.training)
             if hot.total_rows != facts.total_rows:
                 raise ConfigError(
-                    f"model.embedding_dim_of: policy.name = 'fae' wants rows of one width; of {hot.total_rows} rows "
+                    f"model.embedding_dim_of: policies with hot rows want rows of one width; of {hot.total_rows} rows "
                     f"{facts.total_rows} have the same; leave it out"
                 )
             self._is_hot[hot.rows] = True

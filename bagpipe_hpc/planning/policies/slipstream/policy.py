@@ -1,0 +1,129 @@
+"""Slipstream (arXiv 2404.04270) as a policy; docs/policies.md has its rules."""
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.plan.slices import Keep
+from bagpipe_hpc.planning.policies.fae.order import hot_batches
+from bagpipe_hpc.planning.policies.fae.policy import FaePolicy
+from bagpipe_hpc.planning.policies.fae.profile import read_profile
+from bagpipe_hpc.planning.policies.slipstream.settings import SlipstreamSettings
+from bagpipe_hpc.planning.policies.slipstream.stale import find_threshold, left_out, movement, sample_keys
+from bagpipe_hpc.planning.policy import RunFacts, Sight, TrainingRows, WatchedRows
+
+log = logging.getLogger(__name__)
+
+
+class SlipstreamPolicy(FaePolicy):
+    """FAE, and hot samples are left out that look up stale rows alone: rows that hardly moved between two snapshots."""
+
+    settings: SlipstreamSettings
+
+    def __init__(self, settings: SlipstreamSettings, facts: RunFacts) -> None:
+        super().__init__(settings, facts)
+        self._watched = None if facts.training is None else self.watched(settings, facts.training)
+        self._first: NDArray[np.float32] | None = None
+        self._stale = np.zeros(facts.total_rows, dtype=np.bool_)
+        self._stale_in = -1  # the epoch for which rows are stale
+
+    @classmethod
+    def watched(cls, settings: SlipstreamSettings, training: TrainingRows) -> WatchedRows | None:
+        """The hot rows, twice in an epoch; None where it has too few hot batches, or nothing is to be left out.
+
+        Raises:
+            BagpipeError: as for `read_profile`.
+        """
+        if not settings.drop_percent:
+            return None
+        profile = read_profile(settings, training)
+        batches = _hot_batches(settings, training)
+        last = settings.first_snapshot + round(settings.between_percent / 100 * batches.size)
+        if last + 1 >= batches.size:
+            return None
+        before = max(1, int(batches[settings.first_snapshot])), int(batches[last]) + 1
+        return WatchedRows(profile.rows, before) if before[0] < before[1] else None
+
+    def see(self, sight: Sight) -> dict[str, NDArray[Any]]:
+        """Keep the first snapshot of an epoch; with the second, find out which rows are stale."""
+        assert self._watched is not None, "it is shown what it watches"
+        if sight.batch == self._watched.before[0]:
+            self._first = sight.weights.copy()
+            return {"first": self._first}
+        assert self._first is not None, "the first snapshot of the epoch comes first, or is restored"
+        moved = movement(self._first, sight.weights)
+        self._first = None
+        keys = np.concatenate([self._keys(sight.look_ups(batch), moved) for batch in self._judged(sight)])
+        settings = self.settings
+        threshold = find_threshold(keys, settings.drop_percent / 100, settings.drop_tolerance / 100)
+        stale = self._watched.rows[moved < threshold]
+        log.info(
+            "policy.name: epoch %d: %d of %d hot rows moved by less than %.3g, which leaves out %.1f %% of %d samples",
+            sight.epoch,
+            stale.size,
+            moved.size,
+            threshold,
+            100 * left_out(keys, threshold),
+            keys.size,
+        )
+        kept = {"stale": stale, "epoch": np.asarray([sight.epoch]), "threshold": np.asarray([threshold])}
+        self.restore(kept)
+        return kept
+
+    def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
+        """Take up a first snapshot, or the stale rows of an epoch."""
+        if "first" in kept:
+            self._first = kept["first"]
+            return
+        self._stale[:] = False
+        self._stale[kept["stale"]] = True
+        self._stale_in = int(kept["epoch"][0])
+
+    def keeping(self, segment: Segment) -> Keep | None:
+        """Behind the second snapshot of an epoch, all samples but those of hot batches that look up stale rows."""
+        if segment.epoch != self._stale_in or not self._stale.any():
+            return None
+        return self.keep
+
+    def keep(self, rows: Bags) -> NDArray[np.bool_]:
+        """Which samples of a batch stay, bool `[n]`; the first one stays where all others are left out."""
+        if not self._is_hot[rows.values].all():
+            return np.ones(rows.samples, dtype=np.bool_)
+        moved = np.where(self._stale[rows.values], np.float32(0), np.float32(1))
+        kept: NDArray[np.bool_] = sample_keys(rows, moved, self.settings.stale_look_ups) > 0
+        if not kept.any():
+            kept[:1] = True
+        return kept
+
+    def _judged(self, sight: Sight) -> list[int]:
+        """Hot batches of the rest of the epoch, drawn by seed and epoch."""
+        training = self.facts.training
+        assert training is not None, "it trains"
+        batches = _hot_batches(self.settings, training)
+        left = batches[batches >= sight.batch]
+        count = math.ceil(left.size * self.settings.judged_percent / 100)
+        drawn = np.random.default_rng([training.seed, sight.epoch]).choice(left, count, replace=False)
+        return [int(batch) for batch in np.sort(drawn)]
+
+    def _keys(self, rows: Bags, moved: NDArray[np.float32]) -> NDArray[np.float32]:
+        """As `sample_keys`, of a hot batch."""
+        assert self._watched is not None, "it is shown what it watches"
+        of_look_ups = moved[np.searchsorted(self._watched.rows, rows.values)]
+        return sample_keys(rows, of_look_ups, self.settings.stale_look_ups)
+
+    def least_bytes(self, window: Any, most_batches: int) -> int:
+        """Another byte a row."""
+        return super().least_bytes(window, most_batches) + self.facts.total_rows
+
+
+def _hot_batches(settings: SlipstreamSettings, training: TrainingRows) -> NDArray[np.int64]:
+    """Numbers of the hot batches of an epoch, int64."""
+    profile = read_profile(settings, training)
+    hot = profile.hot_samples
+    return hot_batches(profile.sample_count - hot, hot, training.batch_size, settings.share_percent)

@@ -1,0 +1,92 @@
+"""Shows a policy the weights of rows that it watches, between segments, and keeps what it makes of them."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.planning.policy import Policy, Sight, WatchedRows, policy_class
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.policy_memory import load_memory, memory_path, save_memory
+
+
+def watched_rows(run: Run) -> NDArray[np.int64]:
+    """The rows that the policy watches, int64 `[n]`."""
+    watched = _watched(run)
+    return np.empty(0, dtype=np.int64) if watched is None else watched.rows
+
+
+def require_seen(run: Run) -> None:
+    """See that a run that goes on finds what its policy kept of the rows that it was shown in this epoch.
+
+    Raises:
+        CheckpointError: it is missing or damaged.
+    """
+    _kept(run)
+
+
+class Watch:
+    """Shows rows to a policy: on the oracle, and in the reference.
+
+    Args:
+        run: the run. Where it goes on from a checkpoint, the policy gets what it kept before that.
+        policy: of the run.
+
+    Raises:
+        CheckpointError: what it kept is missing or damaged.
+        OutputError: that cannot be written to the run's own output folder.
+    """
+
+    def __init__(self, run: Run, policy: Policy) -> None:
+        self._run, self._policy = run, policy
+        self._output = Path(run.config.train.output)
+        self.rows = watched_rows(run)
+        """The rows that it watches, int64 `[n]`."""
+        if (kept := _kept(run)) is not None:
+            step, arrays = kept
+            policy.restore(arrays)
+            save_memory(memory_path(self._output, step), arrays)  # where a run goes on from that of another folder
+
+    def see(self, segment: Segment, weights: NDArray[np.float32]) -> None:
+        """Show the policy the weights of the rows, float32 `[n, D]`, at the end of a segment.
+
+        Raises:
+            OutputError: what it keeps of them cannot be written.
+        """
+        batch = segment.first_batch + segment.batches
+        kept = self._policy.see(Sight(segment.epoch, batch, weights, partial(self._look_ups, segment)))
+        save_memory(memory_path(self._output, segment.last_step), kept)
+
+    def _look_ups(self, segment: Segment, batch: int) -> Bags:
+        return next(self._run.batches(replace(segment, first_batch=batch, batches=1)))
+
+
+def _watched(run: Run) -> WatchedRows | None:
+    if not run.trains:
+        return None
+    policy = run.config.policy
+    return policy_class(policy.name).watched(policy.settings, run.sample_orders.training)
+
+
+def _kept(run: Run) -> tuple[int, dict[str, NDArray[Any]]] | None:
+    """What the policy kept before the checkpoint that the run goes on from, in the same epoch; and after which step."""
+    watched, next_one = _watched(run), next((one for one in run.schedule if one.is_training), None)
+    if watched is None or run.start is None or next_one is None:
+        return None
+    before = [batch for batch in watched.before if batch <= next_one.first_batch]
+    if not before:
+        return None
+    step = next_one.first_step - (next_one.first_batch - before[-1])
+    path = memory_path(run.start.directory.parent.parent, step)
+    if not path.exists():
+        raise CheckpointError(
+            f"{path}: is missing: what policy.name = {run.config.policy.name!r} keeps of the rows of step {step}; "
+            "copy the whole output folder, or resume from an earlier checkpoint"
+        )
+    return step, load_memory(path)

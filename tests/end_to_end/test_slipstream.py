@@ -1,0 +1,74 @@
+"""Runs with the policy `slipstream` end in the bits of the reference, which decides by its own tables what to skip."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.storage.policy_memory import SEEN_FOLDER, load_memory
+from bagpipe_hpc.tools.compare import compare
+from tests.end_to_end.test_equality import RunRanks, train
+from tests.end_to_end.test_resume import interrupted
+
+SNAPSHOTS = (7, 9, 21, 23)
+"""Steps: an epoch of 14 batches has hot ones from 6 to 11."""
+
+
+def settings_of(policy: str, optimizer: str, folder: Path, output: Path, *more: str, drop: int = 30) -> list[str]:
+    fae = ["policy.hot_rows=2500", "policy.sample_percent=100", f"policy.profile={folder / 'hot.h5'}"]
+    slipstream = [
+        *("policy.first_snapshot=1", "policy.between_percent=20", "policy.judged_percent=100"),
+        *(f"policy.drop_percent={drop}", "policy.drop_tolerance=15", "policy.stale_look_ups=20"),
+    ]
+    own = [*fae, *(slipstream if policy == "slipstream" else [])]
+    return [
+        *(f"policy.name={policy}", *own, f"optimizer.rows={optimizer}", f"train.output={output}"),
+        *("train.checkpoint_every_steps=4", *more),
+    ]
+
+
+@pytest.mark.slow
+def test_slipstream_equals_the_reference_and_fae_without_drops(
+    short_config: Path, run_ranks: RunRanks, tmp_path: Path
+) -> None:
+    """With one trainer and two; also what goes on from between snapshots or behind them, here and in another folder."""
+
+    def settings(name: str, optimizer: str, *more: str, policy: str = "slipstream", drop: int = 30) -> list[str]:
+        return settings_of(policy, optimizer, tmp_path, tmp_path / name, *more, drop=drop)
+
+    references = {"sgd 1": ("sgd", 1), "sgd 2": ("sgd", 2), "adam 2": ("adam", 2)}
+    given = [
+        settings(f"reference {name}", optimizer, f"train.reference_slices={slices}")
+        for name, (optimizer, slices) in references.items()
+    ]
+    train(run_ranks, 1, short_config, given, tmp_path)
+    verified = ["debug.verify_rows=true"]
+    train(run_ranks, 3, short_config, [settings("sgd 1", "sgd", "roles.servers=1", *verified)], tmp_path)
+    two = ["roles.servers=2", *verified]
+    runs = [settings(name, optimizer, *two) for name, (optimizer, trainers) in references.items() if trainers == 2]
+    runs.append(settings("nothing dropped", "sgd", *two, drop=0))
+    runs.append(settings("fae", "sgd", *two, policy="fae"))
+    train(run_ranks, 5, short_config, runs, tmp_path)
+    for name in references:
+        assert compare(tmp_path / f"reference {name}", tmp_path / name).largest() == 0.0, name
+        seen = sorted(path.name for path in (tmp_path / name / SEEN_FOLDER).iterdir())
+        assert seen == [f"step-{step:08d}.h5" for step in SNAPSHOTS]
+        stale = [load_memory(tmp_path / name / SEEN_FOLDER / seen[number])["stale"].size for number in (1, 3)]
+        assert all(0 < rows < 2500 for rows in stale), stale
+    assert compare(tmp_path / "fae", tmp_path / "nothing dropped").largest() == 0.0
+    assert not (tmp_path / "nothing dropped" / SEEN_FOLDER).exists()
+    assert compare(tmp_path / "fae", tmp_path / "sgd 2").largest() > 1e-4
+
+    between, behind = (interrupted(tmp_path / "adam 2", tmp_path / f"from {step}", step) for step in (8, 24))
+    elsewhere = tmp_path / "elsewhere"
+    start = interrupted(tmp_path / "adam 2", tmp_path / "start", 12)
+    forgetful = interrupted(tmp_path / "adam 2", tmp_path / "forgetful", 24)
+    shutil.rmtree(forgetful / SEEN_FOLDER)
+    runs = [settings(path.name, "adam", "train.resume=auto", *two) for path in (between, behind)]
+    runs.append(settings("elsewhere", "adam", f"train.resume={start}", *two))
+    train(run_ranks, 5, short_config, runs, tmp_path)
+    for output in (between, behind, elsewhere):
+        assert compare(tmp_path / "adam 2", output).largest() == 0.0, output.name
+    refused = settings("forgetful", "adam", "train.resume=auto", *two)
+    said = train(run_ranks, 5, short_config, [refused], tmp_path, "--refused")
+    assert "step-00000023.h5: is missing" in said

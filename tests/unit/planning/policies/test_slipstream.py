@@ -1,0 +1,264 @@
+"""Slipstream finds the rows that hardly move, and leaves out the hot samples that look up those alone."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bagpipe_hpc.config.doors import SettingError
+from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.schedule import Segment, SegmentKind
+from bagpipe_hpc.plan.slices import skipping
+from bagpipe_hpc.planning.plan_check import PlanExecutor, check_policy, train_plainly
+from bagpipe_hpc.planning.policies.fae.order import hot_batches, sections
+from bagpipe_hpc.planning.policies.fae.planner import WINDOW
+from bagpipe_hpc.planning.policies.slipstream.policy import SlipstreamPolicy
+from bagpipe_hpc.planning.policies.slipstream.settings import SlipstreamSettings
+from bagpipe_hpc.planning.policies.slipstream.stale import find_threshold, left_out, movement, sample_keys
+from bagpipe_hpc.planning.policy import Sight
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
+from tests.unit.planning.policies.hot_samples import OFFSETS, batches_of, drawn_samples, policy_of
+
+BATCH_SIZE, WIDTH = 8, 4
+FROZEN_PART = 0.8
+
+
+def slipstream_of(directory: Path, samples: Bags, trainers: int = 2, **own: Any) -> SlipstreamPolicy:
+    """The policy for these samples, half of whose rows are hot."""
+    fae = policy_of(directory, samples, 32, batch_size=BATCH_SIZE, trainers=trainers)
+    chosen = {"first_snapshot": 2, "between_percent": 10.0, "judged_percent": 100.0} | own
+    return SlipstreamPolicy(SlipstreamSettings(hot_rows=32, **chosen), fae.facts)
+
+
+def segment_of(batches: int, first_batch: int, epoch: int = 0) -> Segment:
+    return Segment(SegmentKind.TRAIN, epoch, first_batch, batches - first_batch, 0, 9, BATCH_SIZE, checkpoint=False)
+
+
+def shown(policy: SlipstreamPolicy, batches: list[Bags], seed: int = 1) -> set[int]:
+    """Show two snapshots, between which some rows do not move; which these are."""
+    rng = np.random.default_rng(seed)
+    watched = policy._watched
+    assert watched is not None
+    first = rng.random((watched.rows.size, WIDTH), dtype=np.float32)
+    frozen = rng.random(watched.rows.size) < FROZEN_PART
+    moved = np.where(rng.random(first.shape) < 0.5, 0.5, -0.5)
+    second = np.where(frozen[:, np.newaxis], first, first + moved).astype(np.float32)
+    for batch, weights in zip(watched.before, (first, second), strict=True):
+        policy.see(Sight(0, batch, weights, lambda number: batches[number]))
+    return set(watched.rows[frozen].tolist())
+
+
+def test_stale_rows_are_those_that_did_not_move(tmp_path: Path) -> None:
+    samples = drawn_samples(1, 400)
+    policy = slipstream_of(tmp_path, samples, drop_percent=50.0, drop_tolerance=45.0)
+    batches = batches_of(policy, samples)
+    frozen = shown(policy, batches)
+    assert set(np.flatnonzero(policy._stale).tolist()) == frozen
+    assert policy._watched is not None
+    behind = policy._watched.before[1]
+    keep = policy.keeping(segment_of(len(batches), behind))
+    assert keep is not None
+    hot = set(policy._watched.rows.tolist())
+    dropped = 0
+    for rows in batches[behind:]:
+        of_samples = [set(rows.take(np.asarray([number])).values.tolist()) for number in range(rows.samples)]
+        is_hot = all(own <= hot for own in of_samples)
+        expected = [not (is_hot and own <= frozen) for own in of_samples]
+        if not any(expected):
+            expected[0] = True
+        assert keep(rows).tolist() == expected
+        dropped += expected.count(False)
+    assert dropped > 20
+
+
+def test_no_sample_is_left_out_before_or_in_another_epoch(tmp_path: Path) -> None:
+    samples = drawn_samples(1, 400)
+    policy = slipstream_of(tmp_path, samples, drop_percent=50.0, drop_tolerance=45.0)
+    batches = batches_of(policy, samples)
+    assert policy.keeping(segment_of(len(batches), 0)) is None
+    shown(policy, batches)
+    assert policy.keeping(segment_of(len(batches), 0, epoch=1)) is None
+
+
+def test_what_it_keeps_is_all_that_it_needs(tmp_path: Path) -> None:
+    """Another object that is given the first snapshot decides as this one; one that is given both, too."""
+    samples = drawn_samples(1, 400)
+    policies = [slipstream_of(tmp_path, samples, drop_percent=50.0, drop_tolerance=45.0) for _ in range(3)]
+    batches = batches_of(policies[0], samples)
+    watched = policies[0]._watched
+    assert watched is not None
+    rng = np.random.default_rng(3)
+    first = rng.random((watched.rows.size, WIDTH), dtype=np.float32)
+    second = first + np.where(rng.random(first.shape) < 0.02, np.float32(0.2), np.float32(0))
+    sights = [Sight(0, batch, w, batches.__getitem__) for batch, w in zip(watched.before, (first, second), strict=True)]
+    kept = [policies[0].see(sight) for sight in sights]
+    policies[1].restore(kept[0])
+    again = policies[1].see(sights[1])
+    policies[2].restore(kept[1])
+    assert np.flatnonzero(policies[0]._stale).size > 5
+    for name, array in kept[1].items():
+        np.testing.assert_array_equal(again[name], array)
+    for policy in policies[1:]:
+        np.testing.assert_array_equal(policy._stale, policies[0]._stale)
+        assert policy._stale_in == 0
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 3))
+def test_what_is_left_trains_as_it_should(tmp_path_factory: Any, seed: int, trainers: int) -> None:
+    """Plans without the samples that are left out end as plain training on the others does."""
+    samples = drawn_samples(seed, 200)
+    policy = slipstream_of(tmp_path_factory.mktemp("slip"), samples, trainers, drop_percent=50.0, drop_tolerance=45.0)
+    batches = batches_of(policy, samples)
+    need = check_policy(policy, batches)
+    if policy._watched is None:
+        return
+    shown(policy, batches, seed)
+    rest = batches[policy._watched.before[1] :]
+    keep = policy.keeping(segment_of(len(batches), policy._watched.before[1])) or (
+        lambda rows: np.full(rows.samples, True)
+    )
+    slicing = skipping(policy.start_slicing(), keep)
+    plans = list(plan_segment(policy.planner(WINDOW, need.shared_rows, need.private_rows), rest, slicing))
+    total_rows = int(OFFSETS[-1])
+    expected = train_plainly([rows.take(np.flatnonzero(keep(rows))) for rows in rest], total_rows)
+    for eager in (True, False):
+        executor = PlanExecutor(total_rows, trainers, need.shared_rows, need.private_rows, eager=eager)
+        executor.run(plans, rest)
+        np.testing.assert_array_equal(executor.store, expected)
+    assert plans[0].shared.samples == int(keep(rest[0]).sum())
+
+
+def test_nothing_to_drop_is_fae(tmp_path: Path) -> None:
+    samples = drawn_samples(1, 400)
+    assert slipstream_of(tmp_path, samples, drop_percent=0.0)._watched is None
+    assert slipstream_of(tmp_path, samples, first_snapshot=10_000)._watched is None
+
+
+def bags(seed: int, most: int) -> Bags:
+    rng = np.random.default_rng(seed)
+    return bags_of(rng.integers(0, 40, (30, 3, max(1, most))), drawn_lengths(rng, 30, 3, most))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.sampled_from([0, 1, 4]), st.integers(0, 4), st.floats(0, 1))
+def test_a_sample_is_left_out_if_enough_of_its_rows_are_stale(
+    seed: int, most: int, needed: int, threshold: float
+) -> None:
+    rows, moved = bags(seed, most), np.random.default_rng(seed).random(40).astype(np.float32)
+    found = sample_keys(rows, moved[rows.values], needed) < np.float32(threshold)
+    for sample in range(rows.samples):
+        own = rows.take(np.asarray([sample])).values
+        stale = int((moved[own] < np.float32(threshold)).sum())
+        assert found[sample] == (len(own) > 0 and stale >= (needed or len(own)) and stale > 0)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.floats(0, 0.1), st.floats(0, 0.1))
+def test_a_larger_threshold_leaves_out_no_fewer(seed: int, one: float, other: float) -> None:
+    keys = (np.random.default_rng(seed).random(200) * 0.15).astype(np.float32)
+    assert left_out(keys, min(one, other)) <= left_out(keys, max(one, other))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.floats(0.05, 0.9), st.floats(0.02, 0.1))
+def test_the_threshold_leaves_out_what_is_wanted(seed: int, drop: float, tolerance: float) -> None:
+    """Of the judged samples, and of others like them but for chance."""
+    keys = (np.random.default_rng(seed).random(4000) * 0.09).astype(np.float32)
+    threshold = find_threshold(keys[:2000], drop, tolerance)
+    assert 0 < threshold < 0.1
+    assert abs(left_out(keys[:2000], threshold) - drop) <= tolerance
+    assert abs(left_out(keys[2000:], threshold) - drop) <= tolerance + 0.07  # more than 4 sigma
+
+
+@pytest.mark.parametrize("key", [0.0, 0.2, np.inf])
+def test_without_a_threshold_nothing_is_stale(key: float) -> None:
+    """All samples at once, or none, are not the share that is wanted."""
+    assert find_threshold(np.full(50, key, dtype=np.float32), 0.3, 0.08) == 0.0
+    assert find_threshold(np.empty(0, dtype=np.float32), 0.3, 0.08) == 0.0
+
+
+def test_movement_is_the_largest_change_of_a_weight() -> None:
+    first = np.asarray([[0, 0], [1, 1], [2, 2]], dtype=np.float32)
+    second = np.asarray([[0, 0], [1, 0.25], [2.5, 2.25]], dtype=np.float32)
+    assert movement(first, second).tolist() == [0.0, 0.75, 0.5]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 90), st.integers(0, 90), st.integers(1, 12), st.integers(1, 100))
+def test_hot_batches_are_those_without_a_cold_sample(cold: int, hot: int, size: int, share: int) -> None:
+    kinds = [section.hot for section in sections(cold, hot, size, share) for _ in range(section.first, section.last)]
+    found = [number for number, first in enumerate(range(0, len(kinds), size)) if all(kinds[first : first + size])]
+    assert hot_batches(cold, hot, size, share).tolist() == found
+
+
+def test_a_batch_without_a_sample_is_refused(tmp_path: Path) -> None:
+    samples = drawn_samples(1, 40)
+    slicing = skipping(
+        slipstream_of(tmp_path, samples).start_slicing(), lambda rows: np.zeros(rows.samples, dtype=bool)
+    )
+    with pytest.raises(PlanError, match="skips all 9 samples of a batch; keep one"):
+        slicing(samples.part(0, 9))
+
+
+class Late(SlipstreamPolicy):
+    """Takes the last snapshot of the epoch before for the first."""
+
+    def see(self, sight: Sight) -> dict[str, Any]:
+        watched = self._watched
+        assert watched is not None
+        if sight.batch == watched.before[0]:
+            self._first = np.zeros_like(sight.weights)
+            return {"first": self._first}
+        return super().see(sight)
+
+
+class Anything(SlipstreamPolicy):
+    """Leaves out a sample with any stale row."""
+
+    def keep(self, rows: Bags) -> np.ndarray:
+        self.settings = replace(self.settings, stale_look_ups=1)
+        return super().keep(rows)
+
+
+class ColdToo(SlipstreamPolicy):
+    """Leaves out samples of cold batches, too."""
+
+    def keep(self, rows: Bags) -> np.ndarray:
+        self._is_hot = np.ones_like(self._is_hot)
+        return super().keep(rows)
+
+
+@pytest.mark.parametrize("kind", [Late, Anything, ColdToo])
+def test_broken_rules_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[SlipstreamPolicy]
+) -> None:
+    check: Callable[[Path], None] = test_stale_rows_are_those_that_did_not_move
+    check(tmp_path)
+    monkeypatch.setitem(globals(), "SlipstreamPolicy", kind)
+    with pytest.raises(AssertionError):
+        check(tmp_path)
+
+
+WRONG = [
+    {"drop_percent": 100.0},
+    {"drop_tolerance": 0.0},
+    {"first_snapshot": -1},
+    {"between_percent": 100.0},
+    {"judged_percent": 0.0},
+    {"stale_look_ups": -1},
+    {"share_percent": 0},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SettingError, match=f"^{next(iter(wrong))} = "):
+        SlipstreamSettings(**wrong)
