@@ -241,7 +241,7 @@ POLICIES = Door(
         "bagpipe": Entry("bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy"),
         "hotline": Entry(
             "bagpipe_hpc.planning.policies.hotline.policy:Hotline",
-            "bagpipe_hpc.planning.policies.hotline.hot_rows:HotlineSettings",
+            "bagpipe_hpc.planning.policies.hotline.settings:HotlineSettings",
         ),
         "none": Entry("bagpipe_hpc.planning.policies.none:NoCache"),
         "pinned": Entry(
@@ -250,7 +250,7 @@ POLICIES = Door(
         ),
         "scratchpipe": Entry(
             "bagpipe_hpc.planning.policies.scratchpipe:ScratchPipe",
-            "bagpipe_hpc.planning.policies.scratchpipe:ScratchPipe.Settings",
+            "bagpipe_hpc.planning.policies.scratchpipe_settings:ScratchPipeSettings",
         ),
         "herald": Entry(
             "bagpipe_hpc.planning.policies.herald.policy:HeraldPolicy",

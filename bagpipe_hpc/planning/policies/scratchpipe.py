@@ -14,17 +14,16 @@ Legend: `U` unique rows of a batch.
 """
 
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.plan.batch_plan import NO_GROUP
 from bagpipe_hpc.planning.batch_rows import Int64s, LoadedBatch, RowChoice
 from bagpipe_hpc.planning.planner import Planner, PlannerSize
+from bagpipe_hpc.planning.policies.scratchpipe_settings import ScratchPipeSettings
 from bagpipe_hpc.planning.policy import Policy, RunFacts
 from bagpipe_hpc.planning.rule_planner import RulePlanner
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
@@ -32,7 +31,6 @@ from bagpipe_hpc.planning.window import Window
 
 _STATE_BYTES = 5
 """Of a row, beside its slot: its newest use, and whether it has or will have a slot."""
-_MOST_BATCHES = 1000
 
 
 class ScratchPipe(Policy):
@@ -41,22 +39,7 @@ class ScratchPipe(Policy):
     All trainers hold a row that one of them uses: rows are replicated.
     """
 
-    @dataclass(frozen=True)
-    class Settings:
-        """Its own settings."""
-
-        past: int = 3
-        """Batches before the one that rows make room for whose rows stay. They leave behind the first of these."""
-        future: int = 2
-        """Batches behind it whose rows stay."""
-
-        def __post_init__(self) -> None:
-            if not 1 <= self.past <= _MOST_BATCHES:
-                raise SettingError(
-                    "past", self.past, f"use 1 to {_MOST_BATCHES} batches: rows leave before others come"
-                )
-            if not 0 <= self.future <= _MOST_BATCHES:
-                raise SettingError("future", self.future, f"use 0 to {_MOST_BATCHES} batches")
+    Settings = ScratchPipeSettings
 
     def __init__(self, settings: Any, facts: RunFacts) -> None:
         super().__init__(settings, facts)

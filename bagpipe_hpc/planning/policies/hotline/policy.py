@@ -14,8 +14,9 @@ from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.slices import Assigned, slice_bounds
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.policies.hotline.hot_rows import HotlineSettings, HotRows
+from bagpipe_hpc.planning.policies.hotline.hot_rows import HotRows
 from bagpipe_hpc.planning.policies.hotline.rules import HotlinePlanner
+from bagpipe_hpc.planning.policies.hotline.settings import HotlineSettings
 from bagpipe_hpc.planning.policy import Assignment, Policy, RunFacts
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window

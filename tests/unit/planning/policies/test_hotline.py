@@ -17,9 +17,10 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.batch_rows import LoadedBatch, RetiredRows, RowChoice
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.plan_check import check_policy
-from bagpipe_hpc.planning.policies.hotline.hot_rows import HotlineSettings, HotRows
+from bagpipe_hpc.planning.policies.hotline.hot_rows import HotRows
 from bagpipe_hpc.planning.policies.hotline.policy import Hotline
 from bagpipe_hpc.planning.policies.hotline.rules import HotlinePlanner
+from bagpipe_hpc.planning.policies.hotline.settings import HotlineSettings
 from bagpipe_hpc.planning.policy import Assignment, RunFacts, build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
