@@ -75,12 +75,14 @@ class Sight:
     Attributes:
         epoch: number of the epoch, from 0.
         batch: of the epoch, the one that comes next.
+        step: training steps done.
         weights: of the watched rows, float32 `[n, D]`.
         look_ups: gives the global rows of any batch of the epoch, by its number.
     """
 
     epoch: int
     batch: int
+    step: int
     weights: NDArray[np.float32]
     look_ups: Callable[[int], Bags]
 

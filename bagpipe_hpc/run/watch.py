@@ -60,7 +60,8 @@ class Watch:
             OutputError: what it keeps of them cannot be written.
         """
         batch = segment.first_batch + segment.batches
-        kept = self._policy.see(Sight(segment.epoch, batch, weights, partial(self._look_ups, segment)))
+        sight = Sight(segment.epoch, batch, segment.last_step, weights, partial(self._look_ups, segment))
+        kept = self._policy.see(sight)
         save_memory(memory_path(self._output, segment.last_step), kept)
 
     def _look_ups(self, segment: Segment, batch: int) -> Bags:

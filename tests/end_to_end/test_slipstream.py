@@ -7,7 +7,7 @@ import pytest
 
 from bagpipe_hpc.storage.policy_memory import SEEN_FOLDER, load_memory
 from bagpipe_hpc.tools.compare import compare
-from tests.end_to_end.test_equality import RunRanks, train
+from tests.end_to_end.test_equality import TWO_HOSTS, RunRanks, train
 from tests.end_to_end.test_resume import interrupted
 
 SNAPSHOTS = (7, 9, 21, 23)
@@ -31,7 +31,10 @@ def settings_of(policy: str, optimizer: str, folder: Path, output: Path, *more: 
 def test_slipstream_equals_the_reference_and_fae_without_drops(
     short_config: Path, run_ranks: RunRanks, tmp_path: Path
 ) -> None:
-    """With one trainer and two; also what goes on from between snapshots or behind them, here and in another folder."""
+    """With one trainer and two; also what goes on from between snapshots or behind them, here and in another folder.
+
+    The first trainer fetches the rows from a near server and a far one, from memory and from disk.
+    """
 
     def settings(name: str, optimizer: str, *more: str, policy: str = "slipstream", drop: int = 30) -> list[str]:
         return settings_of(policy, optimizer, tmp_path, tmp_path / name, *more, drop=drop)
@@ -45,10 +48,14 @@ def test_slipstream_equals_the_reference_and_fae_without_drops(
     verified = ["debug.verify_rows=true"]
     train(run_ranks, 3, short_config, [settings("sgd 1", "sgd", "roles.servers=1", *verified)], tmp_path)
     two = ["roles.servers=2", *verified]
-    runs = [settings(name, optimizer, *two) for name, (optimizer, trainers) in references.items() if trainers == 2]
+    on_disk = ["tables.memory_gb=0.0001", f"tables.ssd_path={tmp_path}", "debug.ssd_path_in_memory=true"]
+    runs = [settings("sgd 2", "sgd", *two), settings("adam 2", "adam", *two, *on_disk)]
     runs.append(settings("nothing dropped", "sgd", *two, drop=0))
     runs.append(settings("fae", "sgd", *two, policy="fae"))
-    train(run_ranks, 5, short_config, runs, tmp_path)
+    train(run_ranks, 5, short_config, runs, tmp_path, "--hosts", *map(str, TWO_HOSTS[2, 2]))
+    replayed = settings("replayed", "adam", "train.reference_slices=2", f"policy.replay={tmp_path / 'adam 2'}", drop=60)
+    train(run_ranks, 1, short_config, [replayed], tmp_path)
+    assert compare(tmp_path / "replayed", tmp_path / "adam 2").largest() == 0.0
     for name in references:
         assert compare(tmp_path / f"reference {name}", tmp_path / name).largest() == 0.0, name
         seen = sorted(path.name for path in (tmp_path / name / SEEN_FOLDER).iterdir())

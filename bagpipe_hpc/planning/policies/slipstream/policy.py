@@ -3,11 +3,13 @@
 import logging
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import Keep
@@ -17,6 +19,7 @@ from bagpipe_hpc.planning.policies.fae.profile import read_profile
 from bagpipe_hpc.planning.policies.slipstream.settings import SlipstreamSettings
 from bagpipe_hpc.planning.policies.slipstream.stale import find_threshold, left_out, movement, sample_keys
 from bagpipe_hpc.planning.policy import RunFacts, Sight, TrainingRows, WatchedRows
+from bagpipe_hpc.storage.policy_memory import load_memory, memory_path
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +62,29 @@ class SlipstreamPolicy(FaePolicy):
         assert self._first is not None, "the first snapshot of the epoch comes first, or is restored"
         moved = movement(self._first, sight.weights)
         self._first = None
+        kept = self._decide(sight, moved) if not self.settings.replay else self._replayed(sight)
+        self.restore(kept)
+        return kept
+
+    def _replayed(self, sight: Sight) -> dict[str, NDArray[Any]]:
+        """What another run has decided at this step.
+
+        Raises:
+            CheckpointError: its folder does not say.
+            SettingError: its rows are not these.
+        """
+        path = memory_path(Path(self.settings.replay), sight.step)
+        kept = load_memory(path)
+        assert self._watched is not None, "it is shown what it watches"
+        is_known = {"stale", "epoch"} <= kept.keys() and int(kept["epoch"][0]) == sight.epoch
+        if not is_known or not np.isin(kept["stale"], self._watched.rows).all():
+            cure = f"{path} is not of this epoch and these hot rows; name a run with the same data and settings"
+            raise SettingError("policy.replay", self.settings.replay, cure)
+        return kept
+
+    def _decide(self, sight: Sight, moved: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
+        """Which hot rows are stale, by how far each has moved, float32 `[hot rows]`."""
+        assert self._watched is not None, "it is shown what it watches"
         keys = np.concatenate([self._keys(sight.look_ups(batch), moved) for batch in self._judged(sight)])
         settings = self.settings
         threshold = find_threshold(keys, settings.drop_percent / 100, settings.drop_tolerance / 100)
@@ -72,9 +98,7 @@ class SlipstreamPolicy(FaePolicy):
             100 * left_out(keys, threshold),
             keys.size,
         )
-        kept = {"stale": stale, "epoch": np.asarray([sight.epoch]), "threshold": np.asarray([threshold])}
-        self.restore(kept)
-        return kept
+        return {"stale": stale, "epoch": np.asarray([sight.epoch]), "threshold": np.asarray([threshold])}
 
     def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
         """Take up a first snapshot, or the stale rows of an epoch."""

@@ -22,6 +22,8 @@ class SlipstreamSettings(FaeSettings):
     """Share of the hot batches that are left, drawn by `train.seed`, whose samples tell what is stale, in percent."""
     stale_look_ups: int = 0
     """Look-ups of stale rows that a sample needs to be left out; 0: all of its look-ups."""
+    replay: str = ""
+    """Output folder of a run whose decisions are taken over, which rows are stale in each epoch; empty decides anew."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -114,6 +114,15 @@ def test_the_order_has_each_sample_once_and_one_mixed_batch(
         assert numbers[hot[numbers] == kind].tolist() == plain[hot[plain] == kind].tolist()
 
 
+@pytest.mark.parametrize("share", [1, 10, 50, 100])
+def test_samples_are_read_twice_and_once_more_where_a_part_begins(share: int) -> None:
+    hot = np.random.default_rng(3).random(10_000) < 0.4
+    order = HotColdOrder.of(SampleOrder(10_000, 100, 1, 0), 32, share, lambda first, last: hot[first:last])
+    read = sum(last - first for first, last in map(order.block_range, order.blocks().tolist()))
+    parts = sections(int((~hot).sum()), int(hot.sum()), 32, share)
+    assert 2 * 10_000 <= read <= 2 * 10_000 + 100 * (len(parts) - 1)
+
+
 def test_shares_of_cold_and_hot_samples_take_turns() -> None:
     assert sections(100, 50, 10, 100) == [Section(False, 0, 100), Section(True, 0, 50)]
     assert sections(100, 50, 10, 40) == [

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagpipe_hpc.config.doors import SettingError
-from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.errors import CheckpointError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import skipping
@@ -23,6 +23,7 @@ from bagpipe_hpc.planning.policies.slipstream.settings import SlipstreamSettings
 from bagpipe_hpc.planning.policies.slipstream.stale import find_threshold, left_out, movement, sample_keys
 from bagpipe_hpc.planning.policy import Sight
 from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.storage.policy_memory import memory_path, save_memory
 from tests.unit.planning.drawn_bags import bags_of, drawn_lengths
 from tests.unit.planning.policies.hot_samples import OFFSETS, batches_of, drawn_samples, policy_of
 
@@ -51,7 +52,7 @@ def shown(policy: SlipstreamPolicy, batches: list[Bags], seed: int = 1) -> set[i
     moved = np.where(rng.random(first.shape) < 0.5, 0.5, -0.5)
     second = np.where(frozen[:, np.newaxis], first, first + moved).astype(np.float32)
     for batch, weights in zip(watched.before, (first, second), strict=True):
-        policy.see(Sight(0, batch, weights, lambda number: batches[number]))
+        policy.see(Sight(0, batch, batch, weights, lambda number: batches[number]))
     return set(watched.rows[frozen].tolist())
 
 
@@ -97,7 +98,9 @@ def test_what_it_keeps_is_all_that_it_needs(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     first = rng.random((watched.rows.size, WIDTH), dtype=np.float32)
     second = first + np.where(rng.random(first.shape) < 0.02, np.float32(0.2), np.float32(0))
-    sights = [Sight(0, batch, w, batches.__getitem__) for batch, w in zip(watched.before, (first, second), strict=True)]
+    sights = [
+        Sight(0, batch, batch, w, batches.__getitem__) for batch, w in zip(watched.before, (first, second), strict=True)
+    ]
     kept = [policies[0].see(sight) for sight in sights]
     policies[1].restore(kept[0])
     again = policies[1].see(sights[1])
@@ -108,6 +111,33 @@ def test_what_it_keeps_is_all_that_it_needs(tmp_path: Path) -> None:
     for policy in policies[1:]:
         np.testing.assert_array_equal(policy._stale, policies[0]._stale)
         assert policy._stale_in == 0
+
+
+def test_decisions_of_another_run_are_taken_over(tmp_path: Path) -> None:
+    samples = drawn_samples(1, 400)
+    policy = slipstream_of(tmp_path, samples, replay=str(tmp_path / "run"))
+    batches, watched = batches_of(policy, samples), policy._watched
+    assert watched is not None
+    weights = np.zeros((watched.rows.size, WIDTH), dtype=np.float32)
+    sights = [Sight(0, batch, 100 + batch, weights, batches.__getitem__) for batch in watched.before]
+    policy.see(sights[0])
+    (tmp_path / "run").mkdir()
+    path = memory_path(tmp_path / "run", sights[1].step)
+    save_memory(path, {"stale": watched.rows[3:8], "epoch": np.asarray([0])})
+    policy.see(sights[1])
+    assert np.flatnonzero(policy._stale).tolist() == watched.rows[3:8].tolist()
+    for wrong in (
+        {"stale": np.asarray([-1]), "epoch": np.asarray([0])},
+        {"stale": watched.rows, "epoch": np.asarray([1])},
+    ):
+        save_memory(path, wrong)
+        policy.see(sights[0])
+        with pytest.raises(SettingError, match=r"policy\.replay = .* is not of this epoch and these hot rows"):
+            policy.see(sights[1])
+    path.unlink()
+    policy.see(sights[0])
+    with pytest.raises(CheckpointError, match=f"{path}: is absent"):
+        policy.see(sights[1])
 
 
 @settings(max_examples=15, deadline=None)
