@@ -60,6 +60,14 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"dense_features": 0},
         [*SEQUENCES, "optimizer.rows=adam", 'features.pooling_of={ genres = "sequence", history = "mean" }'],
     ),
+    "a sequence with weights, in two micro-batches": (
+        {"weighted_samples": True},
+        [
+            *(*SEQUENCES, "optimizer.rows=adam", 'features.pooling_of={ genres = "sequence", history = "mean" }'),
+            *("policy.name=hotline", "policy.hot_rows=60", "policy.learning_batches=1", "policy.refresh_batches=2"),
+            *("cache.sharing=replicated", "train.checkpoint_every_steps=7"),
+        ],
+    ),
     "the same ids everywhere, an unused feature, no dense ones": (
         {"tables": FEW_ROWS, "unused": ("genres",), "dense_features": 0},
         [*DLRM, "optimizer.rows=adam"],
@@ -93,9 +101,9 @@ class Runs:
             write_ragged(folder / f"shards-{number}", seed=number, samples=90, **shards)
 
     def settings(self, case: str, output: Path, *more: str) -> list[str]:
-        """Those of one run."""
-        shards = self.folder / f"shards-{list(CASES).index(case)}"
-        return [f"data.path={shards}", f"train.output={output}", *CASES[case][1], *more]
+        """Those of one run; what a case has itself comes once."""
+        shards, own = self.folder / f"shards-{list(CASES).index(case)}", CASES[case][1]
+        return [f"data.path={shards}", f"train.output={output}", *own, *(other for other in more if other not in own)]
 
     def reference(self, case: str, slices: int) -> Path:
         """The reference's output; all cases with so many slices are trained when the first one is asked for."""
