@@ -286,6 +286,12 @@ PLACEMENTS = Door(
                 "flexshard": ("flexshard.placement:FlexShard", "FlexShardSettings"),
             }.items()
         },
+        **{
+            name: Entry(
+                f"bagpipe_hpc.tools.sharding.placement:{kind}", "bagpipe_hpc.rows.placements.settings:LearnedSettings"
+            )
+            for name, kind in {"autoshard": "AutoShard", "dreamshard": "DreamShard"}.items()
+        },
     },
 )
 

@@ -54,6 +54,9 @@ def test_the_example_of_the_page_places_rows(
         assert main(["place", str(config_path), "--servers", "3", *of_plan, "tables.fast_gb=2e-5"]) == 0
         assert 0 < sum(table.pinned for table in read_plan(plan).tables.values()) < 2e4 / 32
         planned[method] = [*of_plan, "policy.name=pinned", f"policy.plan={plan}"]
+    plan = tmp_path / "dreamshard.npz"
+    learned = ["tables.placement=dreamshard", f"tables.statistics={statistics}", f"tables.plan={plan}"]
+    assert main(["place", str(config_path), "--servers", "3", *learned, "tables.rounds=1"]) == 0
     ways = {
         "dealt": ["tables.placement=round_robin"],
         "whole-tables": ["tables.placement=by_table"],
@@ -61,6 +64,7 @@ def test_the_example_of_the_page_places_rows(
         "by-look-ups": ["tables.placement=greedy_size_lookup", f"tables.statistics={statistics}"],
         "recshard": [*planned["recshard"], "cache.sharing=home", "lookahead.batches=5"],
         "flexshard": [*planned["flexshard"], "cache.sharing=replicated", "debug.verify_rows=true"],
+        "dreamshard": learned,
         "scattered-again": ["tables.placement=scattered_rows:ScatteredRows", "tables.spread=77"],
     }
     go_on = [f"train.resume={start}", "roles.servers=3", "roles.same_host=transfers"]

@@ -137,3 +137,24 @@ class FlexShardSettings(PlannedSettings):
             raise SettingError("within_gb_s", self.within_gb_s, cure)
         if not 0 <= self.fast_gb < float("inf"):
             raise SettingError("fast_gb", self.fast_gb, "use a number of GB, or 0 for none")
+
+
+@dataclass(frozen=True)
+class LearnedSettings(PlannedSettings):
+    """Whole tables on servers as it is learned from groups of them that are measured (AutoShard, DreamShard)."""
+
+    rounds: int = 0
+    """Steps of AutoShard's learner, or rounds of DreamShard's; 0 for 40 or 10."""
+    measured_gb: float = 2.0
+    """Memory in GB for the tables that are measured; where they are larger, each has so much fewer rows there."""
+    placement_seed: int = 1
+    """Of what is drawn."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.rounds < 0:
+            raise SettingError("rounds", self.rounds, "use 1 or more, or 0 for as many as are usual")
+        if not 0 < self.measured_gb < float("inf"):
+            raise SettingError("measured_gb", self.measured_gb, "use a number of GB above 0")
+        if self.placement_seed < 0:
+            raise SettingError("placement_seed", self.placement_seed, "use 0 or more")

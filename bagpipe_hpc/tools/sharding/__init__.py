@@ -1,0 +1,1 @@
+"""Learning which server should have which table: AutoShard and DreamShard, offline."""
