@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from bagpipe_hpc.config.doors import ROW_OPTIMIZERS
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.exporting.source import open_source
 from tests.end_to_end.test_equality import LINEAR, PLAIN, RunRanks, story, train
 from tests.graphs import write_graph_data
 
@@ -137,5 +139,7 @@ def test_another_graph_and_other_draws_are_another_training(runs: Runs, run_rank
         assert said in refused.stderr
     scored = run_ranks(1, "python", "-m", "bagpipe_hpc", "evaluate", str(output))
     assert scored.returncode == 0, scored.stderr
+    with pytest.raises(ConfigError, match="holds a graph, whose nodes' neighbours are drawn in training"):
+        open_source(load_checkpoint(output), None)
     told = [event for event in story(output) if event[0] == "evaluation"]
     assert f"{told[-1][-1]:.5f}" in scored.stdout + scored.stderr
