@@ -256,6 +256,10 @@ POLICIES = Door(
             "bagpipe_hpc.planning.policies.herald.policy:HeraldPolicy",
             "bagpipe_hpc.planning.policies.herald.settings:HeraldSettings",
         ),
+        "het": Entry(
+            "bagpipe_hpc.planning.policies.het.policy:HetPolicy",
+            "bagpipe_hpc.planning.policies.het.settings:HetSettings",
+        ),
         "fae": Entry(
             "bagpipe_hpc.planning.policies.fae.policy:FaePolicy",
             "bagpipe_hpc.planning.policies.fae.settings:FaeSettings",

@@ -83,6 +83,30 @@ class Additions(NamedTuple):
     bases: Int32s
 
 
+class Pulled(NamedTuple):
+    """The last of the rows that a trainer fetches: they come into their bases, and from there into other slots.
+
+    Attributes:
+        first: number of the first of them among the rows that are fetched.
+        new_slots: of the first ones: these become what the base is.
+        merged_slots: of the others: these become what the base is, and this trainer's change, which is not added yet.
+    """
+
+    first: int
+    new_slots: Int32s
+    merged_slots: Int32s
+
+    @property
+    def new(self) -> slice:
+        """Which of the fetched rows are new."""
+        return slice(self.first, self.first + self.new_slots.size)
+
+    @property
+    def merged(self) -> slice:
+        """Which of the fetched rows are merged."""
+        return slice(self.new.stop, self.new.stop + self.merged_slots.size)
+
+
 @dataclass(frozen=True)
 class TrainerPlan(PlanRecord):
     """The part of a plan that one trainer receives."""
@@ -93,8 +117,8 @@ class TrainerPlan(PlanRecord):
     """Slots `[P]` of rows that this trainer updates by its own gradients alone: nobody else uses them in this batch, or
     every user adds its change."""
     fetch_rows: Int64s
-    """Global rows that this trainer alone fetches, into private slots; a row that is added comes twice, the second time
-    for its base."""
+    """Global rows that this trainer alone fetches, into private slots; rows that are added come last, into their
+    bases (`Pulled`)."""
     fetch_slots: Int32s
     """Where they go."""
     write_back_rows: Int64s
@@ -110,11 +134,12 @@ class TrainerPlan(PlanRecord):
     slice (`slice_bounds`)."""
     add_rows: Int64s | None = None
     """Distinct global rows of the plan's retire group to whose records this trainer adds its changes `[A]`: what is in
-    `add_slots` less what is in `base_slots`. Other trainers may add to the same rows."""
+    `add_slots` less what is in `base_slots`. From then on the base is what is in the slot, so that a row may stay.
+    Other trainers may add to the same rows."""
     add_slots: Int32s | None = None
     """Where they are in its cache, private slots `[A]`."""
     base_slots: Int32s | None = None
-    """Private slots where they lie as they were fetched `[A]`, which no batch uses."""
+    """Private slots where they lie as they were fetched or last added `[A]`, which no batch uses."""
     exchange: Int32s | None = None
     """Where each row has one home: how much trainers exchange, `ExchangeCounts` encoded. The five below are there then,
     too."""
@@ -127,6 +152,10 @@ class TrainerPlan(PlanRecord):
     micro_batches: Int32s | None = None
     """How many of the trainer's samples are in each of its micro-batches `[M]`, at the same weights; None for one. Only
     the last may look up rows that are fetched for this batch."""
+    new_slots: Int32s | None = None
+    """Slots of rows that are fetched into their bases, as `Pulled.new_slots`."""
+    merged_slots: Int32s | None = None
+    """Slots of rows that are fetched anew into their bases, as `Pulled.merged_slots`."""
 
     ARRAYS: ClassVar[dict[str, np.dtype[Any]]] = {
         "positions": _INT32,
@@ -150,6 +179,8 @@ class TrainerPlan(PlanRecord):
         "sum_places": _INT32,
         "sent_slots": _INT32,
         "micro_batches": _INT32,
+        "new_slots": _INT32,
+        "merged_slots": _INT32,
     }
 
     @property
@@ -175,6 +206,12 @@ class TrainerPlan(PlanRecord):
         if self.add_rows is None or self.add_slots is None or self.base_slots is None:
             return None
         return Additions(self.add_rows, self.add_slots, self.base_slots)
+
+    @property
+    def pulled(self) -> Pulled:
+        """What this trainer fetches into bases."""
+        new, merged = (np.empty(0, np.int32) if part is None else part for part in (self.new_slots, self.merged_slots))
+        return Pulled(self.fetch_rows.size - new.size - merged.size, new, merged)
 
     @property
     def rows_written(self) -> int:

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CapacityError, PlanError
 from bagpipe_hpc.plan.bags import Bags
-from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan
+from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan, TrainerPlan
 from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.planning.addition_check import AddedRows
 from bagpipe_hpc.planning.capacity import CacheNeed, measure_need
 from bagpipe_hpc.planning.exchange_check import Copies, HomeSums
 from bagpipe_hpc.planning.policy import Policy, TrainingRows
@@ -76,12 +77,13 @@ def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Windo
         raise PlanError("the same batches give other plans: a policy may depend on its settings and the batches alone")
     if any(part.rows_written for plan in plans(training=False) for part in plan.trainers):
         raise PlanError("an evaluation (training=False) writes rows back, and nobody has updated them")
-    growth = 1 if policy.adds_rows else GROWTH
-    wanted_table = train_plainly(batches, total_rows, growth=growth)
+    most_missing = policy.most_missing if policy.adds_rows else None
     for eager in (True, False):
-        executor = PlanExecutor(total_rows, trainers, need.shared_rows, need.private_rows, eager=eager, growth=growth)
+        executor = PlanExecutor(
+            total_rows, trainers, need.shared_rows, need.private_rows, eager=eager, most_missing=most_missing
+        )
         executor.run(trained, batches)
-        wrong = np.flatnonzero(executor.store != wanted_table)
+        wrong = np.flatnonzero(executor.store != executor.wanted_table(batches))
         if wrong.size:
             raise PlanError(
                 f"{wrong.size} of {total_rows} rows end otherwise than in plain training, row {wrong[0]} first: "
@@ -132,11 +134,18 @@ class PlanExecutor:
         shared: slots below this number hold the same row on every trainer.
         private: further slots of each trainer.
         eager: rows are fetched and written back as early as plans allow it, or as late.
-        growth: factor of a row's value in an update; 1 if rows are added.
+        most_missing: where rows are added, updates of others that a look-up may miss; None where they are not.
     """
 
     def __init__(
-        self, total_rows: int, trainers: int, shared: int, private: int, *, eager: bool, growth: int = GROWTH
+        self,
+        total_rows: int,
+        trainers: int,
+        shared: int,
+        private: int,
+        *,
+        eager: bool,
+        most_missing: int | None = None,
     ) -> None:
         self.store = np.arange(total_rows, dtype=np.int64)
         self.fetches = self.write_backs = self.most_resident = 0
@@ -144,9 +153,10 @@ class PlanExecutor:
         self._shared = shared
         self._slot_of: list[dict[int, int]] = [{} for _ in range(trainers)]  # row -> slot, for each trainer
         self._row_in: list[dict[int, int]] = [{} for _ in range(trainers)]  # slot -> row
-        self._base_of: list[dict[int, tuple[int, int]]] = [{} for _ in range(trainers)]  # row -> slot, batch
         self._written: list[set[int]] = [set() for _ in range(trainers)]  # rows that may stay until they are fetched
-        self._eager, self._growth = eager, growth
+        self._added = AddedRows(self.store, self._caches, most_missing or 0, _PRIME)
+        self._eager, self._most_missing = eager, most_missing
+        self._growth = GROWTH if most_missing is None else 1
         self._retired = 0
         self._to_retire: deque[BatchPlan] = deque()
         self._to_fetch: deque[BatchPlan] = deque()
@@ -154,6 +164,15 @@ class PlanExecutor:
         self._late: tuple[int, HomeSums] | None = None
         self._copies = Copies(self._caches, shared)
         self._plans: Sequence[BatchPlan] = ()
+
+    def wanted_table(self, batches: Sequence[Bags]) -> Int64s:
+        """What a run of these batches must end in: the tables of plain training.
+
+        Where look-ups may miss updates, it is the first tables and all changes that were made.
+        """
+        if self._most_missing:
+            return (np.arange(self.store.size) + self._added.changes) % _PRIME
+        return train_plainly(batches, self.store.size, growth=self._growth)
 
     def run(self, plans: Sequence[BatchPlan], batches: Sequence[Bags]) -> None:
         """Carry out a segment: plans and global rows of its batches.
@@ -231,18 +250,21 @@ class PlanExecutor:
         self._prefetch()
 
     def _add(self, batch: int, trainer: int, additions: Additions) -> None:
-        cache = self._caches[trainer]
+        if np.unique(additions.rows).size != additions.rows.size:
+            raise PlanError(f"batch {batch}: trainer {trainer} adds a row twice with one group")
         for row, slot, base in zip(*(part.tolist() for part in additions), strict=True):
-            held, (fetched, _) = self._slot_of[trainer].get(row, "none"), self._base_of[trainer].get(row, ("none", 0))
-            if (held, fetched) != (slot, base):
-                raise PlanError(
-                    f"batch {batch}: trainer {trainer} adds row {row} from slot {slot} less base slot {base}; it is in "
-                    f"{held}, and as it was fetched in {fetched}"
-                )
-            self.store[row] = (self.store[row] + cache[slot] - cache[base]) % _PRIME
+            self._require_based(f"batch {batch}: trainer {trainer} adds row {row}", trainer, row, slot, base)
+            self._added.add(trainer, row, slot, base)
+            self._written[trainer].add(row)
             self.write_backs += 1
-            del self._slot_of[trainer][row], self._base_of[trainer][row]
-            del self._row_in[trainer][slot], self._row_in[trainer][base]
+
+    def _require_based(self, where: str, trainer: int, row: int, slot: int, base: int) -> None:
+        held = self._slot_of[trainer].get(row, "none"), self._added.base_of[trainer].get(row, "none")
+        if held != (slot, base):
+            raise PlanError(
+                f"{where} from slot {slot} less base slot {base}; it is in {held[0]}, "
+                f"and as it was fetched in {held[1]}"
+            )
 
     def _prefetch(self) -> None:
         while self._to_fetch and self._to_fetch[0].shared.prefetch_after <= self._retired:
@@ -250,47 +272,63 @@ class PlanExecutor:
             batch, shared = plan.shared.batch, plan.shared
             for trainer, part in enumerate(plan.trainers):
                 self._fetch(batch, trainer, shared.fetch_rows, shared.fetch_slots, is_private=False)
-                self._fetch(batch, trainer, part.fetch_rows, part.fetch_slots, is_private=True)
+                first = part.pulled.first
+                self._fetch(batch, trainer, part.fetch_rows[:first], part.fetch_slots[:first], is_private=True)
+                self._pull(batch, trainer, part)
                 self.fetches += part.fetch_rows.size
             self.fetches += shared.fetch_rows.size
             resident = (len(held) - len(left) for held, left in zip(self._slot_of, self._written, strict=True))
             self.most_resident = max(self.most_resident, *resident)
 
     def _fetch(self, batch: int, trainer: int, rows: Int64s, slots: NDArray[np.int32], *, is_private: bool) -> None:
-        fetched: set[int] = set()
         for row, slot in zip(rows.tolist(), slots.tolist(), strict=True):
             where = f"batch {batch}: trainer {trainer} fetches row {row} into slot {slot}"
-            self._give_up(trainer, row, slot)
-            is_base = is_private and row in fetched and row not in self._base_of[trainer]
-            if row in self._slot_of[trainer] and not is_base:
+            self._give_up(trainer, row)
+            if row in self._slot_of[trainer]:
                 raise PlanError(f"{where}, and still holds it in slot {self._slot_of[trainer][row]}")
-            if slot in self._row_in[trainer]:
-                raise PlanError(f"{where}, which still holds row {self._row_in[trainer][slot]}")
-            if (slot >= self._shared) != is_private or slot >= self._caches[trainer].size:
-                kind = "private" if is_private else "shared"
-                raise PlanError(
-                    f"{where}, which is no {kind} slot: {self._shared} are shared, {self._caches[trainer].size} there"
-                )
-            for other, bases in enumerate(self._base_of):
-                if row in bases and bases[row][1] < batch:
-                    raise PlanError(
-                        f"{where}, and trainer {other} has not added its change of it since batch {bases[row][1]}"
-                    )
-            if is_base:
-                self._base_of[trainer][row] = slot, batch
-            else:
-                self._slot_of[trainer][row] = slot
-            fetched.add(row)
-            self._row_in[trainer][slot] = row
+            self._occupy(where, trainer, row, slot, is_private=is_private)
+            self._slot_of[trainer][row] = slot
             self._caches[trainer][slot] = self.store[row]
 
-    def _give_up(self, trainer: int, row: int, slot: int) -> None:
-        """A row that was written back is held no more once anyone fetches it, or its slot is another's."""
+    def _pull(self, batch: int, trainer: int, part: TrainerPlan) -> None:
+        """Fetch rows into their bases."""
+        pulled = part.pulled
+        rows, bases = part.fetch_rows[pulled.new].tolist(), part.fetch_slots[pulled.new].tolist()
+        for row, slot, base in zip(rows, pulled.new_slots.tolist(), bases, strict=True):
+            where = f"batch {batch}: trainer {trainer} fetches row {row} into base slot {base}"
+            self._fetch(batch, trainer, np.asarray([row]), np.asarray([slot], np.int32), is_private=True)
+            self._occupy(where, trainer, row, base, is_private=True)
+            self._added.fetch(trainer, row, slot, base)
+        rows, bases = part.fetch_rows[pulled.merged].tolist(), part.fetch_slots[pulled.merged].tolist()
+        for row, slot, base in zip(rows, pulled.merged_slots.tolist(), bases, strict=True):
+            self._require_based(f"batch {batch}: trainer {trainer} merges row {row}", trainer, row, slot, base)
+            self._added.merge(trainer, row, slot, base)
+
+    def _occupy(self, where: str, trainer: int, row: int, slot: int, *, is_private: bool) -> None:
+        """Put a row into a slot; one that was written back and is there still has to go."""
+        held = self._row_in[trainer].get(slot)
+        if held in self._written[trainer]:
+            self._drop(trainer, held)
+        elif held is not None:
+            raise PlanError(f"{where}, which still holds row {held}")
+        if (slot >= self._shared) != is_private or slot >= self._caches[trainer].size:
+            kind = "private" if is_private else "shared"
+            raise PlanError(
+                f"{where}, which is no {kind} slot: {self._shared} are shared, {self._caches[trainer].size} there"
+            )
+        self._row_in[trainer][slot] = row
+
+    def _give_up(self, trainer: int, row: int) -> None:
+        """Once a row is fetched, it is held no more where it was written back; where it was added, by others alone."""
         for other, written in enumerate(self._written):
-            gone = {row} | ({self._row_in[other][slot]} if other == trainer and slot in self._row_in[other] else set())
-            for left in gone & written:
-                written.remove(left)
-                del self._row_in[other][self._slot_of[other].pop(left)]
+            if row in written and (other == trainer or row not in self._added.base_of[other]):
+                self._drop(other, row)
+
+    def _drop(self, trainer: int, row: int) -> None:
+        self._written[trainer].remove(row)
+        del self._row_in[trainer][self._slot_of[trainer].pop(row)]
+        if (base := self._added.base_of[trainer].pop(row, None)) is not None:
+            del self._row_in[trainer][base]
 
     def _step(self, number: int, plan: BatchPlan, rows: Bags) -> None:
         shared_slots = np.concatenate((plan.shared.now_slots, plan.shared.later_slots))
@@ -313,6 +351,8 @@ class PlanExecutor:
                         f"batch {number}: trainer {trainer} looks for row {row} in slot {slot}; it is in "
                         f"{self._slot_of[trainer].get(row, 'none')}"
                     )
+            if self._most_missing is not None:
+                self._added.read(number, trainer, own_rows, read)
             total = np.zeros(slots.size, dtype=np.int64)
             np.add.at(total, part.positions, _gradient(self._caches[trainer][read], number))
             sums.append(total)
@@ -362,14 +402,17 @@ class PlanExecutor:
     def _update(self, number: int, trainer: int, slots: NDArray[np.int32], sums: Int64s) -> None:
         if np.unique(slots).size != slots.size:
             raise PlanError(f"batch {number}: trainer {trainer} is to update a slot twice")
-        if bases := set(slots.tolist()) & {slot for slot, _ in self._base_of[trainer].values()}:
+        if bases := set(slots.tolist()) & set(self._added.base_of[trainer].values()):
             slot = min(bases)
             raise PlanError(
                 f"batch {number}: trainer {trainer} is to update slot {slot}, the base of row "
-                f"{self._row_in[trainer][slot]}: a row fetched twice is used in its first slot"
+                f"{self._row_in[trainer][slot]}"
             )
         self._caches[trainer][slots] = _updated(self._caches[trainer][slots], sums, self._growth)
-        self._written[trainer].difference_update(map(self._row_in[trainer].get, slots.tolist()))
+        rows = [self._row_in[trainer].get(slot, -1) for slot in slots.tolist()]
+        self._written[trainer].difference_update(rows)
+        if self._most_missing is not None:
+            self._added.update(trainer, rows, slots, sums)
 
 
 def _require_one_way(plan: BatchPlan) -> None:

@@ -220,6 +220,14 @@ class Policy(ABC):
             BagpipeError: it cannot.
         """
 
+    @property
+    def most_missing(self) -> int:
+        """Updates of a row by other trainers that a look-up may miss, one for each trainer and batch; mostly 0.
+
+        More than 0 is for policies that add changes.
+        """
+        return 0
+
     @classmethod
     def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> SampleOrder:  # noqa: ARG003
         """The order in which training samples are used. By default that of `data.shuffle` and `data.block_rows`.
@@ -315,8 +323,15 @@ class Policy(ABC):
         """See that a plan adds rows only where that is declared, and says where each of them is.
 
         Raises:
-            PlanError: `adds_rows` is not set, or `add_rows`, `add_slots` and `base_slots` do not have the same length.
+            PlanError: `adds_rows` is not set; `add_rows`, `add_slots` and `base_slots` do not have the same length; or
+                more rows come into bases than are fetched.
         """
+        for trainer, part in enumerate(plan.trainers):
+            if part.pulled.first < 0:
+                raise PlanError(
+                    f"batch {plan.shared.batch}: trainer {trainer}: new_slots and merged_slots are those of "
+                    f"{part.fetch_rows.size - part.pulled.first} rows, and {part.fetch_rows.size} are fetched"
+                )
         names = ("add_rows", "add_slots", "base_slots")
         if not any_has(plan.trainers, names):
             return

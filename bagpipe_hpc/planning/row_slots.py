@@ -22,7 +22,7 @@ from bagpipe_hpc.planning.batch_rows import (
     RetiredRows,
 )
 from bagpipe_hpc.planning.slots import UNLIMITED, SlotPool, first_private_slot
-from bagpipe_hpc.planning.sound_rows import require_ascending_bags, require_sound_sizes, wrong_row
+from bagpipe_hpc.planning.sound_rows import require_rows_of_tables
 
 ABSENT = -1
 """Slot of a row that is in no cache."""
@@ -85,10 +85,7 @@ class RowSlots:
         Raises:
             DataError: a row lies outside the tables, or the bags are not sound.
         """
-        require_sound_sizes(rows)
-        require_ascending_bags(rows)
-        if rows.values.size and not 0 <= rows.values.min() <= rows.values.max() < self._scratch.size:
-            raise wrong_row(rows, np.zeros(rows.features, np.int64), np.full(rows.features, self._scratch.size))
+        require_rows_of_tables(rows, self._scratch.size)
         by_sample: NDArray[np.integer] = rows.values.astype(self._row_type, copy=False)
         by_table = self._by_table(rows)
         positions = np.arange(by_table.size, dtype=np.int32)

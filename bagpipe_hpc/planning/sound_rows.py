@@ -41,6 +41,18 @@ def require_ascending_bags(rows: Bags) -> None:
         raise DataError(f"sample {sample}, feature {feature}: its bag begins at {begin} and ends at {end}")
 
 
+def require_rows_of_tables(rows: Bags, total_rows: int) -> None:
+    """See that a batch's bags are sound, and its rows those of the tables.
+
+    Raises:
+        DataError: they are not.
+    """
+    require_sound_sizes(rows)
+    require_ascending_bags(rows)
+    if rows.values.size and not 0 <= rows.values.min() <= rows.values.max() < total_rows:
+        raise wrong_row(rows, np.zeros(rows.features, np.int64), np.full(rows.features, total_rows))
+
+
 def wrong_row(rows: Bags, firsts: NDArray[np.int64], ends: NDArray[np.int64]) -> DataError:
     """The error that names the first row which is not among those of its feature; there is one.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +24,23 @@ class FetchedRows:
         numbers: of the rows in their group, int64 `[N]`.
         records: where they arrive, float32 `[N, W]`.
         pending: the get.
+        new: of those that come into their bases and are new.
+        merged: of those that come into their bases and have changes here.
     """
 
     slots: NDArray[np.int32]
     numbers: NDArray[np.int64]
     records: NDArray[np.float32]
     pending: PendingRows
+    new: "Based"
+    merged: "Based"
+
+
+class Based(NamedTuple):
+    """Rows that come into their bases: which of the fetched ones they are, `[M]`, and their own slots, int32 `[M]`."""
+
+    places: NDArray[np.int64]
+    slots: NDArray[np.int32]
 
 
 class RowTraffic:
@@ -68,12 +80,18 @@ class RowTraffic:
         numbers = np.concatenate([part.fetch_rows for plan in plans for part in plan])
         slots = np.concatenate([part.fetch_slots for plan in plans for part in plan])
         records = self._device.new_array((numbers.size, self._record_width))
-        return FetchedRows(slots, numbers, records, self._window.start_get(numbers, records))
+        new, merged = _based(plans)
+        return FetchedRows(slots, numbers, records, self._window.start_get(numbers, records), new, merged)
 
     def keep(self, fetched: FetchedRows) -> None:
         """Put rows that have come into the cache."""
-        if fetched.slots.size:
-            self.cache.scatter(self._device.to_device(fetched.slots), fetched.records, fetched.numbers)
+        if not fetched.slots.size:
+            return
+        new, merged = fetched.new, fetched.merged
+        _, changes = self._changed(merged.slots, fetched.slots[merged.places])
+        self._scatter(fetched.slots, fetched.records, fetched.numbers)
+        self._scatter(new.slots, fetched.records[new.places], fetched.numbers[new.places])
+        self._scatter(merged.slots, fetched.records[merged.places] + changes, fetched.numbers[merged.places])
 
     def note(self, plan: TrainerPlan) -> None:
         """Note the rows that a plan writes back."""
@@ -87,12 +105,40 @@ class RowTraffic:
         return self._window.start_put(plan.write_back_rows, self._gather(plan.write_back_slots))
 
     def add(self, additions: Additions) -> PendingRows:
-        """Start to add this trainer's changes of rows: their records less those that were fetched, in float32."""
-        records = self._gather(np.concatenate((additions.slots, additions.bases)))
-        count = additions.rows.size
-        return self._window.start_add(additions.rows, records[:count] - records[count:])
+        """Start to add this trainer's changes of rows: their records less their bases, which become the records."""
+        records, changes = self._changed(additions.slots, additions.bases)
+        self._scatter(additions.bases, records, additions.rows)
+        return self._window.start_add(additions.rows, changes)
+
+    def _changed(
+        self, slots: NDArray[np.int32], bases: NDArray[np.int32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Records, and what they are less their bases, float32 `[N, W]`."""
+        records, before = np.split(self._gather(np.concatenate((slots, bases))), 2)
+        return records, records - before
+
+    def _scatter(self, slots: NDArray[np.int32], records: NDArray[np.float32], numbers: NDArray[np.int64]) -> None:
+        if slots.size:
+            self.cache.scatter(self._device.to_device(slots), records, numbers)
 
     def _gather(self, slots: NDArray[np.int32]) -> NDArray[np.float32]:
         if not slots.size:
             return np.empty((0, self._record_width), dtype=np.float32)
         return self.cache.gather_records(self._device.to_device(slots))
+
+
+def _based(plans: Sequence[GroupPlan]) -> tuple[Based, Based]:
+    """Of the rows that plans fetch, one plan after the other, those that come into their bases: new and merged ones."""
+    places: list[list[NDArray[np.int64]]] = [[], []]
+    slots: list[list[NDArray[np.int32]]] = [[], []]
+    first = 0
+    for shared, own in plans:
+        first += shared.fetch_rows.size
+        pulled = own.pulled
+        parts = ((pulled.new, pulled.new_slots), (pulled.merged, pulled.merged_slots))
+        for kind, (part, own_slots) in enumerate(parts):
+            places[kind].append(first + np.arange(part.start, part.stop))
+            slots[kind].append(own_slots)
+        first += own.fetch_rows.size
+    new, merged = (Based(np.concatenate(of), np.concatenate(to)) for of, to in zip(places, slots, strict=True))
+    return new, merged

@@ -57,10 +57,10 @@ class EveryRowPrivate:
         slots = np.arange(self._first_slot, self._first_slot + 2 * rows.size, dtype=np.int32)
         self._slots = max(self._slots, slots.size)
         own, bases = np.split(slots, 2)
-        fetched = np.tile(rows.astype(np.int64), 2), slots
-        added = {"add_rows": fetched[0][: rows.size], "add_slots": own, "base_slots": bases} if self._training else {}
+        rows = rows.astype(np.int64)
+        added = {"add_rows": rows, "add_slots": own, "base_slots": bases} if self._training else {}
         nothing = NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS
-        return TrainerPlan(positions.astype(np.int32), own, *fetched, *nothing, **added)
+        return TrainerPlan(positions.astype(np.int32), own, rows, bases, *nothing, **added, new_slots=own)
 
     def closing_plan(self) -> BatchPlan:
         nothing = TrainerPlan(NO_SLOTS, NO_SLOTS, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS)

@@ -30,7 +30,7 @@ from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import choose_window
 from bagpipe_hpc.roles import embedding_server, oracle
 from bagpipe_hpc.roles.mover import Mover
-from bagpipe_hpc.roles.row_traffic import RowTraffic
+from bagpipe_hpc.roles.row_traffic import Based, FetchedRows, RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step import train_step
@@ -150,6 +150,17 @@ def take_no_next_copies(patch: Patch) -> None:
         self._wait([arrival for _, arrival in coming], "copies that are dropped")
 
     patch(HomeRows, "_take_next", drop_next)
+
+
+def forget_changes_of_rows_that_come_anew(patch: Patch) -> None:
+    """A row that is fetched anew is what the servers have, whatever this trainer has not added yet."""
+    keep = RowTraffic.keep
+
+    def keep_as_new(self: RowTraffic, fetched: FetchedRows) -> None:
+        parts = (np.concatenate(part) for part in zip(fetched.new, fetched.merged, strict=True))
+        keep(self, replace(fetched, new=Based(*parts), merged=Based(*(part[:0] for part in fetched.merged))))
+
+    patch(RowTraffic, "keep", keep_as_new)
 
 
 def decay_once_a_trainer(patch: Patch) -> None:
@@ -380,7 +391,10 @@ CHECKPOINT_MUTANTS: dict[str, Breakage] = {
     "updated rows are forgotten": forget_updated_rows,
 }
 RATE_MUTANTS: dict[str, Breakage] = {"rates count anew": count_steps_anew}
-ADDITION_MUTANTS: dict[str, Breakage] = {"changes are put": put_what_is_to_be_added}
+ADDITION_MUTANTS: dict[str, Breakage] = {
+    "changes are put": put_what_is_to_be_added,
+    "changes are forgotten": forget_changes_of_rows_that_come_anew,
+}
 FAULTS: dict[str, Breakage] = {
     "trainer fails in a step": fail_in_last_rank(TrainStep, "finish"),
     "mover fails in a fetch": fail_in_last_rank(RowWindow, "start_get"),

@@ -37,6 +37,8 @@ POLICIES = {
     "hotline, Adam": [*HOTLINE, "optimizer.rows=adam"],
     "hotline, SGD": [*HOTLINE, *SGD],
     "plain SGD": SGD,
+    "het": ["policy.name=het", "policy.staleness=0", "cache.rows=2200", *SGD],
+    "het, stale": ["policy.name=het", "policy.staleness=3", "policy.eviction=lfu", "cache.rows=2200", *SGD],
     "added": ["policy.name=tests.end_to_end.added_changes:AddedChanges", *SGD],
 }
 SAME_SLICES = ("no cache", "none", "scratchpipe")
@@ -54,6 +56,8 @@ OWN_SLICES = (
 RESUMED = ("scratchpipe", "herald", "hotline")
 PINNED = ("pinned", "pinned, SGD")
 VERIFIED = (*SAME_SLICES, *PINNED, *OWN_SLICES)
+BROKEN = {"put": ("added", "changes are put"), "forgotten": ("het, stale", "changes are forgotten")}
+"""Policies whose changes are not added as they should, and what is broken."""
 ROUNDING = 1e-5
 """Largest difference in proportion to the largest weight of a row. It is not 0: each trainer's change is rounded before
 the server adds it, and it adds those of two trainers in the order in which they come."""
@@ -90,9 +94,10 @@ def test_policies_equal_the_reference(
     for name in RESUMED:
         whole = tmp_path / f"{1 + SERVERS + TRAINERS} ranks {name}"
         runs[f"{name}, resumed"] = [*runs[name], f"train.resume={whole}/checkpoints/step-00000015"]
-    runs |= {"added": POLICIES["added"], "put": POLICIES["added"]}
+    runs |= {name: POLICIES[name] for name in ("het", "het, stale", "added")}
+    runs |= {name: POLICIES[sound] for name, (sound, _) in BROKEN.items()}
     runs = {name: [*settings, f"roles.servers={SERVERS}"] for name, settings in runs.items()}
-    breakages = ["changes are put" if name == "put" else NOTHING for name in runs]
+    breakages = [BROKEN[name][1] if name in BROKEN else NOTHING for name in runs]
     hosts = map(str, TWO_HOSTS[SERVERS, TRAINERS])
     found = train_all(1 + SERVERS + TRAINERS, runs, "--hosts", *hosts, "--break", *breakages)
 
@@ -106,8 +111,11 @@ def test_policies_equal_the_reference(
     assert compare(references["by row"], references["interleaved"]).largest() > 1e-3
 
     limit = ROUNDING * largest_weight(references["plain SGD"])
-    assert 0.0 < compare(references["plain SGD"], found["added"]).largest() < limit
-    assert compare(references["plain SGD"], found["put"]).largest() > 10 * limit
+    for name in ("added", "het"):
+        assert 0.0 < compare(references["plain SGD"], found[name]).largest() < limit
+    assert 0.0 < compare(references["plain SGD"], found["het, stale"]).largest() < 10 * limit
+    for name in BROKEN:
+        assert compare(references["plain SGD"], found[name]).largest() > 10 * limit, name
 
 
 def pin_every_third_row(shards: Path, path: Path) -> Path:

@@ -290,19 +290,23 @@ BROKEN_ADDITIONS: dict[str, tuple[Callable[[TrainerPlan], TrainerPlan], str]] = 
         "adds row .* less base slot",
     ),
     "not fetched": (
-        lambda part: replace(part, fetch_rows=part.private_slots[:0], fetch_slots=part.private_slots[:0]),
+        lambda part: replace(part, fetch_rows=NO_ROWS, fetch_slots=NO_SLOTS, new_slots=NO_SLOTS),
         "looks for row",
     ),
-    "base never fetched": (
-        lambda part: replace(
-            part,
-            fetch_rows=part.fetch_rows[: part.private_slots.size],
-            fetch_slots=part.fetch_slots[: part.private_slots.size],
-        ),
+    "fewer fetched than based": (
+        lambda part: replace(part, fetch_rows=part.fetch_rows[1:], fetch_slots=part.fetch_slots[1:]),
+        r"batch 0: trainer 0: new_slots and merged_slots are those of \d+ rows, and \d+ are fetched",
+    ),
+    "without a base": (
+        lambda part: replace(part, fetch_slots=part.private_slots, new_slots=None),
         "as it was fetched in none",
     ),
+    "merged though it is new": (
+        lambda part: replace(part, new_slots=None, merged_slots=part.new_slots),
+        r"batch 0: trainer 0 merges row \d+ from slot \d+ less base slot \d+; it is in none",
+    ),
     "base is updated": (
-        lambda part: replace(part, private_slots=part.fetch_slots),
+        lambda part: replace(part, private_slots=np.concatenate((part.private_slots, part.fetch_slots))),
         "is to update slot .* the base of row",
     ),
     "base is put": (
@@ -322,7 +326,7 @@ BROKEN_ADDITIONS: dict[str, tuple[Callable[[TrainerPlan], TrainerPlan], str]] = 
             part,
             **{name: np.repeat(getattr(part, name), 2) for name in ("add_rows", "add_slots", "base_slots")},
         ),
-        "adds row .* it is in none",
+        "batch 0: trainer 0 adds a row twice with one group",
     ),
     "not added": (drawn_out, "still holds"),
     "no bases": (lambda part: replace(part, base_slots=None), "differ in length: .*'base_slots': 'none'"),
@@ -367,13 +371,13 @@ def test_a_row_is_read_behind_the_changes_of_others(waits: bool) -> None:
     policy = AddedChanges(NoSettings(), RunFacts(np.asarray([0, 9]), 2, batch_size=2))
     plans = list(plan_segment(policy.planner(Window(1, 1), 0), rows))
     moved = {name: getattr(plans[1].trainers[0], name) + 2 for name in ("private_slots", "fetch_slots")}
-    moved |= {name: getattr(plans[1].trainers[0], name) + 2 for name in ("add_slots", "base_slots")}
+    moved |= {name: getattr(plans[1].trainers[0], name) + 2 for name in ("add_slots", "base_slots", "new_slots")}
     later = replace(plans[1].shared, prefetch_after=plans[1].shared.prefetch_after if waits else 0)
     plans[1] = BatchPlan(later, tuple(replace(part, **moved) for part in plans[1].trainers))
-    executor = PlanExecutor(9, 2, 0, 4, eager=True, growth=1)
+    executor = PlanExecutor(9, 2, 0, 4, eager=True, most_missing=0)
     if waits:
         executor.run(plans, rows)
         np.testing.assert_array_equal(executor.store, train_plainly(rows, 9, growth=1))
     else:
-        with pytest.raises(PlanError, match=r"batch 1: trainer 1 fetches row 5 .* trainer 0 has not added its"):
+        with pytest.raises(PlanError, match=r"batch 1: trainer 1 looks row 5 up and misses 1 of others' updates; 0 at"):
             executor.run(plans, rows)

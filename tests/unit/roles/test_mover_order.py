@@ -202,7 +202,15 @@ def mover_parts(device: RecordingDevice, written_back: list[int], added: dict[in
         (
             [1],
             {4: 3, 7: 5},
-            ["gather [1]", "put", "is put", "gather [4, 7, 3, 5]", "add [7.0, 24.0] to [104, 107]", "is added"],
+            [
+                "gather [1]",
+                "put",
+                "is put",
+                "gather [4, 7, 3, 5]",
+                "scatter [3, 5]",
+                "add [7.0, 24.0] to [104, 107]",
+                "is added",
+            ],
         ),
         ([], {}, ["put", "is put", "add [] to []", "is added"]),
     ],

@@ -67,7 +67,7 @@ def traces(draw: st.DrawFn) -> tuple[list[Bags], RunFacts]:
     return batches, facts(trainers, samples, cache_rows)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(traces(), st.booleans(), st.booleans(), st.sampled_from([0, 2]), st.sampled_from([1, 2, 20]))
 def test_plans_train_as_plain_training_does(
     trace: tuple[list[Bags], RunFacts], location_aware: bool, on_demand: bool, telling: int, lookahead: int
@@ -77,7 +77,7 @@ def test_plans_train_as_plain_training_does(
     check_policy(chosen, batches, Window(lookahead, 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(traces())
 def test_snapshots_are_the_planners_caches_and_the_models(trace: tuple[list[Bags], RunFacts]) -> None:
     """Key for key in every step; samples go where the model says, as many to each trainer as its slice would have."""

@@ -1,0 +1,55 @@
+"""The policy `het` (PVLDB 15(2), 2022): docs/policies.md says what its rules are."""
+
+import numpy as np
+
+from bagpipe_hpc.planning.planner import Planner
+from bagpipe_hpc.planning.policies.het.planner import SLOTS_A_ROW, HetPlanner, state_bytes
+from bagpipe_hpc.planning.policies.het.settings import HetSettings
+from bagpipe_hpc.planning.policy import Policy
+from bagpipe_hpc.planning.slots import UNLIMITED
+from bagpipe_hpc.planning.window import Window
+
+
+class HetPolicy(Policy):
+    """Trainers hold rows of their own, which may miss a bounded number of others' updates."""
+
+    Settings = HetSettings
+    adds_rows = True
+
+    def window(self, wanted: Window) -> Window:  # noqa: ARG002
+        """Each batch is planned alone."""
+        return Window(1, 1)
+
+    @property
+    def most_missing(self) -> int:
+        """Updates that were added and not seen, s at most; and unsent ones of each other trainer, as many."""
+        return self.facts.trainers * int(self.settings.staleness)
+
+    def planner(self, window: Window, shared_capacity: int = UNLIMITED, private_capacity: int = UNLIMITED) -> Planner:
+        """A new planner."""
+        return HetPlanner(
+            self.facts.total_rows,
+            self.facts.trainers,
+            window,
+            shared_capacity,
+            private_capacity,
+            settings=self.settings,
+            most_held=self.most_held,
+        )
+
+    @property
+    def most_held(self) -> int | None:
+        """Rows that a trainer holds between two batches: what `cache.rows` leaves beside those that a slice looks up.
+
+        None where `cache.rows` is not set.
+        """
+        facts = self.facts
+        if not facts.cache_rows:
+            return None
+        of_sample = facts.batch_look_ups.sum() / facts.batch_size
+        slice_look_ups = int(np.ceil(of_sample * -(-facts.batch_size // facts.trainers)))
+        return max(0, facts.cache_rows // SLOTS_A_ROW - slice_look_ups)
+
+    def least_bytes(self, window: Window, most_batches: int) -> int:  # noqa: ARG002
+        """Memory that a planner takes for sure."""
+        return state_bytes(self.facts.total_rows, self.facts.trainers)

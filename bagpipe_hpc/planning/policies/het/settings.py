@@ -1,0 +1,30 @@
+"""Settings of the policy `het`."""
+
+from dataclasses import dataclass
+
+from bagpipe_hpc.config.doors import SettingError
+
+EVICTIONS = ("lru", "lfu", "lfu_pinned")
+
+
+@dataclass(frozen=True)
+class HetSettings:
+    """How stale rows may be, and which leave a full cache."""
+
+    staleness: int = 100
+    """A trainer reads on as long as it misses no more updates that others have added to a row, and keeps as many of its
+    own before it adds them; with 0 every look-up sees all updates of the batches before."""
+    eviction: str = "lru"
+    """Which rows leave a cache that is full: `lru`, those used longest ago; `lfu`, those used in the fewest batches
+    since they came; `lfu_pinned`, the same, but rows used in `pin_after` batches stay."""
+    pin_after: int = 10
+    """Of `lfu_pinned`: batches that a row is used in before it stays."""
+
+    def __post_init__(self) -> None:
+        """Refuse what there is not."""
+        if self.staleness < 0:
+            raise SettingError("staleness", self.staleness, "use 0 or more updates")
+        if self.eviction not in EVICTIONS:
+            raise SettingError("eviction", self.eviction, f"use one of {', '.join(EVICTIONS)}")
+        if self.pin_after < 2:
+            raise SettingError("pin_after", self.pin_after, "use 2 or more batches: all rows would stay")
