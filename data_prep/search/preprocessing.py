@@ -2,6 +2,7 @@
 
 import csv
 import io
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.terminal import printable
 from data_prep.schema.columns import NumericColumn
 from data_prep.schema.document import Schema
 from data_prep.schema.writing import schema_toml
@@ -116,10 +118,12 @@ def report(found: Found, score: str) -> list[str]:
 def write_found(found: Found, score: str, inputs: Sequence[str], output: Path) -> None:
     """Write the schema that was found, with what tells it from others beside each column."""
     notes = {name: chain for chain, names in _groups(found) for name in names} if found.is_better else {}
-    told = ", ".join(inputs)
-    heading = [f"Found by bagpipe search-preprocessing: validation {shown_score(found.best.score, score)},",
-               f"{shown_score(found.given_score, score)} before.",
-               f"Then: bagpipe prepare --schema {output.name} --input {told} --output shards"]  # fmt: skip
+    command = shlex.join(["bagpipe", "prepare", "--schema", output.name, "--input", *inputs, "--output", "shards"])
+    heading = [
+        f"Found by bagpipe search-preprocessing: validation {shown_score(found.best.score, score)},",
+        f"{shown_score(found.given_score, score)} with the schema that was given.",
+        f"Then: {printable(command, is_layout_kept=False)}",
+    ]
     _write(output, schema_toml(found.schema, heading, notes))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from bagpipe_hpc.tools.sharding import episodes as module
 from bagpipe_hpc.tools.sharding.autoshard import AutoShardPolicy, AutoShardSettings, learn_autoshard
 from bagpipe_hpc.tools.sharding.cost_model import CostModel, Ring, rank_correlation
 from bagpipe_hpc.tools.sharding.dreamshard import DreamShardPolicy, DreamShardSettings, learn_dreamshard
@@ -166,6 +167,10 @@ def test_servers_without_room_get_no_table_and_lack_of_room_is_said() -> None:
     assert episodes.held_bytes.sum(dim=1).tolist() == [float(sum(sizes))] * 4
     assert episodes.log_chances.isfinite().all()
     assert episodes.entropies.isfinite().all()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "_NEVER", 1e9)  # a mask that does not keep tables away is noticed
+        careless = roll_out(Stubborn(), model, limited, 4, torch.Generator().manual_seed(1))
+    assert not any(limited.fits(holders) for holders in careless.holders.tolist())
     short = replace(task, limit_bytes=max(sizes) - 1.0)
     assert not roll_out(Stubborn(), model, short, 2, None).has_room.any()
     never = Learned(Stubborn(), model, short, (), 1)
