@@ -103,6 +103,7 @@ class ScratchPipePlanner(RulePlanner):
         self._newest_use = np.full(total_rows, -1, dtype=np.int32)
         self._is_in = np.zeros(total_rows, dtype=np.bool_)  # once the batches that are planned have come
         self._count_in = self._planned = self._list_bytes = 0
+        self._left: Int64s = np.empty(0, dtype=np.int64)
         self._used: deque[tuple[int, NDArray[np.integer]]] = deque()  # rows of planned batches, the oldest first
 
     def start_segment(self, *, training: bool, first_step: int) -> None:
@@ -117,23 +118,24 @@ class ScratchPipePlanner(RulePlanner):
         """Note the newest use of the batch's rows."""
         self._newest_use[batch.unique] = number
 
-    def choose(self, number: int, batch: LoadedBatch, following: LoadedBatch | None) -> RowChoice:  # noqa: ARG002
-        """Every row stays for now, at all trainers."""
-        nothing = np.zeros(batch.unique.size, dtype=np.bool_)
-        now = nothing if following is None else self.rows.are_in(batch.unique, following.unique)
-        return RowChoice(dead=nothing, private=nothing, now=now)
-
-    def leaving(self, number: int, batch: LoadedBatch) -> Int64s:
-        """Make room for the batch that comes `past` batches later; for those before it there is nobody to leave.
+    def choose(self, number: int, batch: LoadedBatch, following: LoadedBatch | None) -> RowChoice:
+        """Every row stays for now, at all trainers; but room is made for the batch that comes `past` batches later.
 
         Raises:
             CapacityError: the rows that are held do not fit.
         """
-        left = []
+        left = [np.empty(0, dtype=np.int64)]  # for the batches before that one there is nobody to leave
         while (ahead := self._planned - number) <= min(self._past, len(self._loaded)):
             left.append(self._make_room_for(self._planned, self._loaded[ahead - 1] if ahead else batch))
             self._planned += 1
-        return np.concatenate(left) if left else np.empty(0, dtype=np.int64)
+        self._left = np.concatenate(left)
+        nothing = np.zeros(batch.unique.size, dtype=np.bool_)
+        now = nothing if following is None else self.rows.are_in(batch.unique, following.unique)
+        return RowChoice(dead=nothing, private=nothing, now=now)
+
+    def leaving(self, number: int, batch: LoadedBatch) -> Int64s:  # noqa: ARG002
+        """Rows that make room."""
+        return self._left
 
     def prefetch_after(self, number: int) -> int:
         """Rows that are absent left for a batch that is further back than `future`, or were never here."""

@@ -32,10 +32,14 @@ class HotlinePlanner(RulePlanner):
         self._hot = self._start()
 
     def choose(self, number: int, batch: LoadedBatch, following: LoadedBatch | None) -> RowChoice:  # noqa: ARG002
-        """Rows that are not hot leave behind the batch; those of a single trainer are its own."""
+        """Rows that are not hot leave behind the batch; those of one trainer among several are its own.
+
+        Where there is but one, all slots are shared: before rows are hot, a batch takes those of hot rows.
+        """
         self._demoted = self._hot.see(batch.rows)
         dead = self.is_dead(batch)
-        return RowChoice(dead=dead, private=dead & (batch.user != SEVERAL), now=np.ones_like(dead))
+        private = dead & (batch.user != SEVERAL) & (self.trainers > 1)
+        return RowChoice(dead=dead, private=private, now=np.ones_like(dead))
 
     def is_dead(self, batch: LoadedBatch) -> Bools:
         """Rows that are not held behind the batch."""

@@ -87,6 +87,13 @@ def test_micro_batches_are_even_and_hot_rows_are_fetched_once() -> None:
     assert popular_samples > 100
 
 
+def test_hot_rows_take_the_slots_of_other_rows_where_all_are_one_trainers() -> None:
+    batches = skewed_batches(4, TABLES, count=20, samples=40)
+    need = check_policy(Hotline(OWN, facts(1)), batches)
+    assert need.private_rows == 0
+    assert need.shared_rows < OWN.hot_rows + max(np.unique(rows.values).size for rows in batches)
+
+
 def test_an_evaluation_is_computed_whole() -> None:
     policy, batches = Hotline(OWN, facts()), skewed_batches(4, TABLES)
     assert any(part.micro_batches is not None for plan in planned(policy, batches) for part in plan.trainers)

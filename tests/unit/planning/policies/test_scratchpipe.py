@@ -233,6 +233,8 @@ def test_a_cache_that_is_too_small_is_refused() -> None:
         check_policy(Mutated(ScratchPipePlanner, rows), batches)
     with pytest.raises(PlanError, match="leave behind a batch that uses it"):
         check_policy(Mutated(HoldsTwoPast, rows), batches)
+    with pytest.raises(CapacityError, match="batch 0: a cache of 3 rows, and the batch"):
+        check_policy(Mutated(ScratchPipePlanner, 3), batches)
 
 
 @pytest.mark.parametrize(("name", "value"), [("past", 0), ("future", -1), ("past", 1001)])
