@@ -142,8 +142,10 @@ class SlipstreamPolicy(FaePolicy):
         return sample_keys(rows, of_look_ups, self.settings.stale_look_ups)
 
     def least_bytes(self, window: Any, most_batches: int) -> int:
-        """Another byte a row."""
-        return super().least_bytes(window, most_batches) + self.facts.total_rows
+        """Another byte a row than `fae`, and two snapshots."""
+        watched, training = self._watched, self.facts.training
+        snapshots = 2 * watched.rows.size * training.row_bytes if watched and training else 0
+        return super().least_bytes(window, most_batches) + self.facts.total_rows + snapshots
 
 
 def _hot_batches(settings: SlipstreamSettings, training: TrainingRows) -> NDArray[np.int64]:

@@ -1,0 +1,104 @@
+"""A policy is shown the rows that it watches; what it keeps is on the disk, and a run that goes on finds it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bagpipe_hpc.config.doors import NoSettings
+from bagpipe_hpc.config.schema import Config, PolicyConfig, TrainConfig
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.schedule import Segment, SegmentKind
+from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
+from bagpipe_hpc.planning.policy import RunFacts, Sight, TrainingRows, WatchedRows
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.watch import Watch, require_seen, watched_rows
+from bagpipe_hpc.storage.policy_memory import load_memory, memory_path, save_memory
+
+ROWS = np.asarray([2, 5, 6])
+BEFORE = (3, 7)
+SEGMENT = Segment(SegmentKind.TRAIN, 1, 0, 3, first_step=10, samples=100, batch_size=10, checkpoint=False)
+"""Of the second epoch, each of which has ten batches."""
+
+
+class Watching(LookaheadPolicy):
+    """Keeps the first weight of each row."""
+
+    @classmethod
+    def watched(cls, settings: Any, training: TrainingRows) -> WatchedRows:  # noqa: ARG003
+        return WatchedRows(ROWS, BEFORE)
+
+    def see(self, sight: Sight) -> dict[str, NDArray[Any]]:
+        self.sight = sight
+        return {"kept": sight.weights[:, 0]}
+
+    def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
+        self.kept = kept["kept"]
+
+
+def run_of(output: Path, *schedule: Segment, start: Path | None = None, policy: str = f"{__name__}:Watching") -> Run:
+    checkpoint = None if start is None else SimpleNamespace(directory=start / "checkpoints" / "step-00000015")
+    run = SimpleNamespace(
+        trains=True,
+        config=Config(train=TrainConfig(output=str(output)), policy=PolicyConfig(policy)),
+        sample_orders=SimpleNamespace(training=TrainingRows()),
+        start=checkpoint,
+        schedule=schedule,
+        batches=lambda segment: iter([Bags.one_hot(np.asarray([[segment.first_batch]]))]),
+    )
+    return cast(Run, run)
+
+
+def policy() -> Watching:
+    return Watching(NoSettings(), RunFacts(np.asarray([0, 9]), 1, 10))
+
+
+def test_rows_are_shown_and_what_is_kept_is_written(tmp_path: Path) -> None:
+    own, run = policy(), run_of(tmp_path)
+    watch = Watch(run, own)
+    assert watch.rows.tolist() == watched_rows(run).tolist() == ROWS.tolist()
+    weights = np.random.default_rng(1).random((3, 4), dtype=np.float32)
+    watch.see(SEGMENT, weights)
+    assert (own.sight.epoch, own.sight.batch, own.sight.step) == (1, 3, 13)
+    np.testing.assert_array_equal(own.sight.weights, weights)
+    assert own.sight.look_ups(8).values.tolist() == [8]
+    np.testing.assert_array_equal(load_memory(memory_path(tmp_path, 13))["kept"], weights[:, 0])
+
+
+@pytest.mark.parametrize(("batch", "step"), [(0, None), (2, None), (3, 13), (6, 13), (7, 17), (9, 17)])
+def test_a_run_that_goes_on_finds_the_last_of_its_epoch(tmp_path: Path, batch: int, step: int | None) -> None:
+    """In the folder of the run that wrote the checkpoint; it is copied to its own."""
+    for number in (3, 7, 13, 17):
+        save_memory(_path(tmp_path / "earlier", number), {"kept": np.asarray([number])})
+    following = replace(SEGMENT, first_batch=batch, batches=1, first_step=10 + batch)
+    evaluation = replace(following, kind=SegmentKind.EVALUATE, first_batch=0)
+    (tmp_path / "own").mkdir()
+    run, own = run_of(tmp_path / "own", evaluation, following, start=tmp_path / "earlier"), policy()
+    Watch(run, own)
+    if step is None:
+        assert not hasattr(own, "kept")
+        return
+    assert own.kept.tolist() == [step]
+    assert load_memory(memory_path(tmp_path / "own", step))["kept"].tolist() == [step]
+    _path(tmp_path / "earlier", step).unlink()
+    with pytest.raises(
+        CheckpointError, match=rf"step-000000{step}\.h5: is missing: what policy\.name = .*Watching' keeps"
+    ):
+        require_seen(run)
+
+
+def _path(output: Path, step: int) -> Path:
+    output.mkdir(exist_ok=True)
+    return memory_path(output, step)
+
+
+def test_others_watch_nothing(tmp_path: Path) -> None:
+    run = run_of(tmp_path, replace(SEGMENT, first_batch=5), start=tmp_path, policy="bagpipe")
+    require_seen(run)
+    assert watched_rows(run).size == 0
