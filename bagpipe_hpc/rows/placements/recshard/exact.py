@@ -111,7 +111,8 @@ class _Program:
         second: seconds of all accesses from the fastest slow memory.
         entries: values, and rows and columns of each, of the matrix of constraints.
         upper: of each constraint.
-        most: of each x: 0 for a choice that alone takes too much.
+        most: of each x: 0 for a choice that alone takes too much. Where devices are alike, it is also 0 for the k-th
+            dearest table, from 0, on a device above k: such splits are others under new names of the devices.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -121,10 +122,15 @@ class _Program:
         self.second = sum(least) or 1.0
         self.most = np.ones(len(self.choices))
         self._tables = tables
+        alike = len(set(problem.devices)) == 1
+        dearest_first = sorted(range(tables), key=lambda table: (-problem.time(table, 0, 0), table))
+        rank = {table: number for number, table in enumerate(dearest_first)}
         self.upper = np.append(np.ones(tables + 2 * devices), np.zeros(devices))
         found: list[tuple[float, int, int]] = []
         for column, (table, device, step) in enumerate(self.choices):
             limits = problem.devices[device]
+            if alike and device > rank[table]:
+                self.most[column] = 0.0
             found.append((1.0, table, column))
             found.append((problem.time(table, device, step) / self.second, tables + 2 * devices + device, column))
             for first, taken, limit in (

@@ -7,7 +7,7 @@ from bagpipe_hpc.rows.array_file import Int64s
 from bagpipe_hpc.rows.placements.assignment import server_limit
 from bagpipe_hpc.rows.placements.planned import Found, PlannedTables, Request
 from bagpipe_hpc.rows.placements.recshard.exact import solve
-from bagpipe_hpc.rows.placements.recshard.problem import Device, Problem, SplitTable
+from bagpipe_hpc.rows.placements.recshard.problem import Device, Problem, Split, SplitTable
 from bagpipe_hpc.rows.placements.settings import RecShardSettings
 
 
@@ -30,12 +30,13 @@ class RecShard(PlannedTables):
             slow_accesses_of(accesses[name], pinned[name], request.statistics.hottest(name)) for name in names
         )
         times = problem.times(split)
+        all_slow = problem.slowest(Split(split.devices, (0,) * len(names)))
         return Found(
             split.devices,
             [
                 f"recshard: {solution.how}",
-                f"slowest server: {max(times):.3e} s of a batch; the mean is {sum(times) / len(times):.3e} s, and no "
-                f"split has less than {solution.bound:.3e} s",
+                f"slowest server: {max(times):.3e} s of a batch; the mean is {sum(times) / len(times):.3e} s, no split "
+                f"has less than {solution.bound:.3e} s, and without fast memory it is {all_slow:.3e} s",
                 f"pinned: {sum(map(len, pinned.values()))} rows; slow accesses: at most {slow:.2%}, "
                 f"by the counts {per_batch / max(1, sum(accesses[name].look_ups for name in names)):.2%}",
             ],

@@ -25,8 +25,10 @@ from tests.statistics_files import write_accesses, zipf_counts
 FAST, SLOW = 100.0, 1.0
 
 
-def problem(seed: int, fast: float, slow: float = 10.0, tables: int = 4, steps: int = 4, **more: bool) -> Problem:
-    """Random tables on two devices, whose memories hold so many times half of all rows."""
+def problem(
+    seed: int, fast: float, slow: float = 10.0, tables: int = 4, steps: int = 4, alike: bool = False, **more: bool
+) -> Problem:
+    """Random tables on two devices, alike or not, whose memories hold so many times half of all rows."""
     rng = np.random.default_rng(seed)
     found = []
     for _ in range(tables):
@@ -37,8 +39,9 @@ def problem(seed: int, fast: float, slow: float = 10.0, tables: int = 4, steps: 
             SplitTable(len(counts) + unused, int(rng.integers(1, 9)), float(rng.integers(1, 99)), tuple(curve.tolist()))
         )
     half = sum(table.rows * table.row_bytes for table in found) / 2
-    devices = (Device(fast * half, slow * half, FAST, SLOW), Device(fast * half / 2, slow * half, FAST / 2, SLOW))
-    return Problem(tuple(found), devices, **more)
+    first = Device(fast * half, slow * half, FAST, SLOW)
+    other = first if alike else Device(fast * half / 2, slow * half, FAST / 2, SLOW)
+    return Problem(tuple(found), (first, other), **more)
 
 
 def brute_force(asked: Problem) -> float:
@@ -53,10 +56,11 @@ def brute_force(asked: Problem) -> float:
 
 @pytest.mark.parametrize(("fast", "slow"), [(0.1, 10.0), (0.3, 1.2), (0.0, 10.0), (0.6, 0.9), (0.2, 0.8)])
 @pytest.mark.parametrize("keeps_place", [False, True])
-def test_the_program_finds_the_best_of_all_splits(fast: float, slow: float, keeps_place: bool) -> None:
+@pytest.mark.parametrize("alike", [False, True])
+def test_the_program_finds_the_best_of_all_splits(fast: float, slow: float, keeps_place: bool, alike: bool) -> None:
     """Of 10,000 splits: four tables, two devices, four steps."""
     seed = int(100 * fast + slow)
-    asked = problem(seed, fast, slow, keeps_place=keeps_place)
+    asked = problem(seed, fast, slow, alike=alike, keeps_place=keeps_place)
     best = brute_force(asked)
     if best == float("inf"):
         with pytest.raises(ConfigError, match="no split keeps all limits; use more servers"):
