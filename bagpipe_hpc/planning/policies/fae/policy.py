@@ -4,6 +4,7 @@ import logging
 
 import numpy as np
 
+from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.planning.planner import Planner
@@ -35,6 +36,11 @@ class FaePolicy(Policy):
                     f"model.embedding_dim_of: policies with hot rows want rows of one width; of {hot.total_rows} rows "
                     f"{facts.total_rows} have the same; leave it out"
                 )
+            if facts.cache_rows and hot.rows.size > facts.cache_rows:
+                cure = (
+                    f"a trainer's cache holds cache.rows = {facts.cache_rows}; use fewer, or 0 for what it has room for"
+                )
+                raise SettingError("policy.hot_rows", hot.rows.size, cure)
             self._is_hot[hot.rows] = True
 
     @classmethod

@@ -274,6 +274,11 @@ def test_a_profile_of_other_rows_or_settings_is_refused(tmp_path: Path) -> None:
     other_tables = RunFacts(np.asarray([0, 5]), 2, 8, training=training)
     with pytest.raises(ConfigError, match=r"embedding_dim_of: .*; of 63 rows 5 have the same; leave it out"):
         FaePolicy(policy.settings, other_tables)
+    with pytest.raises(
+        SettingError, match=r"policy\.hot_rows = 20: a trainer's cache holds cache\.rows = 19; use fewer"
+    ):
+        FaePolicy(policy.settings, replace(policy.facts, cache_rows=19))
+    FaePolicy(policy.settings, replace(policy.facts, cache_rows=20))
     with pytest.raises(DataError, match=r"none\.h5: there is no profile of hot rows; all ranks must see"):
         FaePolicy(replace(policy.settings, profile="none.h5"), policy.facts)
 
