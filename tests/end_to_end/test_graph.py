@@ -41,6 +41,10 @@ CASES: dict[str, list[str]] = {
 }
 FURTHER = {name: [f"optimizer.rows={name}"] for name in ROW_OPTIMIZERS.entries}
 """GraphSAGE with each row optimizer."""
+POLICIES = {
+    name: [f"policy.name={name}", *more]
+    for name, more in {"none": [], "scratchpipe": [], "herald": [], "hotline": ["policy.hot_rows=40"]}.items()
+}
 WINDOWS = {
     "sgd": ["lookahead.batches=1", "cache.sharing=replicated"],
     "adagrad, in lanes": ["lookahead.batches=4", "lookahead.group=2", "cache.sharing=home"],
@@ -60,7 +64,7 @@ class Runs:
 
     def settings(self, case: str, output: Path, *more: str) -> list[str]:
         """Those of one run."""
-        own = {**FURTHER, **CASES}[case]
+        own = {**FURTHER, **POLICIES, **CASES}[case]
         graphsage = [] if any("model.name" in one for one in own) else ["model.hidden=6"]
         return [f"train.output={output}", *own, *graphsage, *more]
 
@@ -92,6 +96,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         pytest.param(1, 2, list(CASES), id="two trainers"),
         pytest.param(2, 1, list(CASES), id="one trainer", marks=pytest.mark.slow),
         pytest.param(2, 2, list(FURTHER), id="each row optimizer", marks=pytest.mark.slow),
+        pytest.param(1, 2, list(POLICIES), id="other policies", marks=pytest.mark.slow),
     ],
 )
 def test_a_graph_trains_to_the_references_bits(
