@@ -112,9 +112,9 @@ def test_an_example_writes_every_value_once(path: Path) -> None:
 def test_the_glossary_defines_the_words_of_the_project() -> None:
     words = """role, world rank, role rank, oracle, server, trainer, mover, reference, heartbeat, row client,
         row server, table, look-up, ragged, one-hot, row, record, gather, scatter, shard, hop, fan-out, block, lane,
-        step, segment, schedule, look-ahead, window, plan, micro-batch, policy, group, group of tables, retire,
-        write-back, change, base, slot, home, copy of a row, shared slot, reserved slot, private slot, now, later,
-        private"""
+        batch, slice, step, segment, schedule, look-ahead, window, plan, micro-batch, policy, group,
+        group of tables, retire, write-back, change, base, slot, home, copy of a row, shared slot,
+        reserved slot, private slot, now, later, private"""
     glossary = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     defined = re.findall(r"^\| \*\*(.+?)\*\* \|", glossary, flags=re.MULTILINE)
     assert [word for words in defined for word in words.split(", ")] == [word.strip() for word in words.split(",")]
