@@ -35,8 +35,9 @@ def place_tables(config: Config, servers: int, say: Callable[[str], None]) -> Pa
         raise SettingError(
             PLACEMENTS.key, config.tables.placement, "has no plan to be made: runs compute it; train at once"
         )
-    path: Path = settings.plan_path
-    if path.exists():
+    if not settings.plan:
+        raise SettingError("tables.plan", "", "name the file to write")
+    if (path := Path(settings.plan)).exists():
         raise SettingError("tables.plan", str(path), "is there already; remove it, or use another name")
     run = Run(config, load_manifest(Path(config.data.path)), ())
     groups = [replace(group.tables.tables, row_bytes=group.record.bytes) for group in run.groups]

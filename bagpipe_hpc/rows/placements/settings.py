@@ -5,6 +5,20 @@ from pathlib import Path
 
 from bagpipe_hpc.config.doors import SettingError
 
+_STATISTICS = "name a file that `bagpipe inspect SHARDS --statistics FILE` has written"
+_PLAN = "name a file that `bagpipe place CONFIG --servers S` has written"
+
+
+def made_file(key: str, name: str, cure: str = _PLAN) -> Path:
+    """A file that a command has made; by default a plan.
+
+    Raises:
+        SettingError: none is named, or it is not there.
+    """
+    if not (name and Path(name).exists()):
+        raise SettingError(key, name, f"{'is not there' if name else 'none is named'}; {cure}")
+    return Path(name)
+
 
 @dataclass(frozen=True)
 class AssignmentSettings:
@@ -43,13 +57,9 @@ class StatisticsSettings(AssignmentSettings):
         """The file.
 
         Raises:
-            SettingError: none is named.
+            SettingError: none is named, or it is not there.
         """
-        if not self.statistics:
-            raise SettingError(
-                "tables.statistics", "", "name a file that `bagpipe inspect SHARDS --statistics FILE` has written"
-            )
-        return Path(self.statistics)
+        return made_file("tables.statistics", self.statistics, _STATISTICS)
 
 
 @dataclass(frozen=True)
@@ -64,11 +74,9 @@ class PlannedSettings(StatisticsSettings):
         """The file.
 
         Raises:
-            SettingError: none is named.
+            SettingError: none is named, or it is not there.
         """
-        if not self.plan:
-            raise SettingError("tables.plan", "", "name the file that `bagpipe place CONFIG --servers S` writes")
-        return Path(self.plan)
+        return made_file("tables.plan", self.plan)
 
 
 WEIGHTS = ("accesses", "coverage", "pooling")

@@ -18,6 +18,7 @@ from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.rows.placements.settings import made_file
 from bagpipe_hpc.rows.placements.table_plan import read_plan
 
 
@@ -34,7 +35,7 @@ class PinnedPolicy(LookaheadPolicy):
             BagpipeError: no file is named, or it is no plan of these tables.
         """
         facts = self.facts
-        plan = read_plan(self.settings.plan_path)
+        plan = read_plan(made_file("policy.plan", self.settings.plan))
         found = np.zeros(facts.total_rows, dtype=np.bool_)
         for name, first, rows in zip(
             facts.table_names, facts.table_offsets.tolist(), np.diff(facts.table_offsets).tolist(), strict=False

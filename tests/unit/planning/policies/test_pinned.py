@@ -154,8 +154,10 @@ def test_a_broken_rule_is_noticed(tmp_path: Path, mutant: type[PinnedPlanner]) -
 
 
 def test_a_plan_must_be_named_and_fit(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"policy\.plan = '': name the file that `bagpipe place CONFIG --servers S`"):
+    with pytest.raises(SettingError, match=r"policy\.plan = '': none is named; name a file that `bagpipe place CONFIG"):
         PinnedPolicy(PinnedSettings(), RunFacts(np.asarray([0, 9]), 1, 9)).planner(Window(1, 1))
+    with pytest.raises(SettingError, match=r"policy\.plan = '.*absent\.npz': is not there; name a file"):
+        made(tmp_path / "absent.npz", 1, "home").planner(Window(1, 1))
     facts = RunFacts(np.asarray([0, 41, 100]), 1, 9, table_names=NAMES)
     path = plan_file(tmp_path / "plan.npz", {})
     policy = build_policy(PolicyConfig("pinned", PinnedSettings(plan=str(path))), facts)

@@ -161,7 +161,9 @@ def test_what_an_assignment_may_not_say_is_refused() -> None:
 
 @pytest.mark.parametrize("name", BY_ACCESSES)
 def test_statistics_must_be_named_and_fit(name: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"tables\.statistics = '': name a file that `bagpipe inspect"):
+    with pytest.raises(
+        SettingError, match=r"tables\.statistics = '': none is named; name a file that `bagpipe inspect"
+    ):
         place_groups(TablesConfig(placement=name), GROUPS, 2)
     other = [(Tables((30, 7), ("C1", "C9"), width=8), 36)]
     with pytest.raises(DataError, match="knows no table 'C9'"):

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.rows.access_statistics import read_statistics
+from bagpipe_hpc.rows.array_file import Int64s
 from bagpipe_hpc.rows.placements.assignment import WholeTable
 from bagpipe_hpc.rows.placements.flexshard.placement import FlexShard
-from bagpipe_hpc.rows.placements.flexshard.tiers import Links, choose_tiers
+from bagpipe_hpc.rows.placements.flexshard.tiers import Floats, Links, choose_tiers
 from bagpipe_hpc.rows.placements.planned import Request
 from bagpipe_hpc.rows.placements.settings import FlexShardSettings
 from tests.statistics_files import write_accesses, zipf_counts
@@ -55,6 +56,40 @@ def test_a_tier_costs_what_a_trace_moves(devices: int, hosts: int, tier: int) ->
         expected = links.bytes_in_tiers(np.array([float(look_ups)]), np.array([size]))
         for counted, modelled in zip(found, expected, strict=True):
             assert counted[tier] == pytest.approx(modelled[tier, 0])
+
+
+class SumsWithEveryDevice(Links):
+    """Rows once a host are summed by all devices of a host instead of their owner."""
+
+    def bytes_in_tiers(self, look_ups: Floats, row_bytes: Int64s) -> tuple[Floats, Floats]:
+        within, between = super().bytes_in_tiers(look_ups, row_bytes)
+        return within, between * np.array([[1], [self.of_host], [1]])
+
+
+class SendsThereAlone(Links):
+    """What looks a row up sends no gradient back."""
+
+    def bytes_in_tiers(self, look_ups: Floats, row_bytes: Int64s) -> tuple[Floats, Floats]:
+        return super().bytes_in_tiers(look_ups / 2, row_bytes)
+
+
+class OneLink(Links):
+    """Owners of the same host are as far as all others."""
+
+    def bytes_in_tiers(self, look_ups: Floats, row_bytes: Int64s) -> tuple[Floats, Floats]:
+        within, between = super().bytes_in_tiers(look_ups, row_bytes)
+        between[2] += within[2]
+        within[2] = 0
+        return within, between
+
+
+@pytest.mark.parametrize("mutant", [SumsWithEveryDevice, SendsThereAlone, OneLink])
+def test_a_broken_model_is_noticed(mutant: type[Links]) -> None:
+    found = mutant(8, 2, 3.0, 1.0).bytes_in_tiers(np.array([7.0]), np.array([36]))
+    counted = [moved(8, 2, [(tier, 7, 36)]) for tier in (0, 1, 2)]
+    assert any(
+        counted[tier][link][tier] != pytest.approx(found[link][tier, 0]) for tier in (0, 1, 2) for link in (0, 1)
+    )
 
 
 def test_on_one_host_rows_once_a_host_are_rows_once() -> None:

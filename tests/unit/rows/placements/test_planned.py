@@ -60,8 +60,10 @@ def test_a_plan_of_other_tables_or_servers_is_refused(tmp_path: Path) -> None:
         place_groups(config, [(Tables((31,), ("C1",)), 4)], 3)
     with pytest.raises(SettingError, match=r"server 2 would hold 1\.68e-06 GB"):
         place_groups(config_of(tmp_path / "plan.npz", server_gb=1e-6), GROUPS, 3)
-    with pytest.raises(SettingError, match=r"tables\.plan = '': name the file that `bagpipe place CONFIG --servers S`"):
+    with pytest.raises(SettingError, match=r"tables\.plan = '': none is named; name a file that `bagpipe place CONFIG"):
         place_groups(TablesConfig(placement="recshard"), GROUPS, 3)
+    with pytest.raises(SettingError, match=r"tables\.plan = '.*absent\.npz': is not there; name a file"):
+        place_groups(config_of(tmp_path / "absent.npz"), GROUPS, 3)
 
 
 @pytest.mark.parametrize(
