@@ -162,6 +162,13 @@ class RunFacts:
         of_features = np.bincount(self.feature_tables or range(self.tables), minlength=self.tables)
         return self.batch_size * np.asarray(self.mean_look_ups or of_features, dtype=np.float64)
 
+    @property
+    def slice_rows(self) -> int:
+        """Most rows that a slice of the default size uses; of ragged features, with as many look-ups as on average."""
+        samples = -(-self.batch_size // self.trainers)
+        look_ups = np.ceil(self.batch_look_ups * (samples / self.batch_size))
+        return int(np.minimum(np.diff(self.table_offsets), look_ups).sum())
+
 
 Assignment = Callable[[Bags], Sequence[Assigned] | None]
 """Gives the samples of a batch to trainers, from its global rows: for each trainer the numbers of its samples, 0 to

@@ -13,15 +13,18 @@ from bagpipe_hpc.config.schema import (
     DataConfig,
     KernelsConfig,
     ModelConfig,
+    PolicyConfig,
     TablesConfig,
     TrainConfig,
 )
 from bagpipe_hpc.errors import ConfigError, DataError, PlanError
 from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
-from bagpipe_hpc.planning.groups import GroupedPlanner
-from bagpipe_hpc.planning.plan_check import check_policy
-from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.plan.slices import BatchSlices
+from bagpipe_hpc.planning.groups import GroupedPlanner, slots_by_group
+from bagpipe_hpc.planning.plan_check import PlanExecutor, check_policy
+from bagpipe_hpc.planning.segment_planner import measure_segment, plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
 from bagpipe_hpc.run.run import Run
@@ -57,6 +60,33 @@ def test_a_plan_is_those_of_its_groups_side_by_side(tmp_path: Path, backend: str
         alone = list(plan_segment(part.planner(WINDOW), own, policy.start_slicing()))
         assert [encoded(plan.groups[number]) for plan in plans] == [encoded(plan) for plan in alone]
         check_policy(part, own, WINDOW)
+
+
+@pytest.mark.parametrize(("name", "most_missing"), [("herald", None), ("het", 300)])
+def test_policies_that_hold_rows_do_so_in_each_group(tmp_path: Path, name: str, most_missing: int | None) -> None:
+    """Their plans train each group's tables, whichever samples the policy of all tables gives to whom."""
+    run = made(tmp_path, user=3, genre=3)
+    run = replace(run, config=replace(run.config, policy=PolicyConfig(name), cache=CacheConfig(rows=400)))
+    policy, batches, given = run.policy(3), list(run.batches(run.schedule[0])), []
+    slicing = policy.start_slicing()
+
+    def noted(rows: Bags) -> BatchSlices:
+        given.append(slicing(rows))
+        return given[-1]
+
+    measured = policy.planner(policy.window(WINDOW))
+    measure_segment(measured, batches, policy.start_slicing())
+    planner = policy.planner(policy.window(WINDOW), slots_by_group(measured))
+    plans = list(plan_segment(planner, batches, noted))
+    for number, (group, slots) in enumerate(zip(run.groups, slots_by_group(measured), strict=True)):
+        own = [group.look_ups.of(rows) for rows in batches]
+        *alone, closing = [plan.groups[number] for plan in plans]
+        alone = [plan.with_samples(slices) for plan, slices in zip(alone, given, strict=True)]
+        executor = PlanExecutor(
+            group.tables.total_rows, 3, slots.shared, slots.private, eager=True, most_missing=most_missing
+        )
+        executor.run([*alone, closing], own)
+        np.testing.assert_array_equal(executor.store, executor.wanted_table(own))
 
 
 def test_policies_are_told_how_many_rows_fit(tmp_path: Path) -> None:

@@ -58,14 +58,11 @@ class HeraldPolicy(Policy):
     def most_held(self) -> int:
         """Rows that a trainer holds at most beyond those of a batch; 0 for any number.
 
-        It is known before the first batch, so that the assignment knows it too: of `cache.rows`, what the copies of a
-        slice leave.
+        It is known before the first batch, so that the assignment knows it too: of `cache.rows`, what copies of all
+        rows that a slice can use would leave.
         """
         facts = self.facts
-        slice_look_ups = int(np.ceil(facts.batch_look_ups.sum() / facts.batch_size)) * -(
-            -facts.batch_size // facts.trainers
-        )
-        return max(1, facts.cache_rows - slice_look_ups) if facts.cache_rows else 0
+        return max(1, facts.cache_rows - facts.slice_rows) if facts.cache_rows else 0
 
     @property
     def telling_features(self) -> np.ndarray | None:

@@ -1,7 +1,5 @@
 """The policy `het` (PVLDB 15(2), 2022): docs/policies.md says what its rules are."""
 
-import numpy as np
-
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policies.het.planner import SLOTS_A_ROW, HetPlanner, state_bytes
 from bagpipe_hpc.planning.policies.het.settings import HetSettings
@@ -39,16 +37,12 @@ class HetPolicy(Policy):
 
     @property
     def most_held(self) -> int | None:
-        """Rows that a trainer holds between two batches: what `cache.rows` leaves beside those that a slice looks up.
+        """Rows that a trainer holds between two batches: what `cache.rows` leaves beside those that a slice can use.
 
         None where `cache.rows` is not set.
         """
         facts = self.facts
-        if not facts.cache_rows:
-            return None
-        of_sample = facts.batch_look_ups.sum() / facts.batch_size
-        slice_look_ups = int(np.ceil(of_sample * -(-facts.batch_size // facts.trainers)))
-        return max(0, facts.cache_rows // SLOTS_A_ROW - slice_look_ups)
+        return max(0, facts.cache_rows // SLOTS_A_ROW - facts.slice_rows) if facts.cache_rows else None
 
     def least_bytes(self, window: Window, most_batches: int) -> int:  # noqa: ARG002
         """Memory that a planner takes for sure."""
