@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,17 @@ from bagpipe_hpc.plan.split_mix import GOLDEN, mix
 _AT_ONCE = 1 << 20
 _NAMED_UP_TO = 1 << 27
 """Samples of an order in which the first mistake is looked for: that takes a byte a sample."""
+
+
+class UsesSamples(Protocol):
+    """An order of samples, whatever it consists of."""
+
+    @property
+    def rows(self) -> int:
+        """Number of samples."""
+
+    def used(self) -> Iterator[NDArray[np.int64]]:
+        """The samples in their order, in pieces."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,11 @@ class SampleOrder:
             return np.arange(last - first, dtype=np.int64)
         return np.random.default_rng([self.seed, self.epoch, block + 1]).permutation(last - first).astype(np.int64)
 
+    def used(self) -> Iterator[NDArray[np.int64]]:
+        """The samples in their order, block by block."""
+        for block in self.blocks().tolist():
+            yield self.block_range(block)[0] + self.inside_block(block)
+
 
 @dataclass(frozen=True)
 class ShardBlocks(SampleOrder):
@@ -113,7 +130,7 @@ class ShardBlocks(SampleOrder):
         return first, np.minimum(first + block_rows, self._shards[shards + 1])
 
 
-def require_each_once(order: SampleOrder) -> None:
+def require_each_once(order: UsesSamples) -> None:
     """See that an order uses every sample once, in the memory of a block.
 
     Compares the number, and the sum of the hashes, of the samples that it uses with those of all samples.
@@ -122,14 +139,8 @@ def require_each_once(order: SampleOrder) -> None:
         PlanError: it uses other samples (but for one wrong order in 2^64, of which the sums are equal by chance).
     """
     whole = (np.arange(first, min(first + _AT_ONCE, order.rows)) for first in range(0, order.rows, _AT_ONCE))
-    if _fingerprint(_used(order)) != _fingerprint(whole):
+    if _fingerprint(order.used()) != _fingerprint(whole):
         raise PlanError(f"the order of {order.rows} samples uses {_first_mistake(order)}; use each sample once")
-
-
-def _used(order: SampleOrder) -> Iterator[NDArray[np.int64]]:
-    """The samples in their order, block by block."""
-    for block in order.blocks().tolist():
-        yield order.block_range(block)[0] + order.inside_block(block)
 
 
 def _fingerprint(parts: Iterator[NDArray[np.int64]]) -> tuple[int, int]:
@@ -143,12 +154,12 @@ def _fingerprint(parts: Iterator[NDArray[np.int64]]) -> tuple[int, int]:
     return count, int(total)
 
 
-def _first_mistake(order: SampleOrder) -> str:
+def _first_mistake(order: UsesSamples) -> str:
     """What an order does that it must not."""
     if order.rows > _NAMED_UP_TO:
         return "some samples twice, or leaves some out"
     uses = np.zeros(order.rows, dtype=np.int8)
-    for part in _used(order):
+    for part in order.used():
         beyond = part[(part < 0) | (part >= order.rows)]
         if beyond.size:
             return f"sample {beyond[0]}, which there is not"

@@ -21,6 +21,7 @@ from bagpipe_hpc.plan.exchange_grid import AUTO, Grid, choose_grid
 from bagpipe_hpc.plan.plan_record import any_has
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.plan.section_order import SectionOrder
 from bagpipe_hpc.plan.slices import Assigned, BatchSlices, Keep, Slicing
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.row_slots import state_bytes
@@ -197,6 +198,9 @@ class Policy(ABC):
     """Whether its planners let a batch's fetches wait for a later group where slots are lacking. Then the cache may be
     measured by the beginning of a run; else all batches are read before the first step."""
 
+    orders_sections: ClassVar[bool] = False
+    """Whether `order` gives a `SectionOrder`, whose kinds may be put together from lanes."""
+
     order_settings: ClassVar[tuple[str, ...]] = ()
     """Settings, such as `cache.rows`, by which `order` goes beside its own. A run that goes on has the same."""
 
@@ -236,7 +240,12 @@ class Policy(ABC):
         return 0
 
     @classmethod
-    def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> SampleOrder:  # noqa: ARG003
+    def order(
+        cls,
+        settings: Any,  # noqa: ARG003
+        default: SampleOrder,
+        training: TrainingRows,  # noqa: ARG003
+    ) -> SampleOrder | SectionOrder:
         """The order in which training samples are used. By default that of `data.shuffle` and `data.block_rows`.
 
         Args:
@@ -246,7 +255,8 @@ class Policy(ABC):
             training: the rows.
 
         Returns:
-            An order of the same samples: each of them once.
+            An order of the same samples: each of them once. Sections (`orders_sections`) come without lanes; the engine
+            puts their kinds together from lanes as `data.lanes` says.
         """
         return default
 
@@ -391,6 +401,11 @@ def policy_class(name: str) -> type[Policy]:
 def keeps_order(name: str) -> bool:
     """Whether the policy that `policy.name` names leaves the order of samples as it is."""
     return policy_class(name).order.__func__ is Policy.order.__func__  # type: ignore[attr-defined]
+
+
+def takes_lanes(name: str) -> bool:
+    """Whether batches are put together from lanes under the policy that `policy.name` names."""
+    return keeps_order(name) or policy_class(name).orders_sections
 
 
 def build_policy(config: PolicyConfig, facts: RunFacts) -> Policy:

@@ -24,6 +24,7 @@ from bagpipe_hpc.plan.lane_order import LaneOrder
 from bagpipe_hpc.plan.neighbours import Graph, NeighbourDraws
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
+from bagpipe_hpc.plan.section_order import SectionOrder
 from bagpipe_hpc.plan.slices import dealt_whole
 from bagpipe_hpc.planning.groups import RunPolicy
 from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
@@ -367,7 +368,7 @@ class Run:
         assert info is not None, "the data has a graph"
         return map_graph(Path(self.config.data.path) / info.file, self.total_rows, info.edges)
 
-    def order(self, segment: Segment) -> SampleOrder | LaneOrder:
+    def order(self, segment: Segment) -> SampleOrder | LaneOrder | SectionOrder:
         """The order of a segment's samples, as the policy wants it; those of an evaluation are not shuffled.
 
         Raises:

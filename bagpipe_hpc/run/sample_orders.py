@@ -10,7 +10,8 @@ from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.lane_order import AUTOMATIC, LaneOrder, automatic_lanes, usable_lanes
 from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks, require_each_once
 from bagpipe_hpc.plan.schedule import Segment
-from bagpipe_hpc.planning.policy import TrainingRows, keeps_order, policy_class
+from bagpipe_hpc.plan.section_order import SectionOrder
+from bagpipe_hpc.planning.policy import TrainingRows, policy_class, takes_lanes
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 
@@ -31,7 +32,7 @@ class SampleOrders:
         self._manifest = manifest
         self._sound: set[SampleOrder] = set()
 
-    def of(self, segment: Segment) -> SampleOrder | LaneOrder:
+    def of(self, segment: Segment) -> SampleOrder | LaneOrder | SectionOrder:
         """The order of a segment's samples, as the policy wants it; those of an evaluation are not shuffled.
 
         Raises:
@@ -53,6 +54,8 @@ class SampleOrders:
             except PlanError as error:
                 raise PlanError(f"policy.name = {policy.name!r}: {error}") from error
             self._sound.add(default)
+        if isinstance(order, SectionOrder) and isinstance(default, ShardBlocks):
+            return order.with_lanes(segment.batch_size, self.lanes)
         return order
 
     @cached_property
@@ -73,7 +76,7 @@ class SampleOrders:
     def lanes(self) -> int:
         """From how many lanes the batches of the training are put together."""
         data, batch_size = self._config.data, self._config.train.batch_size
-        if data.lanes == 1 or not data.shuffle or not keeps_order(self._config.policy.name):
+        if data.lanes == 1 or not data.shuffle or not takes_lanes(self._config.policy.name):
             return 1
         blocks = sum(-(-rows // data.block_rows) for rows in self._shard_rows)
         if data.lanes == AUTOMATIC:
@@ -93,7 +96,7 @@ class SampleOrders:
             return ""
         if data.lanes == AUTOMATIC:
             return f"batches are put together from {lanes} lanes of the data (data.lanes = 0)" * (lanes > 1)
-        if not data.shuffle or not keeps_order(self._config.policy.name):
+        if not data.shuffle or not takes_lanes(self._config.policy.name):
             return f"data.lanes = {data.lanes}: without effect, since nothing is shuffled or the policy orders samples"
         shared = f"; {trainers} trainers read {trainers / lanes:.1f} times as much as they need" * (lanes < trainers)
         return (

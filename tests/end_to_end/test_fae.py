@@ -14,9 +14,11 @@ EVERY, RESUMED_AT = 6, 18
 
 
 def settings_of(optimizer: str, profile: Path, *more: str) -> list[str]:
-    """Half of the samples are hot."""
+    """Half of the samples are hot; those of each kind come from lanes in some runs."""
     fae = ["policy.name=fae", "policy.hot_rows=2500", "policy.sample_percent=100", f"policy.profile={profile}"]
     share = f"policy.share_percent={SHARES[optimizer]}"
+    if optimizer == "adam":
+        more = (*more, "data.lanes=4", "data.block_rows=50")
     return [*fae, share, f"optimizer.rows={optimizer}", f"train.checkpoint_every_steps={EVERY}", *more]
 
 

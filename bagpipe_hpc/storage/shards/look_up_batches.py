@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.plan.bags import Bags, Int64s, joined
 from bagpipe_hpc.plan.lane_order import LaneOrder
-from bagpipe_hpc.plan.sample_layout import SampleLayout
 from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.section_order import SectionOrder, layout_of
 from bagpipe_hpc.storage.shards.reader import ClickShards
 
 PlaceIds = Callable[[NDArray[Any], Int64s, Int64s, Int64s, Int64s], bool]
@@ -77,13 +77,13 @@ class LookUpBatches:
     def __init__(
         self,
         shards: ClickShards,
-        order: SampleOrder | LaneOrder,
+        order: SampleOrder | LaneOrder | SectionOrder,
         table_rows: Int64s,
         first_rows: Int64s,
         place: PlaceIds = place_ids,
     ) -> None:
         self._shards = shards
-        self._layout = SampleLayout.of(order)
+        self._layout = layout_of(order)
         self._table_rows = table_rows
         self._first_rows = first_rows
         self._place = place

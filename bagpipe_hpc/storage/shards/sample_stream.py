@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.plan.bags import Bags, joined
 from bagpipe_hpc.plan.lane_order import LaneOrder
-from bagpipe_hpc.plan.sample_layout import SampleLayout
 from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.section_order import SectionOrder, layout_of
 
 Columns = TypeVar("Columns", bound=NDArray[Any] | Bags)
 """A value or more of each sample: an array `[samples, ...]`, or bags."""
@@ -30,9 +30,9 @@ class SampleStream(Generic[Columns]):
         PlanError: the order has not as many samples as it says.
     """
 
-    def __init__(self, read: Callable[[int, int], Columns], order: SampleOrder | LaneOrder) -> None:
+    def __init__(self, read: Callable[[int, int], Columns], order: SampleOrder | LaneOrder | SectionOrder) -> None:
         self._read: Callable[[int, int], Any] = read
-        self._layout = SampleLayout.of(order)
+        self._layout = layout_of(order)
         self._lane_of = self._layout.lane_of
         self._kept: dict[int, tuple[int, Any]] = {}
 

@@ -6,30 +6,18 @@ Legend: `P` pieces of blocks.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.section_order import Section, SectionOrder
 
 Int64s = NDArray[np.int64]
 AreHot = Callable[[int, int], NDArray[np.bool_]]
 """Whether samples `first` up to `last` are hot, bool `[last - first]`."""
-
-
-class Section(NamedTuple):
-    """Hot samples that are used one after the other, or cold ones.
-
-    Attributes:
-        hot: whether they are hot.
-        first: the first of them among the hot samples, or the cold ones, in the order without a policy.
-        last: one after the last of them.
-    """
-
-    hot: bool
-    first: int
-    last: int
+COLD, HOT = 0, 1
+"""Kinds of samples."""
 
 
 def sections(cold: int, hot: int, batch_size: int, share_percent: int) -> list[Section]:
@@ -48,15 +36,14 @@ def sections(cold: int, hot: int, batch_size: int, share_percent: int) -> list[S
     Returns:
         The parts that are not empty, in their order.
     """
-    found, ends = [], {False: 0, True: 0}
-    counts = {False: cold, True: hot}
+    found, ends, counts = [], [0, 0], (cold, hot)
     for turn in range(1, -(-100 // share_percent) + 1):
         percent = min(100, turn * share_percent)
-        for is_hot, count in counts.items():
+        for kind, count in enumerate(counts):
             end = count * percent // 100 // batch_size * batch_size
-            found.append(Section(is_hot, ends[is_hot], end))
-            ends[is_hot] = end
-    found += [Section(is_hot, ends[is_hot], count) for is_hot, count in counts.items()]
+            found.append(Section(kind, ends[kind], end))
+            ends[kind] = end
+    found += [Section(kind, ends[kind], count) for kind, count in enumerate(counts)]
     return [section for section in found if section.first < section.last]
 
 
@@ -66,96 +53,92 @@ def hot_batches(cold: int, hot: int, batch_size: int, share_percent: int) -> Int
     parts = sections(cold, hot, batch_size, share_percent)
     for section in parts:
         end = begin + section.last - section.first
-        if section.hot:
+        if section.kind == HOT:
             last = end // batch_size if end < samples else -(-end // batch_size)
             found.append(np.arange(-(-begin // batch_size), last, dtype=np.int64))
         begin = end
     return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
 
-@dataclass(frozen=True)
-class HotColdOrder(SampleOrder):
-    """Hot and cold samples of an order in turn, each kind in that order.
+def hot_cold_order(default: SampleOrder, batch_size: int, share_percent: int, are_hot: AreHot) -> SectionOrder:
+    """Cold samples and hot ones in turn.
 
-    A block of it is a piece of one of `default`: those of its hot samples, or of its cold ones, that a section takes.
     So each block of samples is read once for its cold samples, once for its hot ones, and once more for each section
     that begins within it.
 
-    Attributes:
+    Args:
         default: the order of all samples.
         batch_size: samples of a batch.
         share_percent: as for `sections`.
         are_hot: tells hot samples.
     """
-
-    default: SampleOrder = field(kw_only=True)
-    batch_size: int = field(kw_only=True)
-    share_percent: int = field(kw_only=True)
-    are_hot: AreHot = field(kw_only=True, compare=False, repr=False)
-
-    @classmethod
-    def of(cls, default: SampleOrder, batch_size: int, share_percent: int, are_hot: AreHot) -> "HotColdOrder":
-        """That of the same samples; arguments are the attributes."""
-        return cls(
-            default.rows,
+    numbers = default.blocks()
+    hot = np.zeros(default.block_count, dtype=np.int64)
+    hot[numbers] = [np.count_nonzero(are_hot(*default.block_range(block))) for block in numbers.tolist()]
+    all_samples = np.zeros_like(hot)
+    all_samples[numbers] = default.sizes(numbers)
+    kinds = tuple(
+        KindOrder(
+            int(counts.sum()),
             default.block_rows,
             default.seed,
             default.epoch,
             default.shuffle,
             default=default,
-            batch_size=batch_size,
-            share_percent=share_percent,
+            kind=kind,
+            counts=counts,
             are_hot=are_hot,
         )
+        for kind, counts in ((COLD, all_samples - hot), (HOT, hot))
+    )
+    return SectionOrder(kinds, tuple(sections(kinds[COLD].rows, kinds[HOT].rows, batch_size, share_percent)))
+
+
+@dataclass(frozen=True)
+class KindOrder(SampleOrder):
+    """The hot samples of an order, or the cold ones, in that order.
+
+    Attributes:
+        default: the order of all samples.
+        kind: `COLD` or `HOT`.
+        counts: samples of the kind in each block, int64 `[blocks]`.
+        are_hot: tells hot samples.
+    """
+
+    default: SampleOrder = field(kw_only=True)
+    kind: int = field(kw_only=True)
+    counts: Int64s = field(kw_only=True, compare=False, repr=False)
+    are_hot: AreHot = field(kw_only=True, compare=False, repr=False)
 
     def blocks(self) -> Int64s:
-        """Numbers of the pieces, int64 `[P]`."""
-        return np.arange(self._pieces.shape[1], dtype=np.int64)
+        """Blocks with samples of the kind, in the order in which they are used, int64 `[some]`."""
+        return self._blocks
+
+    @cached_property
+    def _blocks(self) -> Int64s:
+        blocks = self.default.blocks()
+        return blocks[self.counts[blocks] > 0]
 
     @property
     def block_count(self) -> int:
-        """Number of pieces P."""
-        return int(self._pieces.shape[1])
+        """Number of blocks, without those that have no sample of the kind."""
+        return int(np.count_nonzero(self.counts))
 
     def block_range(self, block: int) -> tuple[int, int]:
-        """First sample of a piece's block, and the sample after its last."""
-        return self.default.block_range(int(self._pieces[0, block]))
+        """First sample of a block, and the sample after its last."""
+        return self.default.block_range(block)
 
     def block_samples(self, block: int) -> int:
-        """How many samples a piece has."""
-        return int(self._pieces[3, block])
+        """How many samples of the kind a block has."""
+        return int(self.counts[block])
 
     def sizes(self, blocks: Int64s) -> Int64s:
-        """`block_samples` of many pieces, int64 `[pieces]`."""
-        sizes: Int64s = self._pieces[3, blocks]
+        """`block_samples` of many blocks, int64 `[blocks]`."""
+        sizes: Int64s = self.counts[blocks]
         return sizes
 
     def inside_block(self, block: int) -> Int64s:
-        """Samples of a piece in their order, as positions from its block's first sample."""
-        number, is_hot, skipped, count = self._pieces[:, block].tolist()
-        inside = self.default.inside_block(number)
-        own: Int64s = inside[self.are_hot(*self.default.block_range(number))[inside] == bool(is_hot)]
-        return own[skipped : skipped + count]
-
-    @cached_property
-    def _pieces(self) -> Int64s:
-        """Of each piece: its block, whether it is hot, how many samples of the kind come before it there, and its own.
-
-        Returns:
-            int64 `[4, P]`.
-        """
-        numbers = self.default.blocks()
-        sizes = self.default.sizes(numbers)
-        hot = np.array(
-            [np.count_nonzero(self.are_hot(*self.default.block_range(block))) for block in numbers.tolist()],
-            dtype=np.int64,
-        )
-        bounds = {kind: np.concatenate(([0], np.cumsum(count))) for kind, count in ((False, sizes - hot), (True, hot))}
-        pieces = []
-        for section in sections(int(bounds[False][-1]), int(bounds[True][-1]), self.batch_size, self.share_percent):
-            ends = bounds[section.hot]
-            begin, end = np.maximum(ends[:-1], section.first), np.minimum(ends[1:], section.last)
-            used = np.flatnonzero(begin < end)
-            kind = np.full(used.size, section.hot, dtype=np.int64)
-            pieces.append(np.stack((numbers[used], kind, (begin - ends[:-1])[used], (end - begin)[used])))
-        return np.concatenate(pieces, axis=1) if pieces else np.empty((4, 0), dtype=np.int64)
+        """The block's samples of the kind in their order, as positions from its first sample."""
+        inside = self.default.inside_block(block)
+        own: Int64s = inside[self.are_hot(*self.default.block_range(block))[inside] == (self.kind == HOT)]
+        return own

@@ -7,8 +7,9 @@ import numpy as np
 from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.section_order import SectionOrder
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.policies.fae.order import HotColdOrder
+from bagpipe_hpc.planning.policies.fae.order import hot_cold_order
 from bagpipe_hpc.planning.policies.fae.planner import WINDOW, HotBlockPlanner
 from bagpipe_hpc.planning.policies.fae.profile import make_profile, read_profile
 from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
@@ -24,6 +25,7 @@ class FaePolicy(Policy):
 
     settings: FaeSettings
 
+    orders_sections = True
     order_settings = ("cache.rows",)
 
     def __init__(self, settings: FaeSettings, facts: RunFacts) -> None:
@@ -53,14 +55,14 @@ class FaePolicy(Policy):
         log.info("policy.name: %s", make_profile(settings, training))
 
     @classmethod
-    def order(cls, settings: FaeSettings, default: SampleOrder, training: TrainingRows) -> SampleOrder:
+    def order(cls, settings: FaeSettings, default: SampleOrder, training: TrainingRows) -> SectionOrder:
         """Shares of the cold samples and of the hot ones in turn, each in the order of `default`.
 
         Raises:
             BagpipeError: as for `read_profile`.
         """
         hot = read_profile(settings, training)
-        return HotColdOrder.of(default, training.batch_size, settings.share_percent, hot.are_hot)
+        return hot_cold_order(default, training.batch_size, settings.share_percent, hot.are_hot)
 
     def window(self, wanted: Window) -> Window:  # noqa: ARG002
         """No batch's rows are fetched before the one before it is written back, but for those of a hot block."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.sample_order import SampleOrder
+from bagpipe_hpc.plan.section_order import SectionOrder
 from bagpipe_hpc.planning.policies.fae.policy import FaePolicy
 from bagpipe_hpc.planning.policies.fae.profile import all_hot, hottest, profile_path
 from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
@@ -44,10 +45,9 @@ def policy_of(
     return FaePolicy(settings, facts)
 
 
-def samples_in_order(order: SampleOrder) -> np.ndarray:
+def samples_in_order(order: SampleOrder | SectionOrder) -> np.ndarray:
     """The numbers of an order's samples, in order."""
-    blocks = [order.block_range(block)[0] + order.inside_block(block) for block in order.blocks().tolist()]
-    return np.concatenate(blocks) if blocks else np.empty(0, dtype=np.int64)
+    return np.concatenate([np.empty(0, dtype=np.int64), *order.used()])
 
 
 def batches_of(policy: FaePolicy, samples: Bags) -> list[Bags]:

@@ -15,10 +15,11 @@ from bagpipe_hpc.config.schema import PolicyConfig
 from bagpipe_hpc.errors import ConfigError, DataError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
+from bagpipe_hpc.plan.section_order import Section, layout_of
 from bagpipe_hpc.planning.batch_rows import Int64s, LoadedBatch
 from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.policies.fae.order import HotColdOrder, Section, sections
+from bagpipe_hpc.planning.policies.fae.order import hot_cold_order, sections
 from bagpipe_hpc.planning.policies.fae.planner import WINDOW, HotBlockPlanner
 from bagpipe_hpc.planning.policies.fae.policy import FaePolicy
 from bagpipe_hpc.planning.policies.fae.profile import profile_path
@@ -99,7 +100,7 @@ def test_the_order_has_each_sample_once_and_one_mixed_batch(
     rng = np.random.default_rng(seed)
     hot = rng.random(count) < rng.random()
     default = SampleOrder(count, 16, seed % 99, 1, shuffle)
-    order = HotColdOrder.of(default, batch_size, share, lambda first, last: hot[first:last])
+    order = hot_cold_order(default, batch_size, share, lambda first, last: hot[first:last])
     require_each_once(order)
     numbers = samples_in_order(order)
     mixed = [
@@ -117,8 +118,10 @@ def test_the_order_has_each_sample_once_and_one_mixed_batch(
 @pytest.mark.parametrize("share", [1, 10, 50, 100])
 def test_samples_are_read_twice_and_once_more_where_a_part_begins(share: int) -> None:
     hot = np.random.default_rng(3).random(10_000) < 0.4
-    order = HotColdOrder.of(SampleOrder(10_000, 100, 1, 0), 32, share, lambda first, last: hot[first:last])
-    read = sum(last - first for first, last in map(order.block_range, order.blocks().tolist()))
+    order = hot_cold_order(SampleOrder(10_000, 100, 1, 0), 32, share, lambda first, last: hot[first:last])
+    read, before = 0, -1
+    for piece, _, _ in layout_of(order).parts(0, order.rows):
+        read, before = read + 100 * (piece != before), piece
     parts = sections(int((~hot).sum()), int(hot.sum()), 32, share)
     assert 2 * 10_000 <= read <= 2 * 10_000 + 100 * (len(parts) - 1)
 

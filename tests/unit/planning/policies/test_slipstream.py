@@ -224,7 +224,7 @@ def test_movement_is_the_largest_change_of_a_weight() -> None:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 90), st.integers(0, 90), st.integers(1, 12), st.integers(1, 100))
 def test_hot_batches_are_those_without_a_cold_sample(cold: int, hot: int, size: int, share: int) -> None:
-    kinds = [section.hot for section in sections(cold, hot, size, share) for _ in range(section.first, section.last)]
+    kinds = [section.kind for section in sections(cold, hot, size, share) for _ in range(section.first, section.last)]
     found = [number for number, first in enumerate(range(0, len(kinds), size)) if all(kinds[first : first + size])]
     assert hot_batches(cold, hot, size, share).tolist() == found
 
