@@ -21,7 +21,15 @@ from bagpipe_hpc.planning.batch_rows import LoadedBatch, RowChoice
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.plan_check import PlanExecutor, check_policy, train_plainly
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.policy import Assignment, Policy, RunFacts, TrainingRows, build_policy, keeps_order
+from bagpipe_hpc.planning.policy import (
+    Assignment,
+    Policy,
+    RunFacts,
+    TrainingRows,
+    build_policy,
+    keeps_order,
+    takes_lanes,
+)
 from bagpipe_hpc.planning.rule_planner import RulePlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
@@ -245,6 +253,8 @@ def test_auto_shares_rows_in_a_way_that_the_policy_plans(name: str, trainers: in
 def test_who_orders_samples_is_known() -> None:
     assert keeps_order("bagpipe")
     assert not keeps_order("tests.end_to_end.policies:Interleaved")
+    lanes = {name: takes_lanes(name) for name in ("bagpipe", "fae", "tests.end_to_end.policies:Interleaved")}
+    assert list(lanes.values()) == [True, True, False]
 
 
 class Altered(AddedChanges):
