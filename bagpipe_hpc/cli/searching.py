@@ -50,6 +50,8 @@ def add_search(parser: CommandParser) -> None:
 
 def search(arguments: argparse.Namespace) -> int:
     """Search, and write the schema that was found."""
+    import torch
+
     from data_prep.schema.document import load_schema
     from data_prep.search.preprocessing import report, search_preprocessing, write_found, write_tried
     from data_prep.search.sampled_rows import label_of, read_sample
@@ -60,6 +62,7 @@ def search(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"{flag} {path}: is there already; choose another file")
         if path is not None and not path.parent.is_dir():
             raise ConfigError(f"{flag} {path}: there is no folder {path.parent}; make it first")
+    torch.set_num_threads(1)  # the network is tiny: threads would only wait for each other
     schema = load_schema(arguments.schema)
     settings = SearchSettings(arguments.clusters, arguments.episodes, arguments.draws, arguments.fits, arguments.seed)
     rows = read_sample(
