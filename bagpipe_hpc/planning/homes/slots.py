@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.plan.bags import Bags
-from bagpipe_hpc.planning.batch_rows import Bools, Int32s, Int64s, LoadedBatch
+from bagpipe_hpc.planning.batch_rows import Bools, Int32s, Int64s, LoadedBatch, distinct
 from bagpipe_hpc.planning.row_slots import ABSENT, RowSlots
 from bagpipe_hpc.planning.slots import COPY_AREAS, slots_used_up
 
@@ -78,7 +78,7 @@ class HomeSlots(RowSlots):
         """As `RowSlots.look_through`, with all users of each row."""
         batch = super().look_through(rows, bounds)
         users = np.repeat(np.arange(self._trainers), np.diff(batch.starts))
-        pairs = np.unique(self._places(batch.unique)[batch.rows].astype(np.int64) * self._trainers + users)
+        pairs = distinct(self._places(batch.unique)[batch.rows].astype(np.int64) * self._trainers + users)
         return UsedBatch(
             batch.rows,
             batch.starts,

@@ -17,7 +17,7 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.planning.batch_rows import Int32s, Int64s
+from bagpipe_hpc.planning.batch_rows import Int32s, Int64s, distinct
 
 NOBODY = -1
 """Holder of a row that is at the servers alone."""
@@ -78,7 +78,7 @@ class HeldRows:
             Rows that their holders let go for it: those that another trainer is to hold, and those for which there is
             no room; ascending, int64.
         """
-        pair_rows, pair_users = np.divmod(np.unique(rows.astype(np.int64) * self._trainers + users), self._trainers)
+        pair_rows, pair_users = np.divmod(distinct(rows.astype(np.int64) * self._trainers + users), self._trainers)
         first = np.flatnonzero(np.diff(pair_rows, prepend=-1))
         uses = np.diff(first, append=pair_rows.size)
         unique = pair_rows[first]

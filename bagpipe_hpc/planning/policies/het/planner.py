@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.slices import slice_bounds
-from bagpipe_hpc.planning.batch_rows import Int32s
+from bagpipe_hpc.planning.batch_rows import Int32s, Int64s, distinct
 from bagpipe_hpc.planning.planner import PlannerSize
 from bagpipe_hpc.planning.policies.het.settings import HetSettings
 from bagpipe_hpc.planning.policies.het.trainer_cache import TrainerCache
@@ -33,8 +33,8 @@ SLOTS_A_ROW = 2
 
 
 def state_bytes(total_rows: int, trainers: int) -> int:
-    """Memory of the per-row state: a line for each trainer, and the clock at the servers."""
-    return 4 * total_rows * (trainers + 1)
+    """Memory of the per-row state: a line for each trainer, the clock at the servers, and a scratch number."""
+    return 4 * total_rows * (trainers + 2)
 
 
 class HetPlanner:
@@ -68,6 +68,7 @@ class HetPlanner:
         self._first_slot = first_private_slot(shared_capacity)
         self._most_held = most_held
         self._clocks = np.zeros(total_rows, dtype=np.int32)
+        self._scratch = np.empty(total_rows, dtype=np.int32)
         capacity = UNLIMITED if private_capacity == UNLIMITED else private_capacity // SLOTS_A_ROW
         self._pools = [SlotPool(f"private (trainer {trainer}, pairs)", capacity) for trainer in range(trainers)]
         self.caches = [
@@ -107,7 +108,7 @@ class HetPlanner:
     def plan(self, number: int) -> BatchPlan:
         """Decide on a batch, and write the decision down."""
         parts = self._loaded.popleft()
-        looked_up = [np.unique(part.values, return_inverse=True) for part in parts]
+        looked_up = [self._look_through(part.values) for part in parts]
         # Everybody pulls before anybody adds.
         reads = [
             cache.read(number, rows, self._clocks) for cache, (rows, _) in zip(self.caches, looked_up, strict=True)
@@ -121,7 +122,7 @@ class HetPlanner:
             added = np.union1d(added, leaving[cache.has_unsent(leaving)])
             plans.append(
                 TrainerPlan(
-                    positions=positions.reshape(-1).astype(np.int32),
+                    positions=positions,
                     private_slots=self._slots(read.lines),
                     fetch_rows=rows[pulled],
                     fetch_slots=self._bases(read.lines[pulled]),
@@ -135,9 +136,9 @@ class HetPlanner:
                 )
             )
             cache.leave(leaving)
-        unique = np.unique(np.concatenate([rows for rows, _ in looked_up])).size
+        unique = distinct(np.concatenate([rows for rows, _ in looked_up])).size
         samples = sum(part.samples for part in parts)
-        fetched = np.unique(np.concatenate(pulled_rows)).size
+        fetched = distinct(np.concatenate(pulled_rows)).size
         return BatchPlan(self._shared(number, samples, number, number + 1, unique, fetched), tuple(plans))
 
     def closing_plan(self) -> BatchPlan:
@@ -153,6 +154,12 @@ class HetPlanner:
         """Memory and slots that it took so far."""
         slots = SLOTS_A_ROW * max(pool.peak for pool in self._pools)
         return PlannerSize(state_bytes(self._clocks.size, len(self.caches)), self._window_bytes, 0, slots)
+
+    def _look_through(self, values: Int64s) -> tuple[Int64s, Int32s]:
+        """The rows of look-ups, each once, and for each look-up which of them it is."""
+        rows = distinct(values)
+        self._scratch[rows] = np.arange(rows.size, dtype=np.int32)
+        return rows, self._scratch[values]
 
     def _additions(self, cache: TrainerCache, lines: NDArray[np.integer]) -> dict[str, Any]:
         """The fields of a plan for what a trainer adds: all that is unsent in some lines; none of an evaluation."""
