@@ -59,10 +59,11 @@ class HeraldPolicy(Policy):
         """Rows that a trainer holds at most beyond those of a batch; 0 for any number.
 
         It is known before the first batch, so that the assignment knows it too: of `cache.rows`, what copies of all
-        rows that a slice can use would leave.
+        rows that a slice can use would leave. A single trainer needs none.
         """
         facts = self.facts
-        return max(1, facts.cache_rows - facts.slice_rows) if facts.cache_rows else 0
+        copies = facts.slice_rows if facts.trainers > 1 else 0
+        return max(1, facts.cache_rows - copies) if facts.cache_rows else 0
 
     @property
     def telling_features(self) -> np.ndarray | None:

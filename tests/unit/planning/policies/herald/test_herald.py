@@ -196,6 +196,15 @@ def test_a_cache_of_few_rows_is_kept_to(skewed: list[Bags]) -> None:
     assert need.total_rows <= 200
 
 
+def test_room_for_copies_goes_by_look_ups_and_tables() -> None:
+    """16 samples a slice, a look-up in 3 rows and two in 100 rows each; a single trainer has no copies."""
+    tables = {"table_offsets": np.asarray([0, 3, 103]), "feature_tables": (0, 1, 1)}
+    run = replace(facts(4, 64, cache_rows=50), **tables)
+    assert run.slice_rows == 3 + 32
+    assert policy(run).most_held == 15
+    assert policy(replace(run, trainers=1)).most_held == 50
+
+
 def test_a_window_of_one_batch_holds_nothing(skewed: list[Bags]) -> None:
     herald = policy(facts(4, 64, total_rows=8000, features=4))
     plans = list(plan_segment(herald.planner(herald.window(Window(1, 1))), skewed[:5], herald.start_slicing()))
