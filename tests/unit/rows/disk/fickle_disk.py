@@ -81,7 +81,7 @@ class FickleDisk:
             if self._failure:
                 raise self._failure
             for _ in range(int(self._rng.integers(0, 4))):
-                if self._moves:
+                if self._moves and not self._failure:
                     self._step(self._moves[int(self._rng.integers(0, len(self._moves)))])
             return min((move.job for move in self._moves), default=self._jobs + 1) - 1
 
