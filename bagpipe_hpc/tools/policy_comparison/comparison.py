@@ -22,6 +22,9 @@ from bagpipe_hpc.tools.report import Report
 
 log = logging.getLogger(__name__)
 
+_LINEAR = "torch"
+"""What multiplies matrices in all runs: `auto` times them anew in each run, and has other bits where it chooses
+otherwise."""
 _ROUNDING = 1e-9
 """Counts of a run and of its plans are means of the same whole numbers, added up in another order."""
 
@@ -86,6 +89,8 @@ def _look_at(cell: Cell, arguments: argparse.Namespace, total_rows: int) -> Foun
 def _train(cell: Cell, run: Run, arguments: argparse.Namespace, total_rows: int, traffic: Traffic) -> list[Trained]:
     launch = launch_command(arguments.launch, run.config.roles.servers or 1, cell.trainers)
     fixed = [f"roles.servers={run.config.roles.servers or 1}", "roles.placement=rank_order"]
+    if run.config.kernels.linear == "auto":
+        fixed.append(f"kernels.linear={_LINEAR}")
     trained = []
     for seed in range(1, arguments.seeds + 1):
         folder = arguments.output / cell.folder(seed)

@@ -187,3 +187,36 @@ def test_a_run_that_has_finished_is_not_started_again(config: Path, launcher: st
 def test_a_run_that_fails_says_what_it_said(config: Path, launcher: str, tmp_path: Path) -> None:
     with pytest.raises(BagpipeError, match=r"status 7:\nno luck"):
         train([launcher, "4"], config, [], tmp_path / "runs" / "one")
+
+
+def test_runs_differ_in_what_is_compared_alone(
+    config: Path, launcher: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Linear layers that each run would choose by time are the same in all; what was set stays."""
+    output = tmp_path / "runs"
+    options = [
+        "--trainers",
+        "1",
+        "--seeds",
+        "2",
+        "--train",
+        "--output",
+        str(output),
+        "--launch",
+        f"{launcher} {{ranks}}",
+    ]
+    _, found = compared(capsys, str(config), *SMALL, "train.seed=9", "--policies", "bagpipe", *options)
+    assert [run["auc"] for run in found["bagpipe", 1, 0.0]["trained"]] == [0.7, 0.7]
+    started = [set(json.loads(path.read_text())["overrides"]) for path in sorted(output.rglob("*.started.json"))]
+    common = {*SMALL, "policy.name=bagpipe", "cache.rows=0", "roles.servers=1", "roles.placement=rank_order"}
+    own = [{f"train.seed={seed}", f"train.output={output / found_in}"} for seed, found_in in _folders(2)]
+    assert started == [common | {"kernels.linear=torch", "train.resume=auto"} | of_run for of_run in own]
+
+    options[options.index(str(output))] = str(tmp_path / "others")
+    compared(capsys, str(config), *SMALL, "kernels.linear=onednn", "--policies", "bagpipe", *options, "train.seed=9")
+    told = [path.read_text() for path in (tmp_path / "others").rglob("*.started.json")]
+    assert all("kernels.linear=onednn" in text and "kernels.linear=torch" not in text for text in told)
+
+
+def _folders(seeds: int) -> list[tuple[int, str]]:
+    return [(seed, f"bagpipe/trainers=1,cache=0,seed={seed}") for seed in range(1, seeds + 1)]
