@@ -212,6 +212,11 @@ class Policy(ABC):
         super().__init_subclass__()
         if "planner" in vars(cls) and "sharings" not in vars(cls):
             cls.sharings = Policy.sharings
+        watches = cls.watched.__func__ is not Policy.watched.__func__  # type: ignore[attr-defined]
+        if watches and (cls.see is Policy.see or cls.restore is Policy.restore):
+            raise TypeError(
+                f"{cls.__name__} watches rows (watched): it must say what it does with them, see and restore"
+            )
 
     def __init__(self, settings: Any, facts: RunFacts) -> None:
         self.settings = settings

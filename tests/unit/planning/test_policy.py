@@ -220,6 +220,12 @@ def test_an_order_that_repeats_samples_is_noticed() -> None:
         check_policy(Even(NoSettings(), facts(2)), batches(5))
 
 
+def test_whoever_watches_rows_says_what_for() -> None:
+    """Else a run would end at its first snapshot."""
+    with pytest.raises(TypeError, match=r"Forgetful watches rows .* see and restore"):
+        type("Forgetful", (LookaheadPolicy,), {"watched": classmethod(lambda *_: None)})
+
+
 def test_what_is_no_policy_is_refused() -> None:
     with pytest.raises(SettingError, match=r"policy\.name = 'builtins:object': must be a subclass of .*Policy"):
         build_policy(PolicyConfig("builtins:object"), facts(2))
