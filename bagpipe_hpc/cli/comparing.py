@@ -11,15 +11,7 @@ from bagpipe_hpc.errors import ConfigError, require_appendable
 
 def add_compare_policies(parser: CommandParser) -> None:
     """Give the command its arguments."""
-    parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
-    parser.add_overrides("overrides", "*", "section.field=value", "replace single settings, for all policies")
-    parser.add_argument(
-        "--policies",
-        nargs="+",
-        required=True,
-        metavar="POLICY",
-        help="names, each with settings of its own if it is quoted: 'bagpipe cache.sharing=replicated'",
-    )
+    _add_contenders(parser, "policies", "'bagpipe cache.sharing=replicated'")
     parser.add_argument("--trainers", type=positive, nargs="+", default=[1, 2, 4], metavar="T", help="(default: 1 2 4)")
     parser.add_argument(
         "--cache",
@@ -45,17 +37,22 @@ def add_compare_policies(parser: CommandParser) -> None:
     parser.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
 
 
-def add_compare_placements(parser: CommandParser) -> None:
-    """Give the command its arguments."""
+def _add_contenders(parser: CommandParser, kind: str, example: str) -> None:
+    """The arguments that both commands have: a configuration, and what is compared."""
     parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
-    parser.add_overrides("overrides", "*", "section.field=value", "replace single settings, for all placements")
+    parser.add_overrides("overrides", "*", "section.field=value", f"replace single settings, for all {kind}")
     parser.add_argument(
-        "--placements",
+        f"--{kind}",
         nargs="+",
         required=True,
-        metavar="PLACEMENT",
-        help="names, each with settings of its own if it is quoted: 'greedy_lookup tables.statistics=FILE'",
+        metavar="NAME",
+        help=f"each with settings of its own if it is quoted: {example}",
     )
+
+
+def add_compare_placements(parser: CommandParser) -> None:
+    """Give the command its arguments."""
+    _add_contenders(parser, "placements", "'greedy_lookup tables.statistics=FILE'")
     parser.add_argument("--servers", type=positive, nargs="+", default=[2, 4, 8], metavar="S", help="(default: 2 4 8)")
     parser.add_argument("--trainers", type=positive, default=2, metavar="T", help="(default: 2)")
     parser.add_argument("--batches", type=positive, metavar="N", help="that are planned (default: all)")

@@ -59,7 +59,9 @@ def compare_policies(arguments: argparse.Namespace) -> Report:
     config = load_config(arguments.config, arguments.overrides)
     if arguments.train:
         launch_command(arguments.launch, 1, 1)  # says what is wrong with it before hours of work
-    total_rows = sum(load_manifest(Path(config.data.path)).table_rows) if config.data.path else 0
+    if not config.data.path:
+        raise ConfigError("data.path is empty: name the shards on which policies are compared, as in data.path=shards")
+    total_rows = sum(load_manifest(Path(config.data.path)).table_rows)
     found = []
     for number, cell in enumerate(wanted):
         log.info("%d of %d: %s", number + 1, len(wanted), cell)

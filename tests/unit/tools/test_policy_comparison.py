@@ -113,6 +113,7 @@ def test_the_command_compares(config: Path, tmp_path: Path, capsys: pytest.Captu
         (["--policies", "bagpipe home"], "'home' is no section.field=value"),
         (["--policies", "bagpipe 'x"], "No closing quotation"),
         (["--policies", "bagpipe", "bagpipe"], "'bagpipe' comes twice"),
+        (["--policies", "bagpipe", "data.path="], "data.path is empty: name the shards"),
         (["--policies", "bagpipe", "--train"], "--output comparison"),
         (["--policies", "bagpipe", "--train", "--output", "o", "--batches", "3"], "set train.max_steps"),
         (["--policies", "bagpipe", "--train", "--output", "o", "--launch", "mpirun"], "write {ranks} there"),
