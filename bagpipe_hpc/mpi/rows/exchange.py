@@ -58,10 +58,17 @@ class Arrival:
         self._pass_on = pass_on
 
     def is_complete(self) -> bool:
-        """Whether all have come, and others' have left; asked several times over, but never waited for."""
-        if self._relay is not None and self._pass_on is not None:
+        """Whether all have come, and others' have left; asked several times over, but never waited for.
+
+        Until then it passes on what has come for others, of any kind: these rows may wait for a trainer that waits for
+        them.
+        """
+        if self._relay is None and not self._requests:
+            return True
+        if self._pass_on is not None:
             self._pass_on()
-            self._relay = None if self._relay.is_done else self._relay
+        if self._relay is not None and self._relay.is_done:
+            self._relay = None
         if self._requests and have_come(self._requests):
             self._requests, self._sent = [], None
         return self._relay is None and not self._requests

@@ -1,5 +1,6 @@
 """Rows reach the trainers that they are for, by kind and group, in the order of the exchanges, by either way."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -109,6 +110,27 @@ def test_rows_of_several_rounds_and_kinds_do_not_meet(comm: MPI.Comm) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 4])
 def test_over_any_grid_rows_arrive_alike(comm: MPI.Comm, rows: int) -> None:
     check_exchange(comm, Grid(rows, 4 // rows))
+
+
+@pytest.mark.mpi(min_size=4)
+def test_whoever_waits_for_one_kind_passes_on_the_others(comm: MPI.Comm) -> None:
+    """Trainers 0 and 2 of a column wait for different kinds, of which 1 and 3 send each other's one late."""
+    own, grid, number = comm.Get_rank(), Grid(2, 2), 0
+    first, last = (Kind.NOW_GRADIENTS, Kind.REST_COPIES)[:: 1 if own < 2 else -1]
+    with comms_of_kinds(comm) as comms:
+        exchange = RowExchange(comms)
+
+        def start(kind: Kind) -> Arrival:
+            flow = flow_of(own, grid, number)
+            rows = np.empty((flow.source.sum(), WIDTH), np.float32)
+            return exchange.exchange(kind, 0, sent_rows(own, grid, number), flow, rows)
+
+        arrivals = [start(first)]
+        if own % 2:
+            time.sleep(0.1)  # what trainers 0 and 2 wait for themselves they have passed on by then
+        arrivals.append(start(last))
+        for arrival in arrivals:
+            arrived(exchange, [arrival])
 
 
 @pytest.mark.slow
