@@ -117,6 +117,10 @@ lint: setup ## check style, types and shell scripts
 	mypy
 	git ls-files --cached --others --exclude-standard '*.sh' '*.env' 'slurm/container/bin/*' .ci/run | xargs shellcheck -x
 
+.PHONY: docs
+docs: setup ## build the documentation as a site in build/site, which needs no network; broken links are errors
+	scripts/docs/build.sh
+
 .PHONY: bench
 bench: setup ## run the benchmarks, one after another; each says on its last line what it measured
 	python -m benchmarks all

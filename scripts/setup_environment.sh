@@ -166,8 +166,8 @@ step "MPI, mpi4py, and what building Horovod needs"
 quiet_pip install -c scripts/constraints.txt ${mpi_packages[@]+"${mpi_packages[@]}"} mpi4py numpy setuptools wheel packaging cffi \
   cloudpickle psutil pyyaml
 install_horovod
-step "this package, its requirements, and the tools for tests and checks"
-quiet_pip install -c scripts/constraints.txt --no-build-isolation -e '.[dev]'
+step "this package, its requirements, and the tools for tests, checks and the documentation"
+quiet_pip install -c scripts/constraints.txt --no-build-isolation -e '.[dev,docs]'
 check_horovod
 printf '%s\n' "$identity" "$inputs" >"$stamp.new"
 mv "$stamp.new" "$stamp"

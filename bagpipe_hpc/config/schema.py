@@ -74,8 +74,8 @@ class DataConfig:
     lanes: int = 0
     """So many blocks, from all over the data, are open at once, and each batch takes the same number of rows of each.
     Then a trainer reads the blocks of its own slice alone; with 1 it reads all that the batch has
-    (docs/training.md). Fewer are used where a lane would have less than 8 blocks. 0 takes as many as the data have room
-    for with 32 blocks each, 1,024 at most. Without effect if `shuffle` is false or the policy orders the samples."""
+    (docs/sample-order.md). Fewer are used where a lane would have less than 8 blocks. 0 takes as many as the data have
+    room for with 32 blocks each, 1,024 at most. Without effect if `shuffle` is false or a policy orders the samples."""
     verify: str = "full"
     """`full` checks every shard's checksum before training; `quick` checks sizes and shapes only."""
     reader_threads: int = 0
@@ -424,7 +424,7 @@ class TrainConfig:
     Horovod. Sums by `mpi` (`dense_sums`) are always in that order."""
     row_sums: str = "float32"
     """Numbers in which gradients of rows travel between trainers: `float32`; or `bfloat16` or `float16`, of half the
-    bytes. They are added in float32; the sum itself is rounded too from three trainers on. See docs/training.md."""
+    bytes. They are added in float32; the sum itself is rounded too from three trainers on. See docs/optimizers.md."""
     reference_slices: int = 1
     """One-rank run only: sum gradients over this many slices of a batch, as that many trainers would."""
     trace: str = ""

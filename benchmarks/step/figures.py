@@ -1,6 +1,6 @@
 """What the records of a whole job say of its steady state, and what the links between its hosts allow at best.
 
-Pure functions of what a run writes (docs/training.md). Times in milliseconds, rows and bytes a step.
+Pure functions of what a run writes (docs/outputs.md). Times in milliseconds, rows and bytes a step.
 """
 
 import statistics

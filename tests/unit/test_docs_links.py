@@ -69,7 +69,11 @@ def test_what_a_page_names_exists(page: Path) -> None:
 def test_the_index_lists_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     listed = set(LINK.findall(index.read_text(encoding="utf-8")))
-    assert {path.name for path in index.parent.glob("*.md")} - listed == {"README.md"}
+    pages = {path.name for path in index.parent.glob("*.md")}
+    assert pages - listed == {"README.md"}
+    site = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    in_the_site = set(re.findall(r"^ +- (?:.+: )?(\S+\.md)$", site, flags=re.MULTILINE))
+    assert pages == in_the_site, "give the page its place in nav of mkdocs.yml"
 
 
 def test_no_page_names_a_place_outside_the_repository() -> None:

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Build the documentation as a site in build/site. A link that leads nowhere, a page without a place in the navigation, and
+# a file that would come from the network when a page is read end it with 1.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+site=build/site
+
+NO_MKDOCS_2_WARNING=1 mkdocs build --strict # with --quiet it would overlook its own warnings
+
+# What a page would load by itself: scripts, styles, pictures, frames.
+if grep -rnoE --include='*.html' '<(script|img|iframe|source)[^>]* src="?(https?:)?//[^" >]*|<link[^>]* href="?(https?:)?//[^" >]*' "$site" \
+  | grep -v 'rel="\?canonical'; then
+  echo "docs: these come from the network when the page is read; keep them in docs/assets" >&2
+  exit 1
+fi
+if grep -rnE '@import|url\("?(https?:)?//' --include='*.css' "$site"; then
+  echo "docs: these styles come from the network; keep them in docs/assets" >&2
+  exit 1
+fi
+printf 'documentation: %d pages; open %s/%s/index.html in a browser\n' "$(find "$site" -name '*.html' | wc -l)" "$PWD" "$site"
