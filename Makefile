@@ -15,7 +15,7 @@ CRITEO ?=
 CONFIG ?= configs/quickstart.toml
 SET ?=
 # What starts ranks comes first, so that no long file is left for the end.
-TESTS ?= tests/end_to_end tests/mpi tests/unit tests/gpu
+TESTS ?= tests/end_to_end tests/mpi tests/fuzz tests/unit tests/gpu
 
 # An environment for each MPI, so that two can be compared.
 VENV := .venv$(if $(filter-out mpich,$(MPI)),-$(MPI))
@@ -125,6 +125,10 @@ docs: setup ## build the documentation as a site in build/site, which needs no n
 bench: setup ## run the benchmarks, one after another; each says on its last line what it measured
 	python -m benchmarks all
 	scripts/run_ranks.sh 2 python benchmarks/row_reduction.py
+
+.PHONY: wheel
+wheel: setup ## build a source archive and a wheel into build/wheels
+	scripts/make_wheel.sh build/wheels
 
 .PHONY: clean
 clean: ## remove what runs and tools left, but not the environment

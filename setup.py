@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
 CSRC = Path("bagpipe_hpc/kernels/csrc")
@@ -39,6 +40,14 @@ class BuildLibraries(build_ext):
         inputs = [Path(path) for path in (*ext.sources, *ext.depends)]
         if self.force or not target.exists() or target.stat().st_mtime < max(path.stat().st_mtime for path in inputs):
             self.spawn(["nvcc", *NVCC_FLAGS, "-o", str(target), *ext.sources])
+
+
+class AnyPython(bdist_wheel):
+    """Gives a wheel the name of one for all versions of Python: the libraries know nothing of it."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        """Python, ABI and platform."""
+        return "py3", "none", super().get_tag()[2]
 
 
 def wants_cuda() -> bool:
@@ -74,5 +83,5 @@ def libraries() -> list[Extension]:
 setup(
     packages=find_packages(include=["bagpipe_hpc", "bagpipe_hpc.*", "data_prep", "data_prep.*"]),
     ext_modules=libraries(),
-    cmdclass={"build_ext": BuildLibraries},
+    cmdclass={"build_ext": BuildLibraries, "bdist_wheel": AnyPython},
 )

@@ -25,6 +25,7 @@ from bagpipe_hpc.cli.outcome import (
     EXIT_DIFFERENT,
     EXIT_OK,
     exit_code_of,
+    is_first_rank,
 )
 from bagpipe_hpc.cli.placing import add_place, place
 from bagpipe_hpc.cli.scoring import add_evaluate, add_predict, evaluate, predict
@@ -129,12 +130,19 @@ def _sweep(arguments: argparse.Namespace) -> int:
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
+    from bagpipe_hpc.tools.installation import find_missing
+
+    lacking = find_missing()
+    if any(finding.is_fatal for finding in lacking):
+        if is_first_rank():
+            print(printable("\n".join([*map(str, lacking), "not healthy"])))
+        return EXIT_DIFFERENT
     from bagpipe_hpc.mpi.start.running import mpi_running
 
     with mpi_running(arguments.timeout_s, arguments.timeout_s):
         from bagpipe_hpc.tools.doctor import diagnose
 
-        return diagnose(arguments.output, arguments.timeout_s)
+        return diagnose(arguments.output, arguments.timeout_s, lacking)
 
 
 def _compare(arguments: argparse.Namespace) -> int:

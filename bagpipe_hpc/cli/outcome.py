@@ -16,6 +16,8 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 """Ctrl-C, as a shell reports it: 128 + SIGINT."""
 
+_PACKAGES = ("h5py", "mpi4py", "numpy", "pyarrow", "torch")
+"""What the commands import when they run."""
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _HOST_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _SIZE_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
@@ -39,6 +41,13 @@ def exit_code_of(command: Callable[[], int], program: str, after_interrupt: str 
             return command()
     except BagpipeError as error:
         print_error(error, program)
+        return EXIT_ERROR
+    except ModuleNotFoundError as error:
+        if error.name not in _PACKAGES:
+            raise
+        if is_first_rank():
+            told = f"{error.name} is not installed; `bagpipe doctor` says how to get what is missing"
+            print_error(BagpipeError(told), program)
         return EXIT_ERROR
     except KeyboardInterrupt:
         print(f"\n{program}: interrupted{after_interrupt}", file=sys.stderr)

@@ -1,9 +1,11 @@
-"""Memory that a process can still get on its host: what is free, and what the control groups around it leave.
+"""Memory that a process can still get on its host: what is free, and what limits around it leave.
 
 A batch system or a container runtime limits memory by control groups, which `/proc/meminfo` knows nothing of: a rank
-that outgrows one is killed while the host has plenty.
+that outgrows one is killed while the host has plenty. Some limit the address space of each process instead
+(`ulimit -v`), and refuse what is beyond it.
 """
 
+import resource
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +24,7 @@ def free_bytes(root: Path = _ROOT) -> int:
     Args:
         root: where `proc` and `sys` are.
     """
-    return max(0, min([_available_bytes(root), *_left_by_groups(root)]))
+    return max(0, min([_available_bytes(root), *_left_by_groups(root), *_left_of_address_space(root)]))
 
 
 def free_shared_bytes() -> int:
@@ -36,6 +38,14 @@ def _available_bytes(root: Path) -> int:
         if name == "MemAvailable:":
             return int(value) * 1024
     raise OSError(f"{root / 'proc/meminfo'}: has no line MemAvailable; Linux 3.14 or newer is needed")
+
+
+def _left_of_address_space(root: Path) -> Iterator[int]:
+    """What the limit of this process leaves, if it has one."""
+    limit_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit_bytes != resource.RLIM_INFINITY:
+        pages = int((root / "proc/self/statm").read_text(encoding="ascii").split()[0])
+        yield limit_bytes - pages * resource.getpagesize()
 
 
 def _left_by_groups(root: Path) -> Iterator[int]:

@@ -1,5 +1,6 @@
 """The contract of what sums dense gradients over the trainers, and the one that `train.dense_sums` names."""
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -65,3 +66,8 @@ def open_dense_sums(name: str, comm: Any, gathering: Any, *, deterministic: bool
     """
     kind: Callable[..., DenseSums] = DENSE_SUMS.implementation(name)
     return kind(comm, gathering, deterministic=deterministic)
+
+
+def has_horovod() -> bool:
+    """Whether Horovod is installed here; it is not imported."""
+    return importlib.util.find_spec("horovod") is not None

@@ -284,7 +284,11 @@ class Policy(ABC):
         raise NotImplementedError
 
     def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
-        """Take up what the last `see` before the checkpoint has kept."""
+        """Take up what the last `see` before the checkpoint has kept, read from a file that may be anyone's.
+
+        Raises:
+            ValueError: it is nothing that `see` keeps; the run names the file.
+        """
         raise NotImplementedError
 
     def keeping(self, segment: Segment) -> Keep | None:  # noqa: ARG002

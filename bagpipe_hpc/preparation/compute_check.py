@@ -15,6 +15,7 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.dense_sums import has_horovod
 from bagpipe_hpc.models.optimizer_trial import state_numbers
 from bagpipe_hpc.models.size import measure_model, weights_bytes
 from bagpipe_hpc.models.trial import try_model
@@ -29,12 +30,13 @@ from bagpipe_hpc.step.compute_setup import (
 )
 
 
-def check_compute_settings(config: Config, gpu_number: int = 0) -> torch.device:
+def check_compute_settings(config: Config, gpu_number: int = 0, trainers: int = 1) -> torch.device:
     """See that this host can do what the settings ask for, whatever the data.
 
     Args:
         config: of the run.
         gpu_number: as for `choose_device`.
+        trainers: number of trainers.
 
     Returns:
         The device that the rank will compute on.
@@ -42,6 +44,11 @@ def check_compute_settings(config: Config, gpu_number: int = 0) -> torch.device:
     Raises:
         ConfigError: it cannot.
     """
+    if config.train.dense_sums == "horovod" and trainers > 1 and not has_horovod():
+        raise ConfigError(
+            "train.dense_sums = 'horovod': Horovod is not installed here; use auto or mpi, or build it as "
+            "docs/install.md says"
+        )
     threads = {"train.threads": config.train.threads, "kernels.row_threads": config.kernels.row_threads}
     require_cores(threads, os.cpu_count() or 1)
     device = choose_device(config.train.device, gpu_number)

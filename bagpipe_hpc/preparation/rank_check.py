@@ -59,7 +59,7 @@ def check_settings(config: Config, comms: Communicators, check_output: Callable[
     if comms.role is Role.TRAINER:
         from bagpipe_hpc.preparation.compute_check import check_compute_settings  # noqa: PLC0415 - torch, on trainers only
 
-        check_compute_settings(config, comms.gpu_number)
+        check_compute_settings(config, comms.gpu_number, comms.layout.trainers)
 
 
 def facts_of_entries(config: Config) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from bagpipe_hpc.checkpointing.protocol import SavingSettings, checkpoint_manife
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
 from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.models.dense_reduction import DenseReducer
-from bagpipe_hpc.models.dense_sums import DenseSums, open_dense_sums
+from bagpipe_hpc.models.dense_sums import DenseSums, has_horovod, open_dense_sums
 from bagpipe_hpc.models.gradient_groups import gradient_groups
 from bagpipe_hpc.models.size import count_weights
 from bagpipe_hpc.mpi.communicators import Communicators
@@ -96,7 +96,8 @@ def offer_linear_layers(run: Run, comms: Communicators) -> Offer:
 def trainer_cores(run: Run, comms: Communicators) -> TrainerCores:
     """Where this trainer computes, and with how many threads; they have been started."""
     host, cores = comms.hosts[comms.world.Get_rank()], frozenset(os.sched_getaffinity(0))
-    return TrainerCores(host, cores, torch.get_num_threads(), trainer_device(run, comms).type != "cpu")
+    has_gpu = trainer_device(run, comms).type != "cpu"
+    return TrainerCores(host, cores, torch.get_num_threads(), has_gpu, has_horovod())
 
 
 def run_trainer(

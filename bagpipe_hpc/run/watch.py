@@ -15,6 +15,8 @@ from bagpipe_hpc.planning.policy import Policy, Sight, WatchedRows, policy_class
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.policy_memory import load_memory, memory_path, save_memory
 
+_CURE = "copy the whole output folder again, or resume from an earlier checkpoint"
+
 
 def watched_rows(run: Run) -> NDArray[np.int64]:
     """The rows that the policy watches, int64 `[n]`."""
@@ -50,8 +52,15 @@ class Watch:
         """The rows that it watches, int64 `[n]`."""
         if (kept := _kept(run)) is not None:
             step, arrays = kept
-            policy.restore(arrays)
+            self._restore(step, arrays)
             save_memory(memory_path(self._output, step), arrays)  # where a run goes on from that of another folder
+
+    def _restore(self, step: int, arrays: dict[str, NDArray[Any]]) -> None:
+        try:
+            self._policy.restore(arrays)
+        except ValueError as error:
+            path = memory_path(_folder(self._run), step)
+            raise CheckpointError(f"{path}: {error}; {_CURE}") from error
 
     def see(self, segment: Segment, weights: NDArray[np.float32]) -> None:
         """Show the policy the weights of the rows, float32 `[n, D]`, at the end of a segment.
@@ -75,6 +84,12 @@ def _watched(run: Run) -> WatchedRows | None:
     return policy_class(policy.name).watched(policy.settings, run.sample_orders.training)
 
 
+def _folder(run: Run) -> Path:
+    """The output folder of the checkpoint that the run goes on from."""
+    assert run.start is not None, "it goes on from a checkpoint"
+    return run.start.directory.parent.parent
+
+
 def _kept(run: Run) -> tuple[int, dict[str, NDArray[Any]]] | None:
     """What the policy kept before the checkpoint that the run goes on from, in the same epoch; and after which step."""
     watched, next_one = _watched(run), next((one for one in run.schedule if one.is_training), None)
@@ -84,10 +99,9 @@ def _kept(run: Run) -> tuple[int, dict[str, NDArray[Any]]] | None:
     if not before:
         return None
     step = next_one.first_step - (next_one.first_batch - before[-1])
-    path = memory_path(run.start.directory.parent.parent, step)
+    path = memory_path(_folder(run), step)
     if not path.exists():
         raise CheckpointError(
-            f"{path}: is missing: what policy.name = {run.config.policy.name!r} keeps of the rows of step {step}; "
-            "copy the whole output folder, or resume from an earlier checkpoint"
+            f"{path}: is missing: what policy.name = {run.config.policy.name!r} keeps of the rows of step {step}; {_CURE}"
         )
     return step, load_memory(path)

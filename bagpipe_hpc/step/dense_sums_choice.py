@@ -20,12 +20,14 @@ class TrainerCores(NamedTuple):
         cores: that it may use there.
         threads: of its dense half.
         has_gpu: whether it computes on one.
+        has_horovod: whether Horovod is installed there.
     """
 
     host: int
     cores: frozenset[int]
     threads: int
     has_gpu: bool
+    has_horovod: bool = True
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,13 @@ def choose_dense_sums(setting: str, trainers: Sequence[TrainerCores]) -> DenseSu
         setting: `train.dense_sums`.
         trainers: all of them.
     """
+    have_horovod = all(trainer.has_horovod for trainer in trainers)
+    if len(trainers) == 1 and (setting == AUTO or not have_horovod):
+        return DenseSumsChoice("mpi", "one trainer has nothing to sum")
     if setting != AUTO:
         return DenseSumsChoice(setting, f"train.dense_sums = {setting}")
-    if len(trainers) == 1:
-        return DenseSumsChoice("mpi", "one trainer has nothing to sum")
+    if not have_horovod:
+        return DenseSumsChoice("mpi", "train.dense_sums = auto: Horovod is not installed for every trainer")
     if all(trainer.has_gpu for trainer in trainers):
         return DenseSumsChoice("horovod", "train.dense_sums = auto: trainers compute on GPUs")
     share, threads = threads_each([trainer[:2] for trainer in trainers]), max(trainer.threads for trainer in trainers)

@@ -24,6 +24,7 @@ from bagpipe_hpc.mpi.start.places import find_places
 from bagpipe_hpc.mpi.start.world import abort_job, world_rank, world_size
 from bagpipe_hpc.terminal import printable
 from bagpipe_hpc.tools.inspection.text_table import aligned, size_text
+from bagpipe_hpc.tools.installation import HOROVOD_CURE, Finding
 
 EXIT_HEALTHY = 0
 EXIT_BROKEN = 1
@@ -35,26 +36,6 @@ _FEWEST_SHARED_BYTES = 1 << 30
 _MOST_CLOCK_S = 1.0
 _TEST_BYTES = 16 << 20
 _SEEN_WITHIN_S = 10.0
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something that is wrong.
-
-    Attributes:
-        where: host, or hosts.
-        what: is wrong there.
-        cure: what to do.
-        is_fatal: whether a run would fail; otherwise it would be slow or hard to read.
-    """
-
-    where: str
-    what: str
-    cure: str
-    is_fatal: bool = True
-
-    def __str__(self) -> str:
-        return f"{'FAILED' if self.is_fatal else 'warning'}  {self.where}: {self.what}. {self.cure}"
 
 
 @dataclass(frozen=True)
@@ -231,7 +212,9 @@ def _host_findings(facts: Sequence[HostFacts]) -> Iterator[Finding]:
         first = facts[0]
         for name, version in host.versions.items():
             if not version:
-                yield Finding(host.host, f"{name} is not installed", "Run make setup there")
+                is_needed = name != "horovod"
+                cure = "Run bagpipe doctor there" if is_needed else HOROVOD_CURE
+                yield Finding(host.host, f"{name} is not installed", cure, is_needed)
             elif version != first.versions[name]:
                 cure = "Give all hosts the same environment"
                 yield Finding(host.host, f"{name} is {version}, on {first.host} {first.versions[name]}", cure)
@@ -332,10 +315,15 @@ def _unseen(output: Path, world: HostWorld) -> list[str]:
         time.sleep(0.1)
 
 
-def diagnose(output: Path, timeout_s: float) -> int:
+def diagnose(output: Path, timeout_s: float, lacking: Sequence[Finding] = ()) -> int:
     """The command: examine, print on rank 0, and say with the exit code whether a run can start.
 
     Where a rank does not answer, the call does not return: the job is ended.
+
+    Args:
+        output: as for `examine`.
+        timeout_s: as for `examine`.
+        lacking: what was found beforehand on this host (`tools.installation`).
     """
     try:
         diagnosis = examine(output, timeout_s, look_for_gpus=True)
@@ -346,6 +334,8 @@ def diagnose(output: Path, timeout_s: float) -> int:
         return EXIT_HEALTHY
     if roles:
         print("\n".join(["roles of a run with these ranks:", *(f"  {line}" for line in roles)]), end="\n\n")
+    known = {finding.what.partition(":")[0] for finding in diagnosis.findings}
+    diagnosis.findings += [finding for finding in lacking if finding.what.partition(":")[0] not in known]
     print(printable(diagnosis.report()), flush=True)
     return EXIT_HEALTHY if diagnosis.is_healthy else EXIT_BROKEN
 

@@ -1,5 +1,7 @@
 """Free memory is what the host has or what the control groups leave, whichever is less."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -73,3 +75,12 @@ def test_a_limit_above_what_the_host_has_does_not_help(root: Path) -> None:
 
 def test_this_host() -> None:
     assert 0 < free_bytes() <= psutil.virtual_memory().total
+
+
+def test_a_limit_of_the_address_space_counts() -> None:
+    program = (
+        "import resource; from bagpipe_hpc.cluster.host_memory import free_bytes\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); print(free_bytes())"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert 1 << 29 < int(ended.stdout) < 1 << 30

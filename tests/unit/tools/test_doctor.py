@@ -27,7 +27,8 @@ def test_a_healthy_set_up_has_no_findings() -> None:
     ("change", "finding", "is_fatal"),
     [
         ({"versions": VERSIONS | {"torch": "2.12.0"}}, "node2: torch is 2.12.0, on node1 2.13.0. Give all hosts", True),
-        ({"versions": VERSIONS | {"horovod": ""}}, "node2: horovod is not installed. Run make setup there", True),
+        ({"versions": VERSIONS | {"h5py": ""}}, "node2: h5py is not installed. Run bagpipe doctor there", True),
+        ({"versions": VERSIONS | {"horovod": ""}}, "node2: horovod is not installed. Set train.dense_sums=auto", False),
         ({"thread_level": "funneled"}, "node2: MPI gives thread level funneled", True),
         ({"write_error": "disk full"}, "node2: cannot write to the output folder: disk full", True),
         ({"not_built": ("planner",)}, "node2: native code is not built: planner", False),

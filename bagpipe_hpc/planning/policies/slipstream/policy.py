@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.config.doors import SettingError
+from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import Keep
@@ -60,6 +61,11 @@ class SlipstreamPolicy(FaePolicy):
             self._first = sight.weights.copy()
             return {"first": self._first}
         assert self._first is not None, "the first snapshot of the epoch comes first, or is restored"
+        if self._first.shape != sight.weights.shape:
+            raise CheckpointError(
+                f"policy.name = 'slipstream': the first snapshot that was kept has weights {list(self._first.shape)}, "
+                f"and the hot rows have {list(sight.weights.shape)}; resume from an earlier checkpoint"
+            )
         moved = movement(self._first, sight.weights)
         self._first = None
         kept = self._decide(sight, moved) if not self.settings.replay else self._replayed(sight)
@@ -75,9 +81,7 @@ class SlipstreamPolicy(FaePolicy):
         """
         path = memory_path(Path(self.settings.replay), sight.step)
         kept = load_memory(path)
-        assert self._watched is not None, "it is shown what it watches"
-        is_known = {"stale", "epoch"} <= kept.keys() and int(kept["epoch"][0]) == sight.epoch
-        if not is_known or not np.isin(kept["stale"], self._watched.rows).all():
+        if "first" in kept or self._problem(kept) or int(kept["epoch"][0]) != sight.epoch:
             cure = f"{path} is not of this epoch and these hot rows; name a run with the same data and settings"
             raise SettingError("policy.replay", self.settings.replay, cure)
         return kept
@@ -101,13 +105,35 @@ class SlipstreamPolicy(FaePolicy):
         return {"stale": stale, "epoch": np.asarray([sight.epoch]), "threshold": np.asarray([threshold])}
 
     def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
-        """Take up a first snapshot, or the stale rows of an epoch."""
+        """Take up a first snapshot, or the stale rows of an epoch.
+
+        Raises:
+            ValueError: it is neither.
+        """
+        if problem := self._problem(kept):
+            raise ValueError(problem)
         if "first" in kept:
             self._first = kept["first"]
             return
         self._stale[:] = False
         self._stale[kept["stale"]] = True
         self._stale_in = int(kept["epoch"][0])
+
+    def _problem(self, kept: Mapping[str, NDArray[Any]]) -> str:
+        """What is wrong with arrays that should be what `see` keeps; empty if nothing is."""
+        assert self._watched is not None, "it is shown what it watches"
+        rows = self._watched.rows
+        if (first := kept.get("first")) is not None:
+            is_snapshot = first.dtype == np.float32 and first.ndim == 2 and len(first) == rows.size
+            return "" if is_snapshot else f"first must be float32 [{rows.size}, D], the weights of the hot rows"
+        if not {"stale", "epoch"} <= kept.keys():
+            return "it has neither first nor stale and epoch"
+        stale, epoch = kept["stale"], kept["epoch"]
+        if epoch.dtype != np.int64 or epoch.shape != (1,):
+            return "epoch must be int64 [1]"
+        if stale.dtype != np.int64 or stale.ndim != 1 or not np.isin(stale, rows).all():
+            return "stale must be int64 [n], some of the hot rows"
+        return ""
 
     def keeping(self, segment: Segment) -> Keep | None:
         """Behind the second snapshot of an epoch, all samples but those of hot batches that look up stale rows."""

@@ -113,6 +113,35 @@ def test_what_it_keeps_is_all_that_it_needs(tmp_path: Path) -> None:
         assert policy._stale_in == 0
 
 
+NOT_KEPT: list[dict[str, np.ndarray]] = [
+    {},
+    {"stale": np.empty(0, np.int64)},
+    {"stale": np.empty(0, np.int64), "epoch": np.empty(0, np.int64)},
+    {"stale": np.empty(0, np.int64), "epoch": np.asarray(0)},
+    {"stale": np.empty(0, np.int64), "epoch": np.asarray([0.0])},
+    {"stale": np.empty(0, np.float64), "epoch": np.asarray([0])},
+    {"stale": np.asarray(3), "epoch": np.asarray([0])},
+]
+
+
+@pytest.mark.parametrize("kept", [*NOT_KEPT, {"first": np.zeros((1, WIDTH), np.float32)}, {"first": np.zeros(7)}])
+def test_what_it_never_keeps_is_refused(kept: dict[str, np.ndarray], tmp_path: Path) -> None:
+    policy = slipstream_of(tmp_path, drawn_samples(1, 400))
+    with pytest.raises(ValueError, match=r"must be (int64|float32)|has neither first nor stale"):
+        policy.restore(kept)
+
+
+def test_a_first_snapshot_of_another_width_is_refused(tmp_path: Path) -> None:
+    samples = drawn_samples(1, 400)
+    policy = slipstream_of(tmp_path, samples)
+    batches, watched = batches_of(policy, samples), policy._watched
+    assert watched is not None
+    policy.restore({"first": np.zeros((watched.rows.size, WIDTH + 1), dtype=np.float32)})
+    weights = np.zeros((watched.rows.size, WIDTH), dtype=np.float32)
+    with pytest.raises(CheckpointError, match=r"the first snapshot that was kept has weights \[\d+, 5\]"):
+        policy.see(Sight(0, watched.before[1], 9, weights, batches.__getitem__))
+
+
 def test_decisions_of_another_run_are_taken_over(tmp_path: Path) -> None:
     samples = drawn_samples(1, 400)
     policy = slipstream_of(tmp_path, samples, replay=str(tmp_path / "run"))
@@ -129,6 +158,7 @@ def test_decisions_of_another_run_are_taken_over(tmp_path: Path) -> None:
     for wrong in (
         {"stale": np.asarray([-1]), "epoch": np.asarray([0])},
         {"stale": watched.rows, "epoch": np.asarray([1])},
+        *NOT_KEPT,
     ):
         save_memory(path, wrong)
         policy.see(sights[0])
