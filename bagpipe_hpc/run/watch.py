@@ -102,6 +102,7 @@ def _kept(run: Run) -> tuple[int, dict[str, NDArray[Any]]] | None:
     path = memory_path(_folder(run), step)
     if not path.exists():
         raise CheckpointError(
-            f"{path}: is missing: what policy.name = {run.config.policy.name!r} keeps of the rows of step {step}; {_CURE}"
+            f"{path}: is missing: what policy.name = {run.config.policy.name!r} keeps of the rows of step {step}; "
+            f"{_CURE}"
         )
     return step, load_memory(path)
