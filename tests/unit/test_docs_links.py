@@ -76,6 +76,11 @@ def test_the_index_lists_every_page() -> None:
     assert pages == in_the_site, "give the page its place in nav of mkdocs.yml"
 
 
+def test_the_readme_is_read_in_minutes() -> None:
+    """What does not fit has its place in docs/."""
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
 def test_no_page_names_a_place_outside_the_repository() -> None:
     """Absolute paths of one machine and neighbours of the checkout have no place in the project's documentation."""
     outside = re.compile(r"\.\./shared|/work/|/root/|/home/\w")
