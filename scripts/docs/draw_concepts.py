@@ -141,7 +141,7 @@ def roles() -> Picture:
         picture.box(x + 16, 230, 148, 42, "stay")
         picture.text(x + 90, 256, "cache of rows")
         picture.arrow(f"M{480 + (x - 410) / 4:g} 116 L{x + 90} 184", "plan")
-    picture.text(575, 156, "a plan for each batch", "plan")
+    picture.text(580, 146, "a plan for each batch", "plan")
     picture.arrow("M480 238 H520", "sums", both=True)
     picture.text(410, 312, "gradients: sums over all trainers", "sums")
     picture.box(730, 160, 200, 160)

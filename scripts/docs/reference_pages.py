@@ -31,7 +31,7 @@ def commands() -> str:
     lines = []
     for name in sorted(described):
         command = choices.choices[name]
-        formatter = argparse.RawDescriptionHelpFormatter(command.prog, width=100)
+        formatter = argparse.RawDescriptionHelpFormatter(command.prog, width=90)
         formatter.add_usage(command.usage, command._actions, command._mutually_exclusive_groups)
         usage = formatter.format_help().strip()
         lines += [f"## `bagpipe {name}`", "", command.description or "", "", "```text", usage, "```", ""]

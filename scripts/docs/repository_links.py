@@ -49,6 +49,14 @@ def origin_of(page: Page) -> Path:
     return ROOT / source.relative_to("repository") if source.parts[0] == "repository" else DOCS / source
 
 
+def words_of(link: str, path: Path) -> str:
+    """Words of a link; in the site a page goes by its title rather than by the name of its file."""
+    if link != path.name or path.suffix != ".md":
+        return link
+    title = path.read_text(encoding="utf-8").partition("\n")[0]
+    return title.removeprefix("# ")
+
+
 def linked_files() -> set[Path]:
     """Files outside `docs/` that its pages link to, or that such files link to in turn."""
     found: set[Path] = set()
@@ -90,7 +98,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             return link[2]
         heading = link[3].partition("#")[1] + link[3].partition("#")[2]
         address = Path(os.path.relpath(place_in_site(path), here)).as_posix()
-        return f"{link[1]}[{link[2]}]({address}{heading})"
+        return f"{link[1]}[{words_of(link[2], path)}]({address}{heading})"
 
     parts = re.split(f"({FENCED.pattern})", markdown, flags=FENCED.flags)
     return "".join(part if number % 2 else LINK.sub(in_site, part) for number, part in enumerate(parts))
