@@ -28,6 +28,7 @@ from bagpipe_hpc.cli.outcome import (
     is_first_rank,
 )
 from bagpipe_hpc.cli.placing import add_place, place
+from bagpipe_hpc.cli.planning import add_plan, plan
 from bagpipe_hpc.cli.scoring import add_evaluate, add_predict, evaluate, predict
 from bagpipe_hpc.cli.searching import add_search, search
 from bagpipe_hpc.cli.training import GO_ON, train_from_file
@@ -342,6 +343,8 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
 
     add_export(_add(commands, "export", export, "write a trained model as a folder for a service with torch alone"))
 
+    summary = "count what a run will move, hold and wait for, before it starts, and recommend settings"
+    add_plan(_add(commands, "plan", plan, summary))
     _add_simulate(commands)
     summary = "count and train policies on equal terms: rows, bytes, waiting, quality"
     add_compare_policies(_add(commands, "compare-policies", compare_policies, summary))

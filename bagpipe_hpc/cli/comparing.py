@@ -93,7 +93,7 @@ def compare_policies(arguments: Namespace) -> int:
     if arguments.train and arguments.batches:
         raise ConfigError("--batches: runs have all batches; leave it out, or set train.max_steps for plans and runs")
     if arguments.plot:
-        _check_plot(arguments.plot)
+        check_plot(arguments.plot)
     if arguments.save:
         require_appendable(arguments.save)
     from bagpipe_hpc.tools.policy_comparison.comparison import compare_policies as compare
@@ -102,7 +102,12 @@ def compare_policies(arguments: Namespace) -> int:
     return 0
 
 
-def _check_plot(plot: Path) -> None:
+def check_plot(plot: Path) -> None:
+    """See that a drawing can be written.
+
+    Raises:
+        ConfigError: it cannot.
+    """
     if plot.suffix != ".svg":
         raise ConfigError(f"--plot {plot}: is drawn as SVG; use a name that ends in .svg")
     if not os.access(plot.parent, os.W_OK | os.X_OK):

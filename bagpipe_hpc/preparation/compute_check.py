@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -86,15 +87,29 @@ def trainer_need(run: Run, trainers: int, gpu_number: int, caches: Sequence[Cach
     for slots in caches:
         require_slots(slots.total)
     device = choose_device(run.config.train.device, gpu_number)
-    noted = run.total_rows // 8 if run.config.train.full_checkpoint_every > 1 else 0
+    need = trainer_memory(run, trainers, caches)
+    if device.type == "cpu":
+        return need
+    noted = _noted_bytes(run)
+    check_gpu_memory(device, sum(slots.total for slots in caches), need.caches_bytes - noted, need.dense_bytes)
+    return replace(need, caches_bytes=noted, dense_bytes=0)
+
+
+def trainer_memory(run: Run, trainers: int, caches: Sequence[CacheSlots] = ()) -> Need:
+    """What a trainer takes of any memory, its GPU's or its host's; arguments as for `trainer_need`."""
     groups = zip(run.groups, caches, strict=True) if caches else ()
     cache_bytes = sum(slots.held * _slot_bytes(group) for group, slots in groups)
-    dense, evaluation = _dense_bytes(run, trainers, slices=trainers), run.evaluation_bytes(trainers)
-    reading = run.sample_orders.trainer_bytes(trainers)
-    if device.type == "cpu":
-        return Need(0, cache_bytes + noted, dense_bytes=dense, evaluation_bytes=evaluation, reading_bytes=reading)
-    check_gpu_memory(device, sum(slots.total for slots in caches), cache_bytes, dense)
-    return Need(caches_bytes=noted, evaluation_bytes=evaluation, reading_bytes=reading)
+    return Need(
+        caches_bytes=cache_bytes + _noted_bytes(run),
+        dense_bytes=_dense_bytes(run, trainers, slices=trainers),
+        evaluation_bytes=run.evaluation_bytes(trainers),
+        reading_bytes=run.sample_orders.trainer_bytes(trainers),
+    )
+
+
+def _noted_bytes(run: Run) -> int:
+    """What increments of checkpoints take: a bit for each row."""
+    return run.total_rows // 8 if run.config.train.full_checkpoint_every > 1 else 0
 
 
 def may_reserve(run: Run, gpu_number: int, caches: Sequence[CacheSlots]) -> bool:

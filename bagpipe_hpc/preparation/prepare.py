@@ -134,7 +134,7 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
             run.longest_segment,
             wanted.lookahead,
         )
-    segments = _segments_to_measure(run)
+    segments = segments_to_measure(run)
     beginnings = _beginnings(segments, beginning_batches(window))
     expected = None
     can_tell = policy.fetches_late and tells_by_beginning(window)
@@ -189,7 +189,7 @@ def require_weights_alone(config: Config) -> None:
         )
 
 
-def _segments_to_measure(run: Run) -> list[Segment]:
+def segments_to_measure(run: Run) -> list[Segment]:
     """The segments that need caches of different sizes: an evaluation of the same samples comes once."""
     chosen, seen = [], set()
     for segment in run.schedule:

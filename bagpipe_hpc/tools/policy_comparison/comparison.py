@@ -72,7 +72,7 @@ def compare_policies(arguments: argparse.Namespace) -> Report:
         report.table(title, _headings(trained=arguments.train), rows)
     report.lines += ["", *(f"{one.cell}: refused: {one.refusal}" for one in found if one.refusal)]
     if arguments.plot:
-        save_plot([(one.cell, one.traffic) for one in found if one.traffic], arguments.plot)
+        save_plot(_panels(found), arguments.plot)
     return report
 
 
@@ -141,6 +141,17 @@ def _tables(found: Sequence[Found]) -> list[tuple[str, list[list[str]]]]:
         if rows:
             tables.append((f"T = {trainers}, {cache}: rows a trainer and batch", rows))
     return tables
+
+
+def _panels(found: Sequence[Found]) -> dict[str, list[tuple[str, Traffic]]]:
+    """What is drawn: a panel for each number of trainers and cache."""
+    panels: dict[str, list[tuple[str, Traffic]]] = {}
+    for one in found:
+        if one.traffic:
+            percent = one.cell.cache_percent
+            cache = f"cache {percent:g} % of the rows" if percent else "caches as large as they want"
+            panels.setdefault(f"T = {one.cell.trainers}, {cache}", []).append((one.cell.contender.label, one.traffic))
+    return panels
 
 
 def _row(one: Found, traffic: Traffic) -> list[str]:

@@ -1,13 +1,11 @@
-"""Draws what policies move as SVG: bytes of a trainer and batch by kind, a bar for each policy, a panel a condition."""
+"""Draws what plans move as SVG: bytes of a trainer and batch by kind, a bar for each policy or window, in panels."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from itertools import groupby
 from pathlib import Path
 
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.terminal import printable
-from bagpipe_hpc.tools.policy_comparison.contender import Cell
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, Traffic
 
 _LEFT, _WIDTH, _BAR, _GAP, _HEAD = 260, 620, 18, 8, 34
@@ -20,26 +18,28 @@ _STYLE = (
     "svg { background: #0d1117; } }"
 )
 
-Bar = tuple[Cell, Traffic]
+Bar = tuple[str, Traffic]
+"""A name, and what is moved."""
+Panels = Mapping[str, Sequence[Bar]]
+"""Bars by the title of their panel."""
 
 
-def save_plot(found: Sequence[Bar], path: Path) -> None:
+def save_plot(panels: Panels, path: Path) -> None:
     """Write the drawing, whole or not at all."""
     with atomic_write(path) as partial:
-        partial.write_text(plot_svg(found), encoding="utf-8")
+        partial.write_text(plot_svg(panels), encoding="utf-8")
 
 
-def plot_svg(found: Sequence[Bar]) -> str:
-    """A panel for each number of trainers and cache, bars in the order in which policies were named."""
-    longest = max((traffic.total_bytes for _, traffic in found), default=0.0) or 1.0
+def plot_svg(panels: Panels) -> str:
+    """The drawing, panels and bars in the order in which they are given."""
+    longest = max((traffic.total_bytes for bars in panels.values() for _, traffic in bars), default=0.0) or 1.0
     title = "Bytes that a trainer moves for a batch"
     body, top = _legend(), 80
-    for (trainers, percent), bars in groupby(found, key=lambda bar: (bar[0].trainers, bar[0].cache_percent)):
-        cache = f"cache {percent:g} % of the rows" if percent else "caches as large as they want"
-        body.append(f'<text x="20" y="{top + 20}" font-weight="bold">T = {trainers}, {cache}</text>')
+    for name, bars in panels.items():
+        body.append(f'<text x="20" y="{top + 20}" font-weight="bold">{escape(name)}</text>')
         top += _HEAD
-        for cell, traffic in bars:
-            body += _bar(cell, traffic, top, _WIDTH / longest)
+        for label, traffic in bars:
+            body += _bar(label, traffic, top, _WIDTH / longest)
             top += _BAR + _GAP
         top += _GAP
     width, height = _LEFT + _WIDTH + 110, top + 20
@@ -66,9 +66,9 @@ def _legend() -> list[str]:
     return lines
 
 
-def _bar(cell: Cell, traffic: Traffic, top: int, pixels_per_byte: float) -> list[str]:
-    label = escape(printable(cell.contender.label))
-    lines = [f'<text x="{_LEFT - 10}" y="{top + 14}" text-anchor="end" class="small">{label}</text>']
+def _bar(label: str, traffic: Traffic, top: int, pixels_per_byte: float) -> list[str]:
+    name = escape(printable(label))
+    lines = [f'<text x="{_LEFT - 10}" y="{top + 14}" text-anchor="end" class="small">{name}</text>']
     left = float(_LEFT)
     for kind, colour in zip(MOVED, _COLOURS, strict=True):
         width = traffic.bytes[kind] * pixels_per_byte

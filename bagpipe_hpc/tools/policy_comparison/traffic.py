@@ -20,6 +20,9 @@ MOVED = ("fetched", "written", "added", "now", "later", "copied", "sent_home")
 """What a trainer does with rows: gets, puts and adds at servers; sums over all trainers before and behind the next
 batch; copies from other trainers, and gradients to them."""
 
+_SHORT_BYTES = 2
+"""Of a number of a gradient that travels in 16 bits (`train.row_sums`)."""
+
 
 @dataclass(frozen=True)
 class Traffic:
@@ -65,7 +68,7 @@ def measure_traffic(run: Run, trainers: int, most_batches: int = 0) -> Traffic:
     policy = run.policy(trainers)
     need = choose_window(run, trainers)
     planner = policy.planner(need.window, need.groups)
-    counted = _Counted(run, trainers)
+    counted = TrafficCount(run, trainers)
     for segment in run.schedule:
         if segment.is_training:
             batches = counted.reading(islice(run.batches(segment), most_batches or None))
@@ -74,12 +77,18 @@ def measure_traffic(run: Run, trainers: int, most_batches: int = 0) -> Traffic:
     return counted.traffic(need.window.lookahead, need.total_rows)
 
 
-class _Counted:
-    """Adds plans up, and the processor time that planning takes without reading."""
+class TrafficCount:
+    """Adds plans up, and the processor time that planning takes without reading.
+
+    Args:
+        run: whose plans they are.
+        trainers: number T.
+    """
 
     def __init__(self, run: Run, trainers: int) -> None:
         self._trainers = trainers
         self._widths = [4 * group.width for group in run.groups]
+        self._summed = _SHORT_BYTES if run.config.train.row_sums != "float32" else 4
         self._records = [group.record.bytes for group in run.groups]
         self._rows = dict.fromkeys(MOVED, 0)
         self._bytes = dict.fromkeys(MOVED, 0.0)
@@ -126,10 +135,11 @@ class _Counted:
     def _count(self, group: int, rows: dict[str, int]) -> None:
         both_ways = 2 * (self._trainers - 1) / self._trainers
         record, width = self._records[group], self._widths[group]
-        bytes_of = {"fetched": record, "written": record, "added": record, "copied": width, "sent_home": width}
+        gradient = width // 4 * self._summed
+        bytes_of = {"fetched": record, "written": record, "added": record, "copied": width, "sent_home": gradient}
         for kind, count in rows.items():
             self._rows[kind] += count
-            self._bytes[kind] += count * bytes_of.get(kind, width * both_ways)
+            self._bytes[kind] += count * bytes_of.get(kind, gradient * both_ways)
 
     def traffic(self, lookahead: int, cache_rows: int) -> Traffic:
         """The means."""

@@ -1,0 +1,77 @@
+"""`bagpipe plan`: what a run would do, before it starts."""
+
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+from bagpipe_hpc.cli.argument_types import count, positive, positive_number
+from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.comparing import check_plot
+from bagpipe_hpc.errors import require_appendable
+from bagpipe_hpc.terminal import printable
+
+
+def add_plan(parser: CommandParser) -> None:
+    """Give the command its arguments."""
+    parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+    parser.add_overrides("overrides", "*", "section.field=value", "replace single settings")
+    parser.add_argument(
+        "--trainers", type=positive, nargs="+", metavar="T", help="(default: 2, or what --nodes have room for)"
+    )
+    parser.add_argument(
+        "--lookahead",
+        type=positive,
+        nargs="+",
+        metavar="L",
+        help="windows (default: 1, the setting, parts and multiples)",
+    )
+    parser.add_argument("--batches", type=positive, metavar="N", help="that are planned of each segment (default: all)")
+    compute = parser.add_mutually_exclusive_group()
+    compute.add_argument("--calibrate", type=Path, metavar="RUN", help="take the time of a sample from RUN's output")
+    compute.add_argument("--compute-us-per-sample", type=positive_number, metavar="US", help="time of a sample")
+    parser.add_argument(
+        "--gbit-per-s", type=positive_number, nargs="+", default=[10.0], metavar="X", help="link of a node (10)"
+    )
+    parser.add_argument("--latency-us", type=positive_number, default=50.0, metavar="US", help="one way (50)")
+    parser.add_argument(
+        "--oracle-us-per-sample",
+        type=positive_number,
+        default=0.5,
+        metavar="US",
+        help="to read and plan a sample of a batch (0.5: one core)",
+    )
+    parser.add_argument(
+        "--server-nodes", type=count, default=1, metavar="N", help="nodes of servers; 0: all on one node (default: 1)"
+    )
+    parser.add_argument(
+        "--nodes", type=positive, nargs="+", metavar="N", help="recommend servers and trainers for N nodes"
+    )
+    parser.add_argument("--trainers-per-node", type=positive, default=1, metavar="N", help="(default: 1)")
+    parser.add_argument(
+        "--node-gb", type=positive_number, default=64.0, metavar="GB", help="free memory of a node (default: 64)"
+    )
+    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw what is moved")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="append the JSON line to FILE")
+
+
+def plan(arguments: Namespace) -> int:
+    """Plan, and print the tables.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        BagpipeError: what is asked for cannot be.
+    """
+    if arguments.plot:
+        check_plot(arguments.plot)
+    if arguments.json:
+        require_appendable(arguments.json)
+    from bagpipe_hpc.tools.forecast.forecast import forecast
+
+    forecast(arguments, _tell).finish(arguments.json)
+    return 0
+
+
+def _tell(message: str) -> None:
+    print(printable(message), file=sys.stderr, flush=True)

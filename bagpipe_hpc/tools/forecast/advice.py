@@ -1,0 +1,148 @@
+"""Which settings plans speak for: the window, the cache, servers and trainers, each with its reason. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from bagpipe_hpc.cluster.server_memory import memory_problem
+from bagpipe_hpc.tools.forecast.rank_memory import RankMemory, hosts_of
+from bagpipe_hpc.tools.forecast.sweep import Outlook
+from bagpipe_hpc.tools.forecast.timing import Timing
+
+_AS_GOOD = 1.02
+"""A step that is so little longer, or so little more to move, is worth a shorter window and a smaller cache."""
+_AS_FAST = 0.95
+"""Of the samples a second of the fastest: fewer trainers that reach it do."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Settings that go together.
+
+    Attributes:
+        title: for which trainers, nodes and links.
+        settings: `section.field=value`.
+        reasons: a line each.
+        trainers: number T.
+        servers: number S; None where no nodes are given.
+        nodes: as given; None where none are.
+    """
+
+    title: str
+    settings: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    trainers: int | None = None
+    servers: int | None = None
+    nodes: int | None = None
+
+
+def advise_window(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) -> tuple[Outlook | None, Advice]:
+    """The shortest window that is as good as the best one, and the cache that it needs.
+
+    Args:
+        outlooks: of one number of trainers, shorter windows first.
+        timings: of those whose time is known, by the length of their windows.
+
+    Returns:
+        What is chosen, None where nothing fits; and why.
+    """
+    trainers = outlooks[0].trainers
+    title = f"T = {trainers}"
+    fitting = [one for one in outlooks if one.fits]
+    if not fitting:
+        least = min(outlooks, key=lambda one: one.need.total_rows)
+        limit = least.run.config.cache.rows
+        none = f"no window tried fits cache.rows = {limit}: {least.lookahead} batches need {least.need.total_rows} rows"
+        return None, Advice(title, reasons=(none,), trainers=trainers)
+    costs, unit = _costs(fitting, timings)
+    enough = _AS_GOOD * min(costs.values())
+    chosen = next(one for one in fitting if costs[one.lookahead] <= enough)
+    place = fitting.index(chosen)
+    told = [chosen, *fitting[max(0, place - 1) : place], *fitting[place + 1 : place + 2]]
+    why = [
+        f"{unit} by lookahead.batches: " + ", ".join(f"{one.lookahead}: {costs[one.lookahead]:,.2f}" for one in told)
+    ]
+    if too_long := [one.lookahead for one in outlooks if not one.fits]:
+        limit = chosen.run.config.cache.rows
+        why.append(f"windows of {', '.join(map(str, too_long))} batches need more than cache.rows = {limit}")
+    exact = "" if chosen.need.is_exact else ", by the batches that were planned: later ones may need more"
+    why.append(f"cache.rows: the most that the window has resident at once{exact}")
+    settings = [f"lookahead.batches={chosen.lookahead}"]
+    asked = chosen.run.config.lookahead
+    if asked.group and asked.group_batches == chosen.need.window.group:
+        settings.append(f"lookahead.group={asked.group}")
+    settings.append(f"cache.rows={chosen.need.total_rows}")
+    return chosen, Advice(title, tuple(settings), tuple(why), trainers)
+
+
+def _costs(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) -> tuple[dict[int, float], str]:
+    """What windows are judged by, by their length, and what that is."""
+    if not all(one.lookahead in timings for one in outlooks):
+        return {one.lookahead: one.traffic.total_bytes / 1e3 for one in outlooks}, "kB a trainer and batch"
+    known = all(timings[one.lookahead].prediction for one in outlooks)
+    unit = "ms a step" if known else "ms a step of rows, sums and plans alone"
+    return {one.lookahead: 1e3 * timings[one.lookahead].step_s for one in outlooks}, unit
+
+
+@dataclass(frozen=True)
+class Split:
+    """A way to use nodes that are alike.
+
+    Attributes:
+        outlook: the window and the number of trainers.
+        server_nodes: nodes with a server each, apart from those of trainers; 0 where one node has all ranks.
+        timing: predicted so.
+        memory: of its ranks.
+    """
+
+    outlook: Outlook
+    server_nodes: int
+    timing: Timing = field(repr=False)
+    memory: RankMemory = field(repr=False)
+
+    @property
+    def samples_per_s(self) -> float:
+        """As predicted."""
+        return self.timing.prediction.samples_per_s if self.timing.prediction else 0.0
+
+
+def splits_of(nodes: int, trainers: Sequence[int], trainers_per_node: int) -> list[tuple[int, int]]:
+    """Numbers of trainers and of servers' nodes that use so many nodes: each node has servers or trainers.
+
+    One node has all ranks: no node of servers.
+    """
+    if nodes == 1:
+        return [(number, 0) for number in trainers if number <= trainers_per_node]
+    taken = ((number, -(-number // trainers_per_node)) for number in trainers)
+    return [(number, nodes - hosts) for number, hosts in taken if hosts < nodes]
+
+
+def advise_nodes(
+    nodes: int, splits: Sequence[Split], advice: Mapping[int, Advice], per_node: int, node_bytes: int
+) -> Advice:
+    """The split that trains fastest with the fewest trainers, of those whose ranks find memory.
+
+    Args:
+        nodes: how many there are.
+        splits: ways to use them.
+        advice: of each number of trainers.
+        per_node: most trainers on a node.
+        node_bytes: memory that each has free.
+    """
+    title = f"{nodes} node{'s' * (nodes > 1)}"
+    fitting, problem = [], f"no number of trainers that was planned leaves a node for servers on {nodes} nodes"
+    for split in splits:
+        hosts = hosts_of(split.memory, split.server_nodes, split.outlook.trainers, per_node, node_bytes)
+        if (found := memory_problem(hosts)) is None:
+            fitting.append(split)
+        else:
+            problem = f"T = {split.outlook.trainers}: {found}"
+    if not fitting:
+        return Advice(title, reasons=(problem,), nodes=nodes)
+    fastest = max(split.samples_per_s for split in fitting)
+    enough = [split for split in fitting if split.samples_per_s >= _AS_FAST * fastest]
+    chosen = min(enough, key=lambda split: split.outlook.trainers)
+    trainers, servers = chosen.outlook.trainers, chosen.memory.servers
+    of_all = ", ".join(f"{one.outlook.trainers} and {one.memory.servers}: {one.samples_per_s:,.0f}" for one in fitting)
+    why = (f"samples/s by trainers and servers: {of_all}", f"window and cache as for T = {trainers}")
+    settings = (f"roles.servers={servers}", *advice[trainers].settings)
+    return Advice(f"{title}: {1 + servers + trainers} ranks", settings, why, trainers, servers, nodes)

@@ -1,0 +1,140 @@
+"""`bagpipe plan`: what a run would do, and the settings that this speaks for, before it starts (docs/plan.md)."""
+
+import argparse
+from dataclasses import replace
+
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.size import measure_model
+from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.simulation.cluster import Cluster
+from bagpipe_hpc.tools.forecast.advice import Advice, Split, advise_nodes, advise_window, splits_of
+from bagpipe_hpc.tools.forecast.rank_memory import RankMemory
+from bagpipe_hpc.tools.forecast.sweep import Outlook, Tell, plan_all
+from bagpipe_hpc.tools.forecast.telling import Link, panels_of, tell_all
+from bagpipe_hpc.tools.forecast.timing import Timing, time_plans
+from bagpipe_hpc.tools.policy_comparison.plot import save_plot
+from bagpipe_hpc.tools.report import Report
+from bagpipe_hpc.tools.simulate import calibrate
+
+_USUAL_TRAINERS = (2,)
+_PARTS_OF_WINDOW = (0, 0.25, 0.5, 1, 2, 4)
+"""Of `lookahead.batches`, that are tried where nobody says; none of it is a single batch."""
+
+
+def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
+    """Plan a run in every way that is asked for, and say what follows; see `cli` for the arguments.
+
+    Args:
+        arguments: of the command.
+        tell: is told now and then how far this is.
+
+    Raises:
+        BagpipeError: settings and data do not fit each other, or this host has not the memory to plan.
+    """
+    base = _base_cluster(arguments)
+    if arguments.nodes and not base.compute_s_per_sample:
+        raise ConfigError(
+            "--nodes: how many trainers are best depends on how long they compute; name a measured run with "
+            "--calibrate, or the time of a sample with --compute-us-per-sample"
+        )
+    run = plain_run(load_config(arguments.config, arguments.overrides))
+    trainers = sorted(set(arguments.trainers or _usual_trainers(arguments)))
+    outlooks = plan_all(run, trainers, _lookaheads(arguments, run.config), arguments.batches or 0, tell)
+    weights = measure_model(run.config.model, run.model_facts, samples=1).weights
+    judge = _Judge(arguments, base, outlooks, weights)
+    report = Report("plan")
+    report.figures |= {"config": str(arguments.config), "overrides": list(arguments.overrides)}
+    tell_all(report, run, outlooks, [judge.link(gbit_per_s) for gbit_per_s in arguments.gbit_per_s], weights)
+    if arguments.plot:
+        save_plot(panels_of(outlooks), arguments.plot)
+    return report
+
+
+def plain_run(config: Config) -> Run:
+    """The run of a configuration from its start, whatever stands in its output folder.
+
+    Raises:
+        BagpipeError: as by `prepare_run`.
+    """
+    return prepare_run(replace(config, train=replace(config.train, resume="")))
+
+
+def _usual_trainers(arguments: argparse.Namespace) -> tuple[int, ...]:
+    """Where nobody says: for given nodes all but one of them, a half, a quarter and so on."""
+    if not arguments.nodes:
+        return _USUAL_TRAINERS
+    most = max(arguments.nodes)
+    nodes = {1, most - 1, *(most >> part for part in range(1, most.bit_length()))} - {0}
+    return tuple(number * arguments.trainers_per_node for number in nodes)
+
+
+def _lookaheads(arguments: argparse.Namespace, config: Config) -> list[int]:
+    asked = config.lookahead.batches
+    tried: list[int] = arguments.lookahead or [max(1, round(part * asked)) for part in _PARTS_OF_WINDOW]
+    return sorted(set(tried))
+
+
+def _base_cluster(arguments: argparse.Namespace) -> Cluster:
+    """The speeds that were given; how many trainers and nodes of servers there are differs."""
+    per_sample_s = 1e-6 * (arguments.compute_us_per_sample or 0.0)
+    return Cluster(
+        trainers=1,
+        compute_s_per_sample=calibrate(arguments.calibrate) if arguments.calibrate else per_sample_s,
+        trainers_per_host=arguments.trainers_per_node,
+        latency_s=arguments.latency_us * 1e-6,
+        plan_s_per_sample=arguments.oracle_us_per_sample * 1e-6,
+    )
+
+
+class _Judge:
+    """Predicts what was planned, and chooses.
+
+    Args:
+        arguments: of the command.
+        base: speeds.
+        outlooks: what was planned, by trainers, then windows.
+        dense_weights: number of weights of the dense model.
+    """
+
+    def __init__(
+        self, arguments: argparse.Namespace, base: Cluster, outlooks: list[Outlook], dense_weights: int
+    ) -> None:
+        self._arguments, self._base, self._weights = arguments, base, dense_weights
+        self._outlooks: dict[int, list[Outlook]] = {}
+        for one in outlooks:
+            self._outlooks.setdefault(one.trainers, []).append(one)
+
+    def link(self, gbit_per_s: float) -> Link:
+        """All that follows where hosts have links of such a bandwidth."""
+        speeds = replace(self._base, bytes_per_s=gbit_per_s * 1e9 / 8)
+        server_nodes = self._arguments.server_nodes
+        timings: dict[tuple[int, int], Timing] = {}
+        advice: dict[int, Advice] = {}
+        chosen: dict[int, Outlook] = {}
+        for trainers, outlooks in self._outlooks.items():
+            of_windows = {one.lookahead: self._timing(one, speeds, server_nodes) for one in outlooks if one.loads}
+            timings |= {(trainers, lookahead): timing for lookahead, timing in of_windows.items()}
+            best, advice[trainers] = advise_window(outlooks, of_windows)
+            if best:
+                chosen[trainers] = best
+        servers = max(1, server_nodes)
+        memory = {trainers: RankMemory.of(one, servers) for trainers, one in chosen.items()}
+        of_nodes = [self._of_nodes(nodes, speeds, chosen, advice) for nodes in self._arguments.nodes or ()]
+        return Link(gbit_per_s, server_nodes, timings, chosen, memory, (*advice.values(), *of_nodes))
+
+    def _of_nodes(self, nodes: int, speeds: Cluster, chosen: dict[int, Outlook], advice: dict[int, Advice]) -> Advice:
+        per_node = self._arguments.trainers_per_node
+        splits = []
+        for trainers, server_nodes in splits_of(nodes, list(chosen), per_node):
+            one = chosen[trainers]
+            if one.loads:
+                timing = self._timing(one, speeds, server_nodes)
+                splits.append(Split(one, server_nodes, timing, RankMemory.of(one, max(1, server_nodes))))
+        return advise_nodes(nodes, splits, advice, per_node, int(self._arguments.node_gb * 1e9))
+
+    def _timing(self, one: Outlook, speeds: Cluster, server_nodes: int) -> Timing:
+        cluster = replace(speeds, trainers=one.trainers, server_hosts=server_nodes)
+        return time_plans(one.loads, one.need.window, cluster, one.run.groups[0].record, self._weights)

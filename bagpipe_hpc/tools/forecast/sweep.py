@@ -1,0 +1,191 @@
+"""Plans a run for several numbers of trainers and windows, and counts what the plans ask for, without any rank."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, tee
+
+from bagpipe_hpc.cluster.host_memory import free_bytes
+from bagpipe_hpc.errors import CapacityError
+from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.batch_plan import SharedPlan
+from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.planning.capacity import CacheNeed, within_memory
+from bagpipe_hpc.planning.groups import slots_by_group
+from bagpipe_hpc.planning.planner import Planner
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.preparation.prepare import require_weights_alone, segments_to_measure
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.simulation.batch_load import BatchLoad
+from bagpipe_hpc.tools.policy_comparison.traffic import Traffic, TrafficCount
+
+_STEADY_BATCHES = 100
+"""Of a segment, besides a window before and after them, whose time is predicted."""
+_PROGRESS_EVERY_S = 10.0
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """What a run with so many trainers and such a window does, by its plans.
+
+    Attributes:
+        run: the run, with the window that was asked for among its settings.
+        trainers: number T.
+        need: the window that it uses, and the slots of the caches that its plans use, at most at once.
+        sharing: where rows live that several trainers use.
+        traffic: what a trainer moves for a batch.
+        loads: plans of the longest training segment in numbers, its first batches and the closing one, as many as tell
+            of a steady state; empty where the segment is too short, or rows have several widths.
+    """
+
+    run: Run
+    trainers: int
+    need: CacheNeed
+    sharing: str
+    traffic: Traffic
+    loads: tuple[BatchLoad, ...] = field(repr=False)
+
+    @property
+    def lookahead(self) -> int:
+        """Batches of the window."""
+        return self.need.window.lookahead
+
+    @property
+    def fits(self) -> bool:
+        """Whether the rows fit `cache.rows`, where that is set; else a run would cut the window."""
+        limit = self.run.config.cache.rows
+        return not limit or self.need.total_rows <= limit
+
+
+def plan_all(
+    run: Run, trainers: Sequence[int], lookaheads: Sequence[int], most_batches: int, tell: Tell
+) -> list[Outlook]:
+    """Plan every combination, in one pass over the data, or in as few as the memory of their planners allows.
+
+    Args:
+        run: the run, its settings checked; `lookahead.group` counts for its own window alone.
+        trainers: numbers of trainers.
+        lookaheads: windows, in batches.
+        most_batches: of each segment; 0 for all, so that what is found is exact.
+        tell: is told now and then how far this is.
+
+    Returns:
+        Of each combination, by trainers, then windows. Windows that come to the same, as those do that are longer than
+        the longest segment, are there once.
+
+    Raises:
+        CapacityError, ConfigError: as for a run that starts.
+    """
+    cases: dict[tuple[int, int], _Case] = {}
+    for number in trainers:
+        for lookahead in lookaheads:
+            case = _Case(_with_lookahead(run, lookahead), number, most_batches)
+            cases.setdefault((number, case.window.lookahead), case)
+    planned: list[Outlook] = []
+    waiting = list(cases.values())
+    while waiting:
+        together = _as_many_as_fit(waiting)
+        waiting = waiting[len(together) :]
+        planned += _plan_together(together, run, most_batches, tell)
+    return planned
+
+
+def _with_lookahead(run: Run, lookahead: int) -> Run:
+    """The same run with another window, in groups of the usual size."""
+    asked = run.config.lookahead
+    if lookahead != asked.batches:
+        asked = replace(asked, batches=lookahead, group=0)
+    return replace(run, config=replace(run.config, lookahead=asked))
+
+
+class _Case:
+    """One number of trainers and one window.
+
+    Args:
+        run: the run, with this window.
+        trainers: number T.
+        most_batches: of each segment that are planned.
+    """
+
+    def __init__(self, run: Run, trainers: int, most_batches: int) -> None:
+        self.run, self.trainers = run, trainers
+        self.policy = run.policy(trainers)
+        if self.policy.adds_rows:
+            require_weights_alone(run.config)
+        self.window = self.policy.window(run.window)
+        self.least_bytes = self.policy.least_bytes(self.window, run.longest_segment)
+        self._counted = TrafficCount(run, trainers)
+        self._loads: list[BatchLoad] = []
+        longest = max((one for one in run.schedule if one.is_training), key=lambda one: one.batches, default=None)
+        self._timed = longest if len(run.groups) == 1 else None
+        batches = min(longest.batches, most_batches or longest.batches) if longest else 0
+        self._steady = max(0, min(_STEADY_BATCHES, batches - 2 * self.window.lookahead))
+
+    def plans(self, planner: Planner, segment: Segment, batches: Iterator[Bags], memory_bytes: int) -> Iterator[None]:
+        """Plan a segment and count its plans, one at each step."""
+        read = self._counted.reading(within_memory(planner, batches, memory_bytes))
+        slicing = self.policy.start_slicing(segment)
+        plans = plan_segment(planner, read, slicing, training=segment.is_training, first_step=segment.first_step)
+        for plan in self._counted.planning(plans) if segment.is_training else plans:
+            if segment.is_training:
+                self._counted.add(plan)
+            if self._tells_of_time(segment, plan.shared):
+                self._loads.append(BatchLoad.of_plan(plan))
+            yield
+
+    def _tells_of_time(self, segment: Segment, plan: SharedPlan) -> bool:
+        """Whether a plan is one of those whose time is predicted."""
+        if segment is not self._timed or not self._steady:
+            return False
+        return plan.is_closing or plan.batch < 2 * self.window.lookahead + self._steady
+
+    def outlook(self, planner: Planner, *, is_exact: bool) -> Outlook:
+        """What was found."""
+        size = planner.size()
+        taken = size.state_bytes + size.window_bytes
+        need = CacheNeed(self.window, slots_by_group(planner), taken, is_exact)
+        traffic = self._counted.traffic(self.window.lookahead, need.total_rows)
+        sharing = self.policy.whole.facts.sharing
+        return Outlook(self.run, self.trainers, need, sharing, traffic, tuple(self._loads))
+
+
+def _as_many_as_fit(cases: Sequence[_Case]) -> list[_Case]:
+    """The first cases whose planners find memory together, half of what is free; one at least."""
+    left = free_bytes() // 2
+    together: list[_Case] = []
+    for case in cases:
+        left -= case.least_bytes
+        if together and left < 0:
+            break
+        together.append(case)
+    return together
+
+
+def _plan_together(cases: Sequence[_Case], run: Run, most_batches: int, tell: Tell) -> list[Outlook]:
+    memory_bytes = free_bytes() // len(cases)
+    for case in cases:
+        if case.least_bytes > memory_bytes:
+            raise CapacityError(
+                f"lookahead.batches = {case.window.lookahead}: the planner of {run.total_rows} rows needs "
+                f"{case.least_bytes / 1e9:.1f} GB, and {memory_bytes / 1e9:.1f} GB are free here; use "
+                "kernels.planner_state=sparse, a shorter window, or a host with more memory"
+            )
+    planners = [case.policy.planner(case.window) for case in cases]
+    segments = segments_to_measure(run)
+    total = sum(min(segment.batches, most_batches or segment.batches) for segment in segments)
+    done, spoke_s = 0, time.monotonic()
+    for segment in segments:
+        batches = tee(islice(run.batches(segment), most_batches or None), len(cases))
+        steps = [
+            case.plans(planner, segment, own, memory_bytes)
+            for case, planner, own in zip(cases, planners, batches, strict=True)
+        ]
+        for _ in zip(*steps, strict=True):
+            done += 1
+            if time.monotonic() - spoke_s > _PROGRESS_EVERY_S:
+                spoke_s = time.monotonic()
+                tell(f"{min(done, total)} of {total} batches planned, for {len(cases)} windows at once")
+    exact = not most_batches or all(segment.batches <= most_batches for segment in segments)
+    return [case.outlook(planner, is_exact=exact) for case, planner in zip(cases, planners, strict=True)]

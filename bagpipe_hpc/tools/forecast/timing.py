@@ -1,0 +1,66 @@
+"""What of a run's traffic stays hidden behind compute: the model of time of `bagpipe simulate`, for plans at hand."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.rows.record import RowRecord
+from bagpipe_hpc.simulation.batch_load import BatchLoad
+from bagpipe_hpc.simulation.cluster import Cluster
+from bagpipe_hpc.simulation.prediction import Prediction, predict
+
+_NO_COMPUTE_S = 1e-12
+"""A sample, for trainers that compute in no time."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Of the steady state of a run on a cluster.
+
+    Attributes:
+        bytes_per_s: bandwidth of a host's link, each way.
+        bare_s: a step where trainers compute in no time: what rows, sums, plans and latencies take by themselves, as
+            far as they pass beside each other.
+        busiest_link_s: as `Prediction.busiest_link_s`.
+        hiding_us: of compute a sample, from which on a step can hide all that: `bare_s` over a slice's samples.
+        prediction: with the time of compute; None where that is not known.
+    """
+
+    bytes_per_s: float
+    bare_s: float
+    busiest_link_s: float
+    hiding_us: float
+    prediction: Prediction | None = None
+
+    @property
+    def hidden(self) -> float | None:
+        """Share of `bare_s` for which trainers do not wait; None where the time of compute is not known."""
+        if self.prediction is None:
+            return None
+        waits_s = self.prediction.wait_rows_s + self.prediction.wait_reductions_s
+        return min(1.0, max(0.0, 1.0 - waits_s / self.bare_s))
+
+    @property
+    def step_s(self) -> float:
+        """A step, as far as it is known: without compute where that is not."""
+        return self.prediction.step_s if self.prediction else self.bare_s
+
+
+def time_plans(
+    loads: Sequence[BatchLoad], window: Window, cluster: Cluster, record: RowRecord, dense_weights: int
+) -> Timing:
+    """Predict the steps of plans.
+
+    Args:
+        loads: as for `predict`.
+        window: of the plans.
+        cluster: with `compute_s_per_sample` 0 where that is not known.
+        record: what travels with a row.
+        dense_weights: number of weights of the dense model.
+    """
+    bare = predict(loads, window, replace(cluster, compute_s_per_sample=_NO_COMPUTE_S), record, dense_weights)
+    known = cluster.compute_s_per_sample > 0
+    prediction = predict(loads, window, cluster, record, dense_weights) if known else None
+    slice_samples = max(load.slice_samples for load in loads)
+    hiding_us = 1e6 * bare.step_s / slice_samples
+    return Timing(cluster.bytes_per_s, bare.step_s, bare.busiest_link_s, hiding_us, prediction)

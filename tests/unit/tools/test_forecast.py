@@ -1,0 +1,228 @@
+"""`bagpipe plan` from its arguments to its figures; beside real runs it stands in end_to_end/test_plan.py."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from bagpipe_hpc.cli import commands as cli
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.tools.forecast import sweep
+from bagpipe_hpc.tools.forecast.advice import advise_window, splits_of
+from bagpipe_hpc.tools.forecast.sweep import Outlook, plan_all
+from bagpipe_hpc.tools.forecast.timing import Timing
+from bagpipe_hpc.tools.policy_comparison.traffic import measure_traffic
+from data_prep.generate import generate_clicks
+from data_prep.prepare import prepare_clicks
+from data_prep.prepare_settings import PrepareSettings
+
+DIM, BATCH = 8, 50
+SMALL = [f"model.embedding_dim={DIM}", f"train.batch_size={BATCH}", "optimizer.rows=sgd", "lookahead.batches=4"]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("forecast")
+    clicks, shards = folder / "clicks.tsv", folder / "shards"
+    generate_clicks(1000, clicks)
+    prepare_clicks([str(clicks)], shards, PrepareSettings(min_count=1), lambda _: None)
+    path = folder / "run.toml"
+    path.write_text(f"[data]\npath = '{shards}'\n")
+    return path
+
+
+def run_of(config: Path, *settings: str) -> Run:
+    of_keys = {text.partition("=")[0]: text for text in (*SMALL, *settings)}
+    return prepare_run(load_config(config, list(of_keys.values())))
+
+
+def silent(_: str) -> None:
+    """Nobody listens."""
+
+
+def planned(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[str, dict[str, Any]]:
+    """What is printed, and the JSON line."""
+    assert cli.main(["plan", *map(str, arguments)]) == 0
+    printed = capsys.readouterr().out
+    return printed, json.loads(printed.splitlines()[-1])
+
+
+@pytest.mark.parametrize("settings", [["cache.sharing=replicated"], ["train.epochs=2"]], ids=["replicated", "homes"])
+def test_one_pass_finds_what_each_window_finds_alone(config: Path, settings: list[str]) -> None:
+    run = run_of(config, *settings)
+    outlooks = plan_all(run, [1, 2], [1, 4, 7], 0, silent)
+    assert [(one.trainers, one.lookahead) for one in outlooks] == [(t, window) for t in (1, 2) for window in (1, 4, 7)]
+    for one in outlooks:
+        alone = run_of(config, *settings, f"lookahead.batches={one.lookahead}", "cache.measure=all")
+        need = choose_window(alone, one.trainers)
+        assert (one.need.window, one.need.groups) == (need.window, need.groups)
+        assert one.need.is_exact
+        traffic = measure_traffic(alone, one.trainers)
+        assert replace(one.traffic, planner_ms=0.0) == replace(traffic, planner_ms=0.0)
+
+
+def test_hits_are_rows_of_the_window(config: Path) -> None:
+    """A row that one of the last L - 1 batches used is there, in the order of one epoch."""
+    run = run_of(config)
+    (segment,) = (segment for segment in run.schedule if segment.is_training)
+    used = [np.unique(rows.values) for rows in run.batches(segment)]
+    for one in plan_all(run, [1], [1, 3, 5], 0, silent):
+        earlier = [np.concatenate([np.empty(0), *used[max(0, x - one.lookahead + 1) : x]]) for x in range(len(used))]
+        hits = sum(np.isin(rows, before).sum() for rows, before in zip(used, earlier, strict=True))
+        assert one.traffic.hit_rate == pytest.approx(hits / sum(map(len, used)))
+
+
+def test_little_memory_takes_several_passes(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of(config)
+    at_once = plan_all(run, [1, 2], [1, 2], 0, silent)
+    read = []
+    monkeypatch.setattr(sweep, "_as_many_as_fit", lambda cases: cases[:3])
+    batches = Run.batches
+    monkeypatch.setattr(Run, "batches", lambda *arguments: read.append(1) or batches(*arguments))
+    in_turn = plan_all(run, [1, 2], [1, 2], 0, silent)
+    assert len(read) == 2 * len(sweep.segments_to_measure(run))
+    assert [one.need for one in in_turn] == [one.need for one in at_once]
+
+
+def test_planners_share_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "free_bytes", lambda: 100)
+    cases: list[Any] = [SimpleNamespace(least_bytes=size) for size in (20, 30, 1)]
+    assert sweep._as_many_as_fit(cases) == cases[:2]
+    assert sweep._as_many_as_fit(cases[1:]) == cases[1:]
+    assert sweep._as_many_as_fit([SimpleNamespace(least_bytes=60), *cases])[1:] == []  # one at least
+
+
+def test_windows_beyond_the_longest_segment_are_one(config: Path) -> None:
+    run = run_of(config)
+    outlooks = plan_all(run, [1], [100, 200], 0, silent)
+    assert [one.lookahead for one in outlooks] == [run.longest_segment + 1]
+    assert not outlooks[0].loads  # no steady state
+
+
+def test_a_few_batches_are_no_exact_peak(config: Path) -> None:
+    (one,) = plan_all(run_of(config), [1], [2], 5, silent)
+    assert one.traffic.batches == 5
+    assert not one.need.is_exact
+
+
+def test_the_command_says_what_a_run_takes(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plot, saved = tmp_path / "plot.svg", tmp_path / "saved.jsonl"
+    options = ["--trainers", 1, 2, "--lookahead", 1, 4, "--gbit-per-s", 1, 10, "--plot", plot, "--json", saved]
+    printed, found = planned(capsys, config, *SMALL, *options)
+    assert json.loads(saved.read_text()) == found
+    jobs = {(one["trainers"], one["lookahead"]): one for one in found["outlooks"]}
+    assert list(jobs) == [(1, 1), (1, 4), (2, 1), (2, 4)]
+    assert [one["sharing"] for one in found["outlooks"]] == ["replicated"] * 2 + ["home"] * 2
+    one = jobs[2, 4]
+    fetched = one["traffic"]["bytes"]["fetched"] + one["traffic"]["bytes"]["written"]
+    assert one["server_bytes"] == pytest.approx(2 * fetched)
+    assert [timing["gbit_per_s"] for timing in one["timings"]] == [1, 10]
+    assert one["timings"][0]["bare_s"] > one["timings"][1]["bare_s"] > 0
+    assert one["timings"][0]["hidden"] is None
+    assert f"{one['peak_rows']:,}" in printed
+    assert "T = 2, rows home: rows a trainer and batch of 50" in printed
+    labels = [text.text for text in ElementTree.parse(plot).getroot().iter("{http://www.w3.org/2000/svg}text")]
+    assert labels.count("L = 4") == 2
+
+
+def test_recommended_settings_are_those_of_a_run(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Pasted, they give the window and the cache that were planned, not one row more or less."""
+    printed, found = planned(capsys, config, *SMALL, "--lookahead", 1, 3, 6)
+    (advice,) = found["recommended"]
+    assert f"  T = 2: {' '.join(advice['settings'])}\n" in printed
+    pasted = run_of(config, *advice["settings"])
+    need = choose_window(pasted, 2)
+    (chosen,) = (one for one in found["outlooks"] if one["peak_rows"] == pasted.config.cache.rows)
+    assert (need.window.lookahead, need.total_rows) == (chosen["lookahead"], chosen["peak_rows"])
+
+
+def test_a_time_of_compute_hides_traffic(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--lookahead", 1, 5, "--trainers", 1]
+    _, found = planned(capsys, config, *SMALL, *options, "--compute-us-per-sample", 1000)
+    plain, ahead = (one["timings"][0] for one in found["outlooks"])
+    assert plain["hidden"] < 0.5
+    assert ahead["hidden"] == pytest.approx(1.0)
+    assert ahead["prediction"]["step_s"] == pytest.approx(BATCH * 1e-3, rel=0.01)
+
+
+def test_a_cache_that_is_too_small_is_told(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed, found = planned(capsys, config, *SMALL, "cache.rows=2000", "--lookahead", 1, 2, 40, "--trainers", 1)
+    assert [one["fits"] for one in found["outlooks"]] == [True, True, False]
+    assert "need more than cache.rows = 2000" in printed
+    assert "!: more than cache.rows = 2000: a run would cut the window" in printed
+    printed, found = planned(capsys, config, *SMALL, "cache.rows=20", "--lookahead", 1, "--trainers", 1)
+    assert "recommended, with links of 10 Gbit/s:\n  T = 1: nothing" in printed
+    assert found["memory"] == []
+
+
+def test_nodes_get_servers_and_trainers(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--nodes", 1, 4, "--lookahead", 4, "--compute-us-per-sample", 1000]
+    printed, found = planned(capsys, config, *SMALL, *options)
+    one, four = (advice for advice in found["recommended"] if advice["nodes"])
+    assert (one["trainers"], one["servers"]) == (1, 1)
+    assert (four["trainers"], four["servers"]) == (3, 1)
+    assert "roles.servers=1" in four["settings"]
+    assert "4 nodes: 5 ranks: roles.servers=1 lookahead.batches=4 cache.rows=" in printed
+    _, found = planned(capsys, config, *SMALL, *options, "--node-gb", 0.0001)
+    told = [advice for advice in found["recommended"] if advice["nodes"]]
+    assert [advice["settings"] for advice in told] == [[], []]
+    assert "tables" in told[1]["reasons"][0]
+
+
+def test_nodes_have_servers_or_trainers() -> None:
+    assert splits_of(1, [1, 2, 4], 2) == [(1, 0), (2, 0)]
+    assert splits_of(4, [1, 2, 3, 4], 1) == [(1, 3), (2, 2), (3, 1)]
+    assert splits_of(3, [1, 2, 4, 5], 2) == [(1, 2), (2, 2), (4, 1)]
+
+
+def test_the_shortest_window_that_is_good_enough_is_recommended(config: Path) -> None:
+    outlooks = plan_all(run_of(config), [1], [1, 2, 4], 0, silent)
+
+    def chosen(*steps_ms: float) -> int:
+        timings = {
+            one.lookahead: Timing(1e9, 1e-3 * step_ms, 0.0, 0.0)
+            for one, step_ms in zip(outlooks, steps_ms, strict=True)
+        }
+        best, _ = advise_window(outlooks, timings)
+        assert isinstance(best, Outlook)
+        return best.lookahead
+
+    assert chosen(10.0, 5.0, 1.0) == 4
+    assert chosen(10.0, 1.01, 1.0) == 2
+    assert chosen(1.0, 1.0, 1.0) == 1
+    best, advice = advise_window(outlooks, {})  # by bytes
+    assert best is outlooks[-1]
+    assert "kB a trainer and batch" in advice.reasons[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--nodes", "2"], "--compute-us-per-sample"),
+        (["--plot", "drawn.png"], "ends in .svg"),
+        (["--calibrate", "nowhere"], "name the output folder of a finished run"),
+        (["data.path="], "data.path is empty"),
+        (["kernels.planner_state=dense", "model.embedding_dim=0"], "model.embedding_dim = 0"),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    config: Path, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["plan", str(config), *SMALL, *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_tables_of_several_widths_are_counted(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed, found = planned(
+        capsys, config, *SMALL, "model.name=dcn_v2", "model.embedding_dim_of={ C3 = 4 }", "--lookahead", 1, 4
+    )
+    assert sorted(found["record_bytes"]) == [4 * 4, 4 * DIM]
+    assert "tables of several widths: bytes are counted, time is not predicted" in printed
+    assert all(one["traffic"]["bytes"]["fetched"] > 0 == len(one["timings"]) for one in found["outlooks"])
