@@ -21,6 +21,7 @@ from data_prep.prepare_settings import PrepareSettings
 from tests.cluster.slurm_jobs import Job, nodes_of_ranks, run, submit, switch_off
 from tests.end_to_end.conftest import CONFIG
 from tests.ranks import ROOT, rank_environment, run_ranks
+from tests.tutorials import follow
 
 pytestmark = [
     pytest.mark.skipif("EMULATED_SLURM" not in os.environ, reason="needs a Slurm: make test-cluster"),
@@ -207,6 +208,13 @@ def test_a_benchmark_is_a_job(nodes: int, links: tuple[str, ...], tmp_path: Path
     job.await_success()
     result = json.loads(job.output().splitlines()[-1])
     assert result["benchmark"] == "store"
+
+
+def test_the_tutorial_can_be_followed(tmp_path: Path) -> None:
+    """Its jobs end well, and the run that goes on in a second job ends with the bits of the one that does not."""
+    (tmp_path / "reader").mkdir()
+    followed = follow("tutorial-cluster", tmp_path / "reader", 800, site(tmp_path, srun()))
+    assert followed.returncode == 0, followed.stdout + followed.stderr
 
 
 def test_cpu_nodes_and_gpu_nodes(train: Train, whole: Path) -> None:
