@@ -25,9 +25,11 @@ class Device(Protocol):
 
     Attributes:
         torch_device: torch's name of it.
+        computes_at_once: whether what a call computes is there when it returns.
     """
 
     torch_device: torch.device
+    computes_at_once: bool
 
     def own_stream(self) -> AbstractContextManager[None]:
         """Order the thread's work in the body for itself, beside that of other threads."""
@@ -63,6 +65,7 @@ class Cpu:
     """The device whose memory is main memory: nothing is copied, and nothing has to be waited for."""
 
     torch_device = torch.device("cpu")
+    computes_at_once = True
 
     def own_stream(self) -> AbstractContextManager[None]:
         """Nothing to set apart: threads of a CPU run their own work."""
@@ -103,6 +106,8 @@ class Gpu:
     Args:
         device: which one, with its number.
     """
+
+    computes_at_once = False
 
     def __init__(self, device: torch.device) -> None:
         self.torch_device = device

@@ -204,7 +204,7 @@ class Reference:
         self._parts.dense_optimizer.zero_grad()
         of_slices = GradientTotals(self._parts.model)
         for part, reader in enumerate(self._readers):
-            own_sums: list[Tensor] = []
+            own_sums: dict[int, Tensor] = {}
             for own, samples in self._micro_batches(number, part, reader, slices, groups):
                 self._parts.begin_pass(step, samples)
                 embeddings = own.embeddings(self._parts.caches, self._features)
@@ -212,9 +212,10 @@ class Reference:
                 yield slice_step
                 loss, gradients = slice_step.result()
                 self._divergence.see_loss(step, loss, gradients, own.look_ups)
-                own_sums = added(own_sums, own.sum_gradients(self._parts.caches, gradients))
+                for group, sums in enumerate(own.sum_gradients(self._parts.caches, gradients)):
+                    own_sums[group] = added(own_sums.get(group), sums)
                 self._loss_sums[part] += float(loss)
-            for group, sums in enumerate(own_sums):
+            for group, sums in own_sums.items():
                 totals[group] += sums if self._short is None else self._short.rounded(sums)
             of_slices.add()
         of_slices.finish()

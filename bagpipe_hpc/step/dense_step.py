@@ -3,11 +3,18 @@
 Legend: `n` samples of the slice, `N` dense features, `K` labels, `O` embeddings of a width, `D` that width.
 """
 
+from collections.abc import Callable
+from contextlib import nullcontext
+
 import torch
 from torch import Tensor, nn
 
+from bagpipe_hpc.models.complete_gradients import noticing
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.loss import click_loss
+
+TakesGradients = Callable[[int, Tensor], None]
+"""Is given a width D, and the gradients of all embeddings of that width, float32 `[O, D]`."""
 
 
 def forward_backward(
@@ -36,7 +43,9 @@ def forward_backward(
     return loss.detach(), backward(model, embeddings, loss)
 
 
-def backward(model: nn.Module, embeddings: Embeddings, loss: Tensor) -> dict[int, Tensor]:
+def backward(
+    model: nn.Module, embeddings: Embeddings, loss: Tensor, take: TakesGradients | None = None
+) -> dict[int, Tensor]:
     """Add the gradients of a loss to the model's and return those of the embeddings.
 
     A weight or an embedding on which the loss does not depend gets a gradient of zeros: what waits for the gradients of
@@ -46,15 +55,19 @@ def backward(model: nn.Module, embeddings: Embeddings, loss: Tensor) -> dict[int
         model: dense half; the `.grad` fields of its trainable weights are added to.
         embeddings: of the slice; they require gradients.
         loss: the slice's share, a scalar.
+        take: is given those of each width while the pass goes on, as soon as they are complete; but not those of a
+            width of which the loss leaves some embeddings out.
 
     Returns:
         The gradients of the embeddings of each width D, one tensor behind the other, float32 `[O, D]`.
     """
-    torch.autograd.backward(loss)
+    by_width = embeddings.by_width()
+    with noticing(by_width, lambda width: take(width, _gradients(by_width[width]))) if take else nullcontext():
+        torch.autograd.backward(loss)
     untouched = [weight for weight in model.parameters() if weight.requires_grad and weight.grad is None]
     if untouched:
         torch.autograd.backward(untouched, [torch.zeros_like(weight) for weight in untouched])
-    return {width: _gradients(leaves) for width, leaves in embeddings.by_width().items()}
+    return {width: _gradients(leaves) for width, leaves in by_width.items()}
 
 
 def _gradients(leaves: list[Tensor]) -> Tensor:

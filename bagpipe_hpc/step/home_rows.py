@@ -2,17 +2,23 @@
 
 The rules are in `planning/lookahead/home_rules.py`; plans name every slot that is sent, summed or filled. In step x:
 
-  compute thread   exchange now gradients; update solo rows; sum and update what came; exchange next copies for x + 1;
-                   before x + 1 starts, wait for them
+  compute thread   in the backward pass, as soon as the gradients of embeddings are complete, exchange now gradients;
+                   behind it update solo rows; sum and update what came; exchange next copies for x + 1; before x + 1
+                   starts, wait for them
   mover            exchange later gradients; sum and update later(x), behind x + 1; then exchange the rest of the copies
-                   for x + 2
+                   for x + 2; meanwhile move on what the compute thread has begun
 
-Nothing but now gradients and next copies is on the critical path.
+Nothing but now gradients and next copies is on the critical path, and the layers that come behind the embeddings in the
+backward pass, such as DLRM's bottom MLP, run while now gradients travel.
 
 Each exchange is collective over the trainers, so all of them must have those of one kind in the same order:
 
-* Every trainer gets every plan, in one order, and computes its batch, also with a slice of no samples. `update` has one
+* Every trainer gets every plan, in one order, and computes its batch, also with a slice of no samples. It has one
   exchange of now gradients, and then one of next copies, for each batch that is trained, group after group.
+* When in a batch a trainer begins an exchange is its own affair: in the backward pass, or behind it, where a gradient
+  comes last or not at all (a loss may leave embeddings out), or on a GPU. Groups begin in their order in either case
+  (`RowGradients`), of several micro-batches with the last, and never where the loss is not finite: such a step ends the
+  run before anything of it has left.
 * The compute thread hands batches to the mover in that order, and the mover exchanges later gradients as it takes them.
   It exchanges the rest of the copies in the order of `expect`, for every batch that is fetched, also of an evaluation.
 * Evaluations have no gradients and no next copies: no trainer exchanges any (`only_read`).
@@ -27,6 +33,7 @@ the copies waits for later(x - 2) and for rows that were written back behind ear
 """
 
 import queue
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -91,6 +98,14 @@ class _Sums:
     summed: Summed
     own: Tensor
     arrival: Arrival
+
+
+class _Begun(NamedTuple):
+    """A group of tables whose now gradients are on their way, behind the rest of the backward pass."""
+
+    own: _GroupExchange
+    part: "_SliceSums"
+    now: _Sums
 
 
 @dataclass
@@ -165,8 +180,11 @@ class HomeRows:
         self._watch = watch
         # The compute thread's.
         self._groups: list[_GroupExchange] = []
+        self._begun: list[_Begun] = []
+        self._begun_s = 0.0
         self._next: list[tuple[int, Arrival]] = []
-        # From the compute thread to the mover.
+        # From the compute thread to the mover; what the former waits for, the latter moves on before.
+        self._awaited: tuple[Arrival, ...] = ()
         self._computed: queue.SimpleQueue[_Computed] = queue.SimpleQueue()
         # The mover's; numbers of batches in the segment.
         self._late: deque[_Later] = deque()
@@ -185,36 +203,46 @@ class HomeRows:
         rows = sum(len(arrival.rows) for _, arrival in coming)
         with self._updates.waiting("copies of rows", rows):
             self._wait([arrival for _, arrival in coming], f"copies of the rows that batch {plan.batch} needs")
+        self._awaited = ()
         for cache, (slot, arrival) in zip(self._caches, coming, strict=False):
             cache.keep_copies(slot, arrival.rows)
 
     def advance_delayed(self) -> None:
         """Nothing: the mover moves on what is delayed."""
 
-    def update(self, batch: ReadyBatch, sums: Sequence[Tensor], step: int) -> None:
+    def begin_update(self, batch: ReadyBatch, group: int, sums: Tensor) -> None:  # noqa: ARG002
+        """Start to exchange now(x) of a group of tables."""
+        own = self._groups[group]
+        part = _SliceSums.of(own, sums)
+        if not self._begun:
+            self._begun_s = time.perf_counter()
+        now = self._sums(Kind.NOW_GRADIENTS, own, own.rows.now, part.now, part.lent_now)
+        self._begun.append(_Begun(own, part, now))
+        self._awaited = (*self._awaited, now.arrival)
+
+    def update(self, batch: ReadyBatch, step: int) -> None:
         """Update solo rows and now(x), exchange copies of these; hand later(x) to the mover."""
-        groups = self._groups
-        parts = [_SliceSums.of(own, of_rows) for own, of_rows in zip(groups, sums, strict=True)]
-        now = [
-            self._sums(Kind.NOW_GRADIENTS, own, own.rows.now, part.now, part.lent_now)
-            for own, part in zip(groups, parts, strict=True)
-        ]
-        for own, part in zip(groups, parts, strict=True):
+        begun, self._begun = self._begun, []
+        for own, part, _ in begun:
             self._updates.apply(own.group, self._device.to_device(own.solo), self._rounded(part.solo), step)
-        with self._updates.waiting("gradients of rows", sum(of_group.summed.slots.size for of_group in now)):
-            arrivals = [of_group.arrival for of_group in now]
+        rows = sum(now.summed.slots.size for _, _, now in begun)
+        with self._updates.waiting("gradients of rows", rows):
+            arrivals = [now.arrival for _, _, now in begun]
             self._wait(arrivals, f"gradients of the rows that batch {batch.plan.batch + 1} needs")
-        for own, of_group in zip(groups, now, strict=True):
-            self._updates.apply(own.group, *self._total(own.group, of_group), step)
+        self._updates.travelled("now gradients", self._begun_s, rows)
+        for own, _, now in begun:
+            self._updates.apply(own.group, *self._total(own.group, now), step)
             copies = self._exchange_copies(Kind.NEXT_COPIES, own, own.rows.next_sent)
             self._next.append((own.counts.next_slot, copies))
-        later = list(zip(groups, parts, strict=True))
+        self._awaited = tuple(copies for _, copies in self._next)
+        later = [(own, part) for own, part, _ in begun]
         self._computed.put(_Computed(batch.plan, step, later, self._device.mark()))
 
     def finish_delayed(self) -> None:
         """End the last exchange of next copies; the mover applies what is late before rows leave (`may_retire`)."""
         coming, self._next = self._next, []
         self._wait([arrival for _, arrival in coming], "the other trainers to end the exchange of copies")
+        self._awaited = ()
 
     def only_read(self, batch: ReadyBatch) -> None:
         """Note that the copies of a batch may be overwritten."""
@@ -227,8 +255,9 @@ class HomeRows:
         self._rest.append(_Rest(plan.batch, _exchanges(plan)))
 
     def advance(self) -> bool:
-        """Exchange and apply what is late, exchange the rest of the copies for the next batches; pass rows on."""
+        """Exchange and apply what is late, exchange the rest of the copies for the next batches; move all rows on."""
         self._exchange.pass_on()
+        awaited = sum(not arrival.is_complete() for arrival in self._awaited)
         while not self._computed.empty():
             self._late.append(self._exchange_later(self._computed.get()))
         while self._late and all(of_group.arrival.is_complete() for of_group in self._late[0].sums):
@@ -242,7 +271,7 @@ class HomeRows:
         while self._rest and self._rest[0].has_come():
             self._keep_rest(self._rest.popleft())
         is_receiving = bool(self._rest and self._rest[0].arrivals)
-        return bool(self._late) or is_receiving or not self._exchange.has_sent_all
+        return bool(awaited or self._late) or is_receiving or not self._exchange.has_sent_all
 
     def is_ready(self, plan: ReceivedPlan) -> bool:
         """Whether all copies are here but those of what the batch before updates, and this home's rows up to date."""

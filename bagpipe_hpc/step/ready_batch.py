@@ -153,9 +153,9 @@ def split_positions(positions: NDArray[np.int32], parts: Sequence[SliceSamples],
     return np.split(positions, np.cumsum(counts)[:-1])
 
 
-def added(sums: list[Tensor], more: list[Tensor]) -> list[Tensor]:
-    """The gradients of rows of each group of tables over several micro-batches, in their order; `sums` is changed."""
-    return [of_all.add_(own) for of_all, own in zip(sums, more, strict=True)] if sums else more
+def added(sums: Tensor | None, more: Tensor) -> Tensor:
+    """The gradients of rows of a group of tables over several micro-batches, in their order; `sums` is changed."""
+    return more if sums is None else sums.add_(more)
 
 
 NO_INPUTS = BatchInputs(torch.empty(0), torch.empty(0), None, ())

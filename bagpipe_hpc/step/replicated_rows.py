@@ -1,6 +1,5 @@
 """Rows that every trainer has: all sum the gradients of the same rows and update them (`cache.sharing=replicated`)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -33,6 +32,7 @@ class ReplicatedRows:
     def __init__(self, updates: RowUpdates, row_sums: RowSums) -> None:
         self._updates = updates
         self._row_sums = row_sums
+        self._begun: list[tuple[_GroupRows, PendingRows]] = []
         self._delayed: list[DelayedUpdate] = []
 
     def start(self, batch: ReadyBatch) -> None:
@@ -43,16 +43,18 @@ class ReplicatedRows:
         for delayed in self._delayed:
             delayed.gradients.advance()
 
-    def update(self, batch: ReadyBatch, sums: Sequence[Tensor], step: int) -> None:
-        """Reduce now(x) and wait; finish later(x - 1); update those and the private rows; start reducing later(x)."""
-        plan = batch.plan
-        groups = [
-            _GroupRows(group, own.slots, of_rows, part.shared.now_slots.size, part.shared.later_slots.size)
-            for group, (own, of_rows, part) in enumerate(zip(batch.inputs.look_ups, sums, plan.groups, strict=True))
-        ]
-        reductions = [self._row_sums.start(rows.sums[rows.is_now]) for rows in groups]
+    def begin_update(self, batch: ReadyBatch, group: int, sums: Tensor) -> None:
+        """Start reducing now(x) of a group of tables."""
+        slots, shared = batch.inputs.look_ups[group].slots, batch.plan.groups[group].shared
+        rows = _GroupRows(group, slots, sums, shared.now_slots.size, shared.later_slots.size)
+        self._begun.append((rows, self._row_sums.start(rows.sums[rows.is_now])))
+
+    def update(self, batch: ReadyBatch, step: int) -> None:
+        """Wait for now(x); finish later(x - 1); update those and the private rows; start reducing later(x)."""
+        groups, reductions = zip(*self._begun, strict=True)
+        self._begun = []
         with self._updates.waiting("reduce now", sum(rows.now for rows in groups)):
-            what = f"the rows that batch {plan.batch + 1} needs"
+            what = f"the rows that batch {batch.plan.batch + 1} needs"
             totals = [reduction.wait(what) for reduction in reductions]
         for rows, total in zip(groups, totals, strict=True):
             self._updates.apply(rows.group, rows.slots[rows.is_now], total, step)

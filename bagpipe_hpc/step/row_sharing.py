@@ -1,6 +1,7 @@
 """How trainers keep the rows that several of them use: what a step and a mover ask of it, and what both ways share."""
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -27,12 +28,22 @@ class RowSharing(Protocol):
     def advance_delayed(self) -> None:
         """Move on what was delayed, between the passes of a step. Never waits."""
 
-    def update(self, batch: ReadyBatch, sums: Sequence[Tensor], step: int) -> None:
-        """Update the rows of a batch, some of them behind the next one.
+    def begin_update(self, batch: ReadyBatch, group: int, sums: Tensor) -> None:
+        """Let gradients leave that other trainers wait for; while the backward pass goes on, where it can be.
+
+        Waits for no other trainer.
 
         Args:
             batch: whose gradients these are.
-            sums: of the slice, for the rows of each group of tables, float32 `[U, D]`.
+            group: of tables; once each, in their order.
+            sums: of the slice, for the rows of the group, float32 `[U, D]`.
+        """
+
+    def update(self, batch: ReadyBatch, step: int) -> None:
+        """Update the rows of a batch whose groups have all been begun, some of them behind the next one.
+
+        Args:
+            batch: as for `begin_update`.
             step: number of the step, from 1 over the whole run.
         """
 
@@ -89,3 +100,7 @@ class RowUpdates:
         """The body waits, in the compute thread, for other trainers."""
         with self._stats.timed("wait_reductions_s"), self._trace.span(what, rows=rows):
             yield
+
+    def travelled(self, what: str, since_s: float, rows: int) -> None:
+        """Draw that rows were on their way between trainers from a value of `time.perf_counter` until now."""
+        self._trace.add(what, since_s, time.perf_counter(), "rows between trainers", rows=rows)

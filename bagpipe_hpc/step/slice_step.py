@@ -3,6 +3,7 @@
 Legend: `n` samples of the slice, `N` dense features, `K` labels, `O` embeddings of a width, `D` that width.
 """
 
+import math
 from collections.abc import Callable, Iterator
 
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.loss import click_loss
-from bagpipe_hpc.step.dense_step import backward
+from bagpipe_hpc.step.dense_step import TakesGradients, backward
 from bagpipe_hpc.step.ready_batch import BatchInputs
 
 
@@ -24,6 +25,8 @@ class SliceStep:
         embeddings: of its look-ups.
         batch_samples: of the global batch.
         step: number of the training step, from 1.
+        take: as for `backward`; None where gradients are taken of the result alone. It gets none of a loss that is not
+            finite, which ends the run: nothing of such a step may reach other trainers.
 
     Attributes:
         dense: dense features, float32 `[n, N]`; n may be 0, where a batch has fewer samples than there are trainers.
@@ -35,7 +38,13 @@ class SliceStep:
     """
 
     def __init__(
-        self, model: nn.Module, inputs: BatchInputs, embeddings: Embeddings, batch_samples: int, step: int
+        self,
+        model: nn.Module,
+        inputs: BatchInputs,
+        embeddings: Embeddings,
+        batch_samples: int,
+        step: int,
+        take: TakesGradients | None = None,
     ) -> None:
         self.dense = inputs.dense
         self.labels = inputs.labels
@@ -44,6 +53,7 @@ class SliceStep:
         self.batch_samples = batch_samples
         self.step = step
         self._model = model
+        self._take = take
         self._result: tuple[Tensor, dict[int, Tensor]] | None = None
 
     def backward(self, loss: Tensor) -> None:
@@ -61,7 +71,8 @@ class SliceStep:
         if loss.dim() or not loss.requires_grad:
             kind = f"of shape {list(loss.shape)}" if loss.dim() else "that depends on no weight and no embedding"
             raise ConfigError(f"step {self.step}: backward got a loss {kind}; give it a scalar with a gradient")
-        self._result = loss.detach(), backward(self._model, self.embeddings, loss)
+        take = self._take if self._take and math.isfinite(loss.item()) else None
+        self._result = loss.detach(), backward(self._model, self.embeddings, loss, take)
 
     def result(self) -> tuple[Tensor, dict[int, Tensor]]:
         """The loss, float32 `[]`, and the gradients of the embeddings of each width D, float32 `[O, D]`.

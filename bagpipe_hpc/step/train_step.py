@@ -1,9 +1,9 @@
 """One training step (BagPipe, SOSP 2023, section 3.3): what is computed, reduced and applied, and in which order.
 
-Order of events in step x: wait for the rows of x; forward and backward; reduce now(x) and finish later(x - 1); update
-those rows and the private ones; start reducing later(x), which hides behind step x + 1; finish the dense gradients;
-update the dense weights. Where a slice has several micro-batches, each waits for its own rows, goes forward and
-backward, and adds its gradients to those of the ones before; the rest is done once.
+Order of events in step x: wait for the rows of x; forward and backward, in which reducing now(x) starts; finish it and
+later(x - 1); update those rows and the private ones; start reducing later(x), which hides behind step x + 1; finish the
+dense gradients; update the dense weights. Where a slice has several micro-batches, each waits for its own rows, goes
+forward and backward, and adds its gradients to those of the ones before; the rest is done once.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from bagpipe_hpc.errors import ConsistencyError
 from bagpipe_hpc.kernels.device import Mark
@@ -19,7 +18,8 @@ from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.dense_step import predict
-from bagpipe_hpc.step.ready_batch import ReadyBatch, added
+from bagpipe_hpc.step.ready_batch import ReadyBatch
+from bagpipe_hpc.step.row_gradients import RowGradients
 from bagpipe_hpc.step.row_sharing import RowSharing
 from bagpipe_hpc.step.slice_step import SliceStep
 from bagpipe_hpc.telemetry.step_stats import StepStats
@@ -65,7 +65,7 @@ class TrainStep:
         self._verify = verify
         self._device = parts.device
         self._last_step: Mark = None
-        self._sums: list[Tensor] = []
+        self._row_gradients = RowGradients(parts.caches, rows.begin_update, trace)
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device.torch_device)
         self.stats = stats
 
@@ -78,27 +78,25 @@ class TrainStep:
         self._dense_reducer.begin_pass(is_last=batch.is_last)
         self._parts.begin_pass(step, batch.samples(self._slices, self._slice))
         embeddings = batch.inputs.embeddings(self._caches, self._features)
-        return SliceStep(self._model, batch.inputs, embeddings, batch.plan.batch_samples, step)
+        self._row_gradients.begin_pass(batch)
+        take = self._row_gradients.take if self._device.computes_at_once else None
+        return SliceStep(self._model, batch.inputs, embeddings, batch.plan.batch_samples, step, take)
 
     def add(self, batch: ReadyBatch, slice_step: SliceStep) -> None:
-        """Add the gradients of what `start` gave to those of the batch.
+        """Add the gradients of what `start` gave to those of the batch, where the backward pass has not done so.
 
         Raises:
             ConfigError: the training loop has not called `backward`.
         """
-        inputs = batch.inputs
         loss, gradients = slice_step.result()
-        self._divergence.see_loss(slice_step.step, loss, gradients, inputs.look_ups)
+        self._divergence.see_loss(slice_step.step, loss, gradients, batch.inputs.look_ups)
         self._rows.advance_delayed()
-        with self._trace.span("sum row gradients", rows=sum(own.slots.numel() for own in inputs.look_ups)):
-            sums = inputs.sum_gradients(self._caches, gradients)
-        self._sums = added(self._sums, sums)
+        self._row_gradients.take_others(gradients)
         self._loss_sum += loss
 
     def finish(self, batch: ReadyBatch, step: int) -> None:
         """Apply the gradients of a batch, whose last micro-batch this is; the step becomes the version of its rows."""
-        sums, self._sums = self._sums, []
-        self._rows.update(batch, sums, step)
+        self._rows.update(batch, step)
         with self.stats.timed("wait_reductions_s"), self._trace.span("reduce dense", rows=0):
             self._dense_reducer.wait()
         with self._trace.span("dense optimizer"):

@@ -2,7 +2,8 @@
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -33,7 +34,7 @@ from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.row_traffic import Based, FetchedRows, RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.step import train_step
+from bagpipe_hpc.step import dense_step, row_gradients
 from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.replicated_rows import DelayedUpdate, ReplicatedRows
@@ -150,6 +151,18 @@ def take_no_next_copies(patch: Patch) -> None:
         self._wait([arrival for _, arrival in coming], "copies that are dropped")
 
     patch(HomeRows, "_take_next", drop_next)
+
+
+def let_gradients_leave_early(patch: Patch) -> None:
+    """Gradients of embeddings are taken, summed and sent before the backward pass has computed them."""
+
+    @contextmanager
+    def not_noticing(groups: Mapping[int, object], complete: Callable[[int], None]) -> Iterator[None]:
+        for key in groups:
+            complete(key)
+        yield
+
+    patch(dense_step, "noticing", not_noticing)
 
 
 def forget_changes_of_rows_that_come_anew(patch: Patch) -> None:
@@ -359,7 +372,7 @@ def update_between(step: TrainStep, batch: ReadyBatch, slice_step: SliceStep) ->
 
 def keep_the_last_row_sums(patch: Patch) -> None:
     """Gradients of rows of earlier micro-batches are lost."""
-    patch(train_step, "added", lambda _, more: more)
+    patch(row_gradients, "added", lambda _, more: more)
 
 
 MUTANTS: dict[str, Breakage] = {
@@ -379,6 +392,7 @@ MUTANTS: dict[str, Breakage] = {
 HOME_MUTANTS: dict[str, Breakage] = {
     "homes drop late gradients of others": drop_late_gradients_of_others,
     "copies of updated rows are not taken in": take_no_next_copies,
+    "gradients leave before they are complete": let_gradients_leave_early,
 }
 MICRO_BATCH_MUTANTS: dict[str, Breakage] = {
     "a mean of means": in_each_micro_batch(divide_by_its_own_size),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,16 @@ from tests.end_to_end.test_equality import train
 STEPS = 54
 SEGMENTS = 2
 PLANS = STEPS + 2 * (3 + 1) + 2  # evaluations of three batches, and a closing plan for each of four segments
+
+
+def _overlaps(spans: list[dict[str, Any]], rank: int) -> int:
+    """In how many steps now gradients leave within the backward pass, and come behind it."""
+    passes, travels = (
+        [(span["ts"], span["ts"] + span["dur"]) for span in spans if span["pid"] == rank and span["name"] == name]
+        for name in ("forward, backward", "now gradients")
+    )
+    pairs = zip(sorted(passes), sorted(travels), strict=True)
+    return sum(begun < left < ended < come for (begun, ended), (left, come) in pairs)
 
 
 @pytest.mark.slow
@@ -34,6 +45,7 @@ def test_all_ranks_are_drawn(
         assert count(trainer, "forward, backward") == STEPS
         assert count(trainer, "wait for rows") == STEPS + SEGMENTS  # and for the closing plan of each
         assert count(trainer, "barrier") > 0
+        assert _overlaps(spans, ranks[trainer]) == STEPS
     moved = {
         name: sum(event["args"]["rows"] for event in spans if event["name"] == name) for name in ("fetch", "write back")
     }

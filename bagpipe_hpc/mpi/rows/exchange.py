@@ -30,7 +30,7 @@ from bagpipe_hpc.plan.exchange import Counts, Flow, Kind, pieces
 
 
 class Arrival:
-    """Rows that are on their way to this trainer.
+    """Rows that are on their way to this trainer; any thread may move them on.
 
     Args:
         rows: where they arrive, one sender's behind the other's.
@@ -56,6 +56,7 @@ class Arrival:
         self._sent = sent
         self._relay = relay
         self._pass_on = pass_on
+        self._testing = threading.Lock()  # no request may meet two threads (MPI 4.1, section 11.6.2)
 
     def is_complete(self) -> bool:
         """Whether all have come, and others' have left; asked several times over, but never waited for.
@@ -67,15 +68,20 @@ class Arrival:
             return True
         if self._pass_on is not None:
             self._pass_on()
-        if self._relay is not None and self._relay.is_done:
-            self._relay = None
-        if self._requests and have_come(self._requests):
-            self._requests, self._sent = [], None
-        return self._relay is None and not self._requests
+        if not self._testing.acquire(blocking=False):
+            return False
+        try:
+            if self._relay is not None and self._relay.is_done:
+                self._relay = None
+            if self._requests and have_come(self._requests):
+                self._requests, self._sent = [], None
+            return self._relay is None and not self._requests
+        finally:
+            self._testing.release()
 
 
 class RowExchange:
-    """Exchanges rows with other trainers; two threads may use it, each for kinds of its own.
+    """Exchanges rows with other trainers; two threads may use it, each beginning exchanges of kinds of its own.
 
     Args:
         comms: of the trainers, for this alone: one for each kind.
