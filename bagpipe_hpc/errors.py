@@ -44,6 +44,10 @@ class PlanError(BagpipeError):
     """A policy decides what the engine cannot carry out, or what would train wrongly."""
 
 
+class PlanFileError(BagpipeError):
+    """Saved plans are missing, damaged, or were made for another run."""
+
+
 class WaitTimeoutError(BagpipeError):
     """A wait on another rank or thread outlasted its limit; the message names what was waited for."""
 

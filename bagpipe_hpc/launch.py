@@ -30,7 +30,6 @@ from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.agreement import NothingLeftError, RefusalError, agree, agree_on_memory, from_oracle
 from bagpipe_hpc.preparation.caches import settle_reserved, settle_sharing
-from bagpipe_hpc.preparation.prepare import choose_window
 from bagpipe_hpc.preparation.rank_check import (
     check_placement,
     check_run,
@@ -43,6 +42,7 @@ from bagpipe_hpc.preparation.rank_check import (
     row_routes,
 )
 from bagpipe_hpc.preparation.resume import verify_share
+from bagpipe_hpc.preparation.saved_plans import find_need
 from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.preparation.transfers import settle_transfers
 from bagpipe_hpc.rows.disk.block_file import disk_unit
@@ -250,7 +250,7 @@ def _prepare(purpose: Purpose, comms: Communicators, held: ExitStack) -> tuple[R
     marks = from_oracle(comms, lambda: placement_marks(run, comms), timeout_s)
     agree(comms, lambda: check_placement(run, marks, comms), timeout_s)
     agree(comms, lambda: check_start(run, comms), run.fill_timeout_s(comms.layout.servers))
-    need = settle_reserved(run, from_oracle(comms, lambda: choose_window(run, comms.layout.trainers), timeout_s), comms)
+    need = settle_reserved(run, from_oracle(comms, lambda: find_need(run, comms.layout.trainers), timeout_s), comms)
     agree_on_memory(comms, agree(comms, lambda: memory_need(run, need, comms), timeout_s), timeout_s)
     from_oracle(comms, start, timeout_s)
     return run, need

@@ -7,7 +7,7 @@ from pathlib import Path
 from bagpipe_hpc.cli.argument_types import count, positive, positive_number
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.cli.comparing import check_plot
-from bagpipe_hpc.errors import require_appendable
+from bagpipe_hpc.errors import ConfigError, require_appendable
 from bagpipe_hpc.terminal import printable
 
 
@@ -50,6 +50,12 @@ def add_plan(parser: CommandParser) -> None:
     parser.add_argument(
         "--node-gb", type=positive_number, default=64.0, metavar="GB", help="free memory of a node (default: 64)"
     )
+    parser.add_argument(
+        "--save",
+        type=Path,
+        metavar="DIR",
+        help="keep the plans for --trainers T in DIR, for a run with train.plans=DIR",
+    )
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw what is moved")
     parser.add_argument("--json", type=Path, metavar="FILE", help="append the JSON line to FILE")
 
@@ -63,6 +69,8 @@ def plan(arguments: Namespace) -> int:
     Raises:
         BagpipeError: what is asked for cannot be.
     """
+    if arguments.save:
+        _check_save(arguments)
     if arguments.plot:
         check_plot(arguments.plot)
     if arguments.json:
@@ -71,6 +79,22 @@ def plan(arguments: Namespace) -> int:
 
     forecast(arguments, _tell).finish(arguments.json)
     return 0
+
+
+def _check_save(arguments: Namespace) -> None:
+    """See that plans of one run are asked for.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    if len(arguments.trainers or ()) != 1:
+        raise ConfigError(f"--save {arguments.save}: plans are for one number of trainers; name it with --trainers T")
+    others = {"--lookahead": arguments.lookahead, "--batches": arguments.batches, "--nodes": arguments.nodes}
+    for option, value in others.items():
+        if value:
+            raise ConfigError(
+                f"{option}: --save keeps all plans of a run with lookahead.batches as it is set; leave {option} out"
+            )
 
 
 def _tell(message: str) -> None:

@@ -441,6 +441,9 @@ class TrainConfig:
     """What sums dense gradients over the trainers: `horovod`, in a thread that keeps a core busy; `mpi`, with messages
     and in rank order, for trainers without a core to spare; or `auto`: `horovod` on GPUs, and where each trainer has a
     core more than `threads`, else `mpi`. The run's `config.toml` says which it was."""
+    plans: str = ""
+    """Folder of plans that `bagpipe plan --save` wrote for this run: the oracle sends these and plans nothing, with the
+    same bits (docs/plan.md). Plans of another run are refused. Empty: the oracle plans."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "log_every_steps", "reference_slices"):

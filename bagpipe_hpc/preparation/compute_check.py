@@ -69,6 +69,8 @@ def check_reference_settings(config: Config) -> torch.device:
         raise ConfigError("debug.verify_rows = true: a one-rank run has no plan to check rows against; leave it out")
     if config.train.trace:
         raise ConfigError(f"train.trace = {config.train.trace!r}: a one-rank run has no roles to draw; leave it out")
+    if config.train.plans:
+        raise ConfigError(f"train.plans = {config.train.plans!r}: a one-rank run sends no plans; leave it out")
     return check_compute_settings(config)
 
 

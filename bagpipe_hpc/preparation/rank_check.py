@@ -106,9 +106,15 @@ def check_run(run: Run, comms: Communicators) -> Need:
         check_disk(run, comms)
     if comms.role is Role.ORACLE:
         policy = run.policy(comms.layout.trainers)
-        planner_bytes = policy.least_bytes(policy.window(run.window), run.longest_segment)
-        return Need(planner_bytes=planner_bytes, reading_bytes=run.sample_orders.oracle_bytes())
+        return _oracle_need(run, policy.least_bytes(policy.window(run.window), run.longest_segment))
     return memory_need(run, None, comms)
+
+
+def _oracle_need(run: Run, planner_bytes: int) -> Need:
+    """With plans that were saved it neither plans nor reads samples."""
+    if run.config.train.plans:
+        return Need()
+    return Need(planner_bytes=planner_bytes, reading_bytes=run.sample_orders.oracle_bytes())
 
 
 def check_disk(run: Run, comms: Communicators) -> None:
@@ -203,8 +209,7 @@ def memory_need(run: Run, need: CacheNeed | None, comms: Communicators) -> Need:
         tables_bytes = run.server_bytes(comms.layout.servers)[comms.role_rank]
         return Need(tables_bytes=tables_bytes, fullest_server_bytes=tables_bytes)
     if comms.role is Role.ORACLE:
-        reading_bytes = run.sample_orders.oracle_bytes()
-        return Need(planner_bytes=need.planner_bytes if need else 0, reading_bytes=reading_bytes)
+        return _oracle_need(run, need.planner_bytes if need else 0)
     from bagpipe_hpc.preparation.compute_check import trainer_need  # noqa: PLC0415 - torch, on trainers only
 
     return trainer_need(run, comms.layout.trainers, comms.gpu_number, need.groups if need else ())

@@ -331,7 +331,7 @@ def have_few_slots(patch: Patch) -> None:
             return replace(need, groups=tuple(slots), is_exact=False)
         raise AssertionError("not even all slots will do")
 
-    patch(launch, "choose_window", choose)
+    patch(launch, "find_need", choose)
 
 
 def in_each_micro_batch(change: Callable[[TrainStep, ReadyBatch, SliceStep], None]) -> Breakage:

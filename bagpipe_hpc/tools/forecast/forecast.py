@@ -8,12 +8,14 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.size import measure_model
 from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.preparation.saved_plans import require_savable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.tools.forecast.advice import Advice, Split, advise_nodes, advise_window, splits_of
 from bagpipe_hpc.tools.forecast.rank_memory import RankMemory
+from bagpipe_hpc.tools.forecast.saving import require_folder, save_plans
 from bagpipe_hpc.tools.forecast.sweep import Outlook, Tell, plan_all
-from bagpipe_hpc.tools.forecast.telling import Link, panels_of, tell_all
+from bagpipe_hpc.tools.forecast.telling import Link, panels_of, tell_all, tell_saved
 from bagpipe_hpc.tools.forecast.timing import Timing, time_plans
 from bagpipe_hpc.tools.policy_comparison.plot import save_plot
 from bagpipe_hpc.tools.report import Report
@@ -41,6 +43,9 @@ def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
             "--calibrate, or the time of a sample with --compute-us-per-sample"
         )
     run = plain_run(load_config(arguments.config, arguments.overrides))
+    if arguments.save:
+        require_savable(run)
+        require_folder(arguments.save)
     trainers = sorted(set(arguments.trainers or _usual_trainers(arguments)))
     outlooks = plan_all(run, trainers, _lookaheads(arguments, run.config), arguments.batches or 0, tell)
     weights = measure_model(run.config.model, run.model_facts, samples=1).weights
@@ -50,6 +55,8 @@ def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
     tell_all(report, run, outlooks, [judge.link(gbit_per_s) for gbit_per_s in arguments.gbit_per_s], weights)
     if arguments.plot:
         save_plot(panels_of(outlooks), arguments.plot)
+    if arguments.save:
+        tell_saved(report, save_plans(outlooks[0], arguments.save, tell))
     return report
 
 
@@ -73,6 +80,8 @@ def _usual_trainers(arguments: argparse.Namespace) -> tuple[int, ...]:
 
 def _lookaheads(arguments: argparse.Namespace, config: Config) -> list[int]:
     asked = config.lookahead.batches
+    if arguments.save:
+        return [asked]
     tried: list[int] = arguments.lookahead or [max(1, round(part * asked)) for part in _PARTS_OF_WINDOW]
     return sorted(set(tried))
 

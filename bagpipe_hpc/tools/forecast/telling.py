@@ -7,6 +7,7 @@ from typing import Any
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.tools.forecast.advice import Advice
 from bagpipe_hpc.tools.forecast.rank_memory import RankMemory
+from bagpipe_hpc.tools.forecast.saving import Saved
 from bagpipe_hpc.tools.forecast.sweep import Outlook
 from bagpipe_hpc.tools.forecast.timing import Timing
 from bagpipe_hpc.tools.inspection.text_table import size_text
@@ -75,6 +76,16 @@ def tell_all(report: Report, run: Run, outlooks: Sequence[Outlook], links: Seque
             for trainers, memory in link.memory.items()
         ],
     }
+
+
+def tell_saved(report: Report, saved: Saved) -> None:
+    """Say what was kept, and how a run uses it."""
+    report.lines += [
+        "",
+        f"{saved.directory}: {saved.plans} plans of {saved.segments} segments, {size_text(saved.bytes)}; train with "
+        f"{saved.trainers} trainers and train.plans={saved.directory}",
+    ]
+    report.figures |= {"saved": asdict(saved) | {"directory": str(saved.directory)}}
 
 
 def panels_of(outlooks: Sequence[Outlook]) -> Panels:

@@ -13,6 +13,7 @@ import pytest
 from bagpipe_hpc.cli import commands as cli
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
+from bagpipe_hpc.preparation.saved_plans import find_need
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.tools.forecast import sweep
 from bagpipe_hpc.tools.forecast.advice import advise_window, splits_of
@@ -162,6 +163,16 @@ def test_a_cache_that_is_too_small_is_told(config: Path, capsys: pytest.CaptureF
     assert found["memory"] == []
 
 
+def test_plans_are_kept_for_a_run(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "a" / "plans"
+    printed, found = planned(capsys, config, *SMALL, "--trainers", 2, "--save", folder)
+    assert found["saved"].items() >= {"directory": str(folder), "trainers": 2, "segments": 2}.items()
+    assert f"train with 2 trainers and train.plans={folder}" in printed
+    assert [(one["trainers"], one["lookahead"]) for one in found["outlooks"]] == [(2, 4)]
+    need = find_need(run_of(config, f"train.plans={folder}"), 2)
+    assert need.total_rows == found["outlooks"][0]["peak_rows"]
+
+
 def test_nodes_get_servers_and_trainers(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--nodes", 1, 4, "--lookahead", 4, "--compute-us-per-sample", 1000]
     printed, found = planned(capsys, config, *SMALL, *options)
@@ -207,6 +218,11 @@ def test_the_shortest_window_that_is_good_enough_is_recommended(config: Path) ->
     [
         (["--nodes", "2"], "--compute-us-per-sample"),
         (["--plot", "drawn.png"], "ends in .svg"),
+        (["--save", "plans"], "--save plans: plans are for one number of trainers; name it with --trainers T"),
+        (["--save", "plans", "--trainers", "1", "2"], "plans are for one number of trainers"),
+        (["--save", "plans", "--trainers", "1", "--lookahead", "3"], "leave --lookahead out"),
+        (["--save", "plans", "--trainers", "1", "--batches", "3"], "leave --batches out"),
+        (["--save", __file__, "--trainers", "1"], "test_forecast.py: File exists; name another folder"),
         (["--calibrate", "nowhere"], "name the output folder of a finished run"),
         (["data.path="], "data.path is empty"),
         (["kernels.planner_state=dense", "model.embedding_dim=0"], "model.embedding_dim = 0"),

@@ -1,0 +1,164 @@
+"""Keeps the plans of a run in a folder, from which the oracle of that run sends them (`train.plans`, docs/plan.md)."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.schedule import SegmentKind
+from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.planning.groups import RunPolicy
+from bagpipe_hpc.planning.planner import Planner
+from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.preparation.prepare import choose_window
+from bagpipe_hpc.preparation.saved_plans import cuts_of, plan_facts
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
+from bagpipe_hpc.storage.output_errors import writing
+from bagpipe_hpc.storage.plans.manifest import (
+    KINDS,
+    MANIFEST_NAME,
+    PLANS_NAME,
+    SavedEnd,
+    SavedSegment,
+    SavedSlots,
+    save_manifest,
+)
+from bagpipe_hpc.storage.plans.plan_file import PlanWriter
+from bagpipe_hpc.tools.forecast.sweep import Outlook, Tell
+
+_PROGRESS_EVERY_S = 10.0
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What was written.
+
+    Attributes:
+        directory: the folder.
+        trainers: that the plans are for.
+        bytes: of the file of plans.
+        segments: how many.
+        plans: of all segments, closing ones among them.
+    """
+
+    directory: Path
+    trainers: int
+    bytes: int
+    segments: int
+    plans: int
+
+
+def require_folder(directory: Path) -> None:
+    """See that plans can be written to a folder, which is made if it is not there.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--save {directory}: {error.strerror}; name another folder") from error
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ConfigError(f"--save {directory}: cannot be written to; name another folder")
+
+
+def save_plans(outlook: Outlook, directory: Path, tell: Tell) -> Saved:
+    """Plan a run once more, with the caches that it needs, and write the plans down.
+
+    Plans that stand in the folder are replaced; runs that read them go on.
+
+    Args:
+        outlook: of the run.
+        directory: the folder, which is there.
+        tell: is told now and then how far this is.
+
+    Raises:
+        CapacityError: the disk has not the room.
+        OutputError: a file cannot be written.
+    """
+    run, trainers = outlook.run, outlook.trainers
+    need = outlook.need if outlook.fits else _fitted(run, trainers)
+    _require_room(outlook, directory)
+    policy = run.policy(trainers)
+    planner = policy.planner(need.window, need.groups)
+    path = directory / PLANS_NAME
+    with writing(path):
+        remove_partial_files(directory)
+        (directory / MANIFEST_NAME).unlink(missing_ok=True)
+        with atomic_write(path) as partial, partial.open("xb") as file:
+            writer = PlanWriter(file)
+            segments = _write_segments(writer, run, policy, planner, tell)
+            ends = []
+            for kind in KINDS:
+                empty = plan_segment(
+                    planner, iter(()), policy.start_slicing(), training=kind == SegmentKind.TRAIN.value
+                )
+                ends.append(SavedEnd(kind, *writer.write(empty)[:2]))
+        manifest = save_manifest(
+            directory,
+            facts=plan_facts(run, trainers),
+            cuts=cuts_of(run),
+            trainers=trainers,
+            lookahead=need.window.lookahead,
+            group=need.window.group,
+            serial=need.window.serial,
+            slots=tuple(SavedSlots(slots.shared, slots.private) for slots in need.groups),
+            file=PLANS_NAME,
+            file_bytes=path.stat().st_size,
+            largest_bytes=writer.largest_bytes,
+            ends=tuple(ends),
+            segments=segments,
+        )
+    plans = sum(segment.stretch.plans for segment in segments)
+    return Saved(directory, trainers, manifest.file_bytes, len(segments), plans)
+
+
+def _fitted(run: Run, trainers: int) -> CacheNeed:
+    """The window that a run cuts for want of `cache.rows`."""
+    exact = replace(run.config.cache, measure="all")
+    return choose_window(replace(run, config=replace(run.config, cache=exact)), trainers)
+
+
+def _require_room(outlook: Outlook, directory: Path) -> None:
+    """See that the disk has room for plans of the size that was counted, those of evaluations at as much a batch."""
+    batches = sum(segment.batches + 1 for segment in outlook.run.schedule)
+    wanted, free = batches * outlook.traffic.plan_bytes, shutil.disk_usage(directory).free
+    if wanted > free:
+        raise CapacityError(
+            f"--save {directory}: plans take about {wanted / 1e9:.1f} GB there, and {free / 1e9:.1f} GB are free; make "
+            "room, name another folder, or let the oracle plan while it trains"
+        )
+
+
+def _write_segments(
+    writer: PlanWriter, run: Run, policy: RunPolicy, planner: Planner, tell: Tell
+) -> tuple[SavedSegment, ...]:
+    total = sum(segment.batches for segment in run.schedule)
+    done, spoke_s = 0, time.monotonic()
+
+    def told(plans: Iterator[BatchPlan]) -> Iterator[BatchPlan]:
+        nonlocal done, spoke_s
+        for plan in plans:
+            policy.require_sound_additions(plan)
+            yield plan
+            done += not plan.shared.is_closing
+            if time.monotonic() - spoke_s > _PROGRESS_EVERY_S:
+                spoke_s = time.monotonic()
+                tell(f"plans of {done} of {total} batches saved")
+
+    saved = []
+    for segment in run.schedule:
+        plans = plan_segment(
+            planner,
+            run.batches(segment, run.reader_threads),
+            policy.start_slicing(segment),
+            training=segment.is_training,
+            first_step=segment.first_step,
+        )
+        saved.append(SavedSegment.of(segment, writer.write(told(plans))))
+    return tuple(saved)
