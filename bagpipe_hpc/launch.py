@@ -54,7 +54,7 @@ from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
 from bagpipe_hpc.step.dense_sums_choice import choose_dense_sums
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear
 from bagpipe_hpc.telemetry.resource_use import save_resources
-from bagpipe_hpc.telemetry.run_log import log_to_file, log_to_terminal, note_failure
+from bagpipe_hpc.telemetry.run_log import Voice, log_to_file, log_to_terminal, note_failure
 from bagpipe_hpc.telemetry.trace import Trace, save_trace
 from bagpipe_hpc.terminal import printable
 
@@ -75,12 +75,13 @@ _IMPORT_S = 120.0
 """What importing torch may take trainers on a busy host or from a cold file system, beyond the limit of other waits."""
 
 
-def train(config: Config, loop: "Loop | None" = None) -> int:
+def train(config: Config, loop: "Loop | None" = None, voice: Voice = Voice.USUAL) -> int:
     """Train as configured: on one rank the reference, on three or more the roles.
 
     Args:
         config: of the run.
         loop: what trains a slice, on the ranks that compute; by default the cross-entropy of clicks.
+        voice: how much of the log goes to stderr.
 
     Returns:
         The exit code of this rank. Where a rank fails, the call does not return: the job is aborted.
@@ -88,7 +89,7 @@ def train(config: Config, loop: "Loop | None" = None) -> int:
     Raises:
         BagpipeError: the reference cannot run. Other runs that cannot start are reported by the first rank.
     """
-    return carry_out(Training(config), loop)
+    return carry_out(Training(config, voice), loop)
 
 
 def carry_out(purpose: Purpose, loop: "Loop | None" = None) -> int:
@@ -133,7 +134,7 @@ def run_alone(purpose: Purpose, loop: "Loop | None" = None) -> None:
     from bagpipe_hpc.roles.reference import Reference
     from bagpipe_hpc.step.slice_step import click_training
 
-    log_to_terminal("reference", everything=True)
+    log_to_terminal("reference", speaks=True, voice=purpose.voice)
     purpose.check()
     device = check_reference_settings(purpose.config)
     run, what = purpose.lay_out(trainers=0)
@@ -172,7 +173,8 @@ def run_role(purpose: Purpose, loop: "Loop | None" = None) -> None:
             raise RefusalError(str(error)) from error
         name = comms.name
         with comms, ExitStack() as held:
-            log_to_terminal(name, everything=comms.role_rank == 0 and comms.role is not Role.SERVER)
+            speaks = comms.role_rank == 0 and comms.role is not Role.SERVER
+            log_to_terminal(name, speaks=speaks, voice=purpose.voice)
             if comms.role is Role.ORACLE:
                 for line in placement.describe(hosts):
                     log.info(line)
@@ -394,7 +396,7 @@ def _run_prepared(
             _run_trainer(purpose, run, need, comms, windows, fill_timeout_s, trace, loop)
         comms.meet("having finished", timeout_s)
         if purpose.folder:
-            save_resources(purpose.folder / RESOURCES_NAME, comms)
+            save_resources(purpose.folder / RESOURCES_NAME, comms, trace.sums_s())
         if trace.enabled:
             save_trace(Path(run.config.train.trace), comms, trace)
 

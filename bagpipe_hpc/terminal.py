@@ -32,6 +32,16 @@ def columns() -> int:
         return _USUAL_COLUMNS
 
 
+def line_start() -> str:
+    """What a message to stderr begins with: it takes away progress that is on the line of a terminal."""
+    return ERASE_LINE if columns() else ""
+
+
+def show_no_progress() -> None:
+    """Treat stderr as what is no terminal, in this process and those that it starts."""
+    os.environ[COLUMNS_VARIABLE] = "0"
+
+
 def printable(text: str, *, is_layout_kept: bool = True) -> str:
     r"""Text in which nothing commands a terminal: a character that is not printable becomes what Python writes, `\x1b`.
 

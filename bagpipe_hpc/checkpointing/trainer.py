@@ -115,6 +115,8 @@ class TrainerCheckpoints:
             base = None if due.holds_all else self._newest
             committed = self._thread.submit(self._write, writer, base, segment, kept, step, standing)
             self._writing = _Writing(committed, writer.directory, since_s, time.perf_counter() - since_s)
+            if self._record:
+                self._record.saving(step)
 
     def mark_best(self, best: Best) -> None:
         """Name a checkpoint as the best, once it is complete; it is the one that is being written, or an earlier one.

@@ -29,6 +29,7 @@ from bagpipe_hpc.cli.outcome import (
 )
 from bagpipe_hpc.cli.placing import add_place, place
 from bagpipe_hpc.cli.planning import add_plan, plan
+from bagpipe_hpc.cli.reporting import add_report, report
 from bagpipe_hpc.cli.scoring import add_evaluate, add_predict, evaluate, predict
 from bagpipe_hpc.cli.searching import add_search, search
 from bagpipe_hpc.cli.training import GO_ON, train_from_file
@@ -36,7 +37,7 @@ from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.reference import annotated_toml, markdown
 from bagpipe_hpc.errors import ConfigError, require_appendable
-from bagpipe_hpc.terminal import printable
+from bagpipe_hpc.terminal import line_start, printable
 
 _GO_ON = {
     "_train": GO_ON,
@@ -90,7 +91,8 @@ def _prepare(arguments: argparse.Namespace) -> int:
 
 
 def _train(arguments: argparse.Namespace) -> int:
-    return train_from_file(arguments.config, arguments.overrides)
+    quiet, verbose = arguments.quiet, arguments.verbose
+    return train_from_file(arguments.config, arguments.overrides, quiet=quiet, verbose=verbose)
 
 
 def _profile(arguments: argparse.Namespace) -> int:
@@ -295,6 +297,9 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     )
     train.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings; `bagpipe keys` lists them")
     train.add_overrides("overrides", "*", "section.field=value", "replace single settings")
+    told = train.add_mutually_exclusive_group()
+    told.add_argument("--quiet", action="store_true", help="warnings alone on stderr, and no progress")
+    told.add_argument("--verbose", action="store_true", help="what every rank says, on stderr")
 
     profile = _add(
         commands, "profile", _profile, "find the hot rows of the training rows before a run with policy.name=fae does"
@@ -331,6 +336,8 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     add_predict(_add(commands, "predict", predict, summary))
 
     add_inspect(_add(commands, "inspect", inspect, "describe a shard directory or a checkpoint"))
+
+    add_report(_add(commands, "report", report, "write a page about one run or several, side by side"))
 
     add_place(_add(commands, "place", place, "make the plan of a placement that takes a while to find one"))
 
@@ -408,4 +415,4 @@ def _add(
 
 
 def _print_progress(message: str) -> None:
-    print(printable(message), file=sys.stderr, flush=True)
+    print(f"{line_start()}{printable(message)}", file=sys.stderr, flush=True)

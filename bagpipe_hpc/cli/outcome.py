@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from bagpipe_hpc.errors import BagpipeError, naming_files
-from bagpipe_hpc.terminal import printable
+from bagpipe_hpc.terminal import line_start, printable
 
 EXIT_OK = 0
 EXIT_DIFFERENT = 1
@@ -59,7 +59,7 @@ def exit_code_of(command: Callable[[], int], program: str, after_interrupt: str 
 
 def print_error(error: BagpipeError, program: str = "bagpipe") -> None:
     """Say on the terminal why a command fails."""
-    print(f"{program}: error: {printable(str(error))}", file=sys.stderr)
+    print(f"{line_start()}{program}: error: {printable(str(error))}", file=sys.stderr)
 
 
 def is_first_rank() -> bool:

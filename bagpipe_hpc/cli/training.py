@@ -9,6 +9,7 @@ from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_of_host, is_first_rank,
 from bagpipe_hpc.config.doors import EntryError
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.terminal import show_no_progress
 
 if TYPE_CHECKING:
     from bagpipe_hpc.step.slice_step import Loop
@@ -19,13 +20,17 @@ GO_ON = ": complete checkpoints are kept; the same command with train.resume=aut
 """What to do after Ctrl-C."""
 
 
-def train_from_file(path: Path, overrides: Sequence[str], loop: "Loop | None" = None) -> int:
+def train_from_file(
+    path: Path, overrides: Sequence[str], loop: "Loop | None" = None, *, quiet: bool = False, verbose: bool = False
+) -> int:
     """Train as a configuration says. Collective over: all ranks that the launcher started.
 
     Args:
         path: TOML file.
         overrides: `section.field=value`.
         loop: as for `launch.train`.
+        quiet: only warnings go to stderr.
+        verbose: what all ranks say goes to stderr.
 
     Returns:
         The exit code.
@@ -47,5 +52,8 @@ def train_from_file(path: Path, overrides: Sequence[str], loop: "Loop | None" = 
 
     with mpi_running(config.train.timeout_s + COLD_START_S, config.train.timeout_s):
         from bagpipe_hpc.launch import train
+        from bagpipe_hpc.telemetry.run_log import Voice
 
-        return train(config, loop)
+        if quiet:
+            show_no_progress()
+        return train(config, loop, Voice.QUIET if quiet else Voice.VERBOSE if verbose else Voice.USUAL)

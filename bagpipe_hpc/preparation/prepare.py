@@ -16,6 +16,7 @@ from bagpipe_hpc.planning.capacity import CacheNeed, beginning_batches, expected
 from bagpipe_hpc.planning.policy import WatchedRows, policy_class
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
+from bagpipe_hpc.progress import LongWork
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.data_lineage import data_step
 from bagpipe_hpc.run.graph_features import with_neighbours
@@ -229,9 +230,11 @@ def _read(run: Run, segments: list[Segment]) -> Iterator[Iterable[Bags]]:
         for batch in batches:
             yield batch
             done += 1
-            if time.monotonic() - spoke_s > _PROGRESS_EVERY_S:
+            work.advance()
+            if not work.is_shown and time.monotonic() - spoke_s > _PROGRESS_EVERY_S:
                 spoke_s = time.monotonic()
                 log.info("%d of %d batches read", done, total)
 
-    for segment in segments:
-        yield told(run.batches(segment, run.reader_threads))
+    with LongWork("measuring the cache", total, "batches") as work:
+        for segment in segments:
+            yield told(run.batches(segment, run.reader_threads))

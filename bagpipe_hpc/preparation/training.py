@@ -9,6 +9,7 @@ from bagpipe_hpc.preparation.prepare import nothing_left, prepare_run
 from bagpipe_hpc.run.output_folder import check_output, check_writable, hold_output, record_config, start_output
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.stop_request import StopRequest
+from bagpipe_hpc.telemetry.run_log import Voice
 from bagpipe_hpc.telemetry.run_record import RunRecord
 
 
@@ -17,8 +18,9 @@ class Training:
 
     conclude: Callable[[], None] | None = None
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, voice: Voice = Voice.USUAL) -> None:
         self.config = config
+        self.voice = voice
         self.folder: Path | None = Path(config.train.output)
 
     def check(self) -> None:

@@ -53,6 +53,7 @@ from bagpipe_hpc.step.row_sums import RowSums
 from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader, SliceReader
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
+from bagpipe_hpc.telemetry.server_load import ServerLoad, added_up, server_loads
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace
 
@@ -167,7 +168,7 @@ class Trainer:
         )
         self._device = parts.device
         self._need = need
-        self._window = windows[0]
+        self._windows = windows
         timeout_s = config.train.timeout_s
         self._receiver = PlanReceiver(comms.planning, len(run.groups))
         self._own_slice = comms.role_rank, comms.layout.trainers
@@ -288,8 +289,8 @@ class Trainer:
         weights = np.empty((rows.size, width), dtype=np.float32)
         for first in range(0, rows.size, _SHOWN_AT_ONCE):
             part = rows[first : first + _SHOWN_AT_ONCE]
-            self._window.announce(Use.GET, part)
-            weights[first : first + _SHOWN_AT_ONCE] = self._window.get(part)[:, :width]
+            self._windows[0].announce(Use.GET, part)
+            weights[first : first + _SHOWN_AT_ONCE] = self._windows[0].get(part)[:, :width]
         self._receiver.show_weights(weights, self._run.config.train.timeout_s, self._check_mover)
 
     def _save(self, step: int, segment: Segment) -> None:
@@ -340,7 +341,7 @@ class Trainer:
         """The closing batch of a segment: afterwards every row of every trainer is at its server."""
         self._rows.finish_delayed()
         self._mover.retire(batch)
-        stats.rows_written_back += batch.plan.rows_written
+        stats.count_written(batch.plan)
         with stats.timed("wait_rows_s"):
             self._mover.wait_drained()
         self._divergence.require_finite()
@@ -443,12 +444,19 @@ class Trainer:
         with TimeLimit(what, timeout_s):
             return self._comms.trainers.gather(value, root=0)
 
+    def _moved_rows(self) -> list[ServerLoad]:
+        """What this trainer has moved at each server."""
+        sizes = [group.record.bytes for group in self._run.groups]
+        return server_loads([window.moved for window in self._windows], sizes)
+
     def _summarise(self, *, is_complete: bool) -> None:
         stats = self._step.stats
-        means = self._gather("the times", stats.per_step())
-        if self._record and means:
+        parts = self._gather("the times", (stats.per_step(), self._moved_rows()))
+        if self._record and parts:
+            means, moved = map(list, zip(*parts, strict=True))
             details = {
                 "servers": self._comms.layout.servers,
+                "moved_at_servers": added_up(moved),
                 "lookahead_batches": self._need.window.lookahead,
                 "group_batches": self._need.window.group,
                 "cache_rows": self._need.total_rows,

@@ -1,10 +1,12 @@
 """First records of a partition of the tables, as servers and the reference write them: new ones, or a checkpoint's."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.progress import LongWork
 from bagpipe_hpc.rows.disk.array_face import DiskRows
 from bagpipe_hpc.rows.initial_values import initial_weights
 from bagpipe_hpc.rows.partition import RowPartition
@@ -53,8 +55,7 @@ def _fill_anew(
     embedding_dim, tables = group.width, group.tables
     new_state = np.asarray(group.record.first_state, dtype=np.float32)
     fill_rows = max(1, _FILL_WEIGHTS // embedding_dim)
-    for first in range(0, len(records), fill_rows):
-        last = min(first + fill_rows, len(records))
+    for first, last in _pieces(len(records), fill_rows, is_told=server == 0):
         rows = partition.rows_of(server, first, last)
         records[first:last, :embedding_dim] = initial_weights(
             rows,
@@ -66,3 +67,12 @@ def _fill_anew(
         )
         records[first:last, embedding_dim:saved] = new_state
         records[first:last, saved:] = 0.0
+
+
+def _pieces(rows: int, most: int, *, is_told: bool) -> Iterator[tuple[int, int]]:
+    """The first row of each piece and that behind its last one; a terminal shows how far it is."""
+    with LongWork("filling the tables", rows, "rows of server 0", is_told=is_told) as work:
+        for first in range(0, rows, most):
+            last = min(first + most, rows)
+            yield first, last
+            work.advance(last - first)

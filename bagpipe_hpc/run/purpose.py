@@ -9,6 +9,7 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
 from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.run_log import Voice
 
 
 class Purpose(Protocol):
@@ -20,11 +21,13 @@ class Purpose(Protocol):
     Attributes:
         config: the settings.
         folder: where ranks put their logs and what they have used; None: nowhere.
+        voice: how much of the log goes to stderr.
         conclude: what is left to do when all ranks are done, as long as it may take; None: nothing.
     """
 
     config: Config
     folder: Path | None
+    voice: Voice
     conclude: Callable[[], None] | None
 
     def check(self) -> None:

@@ -48,6 +48,9 @@ class Record:
     def prediction(self, samples: int, seconds: float) -> None:
         """Logits of so many samples were computed, in `seconds`."""
 
+    def saving(self, step: int) -> None:
+        """A checkpoint of a step is being written; `checkpoint` follows when it is complete."""
+
     def checkpoint(self, manifest: CheckpointManifest, directory: Path, stood_still_s: float, seconds: float) -> None:
         """A checkpoint is complete.
 

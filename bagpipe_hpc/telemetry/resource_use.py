@@ -1,4 +1,4 @@
-"""What a rank has used of its machine: memory, processor time, page faults."""
+"""What a rank has used of its machine: memory, processor time, page faults; and what it did in which time."""
 
 import json
 import resource
@@ -44,13 +44,19 @@ def _shared_bytes() -> int:
     return int(next(kib, "0")) * 1024
 
 
-def save_resources(path: Path, comms: Communicators) -> None:
+def save_resources(path: Path, comms: Communicators, spans_s: dict[str, float]) -> None:
     """Write what each rank has used. Collective over: all ranks, which have just left a barrier.
+
+    Args:
+        path: the file.
+        comms: this rank's communicators.
+        spans_s: seconds of what this rank did (`Trace.sums_s`).
 
     Raises:
         OutputError: on the oracle: the file cannot be written.
     """
-    own = {"role": comms.role.value, "role_rank": comms.role_rank, "host": comms.host} | asdict(ResourceUse.now())
+    of_rank = {"role": comms.role.value, "role_rank": comms.role_rank, "host": comms.host}
+    own = of_rank | asdict(ResourceUse.now()) | {"spans_s": spans_s}
     with TimeLimit("all ranks to say what they have used", comms.timeout_s):
         ranks = comms.world.gather(own, root=0)
     if ranks is not None:

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import sys
+from enum import Enum
 from pathlib import Path
 
 from bagpipe_hpc.errors import ConfigError
@@ -19,21 +20,33 @@ _FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 log = logging.getLogger(__name__)
 
 
-def log_to_terminal(name: str, *, everything: bool) -> None:
-    """Show warnings, or everything, on stderr.
+class Voice(Enum):
+    """How much of a run's log a terminal, or what stands for it, gets."""
+
+    QUIET = "quiet"
+    """Warnings alone."""
+    USUAL = "usual"
+    """What the ranks say that speak for the run, and warnings of all."""
+    VERBOSE = "verbose"
+    """What all ranks say."""
+
+
+def log_to_terminal(name: str, *, speaks: bool, voice: Voice = Voice.USUAL) -> None:
+    """Show log lines on stderr.
 
     Args:
-        name: the rank's name, put before warnings.
-        everything: whether this rank speaks for the run.
+        name: the rank's name, put before its lines unless it speaks for the run.
+        speaks: whether this rank does.
+        voice: how much there is to show.
     """
     logger = logging.getLogger(_PACKAGE)
     logger.setLevel(logging.INFO)
     logger.propagate = False
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(lambda record: not vars(record).keys() & IN_FILE_ONLY.keys())
-    if not everything:
+    if voice is Voice.QUIET or (voice is Voice.USUAL and not speaks):
         handler.setLevel(logging.WARNING)
-    handler.setFormatter(_PrintableLines("%(message)s" if everything else f"[{name}] %(message)s", columns()))
+    handler.setFormatter(_PrintableLines("%(message)s" if speaks else f"[{name}] %(message)s", columns()))
     logger.addHandler(handler)
 
 

@@ -7,22 +7,32 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
+from bagpipe_hpc.progress import LongWork, bar_line, clock
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, read_metrics
 from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.telemetry.results import quality, strict_json
-from bagpipe_hpc.telemetry.step_stats import StepStats
-from bagpipe_hpc.terminal import ERASE_LINE, IN_FILE_ONLY, columns, fitting, printable
+from bagpipe_hpc.telemetry.step_stats import StepStats, newly_resident
+from bagpipe_hpc.terminal import ERASE_LINE, IN_FILE_ONLY, columns, printable
 
 log = logging.getLogger(__name__)
 
 _LINE_EVERY_S = 30.0
 """Between lines of progress where they stay, for they go to no terminal."""
+
+
+class _Shown(NamedTuple):
+    """What a terminal shows of an interval: parts of the line, waits, the time that is left, the share that is done."""
+
+    parts: list[str]
+    waits: str
+    left: str
+    share: float
 
 
 class RunRecord(Record):
@@ -51,9 +61,13 @@ class RunRecord(Record):
             for event in earlier
             if event["event"] == "evaluation"
         ]
+        self._resident_rows: int | None = 0
         self._columns = columns()
         self._is_line_open = False
-        self._shown_s = -math.inf
+        self._said_s = -math.inf
+        self._shown: _Shown | None = None
+        self._saving: int | None = None
+        self._evaluating: LongWork | None = None
 
     def __enter__(self) -> "RunRecord":
         return self
@@ -100,24 +114,59 @@ class RunRecord(Record):
             samples_per_s=rate,
             hit_rate=stats.hit_rate,
             wait_rows_share=waiting,
+            resident_rows=self._count_resident(trainers),
             trainers=[trainer.per_step() for trainer in trainers],
         )
-        cached = [f"hits {stats.hit_rate:.1%}", f"waiting for rows {waiting:.1%}"] if self._has_cache else []
-        parts = [f"step {step}/{self._total_steps}", f"loss {loss:.5f}", f"{rate:,.0f} samples/s", *cached]
-        parts += [f"{_duration(left_s)} left to train"]
-        self._show(parts, is_last=step >= self._total_steps)
+        hits = [f"hits {stats.hit_rate:.1%}"] if self._has_cache else []
+        waits = [f"waiting for rows {waiting:.1%}"] if self._has_cache else []
+        parts = [f"step {step}/{self._total_steps}", f"loss {loss:.5f}", f"{rate:,.0f} samples/s", *hits]
+        self._say([*parts, *waits, f"{clock(left_s)} left to train"], is_last=step >= self._total_steps)
+        self._shown = _Shown(parts, f"waiting {waiting:.1%}" if waits else "", clock(left_s), step / self._total_steps)
+        self._draw()
 
-    def _show(self, parts: Sequence[str], *, is_last: bool) -> None:
+    def _count_resident(self, trainers: Sequence[StepStats]) -> int | None:
+        """Distinct rows that the caches hold after an interval; None where there are none, or plans do not tell."""
+        change = newly_resident(trainers) if self._has_cache else None
+        before = self._resident_rows
+        self._resident_rows = None if before is None or change is None else before + change
+        return self._resident_rows
+
+    def _say(self, parts: Sequence[str], *, is_last: bool) -> None:
+        """A line in the log; shown now and then where it goes to no terminal."""
         now_s = time.monotonic()
-        is_due = not self._columns and (is_last or now_s - self._shown_s >= _LINE_EVERY_S)
+        is_due = not self._columns and (is_last or now_s - self._said_s >= _LINE_EVERY_S)
         log.info("  ".join(parts), extra=None if is_due else IN_FILE_ONLY)
         if is_due:
-            self._shown_s = now_s
-        if self._columns:
-            # Waits go first, then hits, then the rate; the time that is left stays longest.
-            line = fitting(parts, [*range(len(parts) - 2, 1, -1), len(parts) - 1], self._columns)
-            print(f"{ERASE_LINE}{line}", end="", file=sys.stderr, flush=True)
-            self._is_line_open = True
+            self._said_s = now_s
+
+    def _draw(self) -> None:
+        """The newest interval on a terminal: a bar, and what fits beside it."""
+        if not self._columns or self._shown is None:
+            return
+        saving = "" if self._saving is None else f"saving step {self._saving}"
+        extra = [part for part in (self._shown.waits, saving) if part]
+        parts = [*self._shown.parts, *extra, f"{self._shown.left} left"]
+        # Waits go first, then hits, then the rate; the time that is left stays longest.
+        line = bar_line(parts, [*range(len(parts) - 2, 1, -1), len(parts) - 1], self._shown.share, self._columns)
+        print(f"{ERASE_LINE}{line}", end="", file=sys.stderr, flush=True)
+        self._is_line_open = True
+
+    def saving(self, step: int) -> None:
+        """Show that a checkpoint is being written, until it is complete."""
+        self._saving = step
+        self._draw()
+
+    def scored(self, batches: int, of: int) -> None:
+        """Show a bar for the evaluation."""
+        if not self._columns:
+            return
+        if self._evaluating is None:
+            self._end_line()
+            self._evaluating = LongWork("evaluating", of, "batches")
+        self._evaluating.advance()
+        if batches == of:
+            self._evaluating.close()
+            self._evaluating = None
 
     def evaluation(self, step: int, epoch: int, evaluations: Mapping[str, Evaluation], seconds: float) -> None:
         """Report an evaluation that took `seconds`, of each label by its name; the first judges the run."""
@@ -139,6 +188,7 @@ class RunRecord(Record):
             stood_still_s: how long training stood still for it.
             seconds: from then to now.
         """
+        self._saving = None
         self._end_line()
         base_step = manifest.base.step if manifest.base else None
         self._write(
@@ -273,9 +323,3 @@ def summary_lines(trainers: list[dict[str, float]], width: int = 0) -> list[str]
         between = "" if part == heads else "  "
         part = [line + between + cell for line, cell in zip(part, column, strict=True)]
     return lines + part
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,7 +1,7 @@
 """Where a trainer's time goes and what its plans ask for, added up over steps."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 
@@ -9,7 +9,7 @@ from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 
 _MOVED = (
     *("reduced_now", "reduced_later", "private", "rows_fetched", "rows_written_back"),
-    *("copied", "sent_home", "relayed"),
+    *("copied", "sent_home", "relayed", "rows_added"),
 )
 
 
@@ -18,9 +18,10 @@ class StepStats:
     """Sums over training steps; times in seconds of the compute thread.
 
     `fetched_rows` are a batch's rows that any trainer fetches; `rows_fetched` and `rows_written_back` are what this
-    trainer moves. `copied` are rows of which it got copies, `sent_home` those whose gradients it sent to their homes;
-    both are 0 where rows are replicated. `relayed` are rows of either kind that came through it from its row of the
-    grid, for itself or others; 0 where they travel directly.
+    trainer moves; `rows_added` are those of the latter that it adds to and may keep. `copied` are
+    rows of which it got copies, `sent_home` those whose gradients it sent to their homes; both are 0 where rows are
+    replicated. `relayed` are rows of either kind that came through it from its row of the grid, for itself or others;
+    0 where they travel directly.
     """
 
     steps: int = 0
@@ -38,6 +39,7 @@ class StepStats:
     copied: int = 0
     sent_home: int = 0
     relayed: int = 0
+    rows_added: int = 0
 
     @property
     def compute_s(self) -> float:
@@ -66,7 +68,12 @@ class StepStats:
                 self.sent_home += int(exchange.counts.now_to.sum() + exchange.counts.later_to.sum())
                 self.relayed += int(exchange.counts.relayed.sum())
             self.rows_fetched += shared.fetch_rows.size + own.fetch_rows.size
+        self.count_written(plan)
+
+    def count_written(self, plan: ReceivedPlan) -> None:
+        """Add what a plan writes back; a closing plan asks for nothing else."""
         self.rows_written_back += plan.rows_written
+        self.rows_added += sum(own.add_rows.size for _, own in plan.groups if own.add_rows is not None)
 
     @contextmanager
     def timed(self, field: str) -> Iterator[None]:
@@ -94,3 +101,19 @@ class StepStats:
         }
         counts = {name: getattr(self, name) / steps for name in _MOVED}
         return {f"{name}_ms": value for name, value in times.items()} | counts
+
+
+def newly_resident(trainers: Sequence[StepStats]) -> int | None:
+    """How many more distinct rows all caches together hold after some steps than before; copies are none of them.
+
+    A row that is absent is fetched once, by one trainer or by all, and one that leaves is written back by one trainer.
+
+    Args:
+        trainers: of the same steps, on each trainer.
+
+    Returns:
+        The number; None where rows are added to, which may stay, and which several trainers may hold apart.
+    """
+    if any(own.rows_added for own in trainers):
+        return None
+    return trainers[0].fetched_rows - sum(own.rows_written_back for own in trainers)

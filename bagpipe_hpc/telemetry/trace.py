@@ -2,12 +2,14 @@
 
 Each rank collects spans in memory; at the end of the run they become one file (`save_trace`). Times count from
 a moment that all ranks share (they leave a barrier together), so clocks of different hosts need not agree.
+Sums of their times are kept with or without a timeline.
 """
 
 import json
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +30,7 @@ class Trace:
     """The spans of one rank; safe to use from several threads.
 
     Args:
-        enabled: false makes every call do nothing.
+        enabled: whether spans are kept; false keeps the sums of their times alone.
     """
 
     def __init__(self, *, enabled: bool) -> None:
@@ -36,6 +38,13 @@ class Trace:
         self.dropped = 0
         self._zero_s = time.perf_counter()
         self._spans: list[tuple[str, str, float, float, dict[str, int]]] = []
+        self._sums_s: defaultdict[str, float] = defaultdict(float)
+        self._lock = threading.Lock()  # the compute thread and the mover add up
+
+    def sums_s(self) -> dict[str, float]:
+        """Seconds of all spans so far by their names; those of several threads may be of the same moment."""
+        with self._lock:
+            return dict(self._sums_s)
 
     def start(self) -> None:
         """Take the present moment as zero; call it when all ranks have just left a barrier."""
@@ -44,9 +53,6 @@ class Trace:
     @contextmanager
     def span(self, name: str, **numbers: int) -> Iterator[None]:
         """Record the time of the body, with a few numbers that say what it worked on."""
-        if not self.enabled:
-            yield
-            return
         start_s = time.perf_counter()
         try:
             yield
@@ -63,6 +69,8 @@ class Trace:
             track: the line that it is drawn on.
             numbers: what it worked on.
         """
+        with self._lock:
+            self._sums_s[name] += end_s - start_s
         if not self.enabled:
             return
         if len(self._spans) >= MOST_SPANS:

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.progress import LongWork
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
 from bagpipe_hpc.storage.checkpoints.saved_rows import stream_rows
 from bagpipe_hpc.tools.inspection.text_table import aligned
@@ -152,17 +153,19 @@ def _compare_rows(one: Checkpoint, other: Checkpoint) -> list[PartDifference]:
     manifest = one.manifest
     tables = [PartDifference(f"table {table}") for table in range(len(manifest.table_rows))]
     state = PartDifference("optimizer state of rows")
-    for number, group in enumerate(manifest.groups):
-        dim, step = group.width, stream_rows(manifest.record_columns(group.width))
-        bounds = pairwise(group.tables.offsets.tolist())
-        with one.open_rows(number) as rows, other.open_rows(number) as other_rows:
-            for table, (begin, end) in zip(group.numbers, bounds, strict=True):
-                for start in range(begin, end, step):
-                    stop = min(start + step, end)
-                    records, other_records = rows.read(start, stop), other_rows.read(start, stop)
-                    name = partial(_value_name, table, start - begin)
-                    tables[table].add(records[:, :dim], other_records[:, :dim], name)
-                    state.add(records[:, dim:], other_records[:, dim:], name)
+    with LongWork("comparing", sum(manifest.table_rows), "rows") as work:
+        for number, group in enumerate(manifest.groups):
+            dim, step = group.width, stream_rows(manifest.record_columns(group.width))
+            bounds = pairwise(group.tables.offsets.tolist())
+            with one.open_rows(number) as rows, other.open_rows(number) as other_rows:
+                for table, (begin, end) in zip(group.numbers, bounds, strict=True):
+                    for start in range(begin, end, step):
+                        stop = min(start + step, end)
+                        records, other_records = rows.read(start, stop), other_rows.read(start, stop)
+                        name = partial(_value_name, table, start - begin)
+                        tables[table].add(records[:, :dim], other_records[:, :dim], name)
+                        state.add(records[:, dim:], other_records[:, dim:], name)
+                        work.advance(stop - start)
     return [*tables, state]
 
 

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable
 
+from bagpipe_hpc.progress import LongWork
+
 Progress = Callable[[str], None]
 """Is given a line of progress now and then."""
 
@@ -12,7 +14,7 @@ _UNITS = ((3600, "h"), (60, "min"), (1, "s"))
 
 
 class StageProgress:
-    """Progress of a stage.
+    """Progress of a stage: a bar on a terminal, which its last line takes the place of; lines elsewhere.
 
     Args:
         what: has been done: `parsed`.
@@ -32,6 +34,7 @@ class StageProgress:
         self._done, self._rows = done, rows
         self._done_before, self._rows_before = done, rows
         self._progress = progress
+        self._bar = LongWork(what, total - done, unit)
         self._start_s = time.monotonic()
         self._said_s = self._start_s
 
@@ -47,7 +50,11 @@ class StageProgress:
         self._rows += rows
         now_s = time.monotonic()
         is_last = self._done >= self._total > 0
-        if finished and (is_last or now_s - self._said_s >= LINE_EVERY_S):
+        self._bar.advance(done, f"{self._rows:,} {self._what_of}")
+        if is_last:
+            self._bar.close()
+        is_due = now_s - self._said_s >= LINE_EVERY_S and not self._bar.is_shown
+        if finished and (is_last or is_due):
             self._said_s = now_s
             self._progress(self.line(now_s - self._start_s))
 

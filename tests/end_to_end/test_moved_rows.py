@@ -61,6 +61,15 @@ def without_writers(moved: list[list[Moved]]) -> list[tuple[list[Moved], int]]:
     ]
 
 
+def require_told_of_servers(output: Path) -> None:
+    """The rows that a run says its one server has moved are those that its trainers have."""
+    (server,) = (summary := json.loads((output / "summary.json").read_text(encoding="utf-8")))["moved_at_servers"]
+    for at_server, at_trainers in (("rows_got", "rows_fetched"), ("rows_put", "rows_written_back")):
+        assert server[at_server] == pytest.approx(STEPS * sum(own[at_trainers] for own in summary["trainers"]))
+    assert server["rows_got"] == server["rows_put"] > 0
+    assert (server["rows_added"], server["bytes"] % (2 * server["rows_got"])) == (0, 0)
+
+
 @pytest.mark.parametrize(
     "trainers", [1, 2, pytest.param(4, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
 )
@@ -73,4 +82,5 @@ def test_runs_move_what_the_rules_say(trainers: int, config_path: Path, run_rank
         counts = HomeCounts(rules, columns=Grid.balanced(trainers).columns if "grid" in way else 0)
         assert of_run(outputs[way]) == counts.of_batches()[:-1]
         assert compare(outputs[way], outputs["replicated"]).largest() == 0.0
+        require_told_of_servers(outputs[way])
     assert without_writers(of_run(outputs["replicated"])) == without_writers(replicated_counts(rules)[:-1])

@@ -1,6 +1,7 @@
 """`train.trace` draws every rank, and what it draws agrees with what the run did; so does `resources.json`."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -55,3 +56,9 @@ def test_all_ranks_are_drawn(
     used = json.loads((tmp_path / "out" / "resources.json").read_text())["ranks"]
     assert [f"{rank['role']} {rank['role_rank']}" for rank in used] == list(ranks)
     assert all(rank["peak_bytes"] > 10_000_000 and rank["processor_s"] > 0 for rank in used)
+    for number, rank in enumerate(used):
+        drawn: Counter[str] = Counter()
+        for event in spans:
+            if event["pid"] == number:
+                drawn[event["name"]] += event["dur"] / 1e6
+        assert rank["spans_s"] == pytest.approx(drawn, abs=1e-3)

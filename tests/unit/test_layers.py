@@ -16,6 +16,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LAYERS: dict[str, float] = {
     # 0: settings and errors; the standard library only
     "errors": 0, "terminal": 0, "config": 0,
+    # 0.5: progress bars, which rich draws
+    "progress": 0.5,
     # 1: pure data
     "rows": 1, "cluster": 1, "plan": 1, "evaluation": 1,
     # 2: the doors to MPI, to HDF5 and to native code
@@ -46,6 +48,7 @@ DOORS = {
     "mpi4py": "bagpipe_hpc/mpi/",
     "h5py": "bagpipe_hpc/storage/",
     "horovod": "bagpipe_hpc/models/horovod_sums.py",
+    "rich": "bagpipe_hpc/progress.py",
 }
 """The only folder or file that may import each of these."""
 

@@ -143,6 +143,8 @@ class RowWindow:
                 if layout.role(rank) is Role.SERVER:
                     shared = SharedRows(self._tables, self._copies, self._own_add(routes))
                     self._server = RowServer(messages, store or shared)
+        self.moved = {what: np.zeros(partition.servers, dtype=np.int64) for what in ("got", "put", "added")}
+        """Rows that this rank has got from, put to and added at each server, int64 `[S]` each."""
         self.ways = f"rows of {len(self._near)} servers in shared memory, of {len(far)} by {transfers}"
         """How this rank's rows travel, for the log."""
 
@@ -184,7 +186,7 @@ class RowWindow:
         if self._announces is None:
             return
         self._require_rows(rows)
-        for part in self._by_server(rows, ())[2]:
+        for part in self._by_server(rows, (), None)[2]:
             self._announces.announce(part.server, use, part.places)
 
     def get(self, rows: NDArray[np.int64], records: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
@@ -230,9 +232,9 @@ class RowWindow:
         self._tables.synchronise()
         what = f"{rows.size} embedding rows from the servers"
         if self._transfers is None or not self._any_far:
-            self._copies.gather(self._tables.rows, self._near_index(rows), records)
+            self._copies.gather(self._tables.rows, self._near_index(rows, "got"), records)
             return PendingRows([], _nothing, what, self._timeout_s)
-        order, near, far = self._by_server(rows, self._near)
+        order, near, far = self._by_server(rows, self._near, "got")
         received = records if order is None else np.empty_like(records)
         under_way = [self._transfers.start_get(part.server, part.places, received[part.where]) for part in far]
         for part in near:
@@ -261,9 +263,9 @@ class RowWindow:
         given = np.ascontiguousarray(records)
         under_way: list[RowTransfer] = []
         if self._transfers is None or not self._any_far:
-            self._copies.scatter(self._tables.rows, self._near_index(rows), given)
+            self._copies.scatter(self._tables.rows, self._near_index(rows, "put"), given)
         else:
-            order, near, far = self._by_server(rows, self._near)
+            order, near, far = self._by_server(rows, self._near, "put")
             sent = given
             if order is not None:
                 sent = np.empty_like(given)
@@ -304,7 +306,7 @@ class RowWindow:
         """
         self._require_rows(rows)
         self._require_records(rows, records)
-        order, near, far = self._by_server(rows, self._added_here)
+        order, near, far = self._by_server(rows, self._added_here, "added")
         sent = np.ascontiguousarray(records)
         if order is not None:
             sent = np.empty_like(sent)
@@ -348,17 +350,23 @@ class RowWindow:
             return partial(self._tables.add, self._holders[layout.role_rank(rank)])
         return partial(add_rows, self._copies, self._tables.own)
 
-    def _near_index(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Where rows of near servers stand in the memory of this host."""
-        index = self._partition.offset(rows)
-        if self._partition.servers > 1:
-            index = index + self._first_rows.take(self._partition.owner(rows))
-        return index
+    def _near_index(self, rows: NDArray[np.int64], what: str) -> NDArray[np.int64]:
+        """Where rows of near servers stand in the memory of this host; they are counted as `what`."""
+        index, servers = self._partition.offset(rows), self._partition.servers
+        if servers == 1:
+            self.moved[what] += rows.size
+            return index
+        owners = self._partition.owner(rows)
+        self.moved[what] += np.bincount(owners, minlength=servers)
+        return index + self._first_rows.take(owners)
 
     def _by_server(
-        self, rows: NDArray[np.int64], near_servers: Sequence[int]
+        self, rows: NDArray[np.int64], near_servers: Sequence[int], what: str | None
     ) -> tuple[NDArray[np.int64] | None, list["_Part"], list["_Part"]]:
-        """Order rows by server: the order, None if the rows have it, and the parts of near and of far servers."""
+        """Order rows by server: the order, None if the rows have it, and the parts of near and of far servers.
+
+        They are counted as `what`, if that is given.
+        """
         offsets = self._partition.offset(rows)
         order, bounds = None, [0, rows.size]
         if self._partition.servers > 1:
@@ -366,6 +374,8 @@ class RowWindow:
             order = np.argsort(owners, kind="stable")  # a radix sort, on numbers of 16 bits
             offsets = offsets[order]
             bounds = np.cumsum([0, *np.bincount(owners, minlength=self._partition.servers)]).tolist()
+        if what is not None:
+            self.moved[what] += np.diff(bounds)
         near, far = [], []
         for server, (first, last) in enumerate(pairwise(bounds)):
             if first == last:

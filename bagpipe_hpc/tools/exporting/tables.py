@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.progress import LongWork
 from bagpipe_hpc.storage.atomic_write import file_sha256, fsync
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
@@ -53,8 +54,8 @@ class ExportedTable:
         """Of its weights."""
         return _FLOAT_BYTES * self.rows * self.width
 
-    def pieces(self, checkpoint: Checkpoint) -> Iterator[NDArray[np.float32]]:
-        """Its weights in the order of the ids, float32 `[n, D]` each.
+    def pieces(self, checkpoint: Checkpoint, work: LongWork) -> Iterator[NDArray[np.float32]]:
+        """Its weights in the order of the ids, float32 `[n, D]` each; `work` is told of their rows.
 
         Raises:
             CheckpointError: a file is damaged.
@@ -64,6 +65,7 @@ class ExportedTable:
             for first in range(self.first, self.first + self.rows, most):
                 records = saved.read(first, min(first + most, self.first + self.rows))
                 yield records[:, : self.width]
+                work.advance(len(records))
 
 
 def tables_of(checkpoint: Checkpoint) -> list[ExportedTable]:
@@ -116,18 +118,23 @@ def write_safetensors(
     files = shared_files(tables, most_bytes)
     of_tables: dict[str, str] = {}
     written = []
-    for number, group in enumerate(files, start=1):
-        name = "tables.safetensors" if len(files) == 1 else f"tables-{number:05d}-of-{len(files):05d}.safetensors"
-        tensors = [_tensor(checkpoint, table) for table in group]
-        written.append(write_tensors(folder / name, tensors, {"format": "pt"}))
-        of_tables |= {table.name: name for table in group}
+    with _exporting(tables) as work:
+        for number, group in enumerate(files, start=1):
+            name = "tables.safetensors" if len(files) == 1 else f"tables-{number:05d}-of-{len(files):05d}.safetensors"
+            tensors = [_tensor(checkpoint, table, work) for table in group]
+            written.append(write_tensors(folder / name, tensors, {"format": "pt"}))
+            of_tables |= {table.name: name for table in group}
     index = {"metadata": {"total_size": sum(table.bytes for table in tables)}, "weight_map": of_tables}
     written.append(write_text(folder / INDEX_FILE, json.dumps(index, indent=1, ensure_ascii=False) + "\n"))
     return of_tables, written
 
 
-def _tensor(checkpoint: Checkpoint, table: ExportedTable) -> StreamedTensor:
-    return StreamedTensor(table.name, "F32", (table.rows, table.width), lambda: table.pieces(checkpoint))
+def _tensor(checkpoint: Checkpoint, table: ExportedTable, work: LongWork) -> StreamedTensor:
+    return StreamedTensor(table.name, "F32", (table.rows, table.width), lambda: table.pieces(checkpoint, work))
+
+
+def _exporting(tables: Sequence[ExportedTable]) -> LongWork:
+    return LongWork("exporting", sum(table.rows for table in tables), "rows")
 
 
 def write_parquet(
@@ -146,20 +153,21 @@ def write_parquet(
     """
     of_tables = {table.name: f"table-{number:05d}.parquet" for number, table in enumerate(tables)}
     written = []
-    for table, reader in zip(tables, values, strict=True):
-        path = folder / of_tables[table.name]
-        kind = pa.list_(pa.float32(), table.width)
-        schema = pa.schema([("id", pa.int64()), ("value", reader.arrow_type), ("weights", kind)])
-        with pq.ParquetWriter(path, schema, use_dictionary=False) as file:  # hardly a number comes twice
-            first = 0
-            for piece in table.pieces(checkpoint):
-                last = first + len(piece)
-                weights = pa.FixedSizeListArray.from_arrays(pa.array(piece.reshape(-1)), table.width)
-                columns: list[Any] = [pa.array(np.arange(first, last)), reader.of_rows(first, last), weights]
-                file.write_batch(pa.record_batch(columns, schema))
-                first = last
-        fsync(path)
-        written.append(FileInfo(path.name, path.stat().st_size, file_sha256(path)))
+    with _exporting(tables) as work:
+        for table, reader in zip(tables, values, strict=True):
+            path = folder / of_tables[table.name]
+            kind = pa.list_(pa.float32(), table.width)
+            schema = pa.schema([("id", pa.int64()), ("value", reader.arrow_type), ("weights", kind)])
+            with pq.ParquetWriter(path, schema, use_dictionary=False) as file:  # hardly a number comes twice
+                first = 0
+                for piece in table.pieces(checkpoint, work):
+                    last = first + len(piece)
+                    weights = pa.FixedSizeListArray.from_arrays(pa.array(piece.reshape(-1)), table.width)
+                    columns: list[Any] = [pa.array(np.arange(first, last)), reader.of_rows(first, last), weights]
+                    file.write_batch(pa.record_batch(columns, schema))
+                    first = last
+            fsync(path)
+            written.append(FileInfo(path.name, path.stat().st_size, file_sha256(path)))
     return of_tables, written
 
 

@@ -10,12 +10,14 @@ from pathlib import Path
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.preparation.scoring import prepare_scoring
+from bagpipe_hpc.progress import LongWork
 from bagpipe_hpc.run.output_folder import LOGS_NAME, check_trace, require_writable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.stop_request import NeverStopped
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.shards.manifest import ShardManifest, load_manifest
 from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.run_log import Voice
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +51,15 @@ class ScoringRecord(Record):
 
     def __init__(self) -> None:
         self._spoke_s = time.monotonic()
+        self._work: LongWork | None = None
 
     def scored(self, batches: int, of: int) -> None:
-        """Say it now and then."""
-        if time.monotonic() - self._spoke_s > _SPEAKS_EVERY_S:
+        """Show it on a terminal, say it now and then elsewhere."""
+        self._work = self._work or LongWork("scoring", of, "batches")
+        self._work.advance()
+        if batches == of:
+            self._work.close()
+        if not self._work.is_shown and time.monotonic() - self._spoke_s > _SPEAKS_EVERY_S:
             self._spoke_s = time.monotonic()
             log.info("%d of %d batches, %.0f%%", batches, of, 100 * batches / of)
 
@@ -77,6 +84,7 @@ class Scoring(ABC):
         self.checkpoint = checkpoint
         self.split = split
         self.folder = logs
+        self.voice = Voice.USUAL
         self.conclude: Callable[[], None] | None = None
 
     def check(self) -> None:

@@ -126,9 +126,13 @@ def ranks_of(routes: RowRoutes, transfers: str = "messages", rows: int = 61, wid
 @all_ways
 @pytest.mark.parametrize("width", [1, 17])
 def test_random_puts_and_gets_are_those_of_a_table(routes, transfers, width):
-    """In every round each trainer puts some of its rows; then all get any rows, in any order, some twice."""
+    """In every round each trainer puts some of its rows; then all get any rows, in any order, some twice.
+
+    Windows count what a trainer has moved at each server.
+    """
     with ranks_of(routes, transfers, width=width) as ranks:
         rng = np.random.default_rng(1)
+        moved: dict[str, list[np.ndarray]] = {"got": [], "put": [], "added": []}
         for _ in range(12):
             shares = np.array_split(rng.permutation(61)[: rng.integers(0, 62)], ranks.trainers)
             records = [rng.standard_normal((len(share), width)).astype(np.float32) for share in shares]
@@ -136,14 +140,20 @@ def test_random_puts_and_gets_are_those_of_a_table(routes, transfers, width):
 
             def put(shares=shares, records=records) -> None:
                 ranks.window.put(shares[ranks.role_rank], records[ranks.role_rank])
+                moved["put"].append(shares[ranks.role_rank])
 
             def get(wanted=wanted) -> None:
                 np.testing.assert_array_equal(ranks.window.get(wanted), ranks.table[wanted])
+                moved["got"].append(wanted)
 
             ranks.on_trainers(put)
             for share, values in zip(shares, records, strict=True):
                 ranks.table[share] = values
             ranks.on_trainers(get)
+        for what, rows in moved.items():
+            owners = ranks.partition.owner(np.concatenate([np.empty(0, np.int64), *rows]))
+            by_server = np.bincount(owners, minlength=ranks.partition.servers)
+            np.testing.assert_array_equal(ranks.window.moved[what], by_server)
         ranks.check_servers()
 
 

@@ -15,6 +15,8 @@ from bagpipe_hpc.cli import outcome
 from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.config.schema import Config, DataConfig, TrainConfig
 from bagpipe_hpc.errors import CheckpointError, DataError
+from bagpipe_hpc.telemetry.run_log import Voice
+from bagpipe_hpc.terminal import COLUMNS_VARIABLE, columns
 from bagpipe_hpc.tools.inspection.description import Description
 
 ROOT = Path(__file__).parents[2]
@@ -183,7 +185,26 @@ def test_the_defaults_of_prepare_are_those_of_its_settings(recorder: Recorder) -
 def test_train_passes_the_configuration_on_and_returns_its_code(code: int, recorder: Recorder, run_file: Path) -> None:
     recorder.replace("bagpipe_hpc.launch", train=recorder.record(code))
     assert main(["train", str(run_file), "train.seed=9"]) == code
-    assert recorder.calls == [(Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), None, {})]
+    assert recorder.calls == [
+        (Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), None, Voice.USUAL, {})
+    ]
+
+
+@pytest.mark.parametrize(("option", "voice"), [("--quiet", Voice.QUIET), ("--verbose", Voice.VERBOSE)])
+def test_train_says_less_or_more(
+    option: str, voice: Voice, recorder: Recorder, run_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(COLUMNS_VARIABLE, "80")
+    recorder.replace("bagpipe_hpc.launch", train=recorder.record(0))
+    assert main(["train", option, str(run_file)]) == 0
+    assert recorder.calls[0][2] is voice
+    assert columns() == (0 if voice is Voice.QUIET else 80)
+
+
+def test_train_cannot_say_less_and_more(run_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "--quiet", "--verbose", str(run_file)])
+    assert "not allowed with argument" in capsys.readouterr().err
 
 
 def test_train_without_data_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,7 +337,9 @@ def test_overrides_stand_anywhere(order: str, recorder: Recorder, run_file: Path
 def test_train_takes_overrides_before_its_file(recorder: Recorder, run_file: Path) -> None:
     recorder.replace("bagpipe_hpc.launch", train=recorder.record(0))
     assert main(["train", "train.seed=9", str(run_file)]) == 0
-    assert recorder.calls == [(Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), None, {})]
+    assert recorder.calls == [
+        (Config(data=DataConfig(path="shards"), train=TrainConfig(seed=9)), None, Voice.USUAL, {})
+    ]
 
 
 def test_stop_takes_a_folder_that_is_called_like_an_override(

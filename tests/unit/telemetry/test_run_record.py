@@ -4,12 +4,14 @@ import io
 import json
 import logging
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bagpipe_hpc import progress
 from bagpipe_hpc.evaluation.click_evaluation import Evaluation
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
@@ -68,6 +70,7 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
         "samples_per_s": 320.0,
         "hit_rate": 0.9,
         "wait_rows_share": 0.25,
+        "resident_rows": 20,
         "trainers": [INTERVAL.per_step(), SLOWER.per_step()],
     }
     expected = {"event": "evaluation", "step": 5, "epoch": 0, "auc": 0.75, **OTHER_MEASURES}
@@ -81,6 +84,16 @@ def test_every_event_is_a_line_of_the_metrics_file(tmp_path: Path) -> None:
         "bytes": manifest.total_bytes,
         "base_step": None,
     }
+
+
+def test_rows_in_the_caches_are_added_up_while_plans_tell(tmp_path: Path) -> None:
+    leaving, adding = StepStats(steps=1, rows_written_back=12), StepStats(steps=1, rows_added=1)
+    with RunRecord(tmp_path, total_steps=20) as record:
+        for step, interval in enumerate((INTERVAL, leaving, adding, INTERVAL), start=1):
+            record.progress(step, 0, [interval], loss=0.5)
+    with RunRecord(tmp_path, total_steps=20, has_cache=False) as record:
+        record.progress(5, 0, [INTERVAL], loss=0.5)
+    assert [event["resident_rows"] for event in events(tmp_path)] == [20, 8, None, None, None]
 
 
 def test_results_go_to_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,12 +220,47 @@ def test_a_narrow_terminal_gets_a_shorter_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A rank's stderr is a pipe; the script that launched it knows the terminal behind."""
+    monkeypatch.setenv(COLUMNS_VARIABLE, "64")
+    with RunRecord(tmp_path, total_steps=10) as record:
+        record.progress(5, 0, [INTERVAL], loss=0.5)
+    line = "step 5/10  loss 0.50000  320 samples/s  hits 90.0%  0:02 left"
+    assert capsys.readouterr().err == f"\r\x1b[K{line}"
+    assert len(line) < 64
+
+
+def test_a_terminal_has_a_bar_and_says_that_a_checkpoint_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From its start until it is complete; elsewhere lines stay as they are."""
+    monkeypatch.setenv(COLUMNS_VARIABLE, "120")
+    monkeypatch.setenv("NO_COLOR", "1")
+    with RunRecord(tmp_path, total_steps=10) as record:
+        record.saving(5)
+        record.progress(5, 0, [INTERVAL], loss=0.5)
+        directory, manifest = checkpoint_of(tmp_path, step=5)
+        record.checkpoint(manifest, directory, stood_still_s=0.5, seconds=2.5)
+        record.progress(10, 0, [INTERVAL], loss=0.5)
+        record.saving(10)
+    lines = [line.rstrip("\n") for line in capsys.readouterr().err.split("\r\x1b[K")[1:]]
+    assert all(re.fullmatch(r"step \d+/10  (\x1b\[\dm)?[━╸╺ ]+(\x1b\[0m)?  loss 0.5.*", line) for line in lines)
+    ends = [line.partition("  loss ")[2] for line in lines]
+    told = "0.50000  320 samples/s  hits 90.0%  waiting 25.0%"
+    assert ends == [f"{told}  saving step 5  0:02 left", f"{told}  0:00 left", f"{told}  saving step 10  0:00 left"]
+
+
+def test_an_evaluation_has_a_bar_on_a_line_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_FIRST_AFTER_S", 0.0)
+    monkeypatch.setattr(progress, "_EVERY_S", 0.0)
     monkeypatch.setenv(COLUMNS_VARIABLE, "60")
     with RunRecord(tmp_path, total_steps=10) as record:
         record.progress(5, 0, [INTERVAL], loss=0.5)
-    line = "step 5/10  loss 0.50000  320 samples/s  0:02 left to train"
-    assert capsys.readouterr().err == f"\r\x1b[K{line}"
-    assert len(line) < 60
+        for batches in (1, 2):
+            record.scored(batches, 2)
+    first, *lines = capsys.readouterr().err.split("\n")[1].split("\r\x1b[K")
+    assert first == ""
+    assert [line.split("  ")[0] for line in lines] == ["evaluating", "evaluating", ""]
 
 
 def test_lines_that_stay_come_now_and_then(

@@ -9,7 +9,7 @@ import pytest
 from bagpipe_hpc.plan.batch_plan import GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.exchange import ExchangeCounts
 from bagpipe_hpc.telemetry import step_stats
-from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.step_stats import StepStats, newly_resident
 
 
 def plan(samples: int, unique: int, fetched: int, now: int, later: int, private: int) -> ReceivedPlan:
@@ -44,7 +44,13 @@ def test_added_rows_are_written_back() -> None:
     ((shared, own),) = plan(samples=8, unique=20, fetched=20, now=5, later=9, private=6).groups
     stats = StepStats()
     stats.count_plan(ReceivedPlan((GroupPlan(shared, replace(own, add_rows=np.arange(3))),)))
-    assert stats.rows_written_back == 4 + 3
+    assert (stats.rows_written_back, stats.rows_added) == (4 + 3, 3)
+    assert newly_resident([StepStats(fetched_rows=9), stats]) is None
+
+
+def test_rows_that_come_and_go_are_counted_once() -> None:
+    """All trainers fetch the rows that they share; each writes back its part."""
+    assert newly_resident([StepStats(fetched_rows=9, rows_written_back=2), StepStats(fetched_rows=9)]) == 7
 
 
 def test_what_trainers_exchange_is_counted() -> None:
@@ -103,6 +109,7 @@ def test_means_are_per_step_and_in_milliseconds() -> None:
         "copied": 0.0,
         "sent_home": 0.0,
         "relayed": 0.0,
+        "rows_added": 0.0,
     }
 
 

@@ -11,12 +11,16 @@ def spans(events: list[dict]) -> list[dict]:
     return [event for event in events if event["ph"] == "X"]
 
 
-def test_a_disabled_trace_records_nothing():
+def test_a_disabled_trace_keeps_sums_alone():
     trace = Trace(enabled=False)
     with trace.span("work"):
         pass
-    trace.add("more work", 0.0, 1.0, "mover")
+    for end_s in (1.0, 1.5):
+        trace.add("more work", 0.5, end_s, "mover")
     assert spans(trace.events(0, "oracle 0")) == []
+    sums_s = trace.sums_s()
+    assert sums_s.pop("work") > 0
+    assert sums_s == {"more work": 1.5}
 
 
 def test_times_count_from_the_start_in_microseconds():

@@ -15,7 +15,7 @@ from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.simulation.batch_load import Hops, loads_of
-from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.step_stats import StepStats, newly_resident
 from tests.unit.planning.lookahead.moved_rows import HomeCounts, Moved, replicated_counts
 from tests.unit.planning.lookahead.rule_model import Rules
 from tests.unit.planning.lookahead.test_against_model import TABLE_ROWS, rules
@@ -29,12 +29,19 @@ def planned(model: Rules, sharing: str, **settings: Any) -> list[BatchPlan]:
     return list(plan_segment(planner, model.batches))
 
 
-def as_trainers_count(plan: BatchPlan) -> list[Moved]:
+def stats_of(plan: BatchPlan) -> list[StepStats]:
     """What the trainers of a run would add up."""
     found = []
     for own in plan.trainers:
-        stats = StepStats()
-        stats.count_plan(ReceivedPlan((GroupPlan(plan.shared, own),)))
+        found.append(StepStats())
+        found[-1].count_plan(ReceivedPlan((GroupPlan(plan.shared, own),)))
+    return found
+
+
+def as_trainers_count(plan: BatchPlan) -> list[Moved]:
+    """The same in the words of the rules."""
+    found = []
+    for stats in stats_of(plan):
         summed = stats.reduced_now + stats.reduced_later
         found.append(
             Moved(
@@ -122,3 +129,19 @@ def test_the_counts_can_differ() -> None:
     assert [as_trainers_count(plan) for plan in planned(a_trace(4, 5), "home")] != HomeCounts(
         a_trace(4, 4)
     ).of_batches()
+
+
+@settings(max_examples=60)
+@given(rules(), st.sampled_from(sorted(PLANNERS)))
+def test_rows_that_come_and_go_are_those_in_the_caches(model: Rules, sharing: str) -> None:
+    """What is counted equals the number of rows in a set that gets what plans fetch and loses what they write back."""
+    held: set[int] = set()
+    counted = 0
+    for plan in planned(model, sharing):
+        for part in (plan.shared, *plan.trainers):
+            held |= set(part.fetch_rows.tolist())
+        for own in plan.trainers:
+            held -= set(own.write_back_rows.tolist())
+        counted += newly_resident(stats_of(plan)) or 0
+        assert counted == len(held)
+    assert not held

@@ -1,0 +1,1 @@
+"""`bagpipe report`: a page about one run or several."""

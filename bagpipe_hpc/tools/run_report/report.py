@@ -1,0 +1,44 @@
+"""Makes the page about runs and writes it."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bagpipe_hpc.errors import FileError
+from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.tools.run_report.page import MARK, report_page
+from bagpipe_hpc.tools.run_report.run_files import load_runs
+
+_HEAD_BYTES = 200
+
+
+def write_report(folders: Sequence[Path], path: Path) -> None:
+    """Write a page about runs, whole or not at all.
+
+    Args:
+        folders: their output folders.
+        path: of the page; it may replace an earlier one, and nothing else.
+
+    Raises:
+        FileError: a folder is of no run, or `path` is something else, or cannot be written.
+    """
+    _require_replaceable(path)
+    page = report_page(load_runs(folders), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"))
+    with atomic_write(path) as partial:
+        partial.write_text(page, encoding="utf-8")
+
+
+def _require_replaceable(path: Path) -> None:
+    if path.suffix not in (".html", ".htm"):
+        raise FileError(f"report: output = {str(path)!r}: is a page; use a name that ends in .html")
+    if not path.parent.is_dir():
+        raise FileError(f"report: output = {str(path)!r}: its folder does not exist; make it")
+    if path.exists() and not _is_report(path):
+        raise FileError(f"report: output = {str(path)!r}: is there and is no report; use another name")
+
+
+def _is_report(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return MARK.encode() in file.read(_HEAD_BYTES)
