@@ -18,6 +18,8 @@ _LONGEST_LABEL, _LONGEST_GROUP = 18, 60
 """Letters of what stands before a bar and above several."""
 _MARKERS = 7
 """Of a line."""
+_LEAST = 1e-290
+"""A smaller difference is none: its parts have no room left in a float."""
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "1 4", "12 4")
 
 Points = Sequence[tuple[float, float]]
@@ -64,8 +66,8 @@ def compact(value: float) -> str:
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
     """Round numbers from `low` or below to `high` or above, `most` + 2 at most."""
-    if not low < high:
-        low, high = (low - 0.1 * abs(low), low + 0.1 * abs(low)) if low else (0.0, 1.0)
+    if high - low < _LEAST:
+        low, high = (low - 0.1 * abs(low), low + 0.1 * abs(low)) if abs(low) > 10 * _LEAST else (0.0, 1.0)
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * (1 - 1e-9))
