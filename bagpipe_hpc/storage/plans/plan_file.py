@@ -128,17 +128,29 @@ class PlanReader:
         place, end = stretch.first, stretch.first + stretch.bytes
         for number in range(stretch.plans):
             head = self._read(place, _HEAD, number)
-            place += head.nbytes
-            body_bytes = int(head[1])
-            least = self._groups * (1 + self._trainers) * _WORD_BYTES
-            most = min(end - place, self._largest)
-            if head[0] != number or not least <= body_bytes <= most or body_bytes % _WORD_BYTES:
-                self._refuse(f"is damaged at byte {place - head.nbytes}, where plan {number} of a segment begins")
-            body = self._read(place, body_bytes // _WORD_BYTES, number)
-            if _checksum(head, [body.view(np.uint8)]) != head[-1]:
-                self._refuse(f"is damaged between bytes {place - head.nbytes} and {place + body_bytes}: another CRC-32")
-            place += body_bytes
+            self._require_head(head, number, place, end)
+            body = self._read(place + head.nbytes, int(head[1]) // _WORD_BYTES, number)
+            self._require_sum(head, body, place)
+            place += head.nbytes + body.nbytes
             yield self._plan(body, int(head[2]), number)
+        self._require_end(place, end)
+
+    def _require_head(self, head: NDArray[np.int64], number: int, place: int, end: int) -> None:
+        """See that a head is that of the plan that is due, whose body lies in the segment and is not too large."""
+        body_bytes = int(head[1])
+        least = self._groups * (1 + self._trainers) * _WORD_BYTES
+        most = min(end - place - head.nbytes, self._largest)
+        if head[0] != number or not least <= body_bytes <= most or body_bytes % _WORD_BYTES:
+            self._refuse(f"is damaged at byte {place}, where plan {number} of a segment begins")
+
+    def _require_sum(self, head: NDArray[np.int64], body: NDArray[np.int64], place: int) -> None:
+        """See that a plan is as it was written."""
+        if _checksum(head, [body.view(np.uint8)]) != head[-1]:
+            end = place + head.nbytes + body.nbytes
+            self._refuse(f"is damaged between bytes {place} and {end}: its CRC-32 is another one")
+
+    def _require_end(self, place: int, end: int) -> None:
+        """See that the plans of a segment fill their part of the file."""
         if place != end:
             self._refuse(f"is damaged: {end - place} bytes are left behind byte {place}")
 

@@ -101,8 +101,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Stretch, int]
     return path, stretch, largest
 
 
-def read_all(path: Path, stretch: Stretch, largest: int, *, size: int | None = None) -> int:
-    reader = PlanReader(path, path.stat().st_size if size is None else size, 1, 2, largest)
+def read_all(
+    path: Path, stretch: Stretch, largest: int, *, size: int | None = None, kind: type[PlanReader] = PlanReader
+) -> int:
+    reader = kind(path, path.stat().st_size if size is None else size, 1, 2, largest)
     try:
         return sum(1 for _ in reader.plans(stretch))
     finally:
@@ -164,6 +166,66 @@ def test_a_stretch_must_be_filled(saved: tuple[Path, Stretch, int]) -> None:
         read_all(path, stretch._replace(plans=2), largest)
     with pytest.raises(PlanFileError, match=r"is damaged at byte|ends at byte"):
         read_all(path, stretch._replace(plans=4), largest)
+
+
+def refuses(kind: type[PlanReader], path: Path, stretch: Stretch, largest: int) -> bool:
+    """Whether a reader refuses a file."""
+    try:
+        read_all(path, stretch, largest, kind=kind)
+    except PlanFileError:
+        return True
+    return False
+
+
+def is_sound(kind: type[PlanReader], saved: tuple[Path, Stretch, int], folder: Path) -> bool:
+    """Whether a reader takes plans as they were written alone: no other order, no other value, none left out."""
+    path, stretch, largest = saved
+    whole = path.read_bytes()
+    sizes = [32 + int.from_bytes(whole[16 + 8 : 16 + 16], "little")]
+    second = 16 + sizes[0]
+    sizes.append(32 + int.from_bytes(whole[second + 8 : second + 16], "little"))
+    rest = second + sizes[1]
+    other_order = whole[:16] + whole[second:rest] + whole[16:second] + whole[rest:]
+    other_value = whole[: rest - 1] + bytes([whole[rest - 1] ^ 1]) + whole[rest:]
+    damaged = folder / "damaged.bin"
+    for content in (other_order, other_value):
+        damaged.write_bytes(content)
+        if not refuses(kind, damaged, stretch, largest):
+            return False
+    return refuses(kind, path, stretch._replace(plans=2), largest) and not refuses(kind, path, stretch, largest)
+
+
+class HeadNotChecked(PlanReader):
+    """Takes any plan for the one that is due."""
+
+    def _require_head(self, *_: object) -> None:
+        pass
+
+
+class SumNotChecked(PlanReader):
+    """Takes a plan whatever its checksum says."""
+
+    def _require_sum(self, *_: object) -> None:
+        pass
+
+
+class EndNotChecked(PlanReader):
+    """Takes the first plans of a segment for all of it."""
+
+    def _require_end(self, *_: object) -> None:
+        pass
+
+
+MUTANTS = (HeadNotChecked, SumNotChecked, EndNotChecked)
+
+
+def test_the_reader_is_sound(saved: tuple[Path, Stretch, int], tmp_path: Path) -> None:
+    assert is_sound(PlanReader, saved, tmp_path)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_rule_is_found(mutant: type[PlanReader], saved: tuple[Path, Stretch, int], tmp_path: Path) -> None:
+    assert not is_sound(mutant, saved, tmp_path)
 
 
 def test_no_file_is_refused(tmp_path: Path) -> None:
