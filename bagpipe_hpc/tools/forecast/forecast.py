@@ -12,9 +12,10 @@ from bagpipe_hpc.preparation.saved_plans import require_savable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.tools.forecast.advice import Advice, Split, advise_nodes, advise_window, splits_of
+from bagpipe_hpc.tools.forecast.pace import Tell
 from bagpipe_hpc.tools.forecast.rank_memory import RankMemory
 from bagpipe_hpc.tools.forecast.saving import require_folder, save_plans
-from bagpipe_hpc.tools.forecast.sweep import Outlook, Tell, plan_all
+from bagpipe_hpc.tools.forecast.sweep import Outlook, plan_all
 from bagpipe_hpc.tools.forecast.telling import Link, panels_of, tell_all, tell_saved
 from bagpipe_hpc.tools.forecast.timing import Timing, time_plans
 from bagpipe_hpc.tools.policy_comparison.plot import save_plot

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,9 +28,8 @@ from bagpipe_hpc.storage.plans.manifest import (
     save_manifest,
 )
 from bagpipe_hpc.storage.plans.plan_file import PlanWriter
-from bagpipe_hpc.tools.forecast.sweep import Outlook, Tell
-
-_PROGRESS_EVERY_S = 10.0
+from bagpipe_hpc.tools.forecast.pace import Pace, Tell
+from bagpipe_hpc.tools.forecast.sweep import Outlook
 
 
 @dataclass(frozen=True)
@@ -138,27 +136,22 @@ def _require_room(outlook: Outlook, directory: Path) -> None:
 def _write_segments(
     writer: PlanWriter, run: Run, policy: RunPolicy, planner: Planner, tell: Tell
 ) -> tuple[SavedSegment, ...]:
-    total = sum(segment.batches for segment in run.schedule)
-    done, spoke_s = 0, time.monotonic()
-
-    def told(plans: Iterator[BatchPlan]) -> Iterator[BatchPlan]:
-        nonlocal done, spoke_s
-        for plan in plans:
-            policy.require_sound_additions(plan)
-            yield plan
-            done += not plan.shared.is_closing
-            if time.monotonic() - spoke_s > _PROGRESS_EVERY_S:
-                spoke_s = time.monotonic()
-                tell(f"plans of {done} of {total} batches saved")
-
     saved = []
-    for segment in run.schedule:
-        plans = plan_segment(
-            planner,
-            run.batches(segment, run.reader_threads),
-            policy.start_slicing(segment),
-            training=segment.is_training,
-            first_step=segment.first_step,
-        )
-        saved.append(SavedSegment.of(segment, writer.write(told(plans))))
+    with Pace("saving plans", sum(segment.batches for segment in run.schedule), tell) as pace:
+
+        def checked(plans: Iterator[BatchPlan]) -> Iterator[BatchPlan]:
+            for plan in plans:
+                policy.require_sound_additions(plan)
+                yield plan
+                pace.advance(int(not plan.shared.is_closing))
+
+        for segment in run.schedule:
+            plans = plan_segment(
+                planner,
+                run.batches(segment, run.reader_threads),
+                policy.start_slicing(segment),
+                training=segment.is_training,
+                first_step=segment.first_step,
+            )
+            saved.append(SavedSegment.of(segment, writer.write(checked(plans))))
     return tuple(saved)

@@ -1,7 +1,6 @@
 """Plans a run for several numbers of trainers and windows, and counts what the plans ask for, without any rank."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, tee
 
@@ -17,13 +16,11 @@ from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.preparation.prepare import require_weights_alone, segments_to_measure
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.simulation.batch_load import BatchLoad
+from bagpipe_hpc.tools.forecast.pace import Pace, Tell
 from bagpipe_hpc.tools.policy_comparison.traffic import Traffic, TrafficCount
 
 _STEADY_BATCHES = 100
 """Of a segment, besides a window before and after them, whose time is predicted."""
-_PROGRESS_EVERY_S = 10.0
-
-Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -175,17 +172,14 @@ def _plan_together(cases: Sequence[_Case], run: Run, most_batches: int, tell: Te
     planners = [case.policy.planner(case.window) for case in cases]
     segments = segments_to_measure(run)
     total = sum(min(segment.batches, most_batches or segment.batches) for segment in segments)
-    done, spoke_s = 0, time.monotonic()
-    for segment in segments:
-        batches = tee(islice(run.batches(segment), most_batches or None), len(cases))
-        steps = [
-            case.plans(planner, segment, own, memory_bytes)
-            for case, planner, own in zip(cases, planners, batches, strict=True)
-        ]
-        for _ in zip(*steps, strict=True):
-            done += 1
-            if time.monotonic() - spoke_s > _PROGRESS_EVERY_S:
-                spoke_s = time.monotonic()
-                tell(f"{min(done, total)} of {total} batches planned, for {len(cases)} windows at once")
+    with Pace(f"planning {len(cases)} windows at once", total, tell) as pace:
+        for segment in segments:
+            batches = tee(islice(run.batches(segment), most_batches or None), len(cases))
+            steps = [
+                case.plans(planner, segment, own, memory_bytes)
+                for case, planner, own in zip(cases, planners, batches, strict=True)
+            ]
+            for number, _ in enumerate(zip(*steps, strict=True)):
+                pace.advance(int(number > 0))  # there is a closing plan more
     exact = not most_batches or all(segment.batches <= most_batches for segment in segments)
     return [case.outlook(planner, is_exact=exact) for case, planner in zip(cases, planners, strict=True)]

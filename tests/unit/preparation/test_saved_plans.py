@@ -23,7 +23,7 @@ from bagpipe_hpc.preparation.saved_plans import SavedPlans, find_need
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.plans import manifest as manifests
 from bagpipe_hpc.storage.plans.manifest import MANIFEST_NAME, PLANS_NAME, PlansManifest, load_manifest, save_manifest
-from bagpipe_hpc.tools.forecast import saving
+from bagpipe_hpc.tools.forecast import pace, saving
 from bagpipe_hpc.tools.forecast.saving import Saved, save_plans
 from bagpipe_hpc.tools.forecast.sweep import plan_all
 from data_prep.generate import generate_clicks
@@ -306,7 +306,7 @@ def test_what_is_half_saved_is_no_plan(
     def killed(_: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(saving, "_PROGRESS_EVERY_S", -1.0)
+    monkeypatch.setattr(pace, "_EVERY_S", -1.0)
     with pytest.raises(KeyboardInterrupt):
         save_plans(outlook, folder, killed)
     assert [path.name for path in folder.iterdir()] == [PLANS_NAME]

@@ -15,7 +15,7 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
 from bagpipe_hpc.preparation.saved_plans import find_need
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.tools.forecast import sweep
+from bagpipe_hpc.tools.forecast import pace, sweep
 from bagpipe_hpc.tools.forecast.advice import advise_window, splits_of
 from bagpipe_hpc.tools.forecast.sweep import Outlook, plan_all
 from bagpipe_hpc.tools.forecast.timing import Timing
@@ -105,6 +105,14 @@ def test_windows_beyond_the_longest_segment_are_one(config: Path) -> None:
     outlooks = plan_all(run, [1], [100, 200], 0, silent)
     assert [one.lookahead for one in outlooks] == [run.longest_segment + 1]
     assert not outlooks[0].loads  # no steady state
+
+
+def test_long_planning_says_how_far_it_is(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "_EVERY_S", -1.0)
+    run, said = run_of(config), list[str]()
+    plan_all(run, [1, 2], [1, 4], 0, said.append)
+    total = sum(segment.batches for segment in sweep.segments_to_measure(run))
+    assert said[-1] == f"planning 4 windows at once: {total} of {total} batches"
 
 
 def test_a_few_batches_are_no_exact_peak(config: Path) -> None:
