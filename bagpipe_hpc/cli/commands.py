@@ -342,8 +342,9 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     add_place(_add(commands, "place", place, "make the plan of a placement that takes a while to find one"))
 
     compare = _add(commands, "compare", _compare, "compare two checkpoints; exits with 1 where they differ")
-    compare.add_argument("first", type=Path, metavar="A")
-    compare.add_argument("second", type=Path, metavar="B")
+    for name, metavar in (("first", "A"), ("second", "B")):
+        meaning = "a checkpoint, or a run's output folder for its newest"
+        compare.add_argument(name, type=Path, metavar=metavar, help=meaning)
     compare.add_argument(
         "--tolerance", type=tolerance, default=0.0, metavar="X", help="largest difference allowed (default: 0)"
     )
@@ -379,7 +380,9 @@ def _add_simulate(commands: "argparse._SubParsersAction[CommandParser]") -> None
     compute = simulate.add_mutually_exclusive_group(required=True)
     compute.add_argument("--calibrate", type=Path, metavar="RUN", help="take the time of a sample from RUN's output")
     compute.add_argument("--compute-us-per-sample", type=positive_number, metavar="US", help="time of a sample")
-    simulate.add_argument("--trainers", type=positive, nargs="+", default=[1, 2, 4, 8, 16], metavar="T")
+    simulate.add_argument(
+        "--trainers", type=positive, nargs="+", default=[1, 2, 4, 8, 16], metavar="T", help="(default: 1 2 4 8 16)"
+    )
     simulate.add_argument("--lookahead", type=positive, nargs="+", metavar="L", help="(default: 1 and the setting)")
     simulate.add_argument("--trainers-per-host", type=positive, default=1, metavar="N", help="(default: 1)")
     simulate.add_argument(

@@ -16,7 +16,8 @@ _BATCH_SIZE = 2048
 
 def add_inspect(parser: ArgumentParser) -> None:
     """Give the command its arguments."""
-    parser.add_argument("path", type=Path, metavar="PATH")
+    meaning = "a folder of shards, a checkpoint, or a run's output folder for its newest"
+    parser.add_argument("path", type=Path, metavar="PATH", help=meaning)
     parser.add_argument("--verify", action="store_true", help="read every file and check its checksum")
     parser.add_argument(
         "--look-ups", action="store_true", help="read the ids of shards: skew, missing values, reuse of rows by batches"
