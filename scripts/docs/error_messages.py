@@ -1,11 +1,15 @@
 """Every message of an error that a user may see, read out of the source: what `raise ConfigError(f"...")` says."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 PACKAGES = ("bagpipe_hpc", "data_prep")
+WORD = re.compile(r"[A-Za-z]{2,}")
+FEWEST_WORDS = 3
+"""What has fewer says only how a message is put together, such as `…: …`."""
 
 
 @dataclass(frozen=True)
@@ -14,7 +18,7 @@ class Message:
 
     Attributes:
         error: class of its error.
-        text: what it says; `...` stands for what is filled in.
+        text: what it says; `…` stands for what is filled in.
         file: where it stands, from the root of the repository.
     """
 
@@ -41,7 +45,7 @@ def messages(root: Path) -> Iterator[Message]:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names:
                     for text in {_text(argument) for argument in node.args}:
-                        if text.strip(". :;"):
+                        if len(WORD.findall(text)) >= FEWEST_WORDS:
                             yield Message(node.func.id, text, path.relative_to(root).as_posix())
 
 
@@ -56,4 +60,4 @@ def _text(node: ast.expr) -> str:
             return _text(left) + _text(right)
         case ast.IfExp(body=body):
             return _text(body)
-    return "..."
+    return "…"

@@ -49,7 +49,7 @@ def all_messages() -> str:
     """A part for each class of errors, and in it the messages in the order of the alphabet."""
     by_class: defaultdict[str, set[str]] = defaultdict(set)
     for message in messages(ROOT):
-        by_class[message.error].add(message.text.replace("...", "…"))
+        by_class[message.error].add(message.text)
     lines = []
     for name, description in error_classes(ROOT).items():
         if name in by_class:

@@ -26,11 +26,11 @@ def test_messages_are_read_from_the_source(hooks: dict[str, ModuleType], tmp_pat
     (tmp_path / "bagpipe_hpc" / "errors.py").write_text('class DiskError(Exception):\n    """A disk is wrong."""\n')
     (tmp_path / "bagpipe_hpc" / "disk.py").write_text(
         "raise DiskError(f'{path}: is ' 'full; make ' + f'{size} of room')\nraise ValueError('not for a user')\n"
-        "raise DiskError(text)\n"
+        "raise DiskError(text)\nraise DiskError(f'{path}: {text}')\n"
     )
     found = list(hooks["error_messages"].messages(tmp_path))
     assert [(message.error, message.text, message.file) for message in found] == [
-        ("DiskError", "...: is full; make ... of room", "bagpipe_hpc/disk.py")
+        ("DiskError", "…: is full; make … of room", "bagpipe_hpc/disk.py")
     ]
 
 
