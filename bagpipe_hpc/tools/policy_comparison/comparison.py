@@ -129,7 +129,7 @@ def _headings(*, trained: bool) -> list[str]:
         "plan kB",
         "planner ms",
     ]
-    return [*planned, "wait", "samples/s", "AUC", "log loss"] if trained else planned
+    return [*planned, "rows wait", "sums wait", "samples/s", "AUC", "log loss"] if trained else planned
 
 
 def _tables(found: Sequence[Found]) -> list[tuple[str, list[list[str]]]]:
@@ -169,7 +169,8 @@ def _row(one: Found, traffic: Traffic) -> list[str]:
         return row
     return [
         *row,
-        _spread([run.exposed_wait for run in one.trained], "{:.1%}"),
+        _spread([run.rows_wait for run in one.trained], "{:.1%}"),
+        _spread([run.sums_wait for run in one.trained], "{:.1%}"),
         _spread([run.samples_per_s for run in one.trained], "{:,.0f}"),
         _spread([run.auc for run in one.trained], "{:.4f}"),
         _spread([run.log_loss for run in one.trained], "{:.4f}"),

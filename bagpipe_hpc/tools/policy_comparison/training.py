@@ -29,14 +29,16 @@ class Trained:
 
     Attributes:
         samples_per_s: of the whole run, without evaluations.
-        exposed_wait: share of the time of steps that trainers waited for rows or sums.
+        rows_wait: share of the time of steps that trainers waited for rows.
+        sums_wait: likewise for other trainers: sums of gradients, and copies of rows.
         auc: of the last evaluation; None where there was none, or it is undefined.
         log_loss: of the last evaluation; None where there was none.
         moved: rows that a trainer fetched and wrote or added for a batch: means over trainers and steps.
     """
 
     samples_per_s: float
-    exposed_wait: float
+    rows_wait: float
+    sums_wait: float
     auc: float | None
     log_loss: float | None
     moved: dict[str, float]
@@ -46,15 +48,16 @@ class Trained:
         """From a run's `summary.json`."""
         trainers = summary["trainers"]
         total_ms = sum(trainer["total_ms"] for trainer in trainers)
-        waited_ms = sum(trainer["wait_rows_ms"] + trainer["wait_reductions_ms"] for trainer in trainers)
+        rows_ms = sum(trainer["wait_rows_ms"] for trainer in trainers)
+        sums_ms = sum(trainer["wait_reductions_ms"] for trainer in trainers)
         last: dict[str, Any] = summary["evaluations"][-1] if summary["evaluations"] else {}
         moved = {
             kind: sum(trainer[name] for trainer in trainers) / len(trainers)
             for kind, name in (("fetched", "rows_fetched"), ("written", "rows_written_back"))
         }
         return cls(
-            summary["samples_per_s"], waited_ms / total_ms if total_ms else 0.0, last.get("auc"), last.get("log_loss"),
-            moved,
+            summary["samples_per_s"], *(ms / total_ms if total_ms else 0.0 for ms in (rows_ms, sums_ms)),
+            last.get("auc"), last.get("log_loss"), moved,
         )  # fmt: skip
 
 
