@@ -55,6 +55,7 @@ from bagpipe_hpc.step.dense_sums_choice import choose_dense_sums
 from bagpipe_hpc.step.linear_choice import LinearWish, Offer, choose_linear
 from bagpipe_hpc.telemetry.resource_use import save_resources
 from bagpipe_hpc.telemetry.run_log import Voice, log_to_file, log_to_terminal, note_failure
+from bagpipe_hpc.telemetry.status import telling_status
 from bagpipe_hpc.telemetry.trace import Trace, save_trace
 from bagpipe_hpc.terminal import printable
 
@@ -143,6 +144,8 @@ def run_alone(purpose: Purpose, loop: "Loop | None" = None) -> None:
         return
     if not run.is_in_memory(servers=1):
         log.warning("tables.memory_gb is for servers: a run of one rank holds all rows in memory")
+    if purpose.config.train.prometheus:
+        log.warning("train.prometheus is for several ranks: a run of one tells nothing there")
     require_reference_memory(run, device)
     check_model(run)
     if run.read_first:
@@ -380,6 +383,7 @@ def _run_prepared(
     timeout_s = run.config.train.timeout_s
     comms.meet("being about to start its role", timeout_s)
     with (
+        telling_status(purpose.folder, run.config.train, comms, trace),
         HeartbeatCounter(comms.world, comms.hosts, timeout_s) as counter,
         _open_stores(run, comms) as stores,
         _open_windows(run, need, comms, stores, fill_timeout_s) as windows,

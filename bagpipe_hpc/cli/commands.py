@@ -33,6 +33,7 @@ from bagpipe_hpc.cli.reporting import add_report, report
 from bagpipe_hpc.cli.scoring import add_evaluate, add_predict, evaluate, predict
 from bagpipe_hpc.cli.searching import add_search, search
 from bagpipe_hpc.cli.training import GO_ON, train_from_file
+from bagpipe_hpc.cli.watching import add_top, top
 from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.reference import annotated_toml, markdown
@@ -336,6 +337,8 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     add_predict(_add(commands, "predict", predict, summary))
 
     add_inspect(_add(commands, "inspect", inspect, "describe a shard directory or a checkpoint"))
+
+    add_top(_add(commands, "top", top, "show what each rank of a run does now"))
 
     add_report(_add(commands, "report", report, "write a page about one run or several, side by side"))
 

@@ -445,6 +445,14 @@ class TrainConfig:
     """Folder of plans that `bagpipe plan --save` wrote for this run: the oracle sends these and plans nothing, with the
     same bits (docs/plan.md). Plans of another run are refused. Empty: the oracle plans."""
 
+    status_every_s: float = 2.0
+    """Seconds between the small files in which each rank says what it does, for `bagpipe top`; 0 for none, else 1 or
+    more."""
+    prometheus: str = ""
+    """Folder for a file of each rank for node exporter's textfile collector, written as often; empty for none."""
+    tensorboard: bool = False
+    """Write event files for TensorBoard to `output`/tensorboard; needs the package `tensorboard`."""
+
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "log_every_steps", "reference_slices"):
             _require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "use 1 or more")
@@ -487,6 +495,10 @@ class TrainConfig:
             self.timeout_s,
             f"use a number of seconds above 0, {_LONGEST_TIMEOUT_S} (a year) at most",
         )
+        is_often = self.status_every_s == 0 or 1 <= self.status_every_s <= _LONGEST_TIMEOUT_S
+        _require(is_often, "train.status_every_s", self.status_every_s, "use 0 for none, or 1 or more")
+        told = self.status_every_s > 0 or not self.prometheus
+        _require(told, "train.prometheus", self.prometheus, "set train.status_every_s, which is 0, or leave it out")
         _require(self.row_sums in ROW_SUMS, "train.row_sums", self.row_sums, f"use one of {', '.join(ROW_SUMS)}")
         ways = ("auto", *DENSE_SUMS.entries)
         _require(self.dense_sums in ways, DENSE_SUMS.key, self.dense_sums, f"use one of {', '.join(ways)}")

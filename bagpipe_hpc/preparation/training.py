@@ -6,11 +6,21 @@ from pathlib import Path
 
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.preparation.prepare import nothing_left, prepare_run
-from bagpipe_hpc.run.output_folder import check_output, check_writable, hold_output, record_config, start_output
+from bagpipe_hpc.run.output_folder import (
+    TENSORBOARD_NAME,
+    check_output,
+    check_writable,
+    hold_output,
+    record_config,
+    start_output,
+)
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.stop_request import StopRequest
+from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.records import Records
 from bagpipe_hpc.telemetry.run_log import Voice
 from bagpipe_hpc.telemetry.run_record import RunRecord
+from bagpipe_hpc.telemetry.tensorboard_record import TensorBoardRecord, require_tensorboard
 
 
 class Training:
@@ -27,9 +37,11 @@ class Training:
         """See that the output folder and the timeline can be written.
 
         Raises:
-            ConfigError: one cannot.
+            ConfigError: one cannot, or `train.tensorboard` lacks its package.
         """
         check_writable(self.config)
+        if self.config.train.tensorboard:
+            require_tensorboard()
 
     def stop_request(self, *, listens: bool) -> StopRequest:
         """By a signal, or a file in the output folder."""
@@ -59,6 +71,10 @@ class Training:
         """Record the choice, so that a reference can follow it."""
         record_config(run.config)
 
-    def record(self, run: Run, *, has_cache: bool) -> RunRecord:
-        """Metrics and summary in the output folder, progress on the terminal."""
-        return RunRecord(Path(run.config.train.output), run.total_steps, has_cache=has_cache)
+    def record(self, run: Run, *, has_cache: bool) -> Record:
+        """Metrics and summary in the output folder, progress on the terminal; event files where they are wanted."""
+        output = Path(run.config.train.output)
+        own = RunRecord(output, run.total_steps, has_cache=has_cache)
+        if not run.config.train.tensorboard:
+            return own
+        return Records(own, TensorBoardRecord(output / TENSORBOARD_NAME, run.steps_done + 1, has_cache=has_cache))

@@ -64,6 +64,7 @@ def run_oracle(
                 )
             with trace.span("send", batch=plan.shared.batch):
                 sender.send(plan)
+            trace.step = segment.first_step + (plan.shared.batch if segment.is_training else 0)
             planned = plan.shared.batch  # of the closing plan: how many there were
         if planned < segment.batches:
             break

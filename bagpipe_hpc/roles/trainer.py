@@ -326,6 +326,7 @@ class Trainer:
                     self._mover.retire(batch)
                 self._receiver.give_credit()
                 self._checkpoints.check()
+                self._trace.step = step
             if step % log_every == 0 or done == segment.batches:
                 self._report(step, segment.epoch)
         with stats.timed("total_s"):
@@ -362,10 +363,12 @@ class Trainer:
         if done < segment.batches:
             return done
         evaluations = own.finish(self._peers)
+        first = next(iter(evaluations.values()))
+        self._trace.values |= {"auc": first.auc, "log_loss": first.log_loss}
         if self._record:
             self._record.evaluation(segment.last_step, segment.epoch, evaluations, time.perf_counter() - start)
         if segment.is_judged:
-            self._judge.see(segment.last_step, next(iter(evaluations.values())))
+            self._judge.see(segment.last_step, first)
         if segment.may_end:
             self._decide(segment.last_step)
         return done
@@ -431,7 +434,10 @@ class Trainer:
         if self._record and parts:
             losses, intervals = zip(*parts, strict=True)
             loss = sum(losses) / max(1, interval.steps)
-            self._record.progress(step, epoch, intervals, loss, self._parts.rates(step))
+            rates = self._parts.rates(step)
+            self._record.progress(step, epoch, intervals, loss, rates)
+            speed = {"samples_per_s": interval.samples_per_s, "hit_rate": interval.hit_rate}
+            self._trace.values |= {"loss": loss, **rates, **speed}
 
     def _gather(self, what: str, value: _Value) -> list[_Value] | None:
         """The values of all trainers, on the first one. Collective over: the trainers.

@@ -17,11 +17,23 @@ from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.storage.policy_memory import SEEN_FOLDER
 from bagpipe_hpc.storage.run_lock import RunLock
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, cut_metrics
+from bagpipe_hpc.telemetry.status_file import STATUS_FOLDER
 
 CONFIG_NAME = "config.toml"
 RESOURCES_NAME = "resources.json"
 LOGS_NAME = "logs"
-_RUN_CONTENT = (CONFIG_NAME, METRICS_NAME, SUMMARY_NAME, RESOURCES_NAME, LOGS_NAME, CHECKPOINTS_FOLDER, SEEN_FOLDER)
+TENSORBOARD_NAME = "tensorboard"
+_RUN_CONTENT = (
+    CONFIG_NAME,
+    METRICS_NAME,
+    SUMMARY_NAME,
+    RESOURCES_NAME,
+    LOGS_NAME,
+    CHECKPOINTS_FOLDER,
+    SEEN_FOLDER,
+    STATUS_FOLDER,
+    TENSORBOARD_NAME,
+)
 
 
 def check_writable(config: Config) -> None:
@@ -32,6 +44,7 @@ def check_writable(config: Config) -> None:
     """
     require_writable("train.output", config.train.output, Path(config.train.output))
     check_trace(config)
+    check_prometheus(config)
 
 
 def check_trace(config: Config) -> None:
@@ -45,6 +58,16 @@ def check_trace(config: Config) -> None:
         if trace.exists() and not trace.is_file():  # a device would be replaced by a file
             raise ConfigError(f"train.trace = {config.train.trace!r}: is no file; name one, such as output/trace.json")
         require_writable("train.trace", config.train.trace, trace.parent)
+
+
+def check_prometheus(config: Config) -> None:
+    """See that the folder for Prometheus can be written, or made, if one is wanted.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if config.train.prometheus:
+        require_writable("train.prometheus", config.train.prometheus, Path(config.train.prometheus))
 
 
 def require_writable(key: str, value: str, folder: Path) -> None:
@@ -135,6 +158,7 @@ def start_output(config: Config, start: Checkpoint | None) -> None:
         if start is not None and is_own_checkpoint(config, start):
             for name in (SUMMARY_NAME, RESOURCES_NAME):
                 (output / name).unlink(missing_ok=True)
+            shutil.rmtree(output / STATUS_FOLDER, ignore_errors=True)  # there may be fewer ranks now
             cut_metrics(output / METRICS_NAME, start.manifest.step)
             remove_partial_checkpoints(output)
             forget_best_after(output / CHECKPOINTS_FOLDER, start.manifest.step)

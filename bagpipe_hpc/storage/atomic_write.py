@@ -34,6 +34,22 @@ def atomic_write(path: Path) -> Iterator[Path]:
     fsync(path.parent)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Give a file another text: readers see the old or the new one, a machine that restarts maybe neither.
+
+    It costs no wait for the disk, so it is for what is written again soon.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def remove_partial_files(directory: Path) -> None:
     """Remove what killed writers left in a folder that the caller alone writes to."""
     for partial in directory.glob(".*.partial"):

@@ -102,7 +102,7 @@ class RunRecord(Record):
             rates: learning rates of the last of them, by their names.
         """
         stats = trainers[0]
-        rate = stats.samples / stats.total_s if stats.total_s else 0.0
+        rate = stats.samples_per_s
         left_s = (self._total_steps - step) * stats.total_s / max(1, stats.steps)
         waiting = stats.wait_rows_s / stats.total_s if stats.total_s else 0.0
         self._write(
@@ -219,7 +219,7 @@ class RunRecord(Record):
             details: further facts for the summary file.
         """
         self._end_line()
-        rate = stats.samples / stats.total_s if stats.total_s else 0.0
+        rate = stats.samples_per_s
         summary = {
             "steps": stats.steps,
             "samples_per_s": rate,

@@ -47,6 +47,11 @@ class StepStats:
         return self.total_s - self.wait_rows_s - self.wait_reductions_s
 
     @property
+    def samples_per_s(self) -> float:
+        """Samples of global batches in a second; 0 where no time has passed."""
+        return self.samples / self.total_s if self.total_s else 0.0
+
+    @property
     def hit_rate(self) -> float:
         """Share of the batches' unique rows that were resident already."""
         return 1.0 - self.fetched_rows / self.unique_rows if self.unique_rows else 0.0

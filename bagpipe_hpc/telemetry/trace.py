@@ -2,7 +2,7 @@
 
 Each rank collects spans in memory; at the end of the run they become one file (`save_trace`). Times count from
 a moment that all ranks share (they leave a barrier together), so clocks of different hosts need not agree.
-Sums of their times are kept with or without a timeline.
+Sums of their times, and what is under way now, are kept with or without a timeline.
 """
 
 import json
@@ -40,6 +40,17 @@ class Trace:
         self._spans: list[tuple[str, str, float, float, dict[str, int]]] = []
         self._sums_s: defaultdict[str, float] = defaultdict(float)
         self._lock = threading.Lock()  # the compute thread and the mover add up
+        self._under_way: dict[int, tuple[str, float]] = {}
+        self.step = 0
+        """Training steps that this rank has done, where it counts them."""
+        self.values: dict[str, float] = {}
+        """What it has measured last, by name."""
+
+    def under_way(self) -> tuple[list[str], float]:
+        """The innermost span of each thread that has one, the longest first, and for how many seconds that one is."""
+        with self._lock:
+            spans = sorted(self._under_way.values(), key=lambda span: span[1])
+        return [name for name, _ in spans], time.perf_counter() - spans[0][1] if spans else 0.0
 
     def sums_s(self) -> dict[str, float]:
         """Seconds of all spans so far by their names; those of several threads may be of the same moment."""
@@ -53,10 +64,19 @@ class Trace:
     @contextmanager
     def span(self, name: str, **numbers: int) -> Iterator[None]:
         """Record the time of the body, with a few numbers that say what it worked on."""
+        thread = threading.get_ident()
         start_s = time.perf_counter()
+        with self._lock:
+            outer = self._under_way.get(thread)
+            self._under_way[thread] = name, start_s
         try:
             yield
         finally:
+            with self._lock:
+                if outer is None:
+                    del self._under_way[thread]
+                else:
+                    self._under_way[thread] = outer
             self.add(name, start_s, time.perf_counter(), threading.current_thread().name, **numbers)
 
     def add(self, name: str, start_s: float, end_s: float, track: str, **numbers: int) -> None:

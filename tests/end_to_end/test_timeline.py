@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bagpipe_hpc.tools.top import view
 from tests.end_to_end.test_equality import train
 
 STEPS = 54
@@ -52,6 +53,11 @@ def test_all_ranks_are_drawn(
     }
     assert moved["fetch"] >= moved["write back"] > 0
     assert min(event["ts"] for event in spans) > -1e6
+
+    seen = view(tmp_path / "out")
+    assert [line.split("  ")[0] for line in seen.lines[3:]] == list(ranks)
+    assert all("  ended  " in line for line in seen.lines[3:])
+    assert [line.split()[6] for line in seen.lines[3:]] == [str(STEPS), "-", str(STEPS), str(STEPS)]
 
     used = json.loads((tmp_path / "out" / "resources.json").read_text())["ranks"]
     assert [f"{rank['role']} {rank['role_rank']}" for rank in used] == list(ranks)

@@ -34,7 +34,8 @@ def test_the_output_folder_gets_the_resolved_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["config.toml", "metrics.jsonl", "summary.json", "resources.json", "logs", "checkpoints"]
+    "content",
+    ["config.toml", "metrics.jsonl", "summary.json", "resources.json", "logs", "checkpoints", "status", "tensorboard"],
 )
 def test_an_earlier_run_is_left_alone(tmp_path: Path, content: str) -> None:
     earlier = tmp_path / content

@@ -1,0 +1,49 @@
+"""`bagpipe top`: what each rank of a run does now."""
+
+import sys
+import time
+from argparse import Namespace
+from pathlib import Path
+
+from bagpipe_hpc.cli.argument_types import positive_number
+from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_OK
+from bagpipe_hpc.terminal import printable
+
+_CLEAR = "\x1b[H\x1b[J"
+"""To the first place of the terminal, and everything from there on empty."""
+
+
+def add_top(parser: CommandParser) -> None:
+    """Give the command its arguments."""
+    parser.add_argument("output", type=Path, metavar="OUTPUT", help="folder of the run")
+    parser.add_argument(
+        "--once", action="store_true", help="look once; exits with 1 where a rank tells nothing any more"
+    )
+    parser.add_argument(
+        "--every", type=positive_number, default=2.0, metavar="S", help="seconds between looks (default: 2)"
+    )
+
+
+def top(arguments: Namespace) -> int:
+    """Show the ranks again and again until Ctrl-C; once where stdout is no terminal.
+
+    Returns:
+        The exit code: whether a rank is stale, where it looks once.
+
+    Raises:
+        FileError: no rank tells anything there.
+    """
+    from bagpipe_hpc.tools.top import view
+
+    if arguments.once or not sys.stdout.isatty():
+        found = view(arguments.output)
+        print(*map(printable, found.lines), sep="\n")
+        return EXIT_DIFFERENT if found.stale else EXIT_OK
+    try:
+        while True:
+            lines = view(arguments.output).lines
+            print(_CLEAR + "\n".join(map(printable, lines)), flush=True)
+            time.sleep(arguments.every)
+    except KeyboardInterrupt:
+        return EXIT_OK

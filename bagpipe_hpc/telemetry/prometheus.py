@@ -1,0 +1,62 @@
+"""What a rank does, in the text format of Prometheus, for node exporter's textfile collector."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_HELP = {
+    "bagpipe_step": ("gauge", "Training steps done, as this rank counts them."),
+    "bagpipe_value": ("gauge", "What the first trainer has measured last, such as the loss, by name."),
+    "bagpipe_span_seconds_total": ("counter", "Seconds by what the rank did since it started."),
+    "bagpipe_processor_seconds_total": ("counter", "Processor time of all threads of the rank."),
+    "bagpipe_resident_memory_bytes": ("gauge", "Largest resident memory of the rank."),
+    "bagpipe_status_timestamp_seconds": (
+        "gauge",
+        "When the rank told this last; an old one is of a rank that is gone.",
+    ),
+}
+"""Type and meaning of each metric. Files of several ranks lie in one folder, where these must be the same."""
+
+
+def prometheus_text(status: Mapping[str, Any], run: str) -> str:
+    """The metrics of a rank.
+
+    Args:
+        status: of the rank, the fields of a `Status`.
+        run: name of the run.
+    """
+    rank = {"run": run, "role": status["role"], "rank": str(status["role_rank"]), "host": status["host"]}
+    lines: list[str] = []
+    for name, (kind, meaning) in _HELP.items():
+        samples = [f"{name}{_labels(rank | labels)} {_number(value)}" for labels, value in _samples(name, status)]
+        if samples:
+            lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}", *samples]
+    return "\n".join(lines) + "\n"
+
+
+def _samples(name: str, status: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], float]]:
+    match name:
+        case "bagpipe_value":
+            yield from (({"name": key}, value) for key, value in status["values"].items())
+        case "bagpipe_span_seconds_total":
+            yield from (({"span": key}, value) for key, value in status["spans_s"].items())
+        case "bagpipe_step":
+            yield {}, status["step"]
+        case "bagpipe_processor_seconds_total":
+            yield {}, status["processor_s"]
+        case "bagpipe_resident_memory_bytes":
+            yield {}, status["resident_bytes"]
+        case "bagpipe_status_timestamp_seconds":
+            yield {}, status["time_s"]
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    """As Go reads it: NaN and +Inf are allowed there."""
+    return repr(value) if value not in (float("inf"), float("-inf")) else ("+Inf" if value > 0 else "-Inf")

@@ -1,0 +1,119 @@
+"""What each rank of a run does now, by the files that they write for this."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bagpipe_hpc.errors import FileError
+from bagpipe_hpc.progress import clock
+from bagpipe_hpc.run.output_folder import CONFIG_NAME
+from bagpipe_hpc.telemetry.status_file import ENDED, STATUS_FOLDER, read_statuses
+from bagpipe_hpc.tools.inspection.text_table import aligned
+
+_STALE_AFTER = 5
+"""Intervals between a rank's files, without one."""
+_LEAST_STALE_S = 10.0
+"""Clocks of hosts and of the file system may differ by this."""
+_ROLES = ("oracle", "server", "trainer")
+_HEADINGS = ("rank", "host", "process", "told", "step", "does", "most of the time", "processor", "memory")
+_MOST_NAMED = 3
+
+Number = int | float
+
+
+@dataclass(frozen=True)
+class RankView:
+    """A rank as its file shows it.
+
+    Attributes:
+        order: for sorting: number of the role, and the rank in it.
+        cells: texts, in the order of the headings.
+        is_stale: whether its file has grown old, though it has not said that it has ended.
+        step: steps done.
+        values: what it has measured last.
+    """
+
+    order: tuple[int, int]
+    cells: Sequence[str]
+    is_stale: bool
+    step: int
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class View:
+    """All ranks of a run.
+
+    Attributes:
+        lines: a table, and what is told of the run.
+        stale: names of ranks whose files have grown old.
+    """
+
+    lines: Sequence[str]
+    stale: Sequence[str]
+
+
+def view(output: Path, now_s: float | None = None) -> View:
+    """Look once.
+
+    Args:
+        output: the run's output folder, or the folder of its logs.
+        now_s: seconds since 1970; the present if not given.
+
+    Raises:
+        FileError: no rank tells anything there.
+    """
+    now_s = time.time() if now_s is None else now_s
+    ranks = [_rank(now_s - changed_s, status) for changed_s, status in read_statuses(output / STATUS_FOLDER)]
+    if not ranks:
+        is_run = (output / CONFIG_NAME).is_file()
+        why = "its ranks have not begun, or train.status_every_s is 0" if is_run else "name the folder of train.output"
+        raise FileError(f"{output}: no rank tells there what it does: {why}")
+    ranks.sort(key=lambda rank: rank.order)
+    values: dict[str, float] = {}
+    for rank in ranks:
+        values |= rank.values
+    told = [f"step {max(rank.step for rank in ranks)}", *(f"{name} {value:,.6g}" for name, value in values.items())]
+    table = aligned([_HEADINGS, *(rank.cells for rank in ranks)], right=(2, 4, 8))
+    stale = [rank.cells[0] for rank in ranks if rank.is_stale]
+    warned = [f"stale: {', '.join(stale)}: stopped, killed, or cut off from this file system"] if stale else []
+    return View([f"{output}  {'  '.join(told)}", "", *table, *warned], stale)
+
+
+def _rank(age_s: float, status: dict[str, Any]) -> RankView:
+    role, number = str(status.get("role")), int(_number(status.get("role_rank")))
+    doing = [str(name) for name in _list(status.get("doing"))]
+    is_stale = age_s > max(_LEAST_STALE_S, _STALE_AFTER * _number(status.get("every_s"))) and doing != [ENDED]
+    since_s = _number(status.get("since_s"))
+    does = "; ".join(doing) + (f", for {clock(since_s)}" if since_s >= 1.0 else "")
+    shares = {str(name): _number(share) for name, share in _dict(status.get("shares")).items()}
+    most = sorted(shares.items(), key=lambda item: -item[1])[:_MOST_NAMED]
+    step = int(_number(status.get("step")))
+    cells = [
+        f"{role} {number}",
+        str(status.get("host")),
+        f"{_number(status.get('process')):.0f}",
+        f"{clock(max(0.0, age_s))} ago" + (" STALE" if is_stale else ""),
+        str(step) if step else "-",
+        does,
+        ", ".join(f"{name} {share:.0%}" for name, share in most) or "-",
+        clock(_number(status.get("processor_s"))),
+        f"{_number(status.get('resident_bytes')) / 1e6:,.0f} MB",
+    ]
+    values = {str(name): _number(value) for name, value in _dict(status.get("values")).items()}
+    order = _ROLES.index(role) if role in _ROLES else len(_ROLES), number
+    return RankView(order, cells, is_stale, step, values)
+
+
+def _number(value: object) -> Number:
+    return value if isinstance(value, int | float) else 0
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _dict(value: object) -> dict[Any, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,85 @@
+"""TensorBoard reads what the run tells; without its package the setting is refused."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.config.schema import Config, TrainConfig
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.evaluation.click_evaluation import Evaluation
+from bagpipe_hpc.preparation.training import Training
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.telemetry import tensorboard_record
+from bagpipe_hpc.telemetry.record import Record
+from bagpipe_hpc.telemetry.records import Records
+from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.tensorboard_record import TensorBoardRecord
+from tests.unit.checkpoint_samples import sample_records, write_checkpoint
+
+INTERVAL = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=0.5, unique_rows=200, fetched_rows=20)
+QUALITY = Evaluation(7, 0.75, 0.0, 0.25, 0.5, 0.875, None)
+
+
+def test_without_the_package_it_is_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensorboard_record, "find_spec", lambda _: None)
+    config = Config(train=TrainConfig(output=str(tmp_path / "run"), tensorboard=True))
+    with pytest.raises(ConfigError, match=r"train\.tensorboard = True: .* pip install tensorboard"):
+        Training(config).check()
+    assert list(tmp_path.iterdir()) == []
+
+
+def tell_everything(record: Record, folder: Path) -> None:
+    with record:
+        record.resumed(3, folder)
+        record.progress(5, 0, [INTERVAL], 0.5, {"rows_lr": 0.125})
+        record.scored(1, 2)
+        record.evaluation(5, 0, {"click": QUALITY}, 1.5)
+        record.saving(5)
+        directory = write_checkpoint(folder, sample_records((4,), 2), (4,), step=5)
+        record.checkpoint(load_checkpoint(directory).manifest, directory, 0.5, 2.5)
+        record.prediction(7, 1.0)
+        record.summary([], INTERVAL, {})
+        record.stopped()
+
+
+def test_several_records_are_told_the_same_in_turn(tmp_path: Path) -> None:
+    calls: list[tuple[str, str]] = []
+
+    class Noted(Record):
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __getattribute__(self, name: str) -> object:
+            if not name.startswith("_") and name != "name":
+                calls.append((self.name, name))
+            return super().__getattribute__(name)
+
+        def __exit__(self, *_: object) -> None:
+            calls.append((self.name, "exit"))
+
+    tell_everything(Records(Noted("one"), Noted("two")), tmp_path)
+    names = [name for of, name in calls if of == "one"]
+    public = {name for name in vars(Record) if not name.startswith("_")}
+    assert set(names) == public | {"exit"}
+    assert sorted(name for of, name in calls if of == "two") == sorted(names)
+    assert [of for of, name in calls if name == "progress"] == ["one", "two"]
+
+
+@pytest.mark.skipif(find_spec("tensorboard") is None, reason="tensorboard is not installed: pip install tensorboard")
+@pytest.mark.filterwarnings("default")
+def test_tensorboard_reads_what_was_told(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tell_everything(TensorBoardRecord(tmp_path / "events", 4, has_cache=True), tmp_path)
+    events = EventAccumulator(str(tmp_path / "events"))
+    events.Reload()
+    told = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    assert told["train/loss"] == [(5, 0.5)]
+    assert told["train/rows_lr"] == [(5, 0.125)]
+    assert told["speed/samples_per_s"] == [(5, 320.0)]
+    assert told["rows/hit_rate"] == [(5, pytest.approx(0.9))]
+    assert told["test/click/auc"] == [(5, 0.75)]
+    assert told["checkpoint/stood_still_s"] == [(5, 0.5)]

@@ -1,0 +1,64 @@
+"""`bagpipe top` shows what each rank does, and which tell nothing any more."""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bagpipe_hpc.cli.commands import main
+from bagpipe_hpc.errors import FileError
+from bagpipe_hpc.tools.top import view
+
+
+def tell(output: Path, role: str, rank: int, age_s: float = 0.0, **fields: Any) -> None:
+    """Write a rank's file, as it was some seconds ago."""
+    status = {"role": role, "role_rank": rank, "host": "node1", "process": 42, "doing": ["plan"], "since_s": 0.5}
+    status |= {"step": 7, "values": {}, "shares": {}, "spans_s": {}, "processor_s": 65.0, "resident_bytes": 2e8}
+    path = output / "status" / f"{role}-{rank}.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(status | {"every_s": 2.0} | fields), encoding="utf-8")
+    then_s = time.time() - age_s
+    os.utime(path, (then_s, then_s))
+
+
+def test_ranks_stand_in_the_order_of_their_roles(tmp_path: Path) -> None:
+    shares = {"plan": 0.25, "send": 0.5, "watch": 0.01, "other": 0.002}
+    for role, rank in (("trainer", 10), ("trainer", 2), ("server", 0), ("oracle", 0)):
+        tell(tmp_path, role, rank, values={"loss": 0.123456789} if rank == 2 else {}, shares=shares, since_s=75.0)
+    head, empty, _, *ranks = view(tmp_path).lines
+    assert head == f"{tmp_path}  step 7  loss 0.123457"
+    assert empty == ""
+    assert [line.split("  ")[0] for line in ranks] == ["oracle 0", "server 0", "trainer 2", "trainer 10"]
+    assert "plan, for 1:15  send 50%, plan 25%, watch 1%" in ranks[0]
+    assert ranks[0].endswith("200 MB")
+
+
+def test_a_rank_that_tells_nothing_any_more_is_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Unless it has said that it has ended, or tells seldom."""
+    tell(tmp_path, "oracle", 0, age_s=3600.0, doing=["ended"])
+    tell(tmp_path, "trainer", 0, age_s=20.0, every_s=60.0)
+    assert main(["top", str(tmp_path), "--once"]) == 0
+    tell(tmp_path, "server", 0, age_s=20.0)
+    assert main(["top", str(tmp_path), "--once"]) == 1
+    told = capsys.readouterr().out
+    assert "0:20 ago STALE" in told
+    assert told.endswith("stale: server 0: stopped, killed, or cut off from this file system\n")
+
+
+def test_files_that_somebody_has_edited_command_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tell(
+        tmp_path, "oracle", 0, doing="x", shares=[1], values={"a\x1b[2J": None}, step=None, host="\x1b[31m", process="p"
+    )
+    assert main(["top", str(tmp_path), "--once"]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_where_no_rank_tells_it_is_said_why(tmp_path: Path) -> None:
+    with pytest.raises(FileError, match=r"name the folder of train\.output"):
+        view(tmp_path)
+    (tmp_path / "config.toml").touch()
+    with pytest.raises(FileError, match=r"have not begun, or train\.status_every_s is 0"):
+        view(tmp_path)
