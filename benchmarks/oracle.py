@@ -19,6 +19,7 @@ import numpy as np
 from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.config.schema import CacheConfig, Config, DataConfig, KernelsConfig, LookaheadConfig, TrainConfig
 from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
 from bagpipe_hpc.rows.partition import table_offsets
 from bagpipe_hpc.run.run import Run
@@ -148,15 +149,12 @@ def measure(folder: Path, arguments: argparse.Namespace, threads: int) -> dict[s
             pass
 
     def plan(batches: Iterator[Bags], found: Times) -> None:
-        planner = policy.planner(window)
-        planner.start_segment(training=True, first_step=0)
-        for batch in itertools.islice(batches, window.lookahead):
-            planner.load(batch)
+        plans = plan_segment(policy.planner(window), batches)
+        next(plans)  # of which the window is filled
 
         def work() -> None:
-            for number, batch in enumerate(itertools.islice(batches, steps)):
-                planner.plan(number)
-                planner.load(batch)
+            for _ in itertools.islice(plans, steps):
+                pass
 
         found.run(steps * arguments.batch_size, work)
 

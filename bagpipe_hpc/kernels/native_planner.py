@@ -26,7 +26,7 @@ _FUNCTIONS: dict[str, tuple[type | None, tuple[type, ...]]] = {
     "write_plan": (_INT, (_POINTER, _INT, _POINTER, _INT, _POINTER)),
     "free_slots": (None, (_POINTER, _INT)),
     "sizes": (None, (_POINTER, _POINTER)),
-    "times": (None, (_POINTER, _POINTER)),
+    "times": (None, (_POINTER, _INT, _POINTER)),
 }
 """Result and arguments of each function of the library, whose names begin with `bagpipe_planner_`."""
 
@@ -100,7 +100,10 @@ def _library() -> ctypes.CDLL:
 
 
 class PlannerCore:
-    """Handle of a native planner. Calls release the GIL; one thread at a time may make them.
+    """Handle of a native planner. Calls release the GIL; one thread at a time may make them, but for `load`.
+
+    A batch may be loaded by another thread while the batch is planned that begins the window before it: the plan is the
+    same.
 
     Every method may raise `MemoryError`. After any error the planner is of no use.
 
@@ -113,7 +116,8 @@ class PlannerCore:
         shared_capacity: shared slots.
         private_capacity: private slots of each trainer.
         first_private_slot: number of the first of them.
-        threads: threads that share out the tables.
+        threads: threads that share out the work.
+        loading_threads: how many of them do nothing but load batches, fewer than all; 0: all do everything.
         verify: know the version of each row.
         grid_columns: each row has one home (`planning.lookahead.home_rules`), and rows travel over a grid of trainers
             with so many columns, a divisor of T; 0 if rows are replicated.
@@ -135,6 +139,7 @@ class PlannerCore:
         threads: int,
         verify: bool,
         grid_columns: int = 0,
+        loading_threads: int = 0,
     ) -> None:
         self._planner = ctypes.c_void_p()
         self._failure = _Failure()
@@ -142,7 +147,8 @@ class PlannerCore:
         self._exchanged = len(EXCHANGED) if grid_columns else 0
         tables = np.ascontiguousarray(tables, dtype=np.int64)
         settings = np.asarray(
-            [trainers, lookahead, shared_capacity, private_capacity, first_private_slot, threads], dtype=np.int64
+            [trainers, lookahead, shared_capacity, private_capacity, first_private_slot, threads, loading_threads],
+            dtype=np.int64,
         )
         status = _library().bagpipe_planner_create(
             settings.ctypes.data,
@@ -175,6 +181,7 @@ class PlannerCore:
         Raises:
             WrongBatchError: a row does not belong to its feature's table, or the bags are not sound.
         """
+        failure = _Failure()  # another thread may fail at the same time
         values: NDArray[np.int64] = np.ascontiguousarray(rows.values, dtype=np.int64)
         offsets = None if rows.offsets is None else np.ascontiguousarray(rows.offsets, dtype=np.int64)
         status = _library().bagpipe_planner_load(
@@ -185,9 +192,9 @@ class PlannerCore:
             rows.samples,
             rows.features,
             slices.ctypes.data,
-            ctypes.byref(self._failure),
+            ctypes.byref(failure),
         )
-        self._check(status)
+        self._check(status, failure)
 
     def decide(self, free_group: int, latest_group: int, retiring_group: int) -> int:
         """Take the slots of groups up to `free_group` back, then decide on the oldest batch of the window.
@@ -249,19 +256,24 @@ class PlannerCore:
         state_bytes, window_bytes, shared_peak, private_peak = sizes.tolist()
         return state_bytes, window_bytes, shared_peak, private_peak
 
-    def times(self) -> TeamTimes:
-        """Processor time of its threads; what the calling thread does between two pieces of work is not in it."""
+    def times(self, *, loading: bool = False) -> TeamTimes:
+        """Processor time of its threads; what the calling thread does between two pieces of work is not in it.
+
+        Args:
+            loading: of those that only load; else of the others.
+        """
         times = np.empty(4, dtype=np.int64)
-        _library().bagpipe_planner_times(self._planner, times.ctypes.data)
+        _library().bagpipe_planner_times(self._planner, loading, times.ctypes.data)
         rounds, *nanoseconds = times.tolist()
         return TeamTimes(rounds, *(time * 1e-9 for time in nanoseconds))
 
-    def _check(self, status: int) -> None:
+    def _check(self, status: int, failure: _Failure | None = None) -> None:
+        failure = failure or self._failure
         if status == _WRONG_BATCH:
             raise WrongBatchError
         if status == _SLOTS_USED_UP:
-            raise SlotsUsedUpError(*self._failure.details)
+            raise SlotsUsedUpError(*failure.details)
         if status == _OUT_OF_MEMORY:
             raise MemoryError("the native planner found no more memory")
         if status:
-            raise RuntimeError(f"the native planner failed: {self._failure.message.decode()}")
+            raise RuntimeError(f"the native planner failed: {failure.message.decode()}")

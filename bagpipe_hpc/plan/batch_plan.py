@@ -25,6 +25,19 @@ _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 Int32s = NDArray[np.int32]
 Int64s = NDArray[np.int64]
+Positions = NDArray[np.int32] | NDArray[np.uint16]
+
+_NARROW_ROWS = 1 << 16
+
+
+def as_positions(positions: NDArray[np.integer], rows: int) -> Positions:
+    """Indices of so many rows, `[V]`, as a plan has them: uint16 where that can number the rows, else int32.
+
+    Positions are a third of the bytes of a plan or more, and the rows of a small slice are few.
+    """
+    if rows <= _NARROW_ROWS:
+        return positions.astype(np.uint16, copy=False)
+    return positions.astype(np.int32, copy=False)
 
 
 @dataclass(frozen=True)
@@ -111,8 +124,9 @@ class Pulled(NamedTuple):
 class TrainerPlan(PlanRecord):
     """The part of a plan that one trainer receives."""
 
-    positions: Int32s
-    """For each look-up of the trainer's slice, `[V]`: index into now, later, private slots in this order."""
+    positions: Positions
+    """For each look-up of the trainer's slice, `[V]`: index into now, later, private slots in this order;
+    `as_positions` says how wide."""
     private_slots: Int32s
     """Slots `[P]` of rows that this trainer updates by its own gradients alone: nobody else uses them in this batch, or
     every user adds its change."""
@@ -167,6 +181,7 @@ class TrainerPlan(PlanRecord):
         "rows": _INT64,
         "versions": _INT32,
     }
+    NARROW: ClassVar[frozenset[str]] = frozenset({"positions"})
     OPTIONAL: ClassVar[dict[str, np.dtype[Any]]] = {
         "samples": _INT32,
         "add_rows": _INT64,

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _ALIGNMENT = 8
+_NARROW = np.dtype(np.uint16)
 
 Bytes = NDArray[np.uint8]
 
@@ -21,12 +22,17 @@ class PlanRecord:
     The encoding is an int64 header (every integer field, then the length of every array field) followed by the
     arrays' bytes, each padded to 8 bytes; it is private to one job, so native byte order is used. Optional arrays come
     behind that, if there is any: a header with the length of each (-1 for one that is not there), then their bytes.
+
+    An array of `NARROW` may be uint16 instead of what `ARRAYS` says, and has half as many bytes then. Its length n is
+    ~n in the header.
     """
 
     ARRAYS: ClassVar[dict[str, np.dtype[Any]]] = {}
     """Name -> dtype of the array fields; all other fields but the optional ones are integers."""
     OPTIONAL: ClassVar[dict[str, np.dtype[Any]]] = {}
     """Name -> dtype of array fields that are mostly None, which takes no bytes."""
+    NARROW: ClassVar[frozenset[str]] = frozenset()
+    """Names of array fields, not optional ones, whose numbers may be 16 bits wide."""
     _memory: ClassVar[NDArray[np.uint8] | None] = None
     """On a record whose arrays are views of its encoding: that encoding."""
 
@@ -41,7 +47,9 @@ class PlanRecord:
             return self._memory
         arrays = self.arrays()
         integers = {name: getattr(self, name) for name in _integer_names(type(self))}
-        record = self.allocate({name: array.size for name, array in arrays.items()}, **integers)
+        narrow = {name for name in self.NARROW if arrays[name].dtype == _NARROW}
+        lengths = {name: ~array.size if name in narrow else array.size for name, array in arrays.items()}
+        record = self.allocate(lengths, **integers)
         for name, array in arrays.items():
             getattr(record, name)[:] = array
         return record.encode()
@@ -51,7 +59,7 @@ class PlanRecord:
         """A record whose arrays are still to be filled, in one piece of memory: filling them encodes it.
 
         Args:
-            lengths: of the array fields, by name; optional ones that are not named are None.
+            lengths: of the array fields, by name, ~n of one that is narrow; optional ones that are not named are None.
             integers: the integer fields.
         """
         required = [lengths[name] for name in cls.ARRAYS]
@@ -83,7 +91,8 @@ class PlanRecord:
         """A record on the memory of its encoding."""
         values: dict[str, Any] = dict(integers)
         for (name, dtype), length, start in zip(cls.ARRAYS.items(), lengths, starts, strict=False):
-            values[name] = encoded[start : start + length * dtype.itemsize].view(dtype)
+            items, kind = (length, dtype) if length >= 0 else (~length, _NARROW)
+            values[name] = encoded[start : start + items * kind.itemsize].view(kind)
         if starts[-1] < encoded.size:
             values |= cls._optional_on(encoded[starts[-1] :])
         record = cls(**values)
@@ -120,7 +129,8 @@ def _laid_out(start: int, lengths: Sequence[int], types: Mapping[str, np.dtype[A
     """Where arrays begin, one behind the other from `start`, and the end of the last."""
     starts = [start]
     for length, dtype in zip(lengths, types.values(), strict=True):
-        starts.append(starts[-1] + (length * dtype.itemsize + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT)
+        size = length * dtype.itemsize if length >= 0 else ~length * _NARROW.itemsize
+        starts.append(starts[-1] + (size + _ALIGNMENT - 1) // _ALIGNMENT * _ALIGNMENT)
     return starts
 
 
@@ -151,8 +161,8 @@ class EncodedRecords(Sequence[Record], Generic[Record]):
 
         Args:
             kind: their class, which has no integers.
-            lengths: of the arrays of each record in their order, `[records, arrays]`: of all that are not optional,
-                then of those that `optional` names.
+            lengths: of the arrays of each record in their order, `[records, arrays]`: of all that are not optional, ~n
+                of one that is narrow, then of those that `optional` names.
             optional: names of the optional arrays, in their order.
 
         Returns:
@@ -163,7 +173,8 @@ class EncodedRecords(Sequence[Record], Generic[Record]):
         if optional:
             heads[0, len(kind.ARRAYS)] = len(kind.OPTIONAL) * _ALIGNMENT
         heads[1] = [dtype.itemsize for dtype in (*kind.ARRAYS.values(), *(kind.OPTIONAL[name] for name in optional))]
-        sizes = -(-lengths * heads[1] // _ALIGNMENT) * _ALIGNMENT
+        of_arrays = np.where(lengths < 0, ~lengths * _NARROW.itemsize, lengths * heads[1])
+        sizes = -(-of_arrays // _ALIGNMENT) * _ALIGNMENT
         ends = np.cumsum(heads[0] + sizes).reshape(sizes.shape)
         words = np.empty(ends[-1, -1] // _ALIGNMENT, dtype=np.int64)
         words[ends // _ALIGNMENT - 1] = 0  # each array's last one, for what lies behind it

@@ -32,6 +32,11 @@ class GroupedPlanner:
         self._look_ups = tuple(look_ups)
 
     @property
+    def loads_beside(self) -> bool:
+        """As `Planner.loads_beside`, of all groups."""
+        return all(part.loads_beside for part in self.parts)
+
+    @property
     def window(self) -> Window:
         """Look-ahead and group of batches."""
         return self.parts[0].window

@@ -35,6 +35,10 @@ class Planner(Protocol):
     """
 
     @property
+    def loads_beside(self) -> bool:
+        """Whether a thread may load the batch behind the window while another one plans: the plans are the same."""
+
+    @property
     def window(self) -> Window:
         """Look-ahead and group."""
 

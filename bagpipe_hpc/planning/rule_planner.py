@@ -12,7 +12,7 @@ import numpy as np
 
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags
-from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import NO_GROUP, BatchPlan, SharedPlan, TrainerPlan, as_positions
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.batch_rows import (
     SEVERAL,
@@ -53,6 +53,8 @@ class RulePlanner(ABC):
         feature_tables: as in `RunFacts`. It orders the rows in a plan, table after table, and changes nothing else.
     """
 
+    loads_beside: ClassVar[bool] = False
+    """As `Planner.loads_beside`."""
     slots_kind: ClassVar[type[RowSlots]] = RowSlots
     """What keeps the slots of its rows."""
 
@@ -217,6 +219,7 @@ class RulePlanner(ABC):
             versions=versions,
         )
         write_backs = self._write_backs(retire_group)
+        shared_rows = now.sum() + later.sum()
         trainers = []
         for trainer, positions in enumerate(self.rows.positions(batch, decision)):
             own = private & (batch.user == trainer)
@@ -224,7 +227,7 @@ class RulePlanner(ABC):
             rows, versions = self.rows.expected_versions(batch.unique[own])
             trainers.append(
                 TrainerPlan(
-                    positions=positions,
+                    positions=as_positions(positions, int(shared_rows + own.sum())),
                     private_slots=decision.slots[own],
                     fetch_rows=batch.unique[own_fetch].astype(np.int64),
                     fetch_slots=decision.slots[own_fetch],

@@ -2,6 +2,11 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from itertools import count
+from types import TracebackType
+from typing import Self
 
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
@@ -20,43 +25,90 @@ def plan_segment(
     """Plan a segment: one plan a batch, then the closing plan, after which no row is resident.
 
     Args:
-        planner: the rows' state; it is in use until the last plan has been taken.
-        batches: global rows of each batch; read `lookahead` batches ahead of the plans.
+        planner: the rows' state; it is in use until the last plan has been taken, but not while a plan is looked at.
+        batches: global rows of each batch; read `lookahead` batches ahead of the plans, or one more.
         slicing: which trainer gets which samples of a batch; contiguous slices if it is not given.
         training: false for an evaluation, whose rows are dropped instead of written back.
         first_step: training steps done before the segment; versions count from there.
     """
     planner.start_segment(training=training, first_step=first_step)
-    for number, slices in _load_ahead(planner, iter(batches), slicing):
-        plan = planner.plan(number)
-        yield plan if slices is None else plan.with_samples(slices if training else slices.whole)
+    with _Loader(planner, batches, slicing) as loader:
+        for number in count():
+            if not loader.fill_window(number):
+                break
+            with loader.loading_beside():
+                plan = planner.plan(number)
+            slices = loader.leave_window()
+            yield plan if slices is None else plan.with_samples(slices if training else slices.whole)
     yield planner.closing_plan()
 
 
 def measure_segment(planner: Planner, batches: Iterable[Bags], slicing: Slicing | None = None) -> None:
     """Assign slots as `plan_segment` does, without writing plans: the planner then knows how many it takes."""
     planner.start_segment(training=True, first_step=0)
-    for number, _ in _load_ahead(planner, iter(batches), slicing):
-        planner.decide(number)
+    with _Loader(planner, batches, slicing) as loader:
+        for number in count():
+            if not loader.fill_window(number):
+                break
+            planner.decide(number)
+            loader.leave_window()
     planner.closing_plan()
 
 
-def _load_ahead(
-    planner: Planner, batches: Iterator[Bags], slicing: Slicing | None
-) -> Iterator[tuple[int, BatchSlices | None]]:
-    """Number and slices of each batch in turn, with the window loaded for it."""
-    number = loaded = 0
-    in_window: deque[BatchSlices | None] = deque()
-    while True:
-        while loaded < number + planner.window.lookahead and (rows := next(batches, None)) is not None:
-            slices = slicing(rows) if slicing else None
-            if slices is None or slices.samples is None:
-                planner.load(rows)
-            else:
-                planner.load(slices.arranged(rows), slices.bounds)
-            in_window.append(slices)
-            loaded += 1
-        if number == loaded:
-            return
-        yield number, in_window.popleft()
-        number += 1
+class _Loader:
+    """Loads the batches of a segment into a planner: those of its window, and one more while it plans.
+
+    The batches are read, and shared out, by the thread that calls.
+    """
+
+    def __init__(self, planner: Planner, batches: Iterable[Bags], slicing: Slicing | None) -> None:
+        self._planner = planner
+        self._batches = iter(batches)
+        self._slicing = slicing
+        self._in_window: deque[BatchSlices | None] = deque()
+        self._loaded = 0
+        self._beside: Future[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "loader")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._thread.shutdown()
+
+    def fill_window(self, number: int) -> bool:
+        """Load what the window of a batch lacks. Returns whether there is such a batch."""
+        if self._beside is not None:
+            self._beside.result()
+            self._beside = None
+        while self._loaded < number + self._planner.window.lookahead and (batch := self._next()) is not None:
+            self._planner.load(*batch)
+        return number < self._loaded
+
+    @contextmanager
+    def loading_beside(self) -> Iterator[None]:
+        """Meanwhile a thread loads the batch behind the window, where the planner allows it; `fill_window` says how."""
+        if self._planner.loads_beside and (batch := self._next()) is not None:
+            self._beside = self._thread.submit(self._planner.load, *batch)
+        try:
+            yield
+        finally:
+            if self._beside is not None:
+                wait([self._beside])
+
+    def leave_window(self) -> BatchSlices | None:
+        """Slices of the oldest batch of the window, which is planned."""
+        return self._in_window.popleft()
+
+    def _next(self) -> tuple[Bags, list[int] | None] | None:
+        """The next batch and its slices, as `Planner.load` takes them; None behind the last."""
+        if (rows := next(self._batches, None)) is None:
+            return None
+        slices = self._slicing(rows) if self._slicing else None
+        self._in_window.append(slices)
+        self._loaded += 1
+        if slices is None or slices.samples is None:
+            return rows, None
+        return slices.arranged(rows), slices.bounds

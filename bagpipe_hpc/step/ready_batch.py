@@ -136,21 +136,24 @@ class BatchInputs(NamedTuple):
         return [self.dense, self.labels, *weights, *of_look_ups]
 
 
-def split_positions(positions: NDArray[np.int32], parts: Sequence[SliceSamples], group: int) -> list[NDArray[np.int32]]:
-    """The look-ups of each micro-batch of a slice in a group of tables.
+def split_positions(
+    positions: NDArray[np.integer], parts: Sequence[SliceSamples], group: int
+) -> list[NDArray[np.int32]]:
+    """The look-ups of each micro-batch of a slice in a group of tables, as wide as kernels take them.
 
     Args:
         positions: of the slice's look-ups, sample after sample, `[V]`.
         parts: the samples of each micro-batch.
         group: number of the group.
     """
+    wide: NDArray[np.int32] = positions.astype(np.int32, copy=False)
     if len(parts) == 1:
-        return [positions]
-    of_sample = positions.size // max(1, sum(len(part.labels) for part in parts))  # where all have as many
+        return [wide]
+    of_sample = wide.size // max(1, sum(len(part.labels) for part in parts))  # where all have as many
     counts = [
         len(part.labels) * of_sample if (bags := part.bags[group]) is None else int(bags.counts.sum()) for part in parts
     ]
-    return np.split(positions, np.cumsum(counts)[:-1])
+    return np.split(wide, np.cumsum(counts)[:-1])
 
 
 def added(sums: Tensor | None, more: Tensor) -> Tensor:

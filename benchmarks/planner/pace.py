@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from bagpipe_hpc.config.schema import LookaheadConfig
-from bagpipe_hpc.kernels.native_planner import TeamTimes
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
@@ -27,8 +27,9 @@ class Pace:
         elapsed: of elapsed time.
         processor: of processor time, over all threads.
         critical: of the critical path: the processor time of the calling thread where it works alone, and of the
-            slowest thread where all do. So long it takes where every thread has an idle core, but for waking up, and
-            for memory and caches that cores share.
+            slowest thread where all do. Where some threads load a batch while the others plan one, it is the path of
+            those that take longer. So long it takes where every thread has an idle core, but for waking up, and for
+            memory and caches that cores share.
     """
 
     elapsed: list[float] = field(default_factory=list)
@@ -76,9 +77,13 @@ class SteadyPlanner:
         self._planner = planner
         self._ring = ring
         self._loaded = 0
+        self._thread = ThreadPoolExecutor(1, "loader")
+        self.critical_s = 0.0
+        """Of the critical path so far."""
         planner.start_segment(training=True, first_step=0)
         for _ in range(planner.window.lookahead):
             self._load()
+            self._loaded += 1
         self.run(self.round_batches)  # until a group is written back
 
     @property
@@ -91,22 +96,31 @@ class SteadyPlanner:
         """Memory and slots of the planner."""
         return self._planner.size()
 
-    @property
-    def times(self) -> TeamTimes:
-        """Of its threads so far; a planner that has none works in the calling one alone."""
-        return self._planner.times() if isinstance(self._planner, NativePlanner) else TeamTimes(0, 0.0, 0.0, 0.0)
-
     def run(self, steps: int, see: Callable[[BatchPlan], None] | None = None) -> None:
         """Plan so many batches; `see` is shown each plan."""
+        beside = self._planner.loads_beside
         for _ in range(steps):
+            start = self._critical_s()
+            loading = self._thread.submit(self._load) if beside else None
             plan = self._planner.plan(self._loaded - self._planner.window.lookahead)
+            plan_s = self._critical_s() - start
+            self.critical_s += max(plan_s, loading.result()) if loading else plan_s + self._load()
+            self._loaded += 1
             if see is not None:
                 see(plan)
-            self._load()
 
-    def _load(self) -> None:
+    def _load(self) -> float:
+        """Load the next batch. Returns the seconds of the critical path."""
+        start = self._critical_s(loading=self._planner.loads_beside)
         self._planner.load(self._ring[self._loaded % len(self._ring)])
-        self._loaded += 1
+        return self._critical_s(loading=self._planner.loads_beside) - start
+
+    def _critical_s(self, *, loading: bool = False) -> float:
+        """Of the calling thread so far, with those that help it."""
+        if not isinstance(self._planner, NativePlanner):
+            return time.thread_time()
+        times = self._planner.times(loading=loading)
+        return time.thread_time() - times.first_s + times.slowest_s
 
 
 class _Clocks(NamedTuple):
@@ -118,8 +132,7 @@ class _Clocks(NamedTuple):
 
     @classmethod
     def read(cls, planner: SteadyPlanner) -> "_Clocks":
-        times = planner.times
-        return cls(time.perf_counter(), time.process_time(), time.thread_time() - times.first_s + times.slowest_s)
+        return cls(time.perf_counter(), time.process_time(), planner.critical_s)
 
 
 def compare_paces(planners: Mapping[str, SteadyPlanner], batch_size: int, steps: int, runs: int) -> dict[str, Pace]:

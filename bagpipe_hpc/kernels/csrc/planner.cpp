@@ -1,9 +1,11 @@
 // C interface of the native planner; bagpipe_hpc/kernels/native_planner.py is its only user.
 //
-// One thread at a time may use a planner. After a failure it can only be destroyed.
+// One thread at a time may use a planner, but for `load`, which may run while a batch is planned (planner/planner.h). After
+// a failure it can only be destroyed.
 
 #include <cstdint>
 #include <exception>
+#include <mutex>
 #include <new>
 #include <string>
 #include <utility>
@@ -61,7 +63,8 @@ BAGPIPE_EXPORT std::int64_t bagpipe_planner_create(const std::int64_t* settings,
     for (const std::int64_t* table = tables; table < tables + 3 * count; table += 3) {
       list.push_back({table[0], table[1], table[2] != 0, verify != 0});
     }
-    const bagpipe::PlannerSettings all = {settings[0], settings[1], settings[2], settings[3], settings[4], settings[5]};
+    const bagpipe::PlannerSettings all = {settings[0], settings[1], settings[2], settings[3],
+                                           settings[4], settings[5], settings[6]};
     std::vector<std::size_t> of_features(feature_tables, feature_tables + features);
     if (grid_columns != 0) {
       *planner = new bagpipe::HomePlanner(all, list, std::move(of_features), static_cast<std::size_t>(grid_columns));
@@ -89,12 +92,16 @@ BAGPIPE_EXPORT std::int64_t bagpipe_planner_load(Planner* planner, const std::in
 BAGPIPE_EXPORT std::int64_t bagpipe_planner_decide(Planner* planner, std::int64_t* free_group,
                                                    std::int64_t latest_group, std::int64_t retiring_group,
                                                    Failure* failure) {
-  return guarded(failure, [&] { *free_group = planner->decide(*free_group, latest_group, retiring_group); });
+  return guarded(failure, [&] {
+    const std::lock_guard lock(planner->in_place);
+    *free_group = planner->decide(*free_group, latest_group, retiring_group);
+  });
 }
 
 // `lengths`: those of the shared part's arrays, then of each trainer's; `counts` [2]: unique and fetched rows.
 BAGPIPE_EXPORT void bagpipe_planner_measure_plan(Planner* planner, std::int64_t is_closing, std::int64_t write_group,
                                                  std::int64_t* lengths, std::int64_t* counts) {
+  const std::lock_guard lock(planner->in_place);
   if (is_closing != 0) {
     planner->measure_closing_plan(write_group, lengths);
     counts[0] = counts[1] = 0;
@@ -109,6 +116,7 @@ BAGPIPE_EXPORT void bagpipe_planner_measure_plan(Planner* planner, std::int64_t 
 BAGPIPE_EXPORT std::int64_t bagpipe_planner_write_plan(Planner* planner, std::int64_t is_closing,
                                                        const void* const* arrays, std::int64_t step, Failure* failure) {
   return guarded(failure, [&] {
+    const std::lock_guard lock(planner->in_place);
     if (is_closing != 0) {
       planner->write_closing_plan(arrays);
       return;
@@ -130,9 +138,9 @@ BAGPIPE_EXPORT void bagpipe_planner_sizes(const Planner* planner, std::int64_t* 
   sizes[3] = planner->private_peak();
 }
 
-// `times` [4]: of its threads so far, the members of TeamTimes in their order.
-BAGPIPE_EXPORT void bagpipe_planner_times(const Planner* planner, std::int64_t* times) {
-  const bagpipe::TeamTimes& found = planner->times();
+// `times` [4]: of its threads so far, of those that only load or of the others; the members of TeamTimes in their order.
+BAGPIPE_EXPORT void bagpipe_planner_times(const Planner* planner, std::int64_t is_loading, std::int64_t* times) {
+  const bagpipe::TeamTimes found = is_loading != 0 ? planner->loading_times() : planner->times();
   times[0] = found.rounds;
   times[1] = found.first;
   times[2] = found.slowest;

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan, as_positions
 from bagpipe_hpc.plan.exchange import ExchangeCounts
 from bagpipe_hpc.plan.exchange_grid import Grid
 from bagpipe_hpc.planning.batch_rows import (
@@ -178,7 +178,7 @@ class ExchangePlanner(RulePlanner):
             own_slots = slots[own].astype(np.int32)
             plans.append(
                 TrainerPlan(
-                    positions=self.rows.translate(local, batch.rows[first:last]),
+                    positions=as_positions(self.rows.translate(local, batch.rows[first:last]), local.size),
                     private_slots=own_slots[kinds == 4],
                     fetch_rows=batch.unique[fetch].astype(np.int64),
                     fetch_slots=placed.slots[fetch],

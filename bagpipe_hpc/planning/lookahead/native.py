@@ -37,7 +37,9 @@ class NativePlanner:
         private_capacity: further slots of each trainer that are its own.
         feature_tables: as in `RunFacts`; left out with a single table, batches may have any number of features.
         sparse: of which tables only the rows in the window are kept, bool `[tables]`; default: of none.
-        threads: threads that share out the tables; with a single one they do not help.
+        threads: threads that share out the work.
+        loading_threads: how many of them load a batch while the others plan one, fewer than all of them; with 0, all do
+            the one and then the other.
         verify: put the expected version of every row into the plans (`debug.verify_rows`).
         homes: each row has one home, and trainers exchange rows over this grid; of the shared slots each of two areas
             for copies has half. Left out: rows are replicated.
@@ -58,6 +60,7 @@ class NativePlanner:
         feature_tables: Sequence[int] = (),
         sparse: NDArray[np.bool_] | None = None,
         threads: int = 1,
+        loading_threads: int = 0,
         verify: bool = False,
         homes: Grid | None = None,
     ) -> None:
@@ -65,6 +68,7 @@ class NativePlanner:
         if table_offsets[0] < 0 or (table_rows < 0).any():
             raise ValueError(f"table_offsets {table_offsets.tolist()}: must be 0 or more, and ascend")
         self.window = window
+        self.loads_beside = loading_threads > 0
         self._trainers = trainers
         self._table_offsets = table_offsets
         self._with_homes = homes is not None
@@ -87,6 +91,7 @@ class NativePlanner:
             threads=threads,
             verify=verify,
             grid_columns=homes.columns if homes else 0,
+            loading_threads=loading_threads,
         )
         self._training = True
         self._first_step = 0
@@ -168,9 +173,9 @@ class NativePlanner:
         """Memory and slots that it took so far."""
         return PlannerSize(*self._core.sizes())
 
-    def times(self) -> TeamTimes:
-        """Processor time of its threads so far."""
-        return self._core.times()
+    def times(self, *, loading: bool = False) -> TeamTimes:
+        """Processor time of its threads so far: of those that only load, or of the others."""
+        return self._core.times(loading=loading)
 
 
 def _allocate(sizes: PlanSizes, exchanged: Sequence[str], **integers: int) -> tuple[BatchPlan, NDArray[np.intp]]:

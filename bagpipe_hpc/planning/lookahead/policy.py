@@ -22,6 +22,10 @@ _LOOK_UPS_A_THREAD = 200_000
 """A thread then works for some 5 ms a batch, and is woken up 14 times at most."""
 _MOST_THREADS = 16
 """There are few large tables, and each is loaded by one thread."""
+_LEAST_THREADS_BESIDE = 4
+"""With fewer, neither loading nor planning could be shared out evenly."""
+_LOADING_SHARE = {"replicated": 0.5, "home": 0.3}
+"""Of the work on a batch."""
 
 _DENSE_BYTES = 8
 """State of a row in an array over all rows of its table."""
@@ -113,6 +117,7 @@ class LookaheadPolicy(Policy):
             feature_tables=facts.feature_tables,
             sparse=self.sparse_tables(window),
             threads=self.threads,
+            loading_threads=self.loading_threads,
             verify=facts.verify,
             homes=facts.grid if facts.sharing == "home" else None,
         )
@@ -128,6 +133,13 @@ class LookaheadPolicy(Policy):
         wanted = int(self.facts.batch_look_ups.sum()) // _LOOK_UPS_A_THREAD
         cores = len(os.sched_getaffinity(0))
         return self.facts.kernels.planner_threads or max(1, min(wanted, cores, _MOST_THREADS))
+
+    @property
+    def loading_threads(self) -> int:
+        """How many of them load a batch while the others plan one; 0: all do the one and then the other."""
+        if self.threads < _LEAST_THREADS_BESIDE:
+            return 0
+        return max(1, round(self.threads * _LOADING_SHARE[self.facts.sharing]))
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
         """Memory that a planner takes for sure: arrays over whole tables, and the look-ups of a full window.

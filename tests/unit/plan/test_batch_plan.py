@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan, as_positions
 from bagpipe_hpc.plan.plan_record import EncodedRecords, PlanRecord, any_has, encode_each
 from bagpipe_hpc.plan.slices import BatchSlices
 
@@ -26,7 +26,8 @@ def records(draw: st.DrawFn, kind: type[PlanRecord]) -> PlanRecord:
     None."""
     values: dict[str, Any] = {name: draw(st.integers(-(2**63), 2**63 - 1)) for name in integer_fields(kind)}
     for name, dtype in kind.ARRAYS.items():
-        values[name] = draw(arrays(dtype, st.integers(0, 9)))
+        is_narrow = name in kind.NARROW and draw(st.booleans())
+        values[name] = draw(arrays(np.uint16 if is_narrow else dtype, st.integers(0, 9)))
     for name, dtype in kind.OPTIONAL.items():
         values[name] = draw(st.none() | arrays(dtype, st.integers(0, 9)))
     return kind(**values)
@@ -40,11 +41,17 @@ def filled(kind: type[PlanRecord], length: int) -> PlanRecord:
     return kind(**values)
 
 
+def header_length(array: np.ndarray) -> int:
+    """~n where its numbers are narrow."""
+    return ~array.size if array.dtype == np.uint16 else array.size
+
+
 def assert_same(found: PlanRecord, expected: PlanRecord) -> None:
     for field in fields(expected):
         value, wanted = getattr(found, field.name), getattr(expected, field.name)
         if wanted is not None and field.name in expected.ARRAYS | expected.OPTIONAL:
-            assert value.dtype == (expected.ARRAYS | expected.OPTIONAL)[field.name]
+            is_narrow = field.name in expected.NARROW and wanted.dtype == np.uint16
+            assert value.dtype == (np.uint16 if is_narrow else (expected.ARRAYS | expected.OPTIONAL)[field.name])
             np.testing.assert_array_equal(value, wanted, err_msg=field.name)
         else:
             assert value == wanted, field.name
@@ -80,12 +87,20 @@ def test_decoded_arrays_are_views(kind: type[PlanRecord]) -> None:
 @given(st.one_of([records(kind) for kind in RECORDS]))
 def test_an_allocated_record_is_encoded_once_it_is_filled(record: PlanRecord) -> None:
     """Byte for byte as if its arrays had been made apart, without another copy."""
-    lengths = {name: array.size for name, array in record.arrays().items()}
+    lengths = {name: header_length(array) for name, array in record.arrays().items()}
     allocated = type(record).allocate(lengths, **{name: getattr(record, name) for name in integer_fields(type(record))})
     for name, array in record.arrays().items():
         getattr(allocated, name)[:] = array
     np.testing.assert_array_equal(allocated.encode(), record.encode())
     assert all(np.shares_memory(array, allocated.encode()) for array in allocated.arrays().values() if array.size)
+
+
+def test_narrow_numbers_take_half_the_bytes() -> None:
+    wide = filled(TrainerPlan, 1000)
+    narrow = replace(wide, positions=wide.arrays()["positions"].astype(np.uint16))
+    assert wide.encode().size - narrow.encode().size == 2000
+    assert as_positions(np.arange(3), 1 << 16).dtype == np.uint16
+    assert as_positions(np.arange(3), (1 << 16) + 1).dtype == np.int32
 
 
 def test_encoding_takes_other_types_and_strides() -> None:
@@ -143,7 +158,9 @@ def parts_alike(draw: st.DrawFn) -> list[TrainerPlan]:
     """Parts that have the same optional arrays."""
     optional = draw(st.lists(st.sampled_from(list(TrainerPlan.OPTIONAL)), unique=True))
     names = TrainerPlan.ARRAYS | {name: dtype for name, dtype in TrainerPlan.OPTIONAL.items() if name in optional}
-    one = st.builds(TrainerPlan, **{name: arrays(dtype, st.integers(0, 9)) for name, dtype in names.items()})
+    any_of = {name: arrays(dtype, st.integers(0, 9)) for name, dtype in names.items()}
+    any_of |= {name: any_of[name] | arrays(np.uint16, st.integers(0, 9)) for name in TrainerPlan.NARROW}
+    one = st.builds(TrainerPlan, **any_of)
     return draw(st.lists(one, min_size=1, max_size=5))
 
 
@@ -152,7 +169,7 @@ def parts_alike(draw: st.DrawFn) -> list[TrainerPlan]:
 def test_parts_in_one_memory_are_encoded_once_they_are_filled(parts: list[TrainerPlan]) -> None:
     """Byte for byte as each one alone; they are decoded as they were."""
     optional = [name for name in TrainerPlan.OPTIONAL if getattr(parts[0], name) is not None]
-    lengths = np.asarray([[array.size for array in part.arrays().values()] for part in parts])
+    lengths = np.asarray([[header_length(array) for array in part.arrays().values()] for part in parts])
     records, addresses = EncodedRecords.allocate(TrainerPlan, lengths, optional)
     for record, part, starts in zip(records, parts, addresses, strict=True):
         for (name, array), start in zip(part.arrays().items(), starts, strict=True):

@@ -46,6 +46,45 @@ struct ColumnLookUps {
   std::int64_t place(std::int64_t number) const { return number - first_sample; }
 };
 
+// The look-ups of one-hot samples, feature after feature: a thread then reads those of its tables alone, where it would
+// touch the memory of all of them otherwise. Rows are counted from the first of their table, of which there are fewer
+// than 2^32 - 1.
+class TurnedLookUps {
+ public:
+  static constexpr std::int64_t kMostRows = UINT32_MAX - 1;
+
+  void make_room(const BatchRows& batch) { rows_.make_room(batch.samples * batch.features); }
+
+  // Turns samples `first` up to `end`. A row before its table's `first_rows` becomes one behind all.
+  void turn(const BatchRows& batch, const std::vector<std::int64_t>& first_rows, std::int64_t first, std::int64_t end) {
+    for (std::int64_t feature = 0; feature < batch.features; ++feature) {
+      const std::int64_t* const from = batch.rows + feature;
+      std::uint32_t* const to = rows_.data() + feature * batch.samples;
+      const std::int64_t first_row = first_rows[static_cast<std::size_t>(feature)];
+      for (std::int64_t sample = first; sample < end; ++sample) {
+        const auto row = static_cast<std::uint64_t>(from[sample * batch.features] - first_row);
+        to[sample] = static_cast<std::uint32_t>(std::min<std::uint64_t>(row, UINT32_MAX));
+      }
+    }
+  }
+
+  // Of a feature; as ColumnLookUps.
+  struct Column {
+    const std::uint32_t* rows;  // of the batch
+    std::int64_t first_sample;  // of the block
+
+    std::int64_t row(std::int64_t number) const { return rows[number]; }
+    std::int64_t place(std::int64_t number) const { return number - first_sample; }
+  };
+  Column column(const BatchRows& batch, std::int64_t feature, std::int64_t first_sample) const {
+    return {rows_.data() + feature * batch.samples, first_sample};
+  }
+  std::size_t bytes() const { return rows_.bytes(); }
+
+ private:
+  Buffer<std::uint32_t> rows_;
+};
+
 // The look-ups of one feature in some ragged samples, as a list.
 class ListedLookUps {
  public:

@@ -143,6 +143,10 @@ struct ExchangePlan {
   std::int64_t first_next_copy;
 
   std::int64_t lent(std::size_t trainer, std::size_t part) const { return counts.of(trainer, trainer).needed[part]; }
+  // Of a trainer's slice, of which so many are copies.
+  std::int64_t rows(std::size_t trainer, std::int64_t copies) const {
+    return copies + lent(trainer, kNow) + lent(trainer, kLater) + counts.homes[trainer].solo;
+  }
   // Gradients that a home sums for a user.
   std::int64_t gradients(std::size_t user, std::size_t home, std::size_t part) const {
     return is_training ? counts.of(user, home).needed[part] : 0;

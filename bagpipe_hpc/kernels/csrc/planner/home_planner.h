@@ -46,7 +46,7 @@ class HomePlanner final : public Planner {
     is_training_ = is_training;
   }
 
-  void load(const BatchRows& batch) override { window_.load(batch); }
+  void load(const BatchRows& batch) override { window_.load(batch, in_place); }
 
   std::int64_t decide(std::int64_t free_group, std::int64_t latest_group, std::int64_t retiring_group) override {
     free_slots(free_group);
@@ -78,15 +78,14 @@ class HomePlanner final : public Planner {
         place += span.dead;
       }
     });
-    window_.run([&](std::size_t worker) {
-      window_.each_table_of(worker, [&](HomeTable& table) { table.forget_dead(number); });
-      retired.count_writers(worker);
-    });
+    window_.run([&](std::size_t worker) { retirement_.count_owners(retired, worker); });
     retirement_.close(retired);
     return free_group;
   }
 
-  void free_slots(std::int64_t group) override { retirement_.free_slots(group, pools_); }
+  void free_slots(std::int64_t group) override {
+    retirement_.free_slots(group, pools_, [&](const auto& work) { window_.run(work); });
+  }
 
   void measure_plan(std::int64_t write_group, std::int64_t* lengths) override {
     count_following();
@@ -98,7 +97,8 @@ class HomePlanner final : public Planner {
     const ExchangePlan plan = exchange_plan();
     window_.each(trainers_, [&](std::size_t trainer) {
       TrainerLengths own{};
-      own.positions = batch.slice_starts[trainer + 1] - batch.slice_starts[trainer];
+      const std::int64_t look_ups = batch.slice_starts[trainer + 1] - batch.slice_starts[trainer];
+      own.positions = PositionsOutput::length(look_ups, plan.rows(trainer, copies_[trainer]));
       own.write_back_rows = own.write_back_slots = written[trainer];
       trainers[trainer] = plan.lengths(trainer, own, verify_);
     });
@@ -109,14 +109,14 @@ class HomePlanner final : public Planner {
         reinterpret_cast<const HomeArrays*>(reinterpret_cast<const SharedArrays*>(arrays) + 1);
     const ExchangePlan plan = exchange_plan();
     std::vector<HomeOutput> outputs;
-    std::vector<std::int32_t*> positions;
+    std::vector<PositionsOutput> positions;
     std::vector<WriteBackOutput> write_backs;
     for (std::size_t trainer = 0; trainer < trainers_; ++trainer) {
       const HomeArrays& to = trainers[trainer];
       const std::int64_t copies = copies_[trainer], lent = plan.lent(trainer, kNow) + plan.lent(trainer, kLater);
       outputs.push_back({to, static_cast<std::int32_t>(copies), static_cast<std::int32_t>(copies + lent),
                          static_cast<std::int32_t>(plan.summed(trainer, kNow))});
-      positions.push_back(to.own.positions);
+      positions.push_back({to.own.positions, PositionsOutput::are_narrow(plan.rows(trainer, copies_[trainer]))});
       write_backs.push_back({to.own.write_back_rows, to.own.write_back_slots});
     }
     const std::uint32_t number = window_.decided();
@@ -167,6 +167,7 @@ class HomePlanner final : public Planner {
     return bytes;
   }
   const TeamTimes& times() const override { return window_.times(); }
+  TeamTimes loading_times() const override { return window_.loading_times(); }
 
  private:
   using Spans = std::vector<std::vector<Span>>;  // of each worker, in the order of the rows

@@ -11,6 +11,7 @@
 
 #include "buffer.h"
 #include "home_exchange.h"
+#include "planner.h"
 #include "retirement.h"
 #include "row_users.h"
 #include "slot_pool.h"
@@ -42,8 +43,8 @@ struct HomeOutput {
 
 class HomeTable {
  public:
-  HomeTable(const TableSettings& settings, std::int64_t lookahead, std::size_t)
-      : rows(settings, lookahead), has_lookahead_(lookahead > 1) {}
+  HomeTable(const TableSettings& settings, const PlannerSettings& all)
+      : rows(settings, all.batches()), has_lookahead_(all.lookahead > 1) {}
 
   TableRows<AllUsers> rows;
 
@@ -130,7 +131,7 @@ class HomeTable {
     }
     for (std::int64_t i = span.first; i < span.end; ++i) {
       if (i + kAhead < span.end) {
-        const Use coming = uses.next[i + kAhead];
+        const Use coming = uses.next[i + kAhead].batch == 0 ? Use{number, 0} : uses.next[i + kAhead];
         __builtin_prefetch(&rows.ring().slot(coming), 1);
         __builtin_prefetch(&rows.ring().trainer(coming), 1);
       }
@@ -145,22 +146,10 @@ class HomeTable {
     }
   }
 
-  // When all spans have their slots.
-  void forget_dead(std::uint32_t number) {
-    if (!rows.is_hashed()) return;
-    const RowUses uses = rows.uses(number);
-    std::int64_t count = 0;
-    for (std::int64_t i = 0; i < uses.count; ++i) {
-      dead_[count] = static_cast<std::uint32_t>(i);
-      count += uses.next[i].batch == 0;
-    }
-    rows.forget(uses, dead_.data(), count);
-  }
-
   // Counts the copies that come for a batch after the update of the one before.
   void count_following(std::uint32_t number, const Span& span, BatchCounts& counts) {
-    each_copied(number, span, [&](const Row& row) {
-      for (const std::uint16_t* user = row.users; user != row.users_end; ++user) ++counts.of(*user, row.home).following;
+    each_copied(number, span, [&](std::uint16_t user, std::uint16_t home, std::int32_t) {
+      ++counts.of(user, home).following;
     });
   }
 
@@ -219,12 +208,10 @@ class HomeTable {
   // The slots of which copies are sent for a batch after the update of the one before.
   void write_following(std::uint32_t number, const Span& span, const BatchStarts& starts, BatchCounts& counts,
                        const std::vector<HomeOutput>& outputs) {
-    each_copied(number, span, [&](const Row& row) {
-      for (const std::uint16_t* user = row.users; user != row.users_end; ++user) {
-        if (*user == row.home) continue;
-        const std::int32_t place = starts.of(*user, row.home).sent[kNext] + counts.of(*user, row.home).following++;
-        outputs[row.home].to.sent_slots[place] = row.slot;
-      }
+    each_copied(number, span, [&](std::uint16_t user, std::uint16_t home, std::int32_t slot) {
+      if (user == home) return;
+      const std::int32_t place = starts.of(user, home).sent[kNext] + counts.of(user, home).following++;
+      outputs[home].to.sent_slots[place] = slot;
     });
   }
 
@@ -275,13 +262,20 @@ class HomeTable {
     }
   }
 
-  // Calls work(row) for the rows of a span that the batch before uses too.
+  // Calls work(user, home, slot) for each user of the rows of a span that the batch before uses too. Looks at no later
+  // uses, which may be linked meanwhile.
   template <class Work>
   void each_copied(std::uint32_t number, const Span& span, const Work& work) {
+    const RowUses uses = rows.uses(number);
     const BatchPairs& pairs = rows.users.of(number);
-    each_row(number, span, true, [&](const Row& row) {
-      if (pairs.is_copied[row.index]) work(row);
-    });
+    std::uint32_t first = pairs.first(span.first);
+    for (std::int64_t i = span.first; i < span.end; ++i) {
+      const std::uint32_t end = pairs.ends[i];
+      for (std::uint32_t pair = pairs.is_copied[i] ? first : end; pair < end; ++pair) {
+        work(pairs.users[pair], uses.trainers[i], uses.slots[i]);
+      }
+      first = end;
+    }
   }
 
   void write_version(const HomeOutput& slice, std::int32_t position, std::int64_t row, std::int64_t index) const {

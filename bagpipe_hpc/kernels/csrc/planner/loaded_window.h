@@ -3,14 +3,19 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <mutex>
+#include <optional>
 #include <stdexcept>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "batch_look_ups.h"
+#include "plan_arrays.h"
 #include "planner.h"
 #include "table_rows.h"
 #include "worker_team.h"
@@ -18,6 +23,10 @@
 namespace bagpipe {
 
 // A `Table` has TableRows `rows`, and the positions of the decided batch's indices, `positions()`.
+//
+// One thread may load a batch while another one works on the decided batch, and the one behind it in its window. So what
+// a load changes is its own (of `tables_` what TableRows loads with, and the memory of the new batch), or links from
+// batches behind the decided one.
 template <class Table>
 class LoadedWindow {
  public:
@@ -25,18 +34,24 @@ class LoadedWindow {
   LoadedWindow(const PlannerSettings& settings, const std::vector<TableSettings>& tables,
                std::vector<std::size_t> feature_tables)
       : trainers_(static_cast<std::size_t>(settings.trainers)),
-        batches_(static_cast<std::size_t>(settings.lookahead)),
+        lookahead_(static_cast<std::uint32_t>(settings.lookahead)),
+        batches_(static_cast<std::size_t>(settings.batches())),
         feature_tables_(std::move(feature_tables)),
         takes_any_features_(feature_tables_.empty()),
-        lists_(static_cast<std::size_t>(settings.threads)),
-        team_(static_cast<std::size_t>(settings.threads)) {
-    for (const TableSettings& table : tables) tables_.emplace_back(table, settings.lookahead, trainers_);
+        team_(static_cast<std::size_t>(settings.threads - settings.loading_threads)) {
+    if (settings.loading_threads > 0) own_loaders_.emplace(static_cast<std::size_t>(settings.loading_threads));
+    lists_ = std::vector<ListedLookUps>(loaders().size());
+    for (const TableSettings& table : tables) {
+      tables_.emplace_back(table, settings);
+      can_turn_ &= table.rows <= TurnedLookUps::kMostRows;
+    }
     give_features_to_tables();
   }
 
   std::vector<Table>& tables() { return tables_; }
   std::size_t workers() const { return team_.size(); }
   const TeamTimes& times() const { return team_.times(); }
+  TeamTimes loading_times() const { return own_loaders_ ? own_loaders_->times() : TeamTimes{}; }
   // Runs work(worker) in every worker.
   template <class Work>
   void run(const Work& work) {
@@ -50,52 +65,70 @@ class LoadedWindow {
       for (std::size_t i = share_start(count, worker, team_.size()); i < end; ++i) work(i);
     });
   }
-  // Runs work(table) for all tables, each in the worker that loaded it last.
+  // Runs work(table) for all tables, which workers share out by the rows of the decided batch.
   template <class Work>
   void each_table(const Work& work) {
-    team_.run([&](std::size_t worker) { each_table_of(worker, work); });
-  }
-  template <class Work>
-  void each_table_of(std::size_t worker, const Work& work) {
-    for (Table* table : shares_[worker]) work(*table);
+    team_.run([&](std::size_t worker) {
+      for (Table* table : shares_[worker]) work(*table);
+    });
   }
 
   // Batches are numbered from 1.
   std::uint32_t loaded() const { return loaded_; }
   std::uint32_t decided() const { return decided_; }
-  void start_segment() { decided_ = loaded_; }
-  void decide_next() { ++decided_; }
+  void start_segment() {
+    for (Table& table : tables_) table.rows.forget();
+    decided_ = loaded_;
+    first_ = loaded_ + 1;
+  }
+  void decide_next() {
+    ++decided_;
+    shares_ = share_out(team_.size(), [&](Table& table) { return table.rows.unique_rows(decided_); });
+  }
 
-  // Takes the next batch into the window. After a WrongBatch the planner is of no use.
-  void load(const BatchRows& batch) {
+  // Takes the next batch into the window. After a WrongBatch the planner is of no use. `in_place` as in Planner.
+  void load(const BatchRows& batch, std::mutex& in_place) {
     if (loaded_ == std::numeric_limits<std::uint32_t>::max()) throw std::overflow_error("batches are numbered in 32 bits");
-    ++loaded_;
     if (takes_any_features_ && feature_tables_.size() != static_cast<std::size_t>(batch.features)) {
+      const std::lock_guard lock(in_place);
       feature_tables_.assign(static_cast<std::size_t>(batch.features), 0);
       give_features_to_tables();
     }
-    LoadedBatch& loaded = loaded_batch(loaded_);
+    const std::uint32_t number = loaded_ + 1;
+    LoadedBatch& loaded = loaded_batch(number);
     loaded.open(batch, trainers_, look_ups_);
     std::int64_t most_rows = 0;
     for (Table& table : tables_) most_rows = std::max(most_rows, table.rows.expect(look_ups_));
     loaded.make_room(batch, most_rows);
-    share_out_tables();
-    std::vector<std::uint8_t> is_sound(team_.size());
-    team_.run([&](std::size_t worker) {
-      is_sound[worker] =
-          loaded.is_wide ? load_share<std::uint32_t>(worker, batch) : load_share<std::uint16_t>(worker, batch);
+    WorkerTeam& team = loaders();
+    // A look-up costs little, a new row much more: it is the one that misses the caches; the batch before says how many
+    // there are.
+    const std::vector<Share> shares =
+        share_out(team.size(), [&](Table& table) { return table.rows.look_ups() + 8 * table.rows.unique_rows(number - 1); });
+    const bool is_turned = !batch.is_ragged() && team.size() > 1 && can_turn_;
+    if (is_turned) {
+      turned_.make_room(batch);
+      team.run([&](std::size_t worker) { turn_share(worker, team.size(), batch); });
+    }
+    std::vector<std::uint8_t> is_sound(team.size());
+    team.run([&](std::size_t worker) {
+      const Share& share = shares[worker];
+      open_share(number, share, in_place);
+      is_sound[worker] = loaded.is_wide ? load_share<std::uint32_t>(loaded, worker, share, batch, is_turned)
+                                        : load_share<std::uint16_t>(loaded, worker, share, batch, is_turned);
     });
     if (std::find(is_sound.begin(), is_sound.end(), 0) != is_sound.end()) throw WrongBatch();
-    team_.run([&](std::size_t worker) {
-      for (Table& table : tables_) table.rows.link(decided_ + 1, worker, team_.size());
+    team.run([&](std::size_t worker) {
+      for (Table& table : tables_) table.rows.link(before(number, lookahead_ - 1), worker, team.size());
     });
+    loaded_ = number;
   }
 
   const LoadedBatch& decided_batch() { return loaded_batch(decided_); }
 
   // Writes a worker's share of the positions of the decided batch's look-ups, of each trainer's slice to where it wants
   // them.
-  void write_positions(std::size_t worker, const std::vector<std::int32_t*>& positions) {
+  void write_positions(std::size_t worker, const std::vector<PositionsOutput>& positions) {
     decided_batch().is_wide ? write_share<std::uint32_t>(worker, positions) : write_share<std::uint16_t>(worker, positions);
   }
 
@@ -105,7 +138,7 @@ class LoadedWindow {
     return bytes;
   }
   std::size_t window_bytes() const {
-    std::size_t bytes = 0;
+    std::size_t bytes = turned_.bytes();
     for (const Table& table : tables_) bytes += table.window_bytes();
     for (const LoadedBatch& batch : batches_) bytes += batch.bytes();
     return bytes;
@@ -118,6 +151,11 @@ class LoadedWindow {
 
   LoadedBatch& loaded_batch(std::uint32_t number) { return batches_[number % batches_.size()]; }
 
+  WorkerTeam& loaders() { return own_loaders_ ? *own_loaders_ : team_; }
+
+  // The batch of the segment that comes so many before another one; its first, if there are not as many.
+  std::uint32_t before(std::uint32_t number, std::uint32_t count) const { return number - std::min(number - first_, count); }
+
   void give_features_to_tables() {
     for (Table& table : tables_) table.rows.features.clear();
     for (std::size_t feature = 0; feature < feature_tables_.size(); ++feature) {
@@ -125,31 +163,48 @@ class LoadedWindow {
     }
   }
 
-  // The tables of each worker, so that all have about as much to do. A look-up costs little, a new row much more: it is
-  // the one that misses the caches; the batch before says how many there are.
-  void share_out_tables() {
-    shares_.resize(team_.size());
-    for (Share& share : shares_) share.clear();
+  // The tables of each of so many workers, so that all have about as much to do: cost(table) says how much.
+  template <class Cost>
+  std::vector<Share> share_out(std::size_t workers, const Cost& cost) {
+    std::vector<Share> shares(workers);
     std::vector<std::pair<std::int64_t, Table*>> costs;
-    for (Table& table : tables_) costs.emplace_back(table.rows.look_ups() + 8 * table.rows.unique_rows(loaded_ - 1), &table);
-    if (team_.size() > 1) {
+    for (Table& table : tables_) costs.emplace_back(cost(table), &table);
+    if (workers > 1) {
       std::stable_sort(costs.begin(), costs.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
     }
-    std::vector<std::int64_t> loads(team_.size());
-    for (const auto& [cost, table] : costs) {
+    std::vector<std::int64_t> loads(workers);
+    for (const auto& [work, table] : costs) {
       const auto least = std::min_element(loads.begin(), loads.end());
-      *least += cost;
-      shares_[static_cast<std::size_t>(least - loads.begin())].push_back(table);
+      *least += work;
+      shares[static_cast<std::size_t>(least - loads.begin())].push_back(table);
+    }
+    return shares;
+  }
+
+  // Each worker turns blocks that lie side by side.
+  void turn_share(std::size_t worker, std::size_t workers, const BatchRows& batch) {
+    std::vector<std::int64_t> first_rows;  // of each feature's table
+    for (const std::size_t table : feature_tables_) first_rows.push_back(tables_[table].rows.settings().first_row);
+    const std::int64_t end = share_start(batch.samples, worker + 1, workers);
+    for (std::int64_t first = share_start(batch.samples, worker, workers); first < end; first += kBlockSamples) {
+      turned_.turn(batch, first_rows, first, std::min(first + kBlockSamples, end));
+    }
+  }
+
+  void open_share(std::uint32_t number, const Share& share, std::mutex& in_place) {
+    const std::uint32_t oldest = before(number, lookahead_);  // which may be planned now
+    for (Table* table : share) {
+      if (number - oldest == lookahead_) table->rows.forget_dead(oldest);
+      table->rows.begin_load(number, oldest, in_place);
     }
   }
 
   // Returns whether all rows are those of their tables.
   template <class Index>
-  bool load_share(std::size_t worker, const BatchRows& batch) {
-    const Share& share = shares_[worker];
-    for (Table* table : share) table->rows.begin_load(loaded_, decided_ + 1);
-    const bool is_sound =
-        batch.is_ragged() ? load_ragged<Index>(share, batch, lists_[worker]) : load_one_hot<Index>(share, batch);
+  bool load_share(const LoadedBatch& loaded, std::size_t worker, const Share& share, const BatchRows& batch,
+                  bool is_turned) {
+    const bool is_sound = batch.is_ragged() ? load_ragged<Index>(loaded, share, batch, lists_[worker])
+                                            : load_one_hot<Index>(loaded, share, batch, is_turned);
     if (is_sound) {
       for (Table* table : share) table->rows.end_load();
     }
@@ -160,13 +215,15 @@ class LoadedWindow {
   // rows is that of whole features.
 
   template <class Index>
-  bool load_one_hot(const Share& share, const BatchRows& batch) {
-    const LoadedBatch& loaded = loaded_batch(loaded_);
+  bool load_one_hot(const LoadedBatch& loaded, const Share& share, const BatchRows& batch, bool is_turned) {
     const auto load_block = [&](Table& table, std::int64_t feature, std::int64_t first) {
-      return table.rows.load_column(batch, feature, first, loaded.template indices<Index>(first, feature));
+      Index* const indices = loaded.template indices<Index>(first, feature);
+      if (is_turned) return table.rows.load_column(batch, turned_.column(batch, feature, first), feature, first, indices);
+      const ColumnLookUps column{batch.rows + feature, batch.features, table.rows.settings().first_row, first};
+      return table.rows.load_column(batch, column, feature, first, indices);
     };
     for (std::int64_t first = 0; first < batch.samples; first += kBlockSamples) {
-      prefetch_block(batch, first + kBlockSamples);
+      if (!is_turned) prefetch_block(batch, first + kBlockSamples);
       for (Table* table : share) {
         if (table->rows.features.size() == 1 && !load_block(*table, table->rows.features.front(), first)) return false;
       }
@@ -183,8 +240,7 @@ class LoadedWindow {
   }
 
   template <class Index>
-  bool load_ragged(const Share& share, const BatchRows& batch, ListedLookUps& list) {
-    const LoadedBatch& loaded = loaded_batch(loaded_);
+  bool load_ragged(const LoadedBatch& loaded, const Share& share, const BatchRows& batch, ListedLookUps& list) {
     const std::vector<std::int64_t>& blocks = loaded.blocks;
     const auto load_block = [&](Table& table, std::int64_t feature, std::size_t block) {
       return table.rows.load_bags(batch, feature, blocks[block], blocks[block + 1], list, loaded.template indices<Index>());
@@ -213,7 +269,7 @@ class LoadedWindow {
   // Each worker translates every so-manieth block, also where the slices of two trainers meet in it.
 
   template <class Index>
-  void write_share(std::size_t worker, const std::vector<std::int32_t*>& positions) {
+  void write_share(std::size_t worker, const std::vector<PositionsOutput>& positions) {
     if (loaded_batch(decided_).is_ragged) {
       write_ragged_positions<Index>(worker, positions);
     } else {
@@ -222,7 +278,7 @@ class LoadedWindow {
   }
 
   template <class Index>
-  void write_one_hot_positions(std::size_t worker, const std::vector<std::int32_t*>& positions) {
+  void write_one_hot_positions(std::size_t worker, const std::vector<PositionsOutput>& positions) {
     const LoadedBatch& batch = loaded_batch(decided_);
     const auto step = static_cast<std::int64_t>(team_.size()) * kBlockSamples;
     std::size_t trainer = 0;
@@ -231,27 +287,39 @@ class LoadedWindow {
       for (std::int64_t first = block; first < end;) {
         while (batch.slices[trainer + 1] <= first) ++trainer;
         const std::int64_t last = std::min(end, batch.slices[trainer + 1]);
-        std::int32_t* const to = positions[trainer] + (first - batch.slices[trainer]) * batch.features;
-        for (const Table& table : tables_) {
-          for (const std::int64_t feature : table.rows.features) {
-            const Index* indices = batch.template indices<Index>(block, feature) + (first - block);
-            translate(indices, last - first, table.positions(), to + feature, batch.features);
+        const std::int64_t place = (first - batch.slices[trainer]) * batch.features;
+        with_width(positions[trainer], [&](auto* const to) {
+          for (const Table& table : tables_) {
+            for (const std::int64_t feature : table.rows.features) {
+              const Index* indices = batch.template indices<Index>(block, feature) + (first - block);
+              translate(indices, last - first, table.positions(), to + place + feature, batch.features);
+            }
           }
-        }
+        });
         first = last;
       }
     }
   }
 
+  // Calls write(to) with positions as wide as they are.
+  template <class Write>
+  static void with_width(const PositionsOutput& positions, const Write& write) {
+    if (positions.is_narrow) {
+      write(static_cast<std::uint16_t*>(positions.to));
+    } else {
+      write(static_cast<std::int32_t*>(positions.to));
+    }
+  }
+
   // `stride` lies between two positions.
-  template <class Index>
-  static void translate(const Index* indices, std::int64_t count, const std::int32_t* of_indices, std::int32_t* to,
+  template <class Index, class Position>
+  static void translate(const Index* indices, std::int64_t count, const std::int32_t* of_indices, Position* to,
                         std::int64_t stride) {
-    for (std::int64_t i = 0; i < count; ++i) to[i * stride] = of_indices[indices[i]];
+    for (std::int64_t i = 0; i < count; ++i) to[i * stride] = static_cast<Position>(of_indices[indices[i]]);
   }
 
   template <class Index>
-  void write_ragged_positions(std::size_t worker, const std::vector<std::int32_t*>& positions) {
+  void write_ragged_positions(std::size_t worker, const std::vector<PositionsOutput>& positions) {
     const LoadedBatch& batch = loaded_batch(decided_);
     const Index* const indices = batch.template indices<Index>();
     std::vector<const std::int32_t*> of_features;
@@ -262,27 +330,34 @@ class LoadedWindow {
       std::int64_t place = bag == 0 ? 0 : batch.bag_ends()[bag - 1];
       for (std::int64_t sample = batch.blocks[block]; sample < batch.blocks[block + 1]; ++sample) {
         while (batch.slices[trainer + 1] <= sample) ++trainer;
-        std::int32_t* const to = positions[trainer];
         const std::int64_t slice_start = batch.slice_starts[trainer];
-        for (const std::int32_t* const of_indices : of_features) {
-          const std::int64_t end = batch.bag_ends()[bag++];
-          for (; place < end; ++place) to[place - slice_start] = of_indices[indices[place]];
-        }
+        with_width(positions[trainer], [&](auto* const to) {
+          using Position = std::remove_pointer_t<std::remove_const_t<decltype(to)>>;
+          for (const std::int32_t* const of_indices : of_features) {
+            const std::int64_t end = batch.bag_ends()[bag++];
+            for (; place < end; ++place) to[place - slice_start] = static_cast<Position>(of_indices[indices[place]]);
+          }
+        });
       }
     }
   }
 
   std::size_t trainers_;
+  std::uint32_t lookahead_;
   std::vector<Table> tables_;
-  std::uint32_t loaded_ = 0;          // number of the newest loaded batch
-  std::uint32_t decided_ = 0;         // number of the newest decided batch
-  std::vector<LoadedBatch> batches_;  // the newest, each at its number modulo the look-ahead
+  std::uint32_t first_ = 1;                // number of the segment's first batch
+  std::atomic<std::uint32_t> loaded_ = 0;  // number of the newest batch that is loaded
+  std::uint32_t decided_ = 0;              // number of the newest decided batch
+  std::vector<LoadedBatch> batches_;       // the newest, each at its number modulo their number
   std::vector<std::size_t> feature_tables_;  // the table of each feature
   bool takes_any_features_;                  // all of which have the only table
   std::vector<std::int64_t> look_ups_;       // of each feature in the batch that was loaded last
-  std::vector<Share> shares_;                // each worker's tables
-  std::vector<ListedLookUps> lists_;         // each worker's memory
+  bool can_turn_ = true;                     // whether no table has too many rows
+  TurnedLookUps turned_;                     // of the batch that is loaded last
+  std::vector<ListedLookUps> lists_;         // each loader's memory
+  std::vector<Share> shares_;                // each worker's tables of the decided batch
   WorkerTeam team_;
+  std::optional<WorkerTeam> own_loaders_;
 };
 
 }  // namespace bagpipe

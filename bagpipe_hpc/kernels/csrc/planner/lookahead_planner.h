@@ -35,7 +35,7 @@ class LookaheadPlanner final : public Planner {
 
   void start_segment(bool) override { window_.start_segment(); }
 
-  void load(const BatchRows& batch) override { window_.load(batch); }
+  void load(const BatchRows& batch) override { window_.load(batch, in_place); }
 
   std::int64_t decide(std::int64_t free_group, std::int64_t latest_group, std::int64_t retiring_group) override {
     free_slots(free_group);
@@ -60,7 +60,7 @@ class LookaheadPlanner final : public Planner {
     RetiredRows& retired = retirement_.start(retiring_group, total_.dead());
     const auto first_private_slot = static_cast<std::int32_t>(settings_.first_private_slot);
     window_.each_table([&](TableWindow& table) { table.assign(number, grants, first_private_slot, retired); });
-    window_.run([&](std::size_t worker) { retired.count_writers(worker); });
+    window_.run([&](std::size_t worker) { retirement_.count_owners(retired, worker); });
     retirement_.close(retired);
     return free_group;
   }
@@ -77,7 +77,8 @@ class LookaheadPlanner final : public Planner {
       const std::int64_t own = total_.on_list(kFirstPrivate + trainer), own_fetched = total_.fetched(1 + trainer);
       const std::int64_t look_ups = batch.slice_starts[trainer + 1] - batch.slice_starts[trainer];
       const std::int64_t own_verified = verify_ ? own : 0, own_written = written[trainer];
-      trainers[trainer] = {look_ups,    own,         own_fetched,  own_fetched,
+      const std::int64_t positions = PositionsOutput::length(look_ups, now + later + own);
+      trainers[trainer] = {positions,   own,         own_fetched,  own_fetched,
                            own_written, own_written, own_verified, own_verified};
     }
   }
@@ -90,14 +91,15 @@ class LookaheadPlanner final : public Planner {
                                      {shared.later_slots, shared.rows + now, shared.versions + now}};
     std::vector<FetchOutput> fetches = {{shared.fetch_rows, shared.fetch_slots}};
     std::vector<std::int64_t> starts = {0, now};
-    std::vector<std::int32_t*> positions;
+    std::vector<PositionsOutput> positions;
     std::vector<WriteBackOutput> write_backs;
     for (std::size_t trainer = 0; trainer < trainers_; ++trainer) {
       const TrainerArrays& own = trainers[trainer];
       lists.push_back({own.private_slots, own.rows, own.versions});
       fetches.push_back({own.fetch_rows, own.fetch_slots});
       starts.push_back(shared_rows);
-      positions.push_back(own.positions);
+      const std::int64_t own_rows = total_.on_list(kFirstPrivate + trainer);
+      positions.push_back({own.positions, PositionsOutput::are_narrow(shared_rows + own_rows)});
       write_backs.push_back({own.write_back_rows, own.write_back_slots});
     }
     window_.each_table([&](TableWindow& table) { table.write_lists(window_.decided(), lists, fetches, starts); });
@@ -118,7 +120,9 @@ class LookaheadPlanner final : public Planner {
     for (TableWindow& table : window_.tables()) table.rows.count_update(window_.decided(), static_cast<std::int32_t>(step));
   }
 
-  void free_slots(std::int64_t group) override { retirement_.free_slots(group, pools_); }
+  void free_slots(std::int64_t group) override {
+    retirement_.free_slots(group, pools_, [&](const auto& work) { window_.run(work); });
+  }
 
   std::int64_t unique_rows() override {
     std::int64_t rows = 0;
@@ -139,6 +143,7 @@ class LookaheadPlanner final : public Planner {
     return bytes;
   }
   const TeamTimes& times() const override { return window_.times(); }
+  TeamTimes loading_times() const override { return window_.loading_times(); }
 
  private:
   // Whether each pool has slots for what the classified batch fetches.

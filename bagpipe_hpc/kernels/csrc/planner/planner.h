@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <stdexcept>
 
 #include "batch_look_ups.h"
@@ -17,6 +18,10 @@ struct PlannerSettings {
   std::int64_t private_capacity;
   std::int64_t first_private_slot;
   std::int64_t threads;
+  std::int64_t loading_threads;  // that load a batch while the others plan one; 0: all do the one, then the other
+
+  // Kept at once: those of the window of the batch that is planned, and the one behind it that is loaded.
+  std::int64_t batches() const { return lookahead + 1; }
 };
 
 // More slots are needed than there are.
@@ -27,9 +32,14 @@ struct SlotsUsedUp : std::runtime_error {
   std::int64_t needed;
 };
 
+// While one thread plans a batch, another one may load the batch that comes first behind its window: it is none of the
+// batch's business, so that the plan is the same.
 class Planner {
  public:
   virtual ~Planner() = default;
+
+  // Held by whoever plans: until then batches stay where they are in memory.
+  std::mutex in_place;
 
   // What an earlier segment loaded is out of the window.
   virtual void start_segment(bool is_training) = 0;
@@ -63,7 +73,9 @@ class Planner {
   virtual std::size_t state_bytes() const = 0;
   // The most that ever grew with the window: its batches, the retired rows whose slots are not free yet, free slots.
   virtual std::size_t window_bytes() const = 0;
+  // Of the threads that plan, and of those that only load.
   virtual const TeamTimes& times() const = 0;
+  virtual TeamTimes loading_times() const = 0;
 };
 
 }  // namespace bagpipe

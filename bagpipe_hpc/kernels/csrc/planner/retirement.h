@@ -10,9 +10,29 @@
 #include "buffer.h"
 #include "plan_arrays.h"
 #include "slot_pool.h"
+#include "tally.h"
 #include "worker_team.h"
 
 namespace bagpipe {
+
+// How many rows of each part of a batch are each trainer's, or each pool's.
+class PartCounts {
+ public:
+  void start(std::size_t parts, std::size_t each) {
+    each_ = each;
+    counts_.assign(parts * each, 0);
+  }
+  std::int64_t* of(std::size_t part) { return counts_.data() + part * each_; }
+  // Adds those of a part to places, or to counts.
+  template <class Place>
+  void add(std::size_t part, std::vector<Place>& places) const {
+    for (std::size_t i = 0; i < each_; ++i) places[i] += counts_[part * each_ + i];
+  }
+
+ private:
+  std::size_t each_ = 0;
+  std::vector<std::int64_t> counts_;
+};
 
 // The rows that die with a batch: where they lie until their slots are free again, and who writes them back.
 struct RetiredRows {
@@ -22,7 +42,8 @@ struct RetiredRows {
   Buffer<std::int32_t> slots;
   Buffer<std::uint16_t> writers;  // trainers
   std::size_t parts = 0;          // which threads count and write
-  std::vector<std::int64_t> written_by;  // how many rows of each part each trainer writes back, [parts, trainers]
+  PartCounts written_by;          // how many rows each trainer writes back
+  PartCounts slots_of;            // how many slots are the shared pool's, then each trainer's
 
   void start(std::int64_t leaves_with, std::int64_t dead, std::size_t into, std::size_t trainers) {
     group = leaves_with;
@@ -31,20 +52,22 @@ struct RetiredRows {
     rows.make_room(dead);
     slots.make_room(dead);
     writers.make_room(dead);
-    written_by.assign(parts * trainers, 0);
+    written_by.start(parts, trainers);
+    slots_of.start(parts, 1 + trainers);
   }
 
   std::int64_t first(std::size_t part) const { return share_start(count, part, parts); }
 
-  void count_writers(std::size_t part) {
-    std::int64_t* const counts = written_by.data() + written_by.size() / parts * part;
-    for (std::int64_t i = first(part); i < first(part + 1); ++i) ++counts[writers[i]];
+  // The pool of a row's slot.
+  std::size_t pool(std::int64_t row, std::int32_t first_private_slot) const {
+    return slots[row] < first_private_slot ? kSharedPool : std::size_t{1} + writers[row];
   }
 
-  // Adds the rows of a part to those that each trainer writes back.
-  void add_part(std::size_t part, std::vector<std::int64_t>& counts) const {
-    for (std::size_t trainer = 0; trainer < counts.size(); ++trainer) {
-      counts[trainer] += written_by[part * counts.size() + trainer];
+  void count_owners(std::size_t part, std::int32_t first_private_slot) {
+    std::int64_t *const by_writer = written_by.of(part), *const by_pool = slots_of.of(part);
+    for (std::int64_t i = first(part); i < first(part + 1); ++i) {
+      ++by_writer[writers[i]];
+      ++by_pool[pool(i, first_private_slot)];
     }
   }
 
@@ -71,7 +94,9 @@ class Retirement {
     retired.start(group, dead, parts_, trainers_);
     return retired;
   }
-  // The rows are there, and each part's writers are counted.
+  // The rows are there: counts those of a part.
+  void count_owners(RetiredRows& retired, std::size_t part) const { retired.count_owners(part, first_private_slot_); }
+  // All parts are counted.
   void close(const RetiredRows& retired) {
     bytes_ += retired.bytes();
     most_bytes_ = std::max(most_bytes_, bytes_);
@@ -81,20 +106,34 @@ class Retirement {
   bool has(std::int64_t latest) const { return !retired_.empty() && retired_.front().group <= latest; }
   std::int64_t oldest_group() const { return retired_.front().group; }
 
-  // Takes the slots of groups up to `group` back. Pools: the shared one, then each trainer's.
-  void free_slots(std::int64_t group, std::vector<SlotPool>& pools) {
-    for (; has(group); retired_.pop_front()) {
-      const RetiredRows& retired = retired_.front();
-      for (std::int64_t i = 0; i < retired.count; ++i) {
-        const std::int32_t slot = retired.slots[i];
-        if (slot < first_private_slot_) {
-          pools.front().give(slot);
-        } else {
-          pools[1 + retired.writers[i]].give(slot - first_private_slot_);
+  // Takes the slots of groups up to `group` back. Pools: the shared one, then each trainer's. run(work) calls work(part)
+  // for all parts.
+  template <class Run>
+  void free_slots(std::int64_t group, std::vector<SlotPool>& pools, const Run& run) {
+    if (!has(group)) return;
+    std::vector<std::int64_t> counts(pools.size());
+    std::size_t freed = 0;  // batches
+    for (; freed < retired_.size() && retired_[freed].group <= group; ++freed) {
+      for (std::size_t part = 0; part < parts_; ++part) retired_[freed].slots_of.add(part, counts);
+    }
+    std::vector<std::int32_t*> starts;
+    for (std::size_t pool = 0; pool < pools.size(); ++pool) starts.push_back(pools[pool].take_back(counts[pool]));
+    run([&](std::size_t part) {
+      std::vector<std::int32_t*> to = starts;
+      for (std::size_t number = 0; number < freed; ++number) {
+        const RetiredRows& retired = retired_[number];
+        for (std::size_t before = 0; before < part; ++before) retired.slots_of.add(before, to);
+        for (std::int64_t i = retired.first(part); i < retired.first(part + 1); ++i) {
+          const std::size_t pool = retired.pool(i, first_private_slot_);
+          *to[pool]++ = retired.slots[i] - (pool == kSharedPool ? 0 : first_private_slot_);
         }
+        for (std::size_t behind = part + 1; behind < parts_; ++behind) retired.slots_of.add(behind, to);
       }
+    });
+    for (; freed > 0; --freed) {
       if (written_ > 0) --written_;
-      bytes_ -= retired.bytes();
+      bytes_ -= retired_.front().bytes();
+      retired_.pop_front();
     }
   }
 
@@ -103,7 +142,7 @@ class Retirement {
     std::vector<std::int64_t> counts(trainers_);
     due_ = written_;
     for (; due_ < retired_.size() && retired_[due_].group <= group; ++due_) {
-      for (std::size_t part = 0; part < parts_; ++part) retired_[due_].add_part(part, counts);
+      for (std::size_t part = 0; part < parts_; ++part) retired_[due_].written_by.add(part, counts);
     }
     return counts;
   }
@@ -113,14 +152,14 @@ class Retirement {
     std::vector<std::int64_t> written(trainers_);
     for (std::size_t number = written_; number < due_; ++number) {
       const RetiredRows& retired = retired_[number];
-      for (std::size_t before = 0; before < part; ++before) retired.add_part(before, written);
+      for (std::size_t before = 0; before < part; ++before) retired.written_by.add(before, written);
       for (std::int64_t i = retired.first(part); i < retired.first(part + 1); ++i) {
         const std::uint16_t writer = retired.writers[i];
         const std::int64_t place = written[writer]++;
         outputs[writer].rows[place] = retired.rows[i];
         outputs[writer].slots[place] = retired.slots[i];
       }
-      for (std::size_t behind = part + 1; behind < parts_; ++behind) retired.add_part(behind, written);
+      for (std::size_t behind = part + 1; behind < parts_; ++behind) retired.written_by.add(behind, written);
     }
   }
   // All parts are written.

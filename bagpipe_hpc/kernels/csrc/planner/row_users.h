@@ -85,7 +85,7 @@ class AllUsers {
     std::uint32_t count_;
   };
 
-  explicit AllUsers(std::int64_t lookahead) : batches_(static_cast<std::size_t>(lookahead)) {}
+  explicit AllUsers(std::int64_t batches) : batches_(static_cast<std::size_t>(batches)) {}
 
   static std::int64_t most_indices(std::int64_t look_ups, std::int64_t) { return look_ups; }
 
@@ -184,7 +184,7 @@ class AllUsers {
     }
   }
 
-  std::vector<BatchPairs> batches_;  // each at its number modulo the look-ahead
+  std::vector<BatchPairs> batches_;  // each at its number modulo their number
   // Of the batch that is being loaded.
   std::uint32_t number_ = 0;
   std::uint32_t count_ = 0;

@@ -2,6 +2,7 @@
 // Both have the same members, so that the code which uses them is the same.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
@@ -21,8 +22,9 @@ class DenseRows {
   Value& operator[](std::int64_t row) { return values_[static_cast<std::size_t>(row)]; }
   // Makes room for further rows.
   void reserve(std::int64_t) {}
-  // Forgets a row that has a value.
+  // Forgets a row that has a value; all rows.
   void erase(std::int64_t) {}
+  void clear() {}
   std::size_t bytes() const { return values_.bytes(); }
 
  private:
@@ -74,6 +76,11 @@ class HashedRows {
     }
     entries_[hole] = Entry{};
     --count_;
+  }
+
+  void clear() {
+    if (count_ > 0) std::fill_n(entries_.data(), entries_.size(), Entry{});
+    count_ = 0;
   }
 
   std::size_t bytes() const { return entries_.bytes(); }

@@ -43,9 +43,13 @@ class SlotPool {
     return grant;
   }
 
-  void give(std::int32_t slot) {
-    if (free_count_ == static_cast<std::int64_t>(free_.size())) free_.resize(std::max<std::size_t>(64, 2 * free_.size()));
-    free_[static_cast<std::size_t>(free_count_++)] = slot;
+  // Takes `count` slots back. Returns where they are to be written, in their order.
+  std::int32_t* take_back(std::int64_t count) {
+    const auto needed = static_cast<std::size_t>(free_count_ + count);
+    if (needed > free_.size()) free_.resize(std::max({needed, 2 * free_.size(), std::size_t{64}}));
+    std::int32_t* const first = free_.data() + free_count_;
+    free_count_ += count;
+    return first;
   }
 
   std::size_t bytes() const { return free_.size() * sizeof(std::int32_t); }

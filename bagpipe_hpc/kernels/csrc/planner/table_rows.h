@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <variant>
 #include <vector>
@@ -30,8 +31,9 @@ constexpr std::int64_t kAhead = 32;  // rows between asking for memory and using
 template <class Users>
 class TableRows {
  public:
-  TableRows(const TableSettings& settings, std::int64_t lookahead)
-      : users(lookahead), settings_(settings), last_uses_(make_values<Use>(settings)), uses_(lookahead) {
+  // `batches`: so many are kept at once.
+  TableRows(const TableSettings& settings, std::int64_t batches)
+      : users(batches), settings_(settings), last_uses_(make_values<Use>(settings)), uses_(batches) {
     if (settings.verify) versions_.emplace(make_values<std::int32_t>(settings));
   }
 
@@ -44,7 +46,7 @@ class TableRows {
   std::int64_t unique_rows(std::uint32_t number) const { return uses_.count(number); }
 
   // Load a batch, in five parts: expect, begin, the blocks of the table's features, end; then, of which each of `parts`
-  // takes a share, links. Batches before `oldest` are out of the window.
+  // takes a share, links.
 
   // Notes how many look-ups each feature has. Returns how many indices the batch may have.
   std::int64_t expect(const std::vector<std::int64_t>& look_ups_of_features) {
@@ -53,20 +55,22 @@ class TableRows {
     return Users::most_indices(look_ups_, most_rows());
   }
   std::int64_t look_ups() const { return look_ups_; }
+  const TableSettings& settings() const { return settings_; }
 
-  void begin_load(std::uint32_t number, std::uint32_t oldest) {
-    uses_.open(number, oldest, most_rows());
+  // Batches before `oldest` are of no use any more; `in_place` as in UseRing.
+  void begin_load(std::uint32_t number, std::uint32_t oldest, std::mutex& in_place) {
+    uses_.open(number, oldest, most_rows(), in_place);
     std::visit([&](auto& values) { values.reserve(most_rows()); }, last_uses_);
     number_ = number;
     new_uses_ = uses_[number];
     users.begin(number, new_uses_, look_ups_, most_rows());
   }
 
-  // Takes in the block of a one-hot feature that begins with `first_sample`. Returns whether all its rows are the
-  // table's; if not, the planner is of no use.
-  template <class Index>
-  bool load_column(const BatchRows& batch, std::int64_t feature, std::int64_t first_sample, Index* indices) {
-    const ColumnLookUps look_ups{batch.rows + feature, batch.features, settings_.first_row, first_sample};
+  // Takes in the block of a one-hot feature that begins with `first_sample`; `look_ups` are those of the feature. Returns
+  // whether all its rows are the table's; if not, the planner is of no use.
+  template <class LookUps, class Index>
+  bool load_column(const BatchRows& batch, const LookUps& look_ups, std::int64_t feature, std::int64_t first_sample,
+                   Index* indices) {
     const std::int64_t end = std::min(first_sample + kBlockSamples, batch.samples);
     return load_in_slices(batch, first_sample, end, [&](std::int64_t first, std::int64_t last, std::uint16_t user) {
       return load(look_ups, first, last, batch.samples, users.part(feature, user), indices);
@@ -89,7 +93,7 @@ class TableRows {
     users.end(new_uses_.count);
   }
 
-  // Links each row's use before this one to it.
+  // Links each row's use before this one to it, if it is not before `oldest`.
   void link(std::uint32_t oldest, std::size_t part, std::size_t parts) {
     const std::int64_t first = share_start(new_uses_.count, part, parts);
     const std::int64_t end = share_start(new_uses_.count, part + 1, parts);
@@ -109,16 +113,20 @@ class TableRows {
 
   // Forgets the rows that die with a batch, where only rows in the window are known. An array is left as it is: what it
   // says of a dead row is older than the window when the row is loaded again.
-  void forget(const RowUses& uses, const std::uint32_t* dead, std::int64_t count) {
+  void forget_dead(std::uint32_t number) {
     auto* const last_uses = std::get_if<HashedRows<Use>>(&last_uses_);
     if (last_uses == nullptr) return;
-    for (std::int64_t k = 0; k < count; ++k) {
-      if (k + kAhead < count) last_uses->prefetch(uses.rows[dead[k + kAhead]] - settings_.first_row);
-      last_uses->erase(uses.rows[dead[k]] - settings_.first_row);
+    const RowUses uses = uses_[number];
+    for (std::int64_t i = 0; i < uses.count; ++i) {
+      if (i + kAhead < uses.count) last_uses->prefetch(uses.rows[i + kAhead] - settings_.first_row);
+      if (uses.next[i].batch == 0) last_uses->erase(uses.rows[i] - settings_.first_row);
     }
   }
+  // Forgets all rows.
+  void forget() {
+    std::visit([](auto& values) { values.clear(); }, last_uses_);
+  }
 
-  bool is_hashed() const { return std::holds_alternative<HashedRows<Use>>(last_uses_); }
   bool knows_versions() const { return versions_.has_value(); }
   // Of a global row, where versions are known.
   std::int32_t& version(std::int64_t row) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "buffer.h"
+#include "planner.h"
 #include "retirement.h"
 #include "row_users.h"
 #include "slot_pool.h"
@@ -30,8 +31,8 @@ struct FetchOutput {
 
 class TableWindow {
  public:
-  TableWindow(const TableSettings& settings, std::int64_t lookahead, std::size_t trainers)
-      : rows(settings, lookahead), tally(trainers), before(trainers), has_lookahead_(lookahead > 1) {}
+  TableWindow(const TableSettings& settings, const PlannerSettings& all)
+      : rows(settings, all.batches()), tally(all.trainers), before(all.trainers), has_lookahead_(all.lookahead > 1) {}
 
   TableRows<OnlyUser> rows;
   // Of the batch that was classified last: the table's rows, and those of the tables before it.
@@ -78,7 +79,10 @@ class TableWindow {
     }
     std::int32_t nobody;  // takes the slots of dead rows
     for (std::int64_t i = 0; i < uses.count; ++i) {
-      if (i + kAhead < uses.count) __builtin_prefetch(&rows.ring().slot(uses.next[i + kAhead]), 1);
+      if (i + kAhead < uses.count) {
+        const Use coming = uses.next[i + kAhead].batch == 0 ? Use{number, 0} : uses.next[i + kAhead];
+        __builtin_prefetch(&rows.ring().slot(coming), 1);
+      }
       std::int32_t& heir = uses.next[i].batch == 0 ? nobody : rows.ring().slot(uses.next[i]);
       heir = uses.slots[i];
     }
@@ -92,7 +96,6 @@ class TableWindow {
       retired.writers[place] = static_cast<std::uint16_t>(lists_[i] < kFirstPrivate ? turn : lists_[i] - kFirstPrivate);
       if (++turn == trainers) turn = 0;
     }
-    rows.forget(uses, dead_.data(), tally.dead());
   }
 
   // Write a plan, in two parts: the rows' lists, then (once all tables have theirs) the look-ups' positions on them.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -34,15 +35,17 @@ struct RowUses {
 // planner goes from use to use across the whole window, which is quick only in memory of huge pages.
 class UseRing {
  public:
-  explicit UseRing(std::int64_t lookahead) : lookahead_(lookahead) {
-    while (parts_.size() < static_cast<std::size_t>(lookahead)) parts_.resize(std::max<std::size_t>(1, 2 * parts_.size()));
+  explicit UseRing(std::int64_t batches) : batches_(batches) {
+    while (parts_.size() < static_cast<std::size_t>(batches)) parts_.resize(std::max<std::size_t>(1, 2 * parts_.size()));
   }
 
-  // Makes room for batch `number`, of up to `most` rows. Batches before `oldest` are out of the window.
-  void open(std::uint32_t number, std::uint32_t oldest, std::int64_t most) {
+  // Makes room for batch `number`, of up to `most` rows. Batches before `oldest` are of no use any more; the others stay
+  // where they are unless nobody holds `in_place`.
+  void open(std::uint32_t number, std::uint32_t oldest, std::int64_t most, std::mutex& in_place) {
     most = std::max(most, kLeastRoom);
     std::int64_t first = find_room(number, oldest, most);
     if (first < 0) {
+      const std::lock_guard lock(in_place);
       grow(number, oldest, most);
       first = find_room(number, oldest, most);
     }
@@ -94,7 +97,7 @@ class UseRing {
     std::int64_t kept = 0;
     for (std::uint32_t batch = oldest; batch != number; ++batch) kept += part(batch).room();
     const std::int64_t average = number == oldest ? 0 : kept / (number - oldest);
-    const auto capacity = static_cast<std::size_t>(std::max(kept, average * lookahead_) * 17 / 16 + 2 * most);
+    const auto capacity = static_cast<std::size_t>(std::max(kept, average * batches_) * 17 / 16 + 2 * most);
     ZeroPages<std::int64_t> rows(capacity);
     ZeroPages<Use> next(capacity);
     ZeroPages<std::int32_t> slots(capacity);
@@ -115,7 +118,7 @@ class UseRing {
     trainers_ = std::move(trainers);
   }
 
-  std::int64_t lookahead_;
+  std::int64_t batches_;     // at most
   std::vector<Part> parts_;  // each batch's at its number modulo their number, a power of two
   ZeroPages<std::int64_t> rows_;
   ZeroPages<Use> next_;

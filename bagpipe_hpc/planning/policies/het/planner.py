@@ -50,6 +50,8 @@ class HetPlanner:
         most_held: rows that a trainer may hold between two batches; None for any number.
     """
 
+    loads_beside = False
+    """As `Planner.loads_beside`."""
     cache_kind = TrainerCache
     """What knows a trainer's cache."""
 

@@ -149,9 +149,10 @@ def assert_same_plans(found: Iterable[BatchPlan], expected: Iterable[BatchPlan])
 @settings(max_examples=100, deadline=None)
 @given(runs(), st.integers(1, 4), st.data())
 def test_plans_are_the_references(run: Run, threads: int, data: st.DataObject) -> None:
+    """Also where some of the threads load a batch while the others plan one."""
     tables = run.offsets.size - 1
     sparse = np.asarray(data.draw(st.lists(st.booleans(), min_size=tables, max_size=tables)))
-    native = native_planner(run, sparse=sparse, threads=threads)
+    native = native_planner(run, sparse=sparse, threads=threads, loading_threads=data.draw(st.integers(0, threads - 1)))
     sound = reference(run)
     assert_same_plans(plans(native, run), plans(sound, run))
     assert native.size().shared_slots == sound.size().shared_slots
@@ -331,22 +332,23 @@ def test_a_feature_of_no_table_is_refused() -> None:
 
 
 @pytest.mark.parametrize("with_homes", [False, True])
-@pytest.mark.parametrize("threads", [1, 3])
-def test_the_times_of_threads_add_up(threads: int, with_homes: bool) -> None:
+@pytest.mark.parametrize(("threads", "loading"), [(1, 0), (3, 0), (4, 2)])
+def test_the_times_of_threads_add_up(threads: int, loading: int, with_homes: bool) -> None:
     """To no more than the process took, of which the calling thread took its part."""
     batches = one_hot(np.random.default_rng(1).integers(0, 5000, (6, 3000, 1)))
     run = Run(np.asarray([0, 5000]), (0,), [Segment(batches, True, 0)], 3, Window(2, 1), False, with_homes)
-    planner = native_planner(run, threads=threads)
+    planner = native_planner(run, threads=threads, loading_threads=loading)
     calling, process = time.thread_time(), time.process_time()
     list(plans(planner, run))
     calling, process = time.thread_time() - calling, time.process_time() - process
-    times = planner.times()
-    assert times.rounds >= 4 * len(batches)
-    assert 0 < times.first_s <= times.slowest_s <= times.all_s <= threads * times.slowest_s
+    times, loading_times = planner.times(), planner.times(loading=True)
+    for team, size in ((times, threads - loading), (loading_times, loading)):
+        assert team.rounds >= 2 * len(batches) * (size > 0)
+        assert team.first_s <= team.slowest_s <= team.all_s <= size * team.slowest_s
+        if size == 1:
+            assert 0 < team.first_s == team.slowest_s == team.all_s
     assert times.first_s <= calling
-    assert times.all_s - times.first_s <= process - calling + 1e-3
-    if threads == 1:
-        assert times.first_s == times.slowest_s == times.all_s
+    assert times.all_s + loading_times.all_s <= process + 1e-3
 
 
 @pytest.mark.parametrize("trainers", [4, 70])
@@ -358,8 +360,9 @@ def test_homes_of_rows_that_many_trainers_use(trainers: int, skew: int) -> None:
     segments = [Segment(batches, True, 0), Segment(batches[:5], False, 12)]
     run = Run(np.asarray([0, 900, 1800]), (0, 1), segments, trainers, Window(4, 2), verify=True, with_homes=True)
     expected = list(plans(reference(run), run))
-    for threads in (1, 5):
-        assert_same_plans(plans(native_planner(run, threads=threads), run), expected)
+    for threads, loading in ((1, 0), (5, 0), (5, 2)):
+        native = native_planner(run, threads=threads, loading_threads=loading)
+        assert_same_plans(plans(native, run), expected)
 
 
 def test_a_user_of_a_row_in_two_features_is_one_user() -> None:
