@@ -17,7 +17,7 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict
 from bagpipe_hpc.tools.report import Report, median
-from bagpipe_hpc.tools.simulate import dense_weights, plan_trace, shards_trace, trace_policy
+from bagpipe_hpc.tools.simulate import plan_trace, shards_trace, step_order, trace_policy
 from benchmarks.jobs.links import LINKS, Link
 from benchmarks.jobs.workload import WORKLOADS
 from benchmarks.step import benchmark as step
@@ -159,8 +159,7 @@ def _predict(job: Cell, busy_ms: float, line: dict[str, Any]) -> Prediction:
         busy_ms * 1e-3 * job["trainers"] / batch_size,
         spread=job["spread"],
     )
-    weights = dense_weights(config, trace)
-    return predict(planned.loads, window, cluster, RowRecord.of(config), weights)
+    return predict(planned.loads, window, cluster, RowRecord.of(config), step_order(config, trace))
 
 
 _HEADINGS = ("job", "L", "measured ms", "predicted ms", "error", "rows", "predicted", "reductions", "predicted", "")

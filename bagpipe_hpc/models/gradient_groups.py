@@ -10,6 +10,10 @@ from bagpipe_hpc.models.contract import OrdersGradients
 
 _GROUP_NUMBERS = 1 << 18
 """Of a group at least, 1 MB: each sum over the trainers has a price of its own, whatever its size."""
+_GROUP_SHARE = 1 / 4
+"""Of all weights that a group has at least. So there are few, and the first starts with half of the pass to come."""
+_LAST_SHARE = 1 / 8
+"""Of all weights that the last group has at least, which starts when the pass is over."""
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
@@ -18,7 +22,7 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
 
 
 def gradient_groups(model: nn.Module) -> list[list[nn.Parameter]]:
-    """The model's own groups, or else its parameters in reverse order of registration, 1 MB or more a group.
+    """The model's own groups, or else its parameters in reverse order of registration: four groups at most, of 1 MB.
 
     Modules register layers in the order in which forward uses them, as a rule; the backward pass goes the other way. A
     model that does otherwise is summed just as well, only later.
@@ -41,10 +45,13 @@ def gradient_groups(model: nn.Module) -> list[list[nn.Parameter]]:
 
 
 def _in_reverse(weights: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    left = total = sum(weight.numel() for weight in weights)
     group: list[nn.Parameter] = []
     for weight in reversed(weights):
         group.append(weight)
-        if sum(member.numel() for member in group) >= _GROUP_NUMBERS:
+        left -= weight.numel()
+        size = sum(member.numel() for member in group)
+        if size >= max(_GROUP_NUMBERS, _GROUP_SHARE * total) and left >= _LAST_SHARE * total:
             yield group
             group = []
     if group:

@@ -69,9 +69,13 @@ class Cluster:
 
     @property
     def collective_latency_s(self) -> float:
+        """Time of a collective operation of the trainers beyond its bytes, until it is noticed included."""
+        return self.rounds_s + (self.call_s if self.trainers > 1 else 0.0)
+
+    @property
+    def rounds_s(self) -> float:
         """Time of a collective operation of the trainers beyond its bytes: a message in each of log2 T rounds."""
-        rounds = ceil(log2(self.trainers))
-        return rounds * (self.latency_s if self.reduces_over_links else 0.0) + (self.call_s if rounds else 0.0)
+        return ceil(log2(self.trainers)) * self.link_latency_s
 
     @property
     def link_latency_s(self) -> float:

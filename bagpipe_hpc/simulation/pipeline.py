@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.record import RowRecord
-from bagpipe_hpc.simulation.batch_load import BatchLoad, Hops
+from bagpipe_hpc.simulation.batch_load import BatchLoad, Hop, Hops
 from bagpipe_hpc.simulation.cluster import (
     MEMORY,
     ORACLE_OUT,
@@ -21,9 +21,12 @@ from bagpipe_hpc.simulation.cluster import (
     Cluster,
 )
 from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
+from bagpipe_hpc.simulation.step_order import StepOrder
 
 _GRID_MESSAGE = 4
 """So many times longer a message over a grid takes than one of many by one call: it is put together of parts."""
+_BEGUN_AT_ONCE = 0.25
+"""Part of the time of many messages by one call until that returns; the mover has the rest (docs/simulate.md)."""
 
 
 @dataclass
@@ -51,18 +54,18 @@ class Pipeline:
         window: look-ahead and group that they were planned with.
         cluster: who computes and sends how fast.
         record: what travels with a row.
-        dense_weights: number of weights of the dense model.
+        order: when in a step's compute gradients leave.
     """
 
     def __init__(
-        self, loads: Sequence[BatchLoad], window: Window, cluster: Cluster, record: RowRecord, dense_weights: int
+        self, loads: Sequence[BatchLoad], window: Window, cluster: Cluster, record: RowRecord, order: StepOrder
     ) -> None:
         self._loads = loads
         self._batches = len(loads) - 1
         self._window = window
         self._cluster = cluster
         self._record = record
-        self._dense_bytes = 4 * dense_weights
+        self._order = order
         self._weight_bytes = 4 * record.embedding_dim
         self._simulation = Simulation(cluster.capacities())
         self._planned = [Event() for _ in loads]
@@ -99,20 +102,30 @@ class Pipeline:
         self._tell(self._planned[number])
 
     def _compute(self) -> Process:
-        later = exchanged = _happened()
+        now = later = home = exchanged = _happened()
         for number, (load, times) in enumerate(zip(self._loads[:-1], self.steps, strict=True)):
             times.start_s = self._simulation.now_s
             yield self._ready[number]
             self._taken += 1
             times.wait_rows_s = self._simulation.now_s - times.start_s
             compute_s = self._cluster.compute_s_per_sample * load.slice_samples
-            yield Sleep(compute_s / 2)
-            dense = self._sum(self._dense_bytes)  # the gradients of the top layers are there
-            yield Sleep(compute_s / 2)
-            waits_since_s = self._simulation.now_s
-            now = self._sum(load.reduced_now * self._weight_bytes)
-            for hops in (load.now_home, load.next_copies):
-                yield from self._exchange(hops)
+            begins_s = self._begins_s(load.now_home)
+            complete, dense = self._sum_dense()
+            left = 1.0
+            for behind, dense_sum in self._order.moments():
+                yield Sleep((left - behind) * compute_s)
+                left = behind
+                if dense_sum is not None:
+                    self._simulation.happen(complete[dense_sum])
+                    continue
+                now = self._sum(load.reduced_now * self._weight_bytes)
+                yield Sleep(begins_s)
+                home = self._begin_exchange(load.now_home)
+            yield Sleep(left * compute_s)
+            waits_since_s = self._simulation.now_s - begins_s
+            yield home
+            yield from self._exchange(load.now_home, first=1)
+            yield from self._exchange(load.next_copies)
             yield from (now, later, exchanged, dense)
             later = self._sum(load.reduced_later * self._weight_bytes)
             after_next = self._loads[min(number + 2, self._batches)]
@@ -137,22 +150,66 @@ class Pipeline:
         return done
 
     def _summing(self, summed_bytes: float, done: Event) -> Process:
-        """Each trainer sends shares of the parts and gets shares of the sum: 2 (T - 1) / T of the bytes each way."""
-        trainers = self._cluster.trainers
-        links = (TRAINER_IN, TRAINER_OUT) if self._cluster.reduces_over_links else (MEMORY,)
         yield Sleep(self._cluster.collective_latency_s)
-        yield Transfer(2 * (trainers - 1) / trainers * summed_bytes, links)
+        yield self._summed(summed_bytes)
         self._simulation.happen(done)
 
-    def _exchange(self, hops: Hops, noticed_s: float = 0.0) -> Process:
+    def _summed(self, summed_bytes: float) -> Transfer:
+        """Each trainer sends shares of the parts and gets shares of the sum: 2 (T - 1) / T of the bytes each way."""
+        trainers = self._cluster.trainers
+        return Transfer(2 * (trainers - 1) / trainers * summed_bytes, self._between_trainers)
+
+    @property
+    def _between_trainers(self) -> tuple[str, ...]:
+        """What carries bytes from a trainer to others and back."""
+        return (TRAINER_IN, TRAINER_OUT) if self._cluster.reduces_over_links else (MEMORY,)
+
+    def _sum_dense(self) -> tuple[list[Event], Event]:
+        """Get ready for a step's sums of dense gradients: events that say which are complete, and their end."""
+        complete, done = [Event() for _ in self._order.sums], Event()
+        self._simulation.start(self._summing_dense(complete, done))
+        return complete, done
+
+    def _summing_dense(self, complete: list[Event], done: Event) -> Process:
+        """One after the other, as Horovod's thread makes them; it notices at once what waits when it has made one."""
+        for dense, is_complete in zip(self._order.sums, complete, strict=True):
+            is_idle = not is_complete.has_happened
+            yield is_complete
+            if self._cluster.trainers > 1:
+                yield Sleep(self._cluster.collective_latency_s if is_idle else self._cluster.rounds_s)
+                yield self._summed(4 * dense.weights)
+        self._simulation.happen(done)
+
+    def _begins_s(self, hops: Hops) -> float:
+        """How long it keeps a trainer to begin an exchange that others move on."""
+        if not hops or not hops[0].rows:
+            return 0.0
+        return (_BEGUN_AT_ONCE if len(hops) == 1 else 1.0) * self._messages_s(hops, 0)
+
+    def _begin_exchange(self, hops: Hops) -> Event:
+        """Let the first hop of an exchange that has been begun go on behind compute; the event is its end."""
+        done = Event()
+
+        def going_on() -> Process:
+            if hops and hops[0].rows:
+                yield Sleep(self._messages_s(hops, 0) - self._begins_s(hops))
+                yield from self._travel(hops[0])
+            self._simulation.happen(done)
+
+        self._simulation.start(going_on())
+        return done
+
+    def _exchange(self, hops: Hops, noticed_s: float = 0.0, first: int = 0) -> Process:
         """Send rows to other trainers and wait for theirs, which are as many; pass rows on in between."""
-        links = (TRAINER_IN, TRAINER_OUT) if self._cluster.reduces_over_links else (MEMORY,)
-        for number, hop in enumerate(hops):
+        for number, hop in enumerate(hops[first:], first):
             if hop.rows:
-                hop_bytes = hop.rows * self._weight_bytes
-                copied_s = number * hop_bytes / self._cluster.memory_bytes_per_s
-                yield Sleep(noticed_s + self._messages_s(hops, number) + copied_s + self._cluster.link_latency_s)
-                yield Transfer(hop_bytes, links)
+                copied_s = number * hop.rows * self._weight_bytes / self._cluster.memory_bytes_per_s
+                yield Sleep(noticed_s + self._messages_s(hops, number) + copied_s)
+                yield from self._travel(hop)
+
+    def _travel(self, hop: Hop) -> Process:
+        yield Sleep(self._cluster.link_latency_s)
+        yield Transfer(hop.rows * self._weight_bytes, self._between_trainers)
 
     def _messages_s(self, hops: Hops, number: int) -> float:
         """A trainer's time for the messages of a hop."""

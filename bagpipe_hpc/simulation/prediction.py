@@ -9,6 +9,7 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.batch_load import BatchLoad
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.pipeline import Pipeline
+from bagpipe_hpc.simulation.step_order import StepOrder
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,13 @@ def steady(batches: int, lookahead: int) -> range:
 
 
 def predict(
-    loads: Sequence[BatchLoad], window: Window, cluster: Cluster, record: RowRecord, dense_weights: int
+    loads: Sequence[BatchLoad], window: Window, cluster: Cluster, record: RowRecord, order: StepOrder
 ) -> Prediction:
     """Simulate a segment; arguments as for `Pipeline`, with more than twice as many batches as the window is long."""
     counted = steady(len(loads) - 1, window.lookahead)
     if not counted:
         raise ValueError(f"{len(loads) - 1} batches have no steady state with a window of {window.lookahead}")
-    times = Pipeline(loads, window, cluster, record, dense_weights).run()
+    times = Pipeline(loads, window, cluster, record, order).run()
     step_s = (times[counted[-1]].end_s - times[counted[0]].start_s) / len(counted)
     wait_rows_s = _mean(times, counted, lambda step: step.wait_rows_s)
     wait_reductions_s = _mean(times, counted, lambda step: step.wait_reductions_s)
@@ -82,7 +83,7 @@ def predict(
         rows_reduced=reduced,
         plan_bytes=plan_bytes,
         busiest_link_s=_busiest_link_s(
-            cluster, record, fetched, written, reduced, exchanged, plan_bytes, dense_weights
+            cluster, record, fetched, written, reduced, exchanged, plan_bytes, order.dense_weights
         ),
     )
 

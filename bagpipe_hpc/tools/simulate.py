@@ -16,7 +16,7 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.size import measure_model
+from bagpipe_hpc.models.gradient_order import gradient_order
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.capacity import within_memory
 from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
@@ -30,6 +30,7 @@ from bagpipe_hpc.simulation.batch_load import BatchLoad, loads_of
 from bagpipe_hpc.simulation.calibration import compute_s_per_sample
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict
+from bagpipe_hpc.simulation.step_order import StepOrder
 from bagpipe_hpc.simulation.synthetic_rows import draw_batches, scaled_tables
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
 from bagpipe_hpc.tools.inspection.text_table import size_text
@@ -92,8 +93,8 @@ class Planned:
     private_slots: int
 
 
-def dense_weights(config: Config, trace: Trace) -> int:
-    """Number of weights of the model that a configuration names, fed with the samples of a trace.
+def step_order(config: Config, trace: Trace) -> StepOrder:
+    """When in a step gradients leave, with the model that a configuration names and the samples of a trace.
 
     Raises:
         ConfigError: its tables have several widths.
@@ -103,7 +104,7 @@ def dense_weights(config: Config, trace: Trace) -> int:
             f"model.embedding_dim_of = {config.model.embedding_dim_of!r}: a simulation has rows of one width; leave it "
             "out, and set model.embedding_dim to the width of most rows"
         )
-    return measure_model(config.model, trace.facts, samples=1).weights
+    return StepOrder.of(gradient_order(config.model, trace.facts))
 
 
 def shards_trace(config: Config) -> Trace:
@@ -207,6 +208,7 @@ def simulate(arguments: argparse.Namespace) -> Report:
     config = load_config(arguments.config, arguments.overrides)
     trace = synthetic_trace(config, arguments.rows, arguments.zipf) if arguments.rows else shards_trace(config)
     per_sample_s = calibrate(arguments.calibrate) if arguments.calibrate else arguments.compute_us_per_sample * 1e-6
+    order = step_order(config, trace)
     cluster = Cluster(
         trainers=1,
         compute_s_per_sample=per_sample_s,
@@ -220,7 +222,6 @@ def simulate(arguments: argparse.Namespace) -> Report:
     lookaheads = arguments.lookahead or sorted({1, config.lookahead.batches})
     steady_batches = arguments.batches or trace.steady_batches(max(lookaheads))
     record = RowRecord.of(config)
-    weights = dense_weights(config, trace)
     report = Report("simulate")
     predictions: list[dict[str, Any]] = []
     report.figures |= {
@@ -228,7 +229,7 @@ def simulate(arguments: argparse.Namespace) -> Report:
         "batch_size": config.train.batch_size,
         "batches": steady_batches,
         "record_bytes": record.bytes,
-        "dense_weights": weights,
+        "dense_weights": order.dense_weights,
         "cluster": asdict(cluster),
         "predictions": predictions,
     }
@@ -241,7 +242,7 @@ def simulate(arguments: argparse.Namespace) -> Report:
             if any(job["trainers"] == trainers and job["lookahead"] == window.lookahead for job in predictions):
                 continue  # a policy that takes the same window whatever is asked for
             planned = plan_trace(trace, policy, window, steady_batches)
-            prediction = predict(planned.loads, window, replace(cluster, trainers=trainers), record, weights)
+            prediction = predict(planned.loads, window, replace(cluster, trainers=trainers), record, order)
             cache_rows = planned.shared_slots + planned.private_slots
             rows.append(_row(trainers, window.lookahead, prediction, cache_rows, record))
             predictions.append(

@@ -52,10 +52,6 @@ class DLRM(nn.Module):
         use_linear(self, kernels.linear)
         self._interaction = kernels.interaction
 
-    def gradient_groups(self) -> list[list[nn.Parameter]]:
-        """The top MLP, whose gradients are there first, then the bottom MLP."""
-        return [list(self.top.parameters()), list(self.bottom.parameters()) if self._has_bottom else [self.constant]]
-
     def step_bytes(self, samples: int) -> int:
         """Memory for what each layer reads and computes, and for the gradients beside the widest."""
         return _FLOAT_BYTES * samples * (sum(self._columns) + max(self._columns))

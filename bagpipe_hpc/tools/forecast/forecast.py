@@ -6,11 +6,12 @@ from dataclasses import replace
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.models.size import measure_model
+from bagpipe_hpc.models.gradient_order import gradient_order
 from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.preparation.saved_plans import require_savable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.simulation.cluster import Cluster
+from bagpipe_hpc.simulation.step_order import StepOrder
 from bagpipe_hpc.tools.forecast.advice import Advice, Split, advise_nodes, advise_window, splits_of
 from bagpipe_hpc.tools.forecast.pace import Tell
 from bagpipe_hpc.tools.forecast.rank_memory import RankMemory
@@ -49,11 +50,12 @@ def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
         require_folder(arguments.save)
     trainers = sorted(set(arguments.trainers or _usual_trainers(arguments)))
     outlooks = plan_all(run, trainers, _lookaheads(arguments, run.config), arguments.batches or 0, tell)
-    weights = measure_model(run.config.model, run.model_facts, samples=1).weights
-    judge = _Judge(arguments, base, outlooks, weights)
+    order = StepOrder.of(gradient_order(run.config.model, run.model_facts))
+    judge = _Judge(arguments, base, outlooks, order)
     report = Report("plan")
     report.figures |= {"config": str(arguments.config), "overrides": list(arguments.overrides)}
-    tell_all(report, run, outlooks, [judge.link(gbit_per_s) for gbit_per_s in arguments.gbit_per_s], weights)
+    links = [judge.link(gbit_per_s) for gbit_per_s in arguments.gbit_per_s]
+    tell_all(report, run, outlooks, links, order.dense_weights)
     if arguments.plot:
         save_plot(panels_of(outlooks), arguments.plot)
     if arguments.save:
@@ -106,13 +108,11 @@ class _Judge:
         arguments: of the command.
         base: speeds.
         outlooks: what was planned, by trainers, then windows.
-        dense_weights: number of weights of the dense model.
+        order: when in a step gradients leave.
     """
 
-    def __init__(
-        self, arguments: argparse.Namespace, base: Cluster, outlooks: list[Outlook], dense_weights: int
-    ) -> None:
-        self._arguments, self._base, self._weights = arguments, base, dense_weights
+    def __init__(self, arguments: argparse.Namespace, base: Cluster, outlooks: list[Outlook], order: StepOrder) -> None:
+        self._arguments, self._base, self._order = arguments, base, order
         self._outlooks: dict[int, list[Outlook]] = {}
         for one in outlooks:
             self._outlooks.setdefault(one.trainers, []).append(one)
@@ -147,4 +147,4 @@ class _Judge:
 
     def _timing(self, one: Outlook, speeds: Cluster, server_nodes: int) -> Timing:
         cluster = replace(speeds, trainers=one.trainers, server_hosts=server_nodes)
-        return time_plans(one.loads, one.need.window, cluster, one.run.groups[0].record, self._weights)
+        return time_plans(one.loads, one.need.window, cluster, one.run.groups[0].record, self._order)

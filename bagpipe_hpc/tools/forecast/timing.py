@@ -8,6 +8,7 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.batch_load import BatchLoad
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict
+from bagpipe_hpc.simulation.step_order import StepOrder
 
 _NO_COMPUTE_S = 1e-12
 """A sample, for trainers that compute in no time."""
@@ -47,7 +48,7 @@ class Timing:
 
 
 def time_plans(
-    loads: Sequence[BatchLoad], window: Window, cluster: Cluster, record: RowRecord, dense_weights: int
+    loads: Sequence[BatchLoad], window: Window, cluster: Cluster, record: RowRecord, order: StepOrder
 ) -> Timing:
     """Predict the steps of plans.
 
@@ -56,11 +57,11 @@ def time_plans(
         window: of the plans.
         cluster: with `compute_s_per_sample` 0 where that is not known.
         record: what travels with a row.
-        dense_weights: number of weights of the dense model.
+        order: when in a step gradients leave.
     """
-    bare = predict(loads, window, replace(cluster, compute_s_per_sample=_NO_COMPUTE_S), record, dense_weights)
+    bare = predict(loads, window, replace(cluster, compute_s_per_sample=_NO_COMPUTE_S), record, order)
     known = cluster.compute_s_per_sample > 0
-    prediction = predict(loads, window, cluster, record, dense_weights) if known else None
+    prediction = predict(loads, window, cluster, record, order) if known else None
     slice_samples = max(load.slice_samples for load in loads)
     hiding_us = 1e6 * bare.step_s / slice_samples
     return Timing(cluster.bytes_per_s, bare.step_s, bare.busiest_link_s, hiding_us, prediction)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import ModelConfig
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models import gradient_groups as module
@@ -32,10 +33,21 @@ def test_frozen_parameters_are_left_out_and_tied_ones_are_taken_once() -> None:
     assert names(model) == [["2.bias", "1.bias", "0.bias", "0.weight"]]
 
 
-def test_dlrm_says_that_its_top_comes_first() -> None:
-    top, bottom = names(build_model(ModelConfig(), ModelFacts.one_hot(13, 2, 16, 1)))
-    assert {name.partition(".")[0] for name in top} == {"top"}
-    assert {name.partition(".")[0] for name in bottom} == {"bottom"}
+def test_dlrms_top_comes_first() -> None:
+    """MLPerf's: its first sum starts with half of the pass to come, its last has the bottom MLP and the layer above."""
+    settings = DLRMSettings(bottom_mlp=(512, 256), top_mlp=(1024, 1024, 512, 256))
+    model = build_model(ModelConfig(embedding_dim=64, settings=settings), ModelFacts.one_hot(13, 26, 64, 1))
+    groups = [{name.rpartition(".")[0] for name in group} for group in names(model)]
+    bottom = {f"bottom.{number}" for number in (0, 2, 4)}
+    assert groups == [{"top.8", "top.6", "top.4"}, {"top.2"}, {"top.0"} | bottom]
+
+
+def test_a_group_has_a_quarter_of_all_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 42, 48 and 54 numbers here; the last one has what is left, an eighth at least."""
+    monkeypatch.setattr(module, "_GROUP_NUMBERS", 5)
+    for layers, sizes in ((7, [4, 4, 4, 2]), (8, [4, 4, 4, 4]), (9, [5, 5, 5, 3])):
+        model = nn.Sequential(*(nn.Linear(2, 2) for _ in range(layers)))
+        assert [len(group) for group in names(model)] == sizes
 
 
 class Grouped(nn.Module):

@@ -10,6 +10,7 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.batch_load import BatchLoad, Hop
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.pipeline import Pipeline, StepTimes
+from bagpipe_hpc.simulation.step_order import DenseSum, StepOrder
 
 RECORD = RowRecord(embedding_dim=24, state=(StateColumns("sum", per_weight=False),), has_version=False)
 """100 bytes, 96 of them weights."""
@@ -40,8 +41,12 @@ BATCH = BatchLoad(
     plan_bytes=0,
 )
 
+COMPUTE_FIRST, HALF = StepOrder(), StepOrder(behind_rows=0.5)
 
-def times(batch: BatchLoad, window: Window, cluster: Cluster, batches: int = 40, dense_weights: int = 0) -> StepTimes:
+
+def times(
+    batch: BatchLoad, window: Window, cluster: Cluster, batches: int = 40, order: StepOrder = COMPUTE_FIRST
+) -> StepTimes:
     """A step in the middle of a segment of equal batches, relative to its start, in milliseconds."""
     batch = replace(batch, slice_samples=-(-batch.samples // cluster.trainers))
     numbers = range(batches)
@@ -56,7 +61,7 @@ def times(batch: BatchLoad, window: Window, cluster: Cluster, batches: int = 40,
     ]
     last = window.group_that_retires(batches - 1)
     loads.append(replace(batch, samples=0, fetched=0, retire_group=last, written=1))
-    steps = Pipeline(loads, window, cluster, RECORD, dense_weights).run()
+    steps = Pipeline(loads, window, cluster, RECORD, order).run()
     assert steps[-1].end_s > 0, "all batches are carried out"
     middle = batches // 2 - batches // 2 % window.group  # averaged over a group, since its write-backs come at once
     group = steps[middle : middle + window.group]
@@ -126,11 +131,22 @@ def test_later_that_takes_too_long_is_waited_for() -> None:
     assert times(batch, Window(4, 1), replace(CLUSTER, trainers=2)) == StepTimes(0.0, 20.7, 0.0, 15.7)
 
 
-def test_dense_sums_start_in_the_middle_of_compute() -> None:
+def test_dense_sums_start_when_they_are_complete() -> None:
     """1,000 weights: 1.5 + 4 ms from the middle of 5 ms of compute."""
     batch = replace(BATCH, fetched=0, written=0)
     spread = replace(CLUSTER, trainers=2)
-    assert times(batch, Window(4, 1), spread, dense_weights=1000) == StepTimes(0.0, 8.0, 0.0, 3.0)
+    order = StepOrder(sums=(DenseSum(1000, 0.5),))
+    assert times(batch, Window(4, 1), spread, order=order) == StepTimes(0.0, 8.0, 0.0, 3.0)
+
+
+def test_dense_sums_come_one_after_the_other() -> None:
+    """One that waits takes 0.5 + 2 ms from the end of the one before, 8 ms; one that does not, 1 ms more."""
+    batch = replace(BATCH, fetched=0, written=0)
+    spread = replace(CLUSTER, trainers=2)
+    order = StepOrder(sums=(DenseSum(1000, 0.5), DenseSum(500, 0.25)))
+    assert times(batch, Window(4, 1), spread, order=order) == StepTimes(0.0, 10.5, 0.0, 5.5)
+    order = StepOrder(sums=(DenseSum(10, 1.0), DenseSum(500, 0.0)))
+    assert times(batch, Window(4, 1), spread, order=order) == StepTimes(0.0, 8.5, 0.0, 3.5)
 
 
 def test_a_slow_oracle_holds_all_up() -> None:
@@ -152,6 +168,29 @@ def test_gradients_go_home_and_copies_come_back_before_the_next_batch() -> None:
     batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(30, 1),), next_copies=(Hop(10, 1),))
     batch = replace(batch, later_home=(Hop(2, 1),), rest_copies=(Hop(1, 1),))
     assert times(batch, Window(4, 1), replace(CLUSTER, trainers=2)) == StepTimes(0.0, 9.84, 0.0, 4.84)
+
+
+def test_gradients_go_home_before_compute_ends() -> None:
+    """now: 0.5 + 2.88 ms, from half of 5 ms of compute on; then copies, 0.5 + 0.96 ms; a sum likewise, 1.5 + 1.92."""
+    batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(30, 1),), next_copies=(Hop(10, 1),))
+    spread = replace(CLUSTER, trainers=2)
+    assert times(batch, Window(4, 1), spread, order=HALF) == StepTimes(0.0, 7.34, 0.0, 2.34)
+    batch = replace(BATCH, fetched=0, written=0, reduced_now=20)
+    assert times(batch, Window(4, 1), spread, order=HALF) == StepTimes(0.0, 5.92, 0.0, 0.92)
+
+
+def test_to_begin_an_exchange_keeps_compute() -> None:
+    """For a quarter of 0.8 ms; the rest, 0.5 and 0.96 ms go by behind 2.5 ms of compute."""
+    batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(10, 1),))
+    slow = replace(CLUSTER, trainers=2, message_s=0.8 * MS)
+    assert times(batch, Window(4, 1), slow, order=HALF) == StepTimes(0.0, 5.2, 0.0, 0.2)
+
+
+def test_the_second_hop_of_a_grid_waits_for_compute() -> None:
+    """0.2 ms to begin; 0.5 + 0.96 ms behind 2.5 ms of compute; then 0.2 + 0.5 + 1.92 ms."""
+    batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(10, 1), Hop(20, 1)))
+    slow = replace(CLUSTER, trainers=2, message_s=0.05 * MS, memory_bytes_per_s=1e15)
+    assert times(batch, Window(4, 1), slow, order=HALF) == StepTimes(0.0, 7.82, 0.0, 2.82)
 
 
 def test_an_exchange_that_takes_too_long_is_waited_for() -> None:

@@ -12,6 +12,7 @@ from bagpipe_hpc.simulation.batch_load import BatchLoad
 from bagpipe_hpc.simulation.calibration import compute_s_per_sample
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict, steady
+from bagpipe_hpc.simulation.step_order import DenseSum, StepOrder
 from bagpipe_hpc.simulation.synthetic_rows import draw_batches, scaled_tables
 from tests.unit.simulation.test_pipeline import BATCH, CLUSTER, RECORD
 
@@ -39,7 +40,7 @@ def test_means_of_a_segment() -> None:
     window = Window(1, 1)
     loads = segment(BATCH, window, 10)
     loads[0] = replace(loads[0], unique_rows=10**6, fetched_by_all=10**6)  # before the steady state
-    assert predict(loads, window, CLUSTER, RECORD, dense_weights=1000) == Prediction(
+    assert predict(loads, window, CLUSTER, RECORD, StepOrder(sums=(DenseSum(1000, 0.5),))) == Prediction(
         samples_per_s=pytest.approx(10 / 0.021),
         step_s=pytest.approx(0.021),  # see test_without_lookahead_everything_comes_one_after_the_other
         compute_s=pytest.approx(0.010),
@@ -68,19 +69,19 @@ def test_means_of_a_segment() -> None:
 def test_the_busiest_link(cluster: Cluster, link_ms: float) -> None:
     batch = replace(BATCH, fetched_by_all=160, reduced_now=60, reduced_later=40)
     loads = segment(batch, Window(1, 1), 4)
-    prediction = predict(loads, Window(1, 1), cluster, RECORD, dense_weights=0)
+    prediction = predict(loads, Window(1, 1), cluster, RECORD, StepOrder())
     assert prediction.busiest_link_s * 1e3 == pytest.approx(link_ms)
 
 
 def test_the_oracles_link_may_be_the_busiest() -> None:
     loads = segment(replace(BATCH, plan_bytes=50_000), Window(1, 1), 4)
-    prediction = predict(loads, Window(1, 1), CLUSTER, RECORD, dense_weights=0)
+    prediction = predict(loads, Window(1, 1), CLUSTER, RECORD, StepOrder())
     assert prediction.busiest_link_s == pytest.approx(0.050)
 
 
 def test_too_short_a_segment_is_refused() -> None:
     with pytest.raises(ValueError, match="7 batches have no steady state with a window of 4"):
-        predict(segment(BATCH, Window(4, 1), 7), Window(4, 1), CLUSTER, RECORD, dense_weights=0)
+        predict(segment(BATCH, Window(4, 1), 7), Window(4, 1), CLUSTER, RECORD, StepOrder())
 
 
 def test_drawn_rows_lie_in_their_tables_and_popular_ones_lead() -> None:

@@ -1,0 +1,85 @@
+"""In which order a model's backward pass has gradients complete: what is sent early travels behind the rest of it."""
+
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor, nn
+
+from bagpipe_hpc.config.schema import ModelConfig
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.build import blaming_model, build_model
+from bagpipe_hpc.models.complete_gradients import noticing
+from bagpipe_hpc.models.dropout import DropoutMasks
+from bagpipe_hpc.models.embeddings import longest_embeddings
+from bagpipe_hpc.models.facts import ModelFacts
+from bagpipe_hpc.models.gradient_groups import gradient_groups, trainable
+from bagpipe_hpc.models.loss import click_loss
+
+_SAMPLES = 2
+
+
+@dataclass(frozen=True)
+class GradientOrder:
+    """Numbers of trainable weights.
+
+    Attributes:
+        weights: all.
+        behind_rows: whose gradients come when those of all embeddings are complete.
+        groups: of each group that is summed over the trainers as one, in their order.
+        behind_groups: whose gradients come when those of a group, and of the groups before it, are complete.
+    """
+
+    weights: int
+    behind_rows: int
+    groups: tuple[int, ...]
+    behind_groups: tuple[int, ...]
+
+
+def gradient_order(config: ModelConfig, facts: ModelFacts) -> GradientOrder:
+    """Find it by a pass without memory, on torch's `meta` device, or in main memory if the model cannot do that.
+
+    Raises:
+        ConfigError: the model cannot be made, or a pass through it fails.
+    """
+    try:
+        with torch.device("meta"):
+            return _order_in(build_model(config, facts), config.name, facts)
+    except ConfigError:
+        return _order_in(build_model(config, facts), config.name, facts)
+
+
+def _order_in(model: nn.Module, name: str, facts: ModelFacts) -> GradientOrder:
+    weights = trainable(model)
+    come = 0
+    come_with: dict[Tensor, int] = {}
+    come_with_rows = None
+    device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+    dense = torch.zeros(_SAMPLES, facts.dense_features, device=device)
+    embeddings = longest_embeddings(facts, _SAMPLES, device).requiring_gradients()
+    by_width = embeddings.by_width()
+    missing = set(by_width)
+
+    def has_come(weight: Tensor) -> None:
+        nonlocal come
+        come += weight.numel()
+        come_with[weight] = come
+
+    def are_complete(width: int) -> None:
+        nonlocal come_with_rows
+        missing.discard(width)
+        come_with_rows = None if missing else come
+
+    for weight in weights:
+        weight.register_post_accumulate_grad_hook(has_come)  # type: ignore[no-untyped-call]
+    DropoutMasks(model, 0).begin(1, torch.arange(_SAMPLES, device=device))
+    with blaming_model(name, f"a pass fails on dense {list(dense.shape)} and {embeddings}"):
+        logits = model(dense, embeddings)
+        loss = click_loss(logits, torch.zeros_like(logits), _SAMPLES)
+        with noticing(by_width, are_complete):
+            torch.autograd.backward(loss)
+    groups = gradient_groups(model)
+    sizes = tuple(sum(weight.numel() for weight in group) for group in groups)
+    ends = accumulate((max(come_with.get(weight, come) for weight in group) for group in groups), max)
+    behind_rows = 0 if come_with_rows is None else come - come_with_rows
+    return GradientOrder(sum(sizes), behind_rows, sizes, tuple(come - end for end in ends))
