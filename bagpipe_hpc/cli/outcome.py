@@ -16,7 +16,7 @@ EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 """Ctrl-C, as a shell reports it: 128 + SIGINT."""
 
-_PACKAGES = ("h5py", "mpi4py", "numpy", "pyarrow", "torch")
+_PACKAGES = ("h5py", "mpi4py", "numpy", "pyarrow", "rich", "torch")
 """What the commands import when they run."""
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _HOST_RANK_VARIABLES = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")

@@ -91,7 +91,7 @@ def _requirements() -> list[str]:
     try:
         declared = importlib.metadata.requires(_DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:  # it runs from a folder of sources
-        return ["h5py", "mpi4py", "numpy", "pyarrow", "torch"]
+        return ["h5py", "mpi4py", "numpy", "pyarrow", "rich", "torch"]
     return [requirement for requirement in declared if "extra ==" not in requirement]
 
 

@@ -23,6 +23,7 @@ class BagpipeHpc(PythonPackage):
     depends_on("py-mpi4py@4:", type=("build", "run"))
     depends_on("py-numpy@2:", type=("build", "run"))
     depends_on("py-pyarrow@15: +parquet", type=("build", "run"))
+    depends_on("py-rich@13:", type=("build", "run"))
     depends_on("py-torch@2.4:", type=("build", "run"))
     # Built with C++17, which the headers of torch want: scripts/build_horovod.sh shows the change.
     depends_on("py-horovod@0.28.1 frameworks=pytorch controllers=mpi", when="+horovod", type=("build", "run"))
