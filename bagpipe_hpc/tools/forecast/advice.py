@@ -77,7 +77,7 @@ def advise_window(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) ->
 def _costs(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) -> tuple[dict[int, float], str]:
     """What windows are judged by, by their length, and what that is."""
     if not all(one.lookahead in timings for one in outlooks):
-        return {one.lookahead: one.traffic.total_bytes / 1e3 for one in outlooks}, "kB a trainer and batch"
+        return {one.lookahead: one.trainer_link.both / 1e3 for one in outlooks}, "kB a trainer and batch"
     known = all(timings[one.lookahead].prediction for one in outlooks)
     unit = "ms a step" if known else "ms a step of rows, sums and plans alone"
     return {one.lookahead: 1e3 * timings[one.lookahead].step_s for one in outlooks}, unit

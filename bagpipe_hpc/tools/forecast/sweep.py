@@ -24,6 +24,27 @@ _STEADY_BATCHES = 100
 
 
 @dataclass(frozen=True)
+class LinkBytes:
+    """Bytes of rows that come and go over a link for a batch, on average.
+
+    What trainers exchange comes as it goes: each of them gets as much as it sends. Of rows that pass through a trainer
+    on their way over a grid, only those of its own count.
+
+    Attributes:
+        come: into the host.
+        go: out of it.
+    """
+
+    come: float
+    go: float
+
+    @property
+    def both(self) -> float:
+        """Either way."""
+        return self.come + self.go
+
+
+@dataclass(frozen=True)
 class Outlook:
     """What a run with so many trainers and such a window does, by its plans.
 
@@ -48,6 +69,18 @@ class Outlook:
     def lookahead(self) -> int:
         """Batches of the window."""
         return self.need.window.lookahead
+
+    @property
+    def trainer_link(self) -> LinkBytes:
+        """What a trainer's link carries."""
+        of = self.traffic.bytes
+        between = of["now"] + of["later"] + of["copied"] + of["sent_home"]
+        return LinkBytes(of["fetched"] + between, of["written"] + of["added"] + between)
+
+    def server_link(self, nodes: int) -> LinkBytes:
+        """What the link of each of so many nodes of servers carries, if rows are spread evenly."""
+        of, share = self.traffic.bytes, self.trainers / max(1, nodes)
+        return LinkBytes(share * (of["written"] + of["added"]), share * of["fetched"])
 
     @property
     def fits(self) -> bool:

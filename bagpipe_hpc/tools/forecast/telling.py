@@ -109,11 +109,12 @@ def _headings(links: Sequence[Link]) -> list[str]:
     known = any(timing.prediction for link in links for timing in link.timings.values())
     of_time = ["ms", "hidden"] if known else ["ms bare", "us hides"]
     of_links = [f"{what} @{link.gbit_per_s:g}" for link in links for what in of_time]
-    return ["L", "hits", "peak rows", "cache", *moved, "kB", "server kB", "plan kB", *of_links]
+    return ["L", "hits", "peak rows", "cache", *moved, "kB in", "out", "server in", "out", "plan kB", *of_links]
 
 
 def _row(one: Outlook, links: Sequence[Link]) -> list[str]:
     traffic, need = one.traffic, one.need
+    carried = (one.trainer_link, one.server_link(links[0].server_nodes))
     cache_bytes = sum(
         slots.total * group.record.bytes for slots, group in zip(need.groups, one.run.groups, strict=True)
     )
@@ -123,18 +124,10 @@ def _row(one: Outlook, links: Sequence[Link]) -> list[str]:
         f"{need.total_rows:,}{'' if one.fits else ' !'}",
         size_text(cache_bytes),
         *(f"{traffic.rows[kind]:,.1f}" for kind in MOVED),
-        f"{traffic.total_bytes / 1e3:,.1f}",
-        f"{_server_bytes(one, links[0].server_nodes) / 1e3:,.1f}",
+        *(f"{size / 1e3:,.1f}" for link in carried for size in (link.come, link.go)),
         f"{traffic.plan_bytes / 1e3:,.1f}",
         *(text for link in links for text in _times(link.timings.get((one.trainers, one.lookahead)))),
     ]
-
-
-def _server_bytes(one: Outlook, server_nodes: int) -> float:
-    """What the link of a node of servers carries for a batch, both ways, if rows are spread evenly."""
-    traffic = one.traffic
-    moved = sum(traffic.bytes[kind] for kind in ("fetched", "written", "added"))
-    return moved * one.trainers / max(1, server_nodes)
 
 
 def _times(timing: Timing | None) -> tuple[str, str]:
@@ -175,7 +168,8 @@ def _figures(one: Outlook, links: Sequence[Link]) -> dict[str, Any]:
         "fits": one.fits,
         "planner_bytes": one.need.planner_bytes,
         "traffic": asdict(one.traffic),
-        "server_bytes": _server_bytes(one, links[0].server_nodes),
+        "trainer_link_bytes": asdict(one.trainer_link),
+        "server_link_bytes": asdict(one.server_link(links[0].server_nodes)),
         "timings": [
             asdict(timing) | {"gbit_per_s": gbit_per_s, "hidden": timing.hidden}
             for gbit_per_s, timing in timings.items()

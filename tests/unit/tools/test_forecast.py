@@ -130,8 +130,12 @@ def test_the_command_says_what_a_run_takes(config: Path, tmp_path: Path, capsys:
     assert list(jobs) == [(1, 1), (1, 4), (2, 1), (2, 4)]
     assert [one["sharing"] for one in found["outlooks"]] == ["replicated"] * 2 + ["home"] * 2
     one = jobs[2, 4]
-    fetched = one["traffic"]["bytes"]["fetched"] + one["traffic"]["bytes"]["written"]
-    assert one["server_bytes"] == pytest.approx(2 * fetched)
+    of = one["traffic"]["bytes"]
+    assert one["server_link_bytes"] == {"come": 2 * of["written"], "go": 2 * of["fetched"]}
+    between = of["copied"] + of["sent_home"]  # as much comes as goes
+    assert one["trainer_link_bytes"] == pytest.approx(
+        {"come": of["fetched"] + between, "go": of["written"] + between}, rel=1e-12
+    )
     assert [timing["gbit_per_s"] for timing in one["timings"]] == [1, 10]
     assert one["timings"][0]["bare_s"] > one["timings"][1]["bare_s"] > 0
     assert one["timings"][0]["hidden"] is None
