@@ -109,7 +109,7 @@ def _headings(links: Sequence[Link]) -> list[str]:
     known = any(timing.prediction for link in links for timing in link.timings.values())
     of_time = ["ms", "hidden"] if known else ["ms bare", "us hides"]
     of_links = [f"{what} @{link.gbit_per_s:g}" for link in links for what in of_time]
-    return ["L", "hits", "peak rows", "cache", *moved, "kB in", "out", "server in", "out", "plan kB", *of_links]
+    return ["L", "hits", "peak rows", "cache", *moved, "kB in", "out", "server in", "out", "oracle out", *of_links]
 
 
 def _row(one: Outlook, links: Sequence[Link]) -> list[str]:
@@ -125,7 +125,7 @@ def _row(one: Outlook, links: Sequence[Link]) -> list[str]:
         size_text(cache_bytes),
         *(f"{traffic.rows[kind]:,.1f}" for kind in MOVED),
         *(f"{size / 1e3:,.1f}" for link in carried for size in (link.come, link.go)),
-        f"{traffic.plan_bytes / 1e3:,.1f}",
+        f"{traffic.oracle_bytes / 1e3:,.1f}",
         *(text for link in links for text in _times(link.timings.get((one.trainers, one.lookahead)))),
     ]
 

@@ -15,6 +15,7 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan, TrainerPlan
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.preparation.prepare import choose_window
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.simulation.batch_load import broadcast_copies
 
 MOVED = ("fetched", "written", "added", "now", "later", "copied", "sent_home")
 """What a trainer does with rows: gets, puts and adds at servers; sums over all trainers before and behind the next
@@ -37,6 +38,7 @@ class Traffic:
         plan_bytes: of a whole plan, all trainers' parts.
         planner_ms: processor time of deciding on a batch and writing its plan, all threads.
         batches: how many were planned.
+        oracle_bytes: that the oracle sends of a plan: what all trainers get goes to some of them, who pass it on.
     """
 
     rows: dict[str, float]
@@ -47,6 +49,7 @@ class Traffic:
     plan_bytes: float
     planner_ms: float
     batches: int
+    oracle_bytes: float = 0.0
 
     @property
     def total_bytes(self) -> float:
@@ -92,7 +95,8 @@ class TrafficCount:
         self._records = [group.record.bytes for group in run.groups]
         self._rows = dict.fromkeys(MOVED, 0)
         self._bytes = dict.fromkeys(MOVED, 0.0)
-        self._unique = self._absent = self._batches = self._plan_bytes = 0
+        self._unique = self._absent = self._batches = self._plan_bytes = self._oracle_bytes = 0
+        self._copies = broadcast_copies(trainers)
         self._reading_s = self._all_s = 0.0
 
     def reading(self, batches: Iterator[Bags]) -> Iterator[Bags]:
@@ -122,7 +126,9 @@ class TrafficCount:
             shared = group.shared
             self._unique += shared.unique_rows
             self._absent += shared.fetched_rows
-            self._plan_bytes += sum(np.asarray(part).nbytes for part in group.encode())
+            for_all, *for_each = (np.asarray(part).nbytes for part in group.encode())
+            self._plan_bytes += for_all + sum(for_each)
+            self._oracle_bytes += self._copies * for_all + sum(for_each)
             for own in group.trainers:
                 of_all = {
                     "fetched": shared.fetch_rows.size,
@@ -154,6 +160,7 @@ class TrafficCount:
             plan_bytes=self._plan_bytes / batches,
             planner_ms=1e3 * (self._all_s - self._reading_s) / batches,
             batches=self._batches,
+            oracle_bytes=self._oracle_bytes / batches,
         )
 
 

@@ -61,6 +61,8 @@ def test_traffic_is_what_the_batches_say(config: Path) -> None:
     assert two.rows["fetched"] == pytest.approx((unique + shared) / 2)  # shared rows by both, the others by their user
     assert two.rows["written"] == unique / 2
     assert two.plan_bytes > 0 < two.planner_ms
+    assert one.oracle_bytes == one.plan_bytes
+    assert two.plan_bytes < two.oracle_bytes < 2 * two.plan_bytes  # what both get goes to both
 
 
 def _used_by_both(rows: "np.ndarray[Any, Any]") -> int:
