@@ -1,5 +1,6 @@
 """Files of named arrays: NumPy's `.npz` without pickled objects, read as if a stranger had written them."""
 
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import DataError, refused
 
 Int64s = NDArray[np.int64]
+_read_newer_header = np.lib.format.read_array_header_2_0
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,13 @@ class ArrayFile:
         path: the file.
         cure: what a user can do about a damaged one.
         members: its arrays, read when they are asked for.
+        archive: what they are in.
     """
 
     path: Path
     cure: str
     members: Mapping[str, NDArray[np.generic]]
+    archive: zipfile.ZipFile
 
     def refuse(self, problem: str) -> NoReturn:
         """Say what is wrong with the file.
@@ -79,7 +83,19 @@ class ArrayFile:
     def _member(self, name: str) -> NDArray[np.generic]:
         if name not in self.members:
             self.refuse(f"has no {name}")
+        self._require_stored(name)
         return self.members[name]
+
+    def _require_stored(self, name: str) -> None:
+        """See that the archive holds all numbers of an array before memory is taken for them."""
+        member = self.archive.getinfo(f"{name}.npy")
+        with self.archive.open(member) as stream:
+            version = np.lib.format.read_magic(stream)
+            read_header = np.lib.format.read_array_header_1_0 if version == (1, 0) else _read_newer_header
+            shape, _, dtype = read_header(stream)
+            stored = member.file_size - stream.tell()
+        if not dtype.hasobject and math.prod(shape) * dtype.itemsize != stored:  # objects NumPy refuses
+            self.refuse(f"{name} is {dtype} {list(shape)} in {stored} bytes")
 
 
 @contextmanager
@@ -97,7 +113,7 @@ def open_arrays(path: Path, kind: str, cure: str) -> Iterator[ArrayFile]:
     """
     try:
         with path.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as members:
-            yield ArrayFile(path, cure, members)
+            yield ArrayFile(path, cure, members, members.zip)
     except OSError as error:
         if error.filename is None:
             raise DataError(f"{path}: cannot be read ({error}); {cure}") from error

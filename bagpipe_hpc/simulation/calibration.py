@@ -1,5 +1,6 @@
 """What a prediction takes from the settings and from the records of a measured run."""
 
+import math
 import statistics
 from collections.abc import Sequence
 from typing import Any
@@ -14,13 +15,20 @@ def compute_s_per_sample(events: Sequence[dict[str, Any]], batch_size: int) -> f
     steps warm up; the median over the records keeps a moment of other load out.
 
     Raises:
-        ValueError: the run has recorded no step.
+        ValueError: the run has recorded no step, or what it recorded is damaged.
     """
-    records = [event["trainers"] for event in events if event["event"] == "progress"]
+    try:
+        records = [event["trainers"] for event in events if event["event"] == "progress"]
+        of_records = [
+            statistics.fmean(trainer["total_ms"] - trainer["wait_rows_ms"] for trainer in trainers)
+            for trainers in records
+        ]
+        trainers = [len(record) for record in records]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"its records of training steps are damaged ({error!r})") from None
     if not records:
         raise ValueError("the run has recorded no training step")
-    of_records = [
-        statistics.fmean(trainer["total_ms"] - trainer["wait_rows_ms"] for trainer in trainers) for trainers in records
-    ]
-    slice_samples = batch_size / len(records[0])
-    return statistics.median(of_records[1:] or of_records) * 1e-3 / slice_samples
+    found = statistics.median(of_records[1:] or of_records) * 1e-3 / (batch_size / trainers[0])
+    if not 0 < found < math.inf:
+        raise ValueError(f"a sample took {found} s, as it recorded")
+    return found

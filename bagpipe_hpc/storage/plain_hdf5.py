@@ -31,7 +31,7 @@ def errors_name(path: str | Path) -> Iterator[None]:
     """Turn what HDF5 raises about a damaged file into a `CheckpointError` that names it; put nothing else inside."""
     try:
         yield
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path}: cannot be read as HDF5 ({error}); use another checkpoint") from None
 
 

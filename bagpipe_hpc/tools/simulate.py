@@ -197,9 +197,9 @@ def calibrate(run: Path) -> float:
         ConfigError: it is no such folder, or the run has recorded no step.
     """
     try:
-        events = [json.loads(line) for line in (run / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
+        events = [json.loads(line) for line in (run / METRICS_NAME).read_text(encoding="utf-8").splitlines() if line]
         return compute_s_per_sample(events, load_config(run / CONFIG_NAME, []).train.batch_size)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"--calibrate {run}: {error}; name the output folder of a finished run") from None
 
 

@@ -7,18 +7,14 @@ import pytest
 from tests.fuzz.commands import run_limited
 
 OF_RUNS = """
-[data]
-path = "{data}"
-block_rows = 16
-[model]
-embedding_dim = 4
-[train]
-batch_size = 60
-threads = 1
-timeout_s = 20.0
-checkpoint_every_steps = 2
-[kernels]
-linear = "torch"
+data.path = "{data}"
+data.block_rows = 16
+model.embedding_dim = 4
+train.batch_size = 20
+train.threads = 1
+train.timeout_s = 20.0
+train.checkpoint_every_steps = 3
+kernels.linear = "torch"
 """
 OF_MODELS = {
     "visits": 'model.name = "wide_deep"\nmodel.deep_mlp = [8]\nfeatures.longest_of = { history = 9 }\n',
@@ -27,7 +23,7 @@ OF_MODELS = {
 }
 SLIPSTREAM = [
     *("policy.name=slipstream", "policy.hot_rows=200", "policy.sample_percent=100", "policy.first_snapshot=0"),
-    *("policy.between_percent=20", "policy.judged_percent=100", "policy.profile=hot.h5", "train.batch_size=20"),
+    *("policy.between_percent=20", "policy.judged_percent=100", "policy.profile=hot.h5"),
 ]
 RECSHARD = ["tables.statistics=counts.npz", "tables.fast_gb=0.00001", "tables.time_limit_s=0"]
 PLACE = ["place", "visits.toml", "--servers=2", "tables.placement=recshard", *RECSHARD]
@@ -36,7 +32,7 @@ MADE: list[list[str]] = [
     ["generate", "--seed=3", "--rows=300", "--output=visits.csv", "--kind=sequences"],
     ["prepare", "--input=clicks.tsv", "--output=clicks", "--rows-per-shard=150"],
     ["prepare", "--format=sequences", "--input=visits.csv", "--output=visits"],
-    ["generate-graph", "--nodes=60", "--output=raw", "--degree=5"],
+    ["generate-graph", "--nodes=200", "--output=raw", "--degree=3"],
     ["prepare-graph", "--edges=raw/edges.tsv", "--nodes=raw/nodes.csv", "--output=graph"],
     ["train", "visits.toml", "train.output=run"],
     ["train", "visits.toml", "train.output=slip", *SLIPSTREAM],

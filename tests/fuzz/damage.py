@@ -4,7 +4,9 @@ Each damage is a value that says in an error what was done, and does it to a cop
 """
 
 import hashlib
+import io
 import json
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,7 +213,7 @@ def changed(values: NDArray[Any], how: str, where: float) -> NDArray[Any]:
     return values
 
 
-_LINKS = ("removed", "a group", "a link to itself", "a link to another file", "never written", "another name")
+LINKS = ("removed", "a group", "a link to itself", "a link to another file", "never written", "another name")
 
 
 @dataclass(frozen=True)
@@ -230,20 +232,21 @@ class HdfDamage:
     how: str
     where: float
 
-    def apply(self, folder: Path) -> None:
+    def apply(self, folder: Path, *, names_file: bool = True) -> None:
         path = folder / self.file
         with h5py.File(path, "r+") as file:
             if "@" in self.name:
                 self._change_attribute(file)
             else:
                 self._change_dataset(file)
-        update_entry(path)
+        if names_file:
+            update_entry(path)
 
     def _change_attribute(self, file: h5py.File) -> None:
         owner, _, name = self.name.partition("@")
         attributes = (file[owner] if owner else file).attrs
         value = attributes[name]
-        if self.how in _LINKS:
+        if self.how in LINKS:
             del attributes[name]
         elif self.how == "objects" or isinstance(value, str | h5py.Empty):
             attributes[name] = "another text"
@@ -287,20 +290,27 @@ def _storable(values: NDArray[Any]) -> NDArray[Any]:
     return np.char.encode(values, "utf-8") if np.asarray(values).dtype.kind == "U" else np.asarray(values)
 
 
+def members_of(path: Path) -> list[str]:
+    """Names of the arrays of a file of NumPy; of the datasets and attributes of an HDF5 file, as in `HdfDamage`."""
+    if path.suffix == ".npz":
+        with np.load(path) as arrays:
+            return list(arrays.files)
+    names: list[str] = []
+    with h5py.File(path, "r") as file:
+
+        def note(member: str, item: h5py.Dataset | h5py.Group) -> None:
+            names.extend(f"{member}@{attribute}" for attribute in item.attrs)
+            if isinstance(item, h5py.Dataset):
+                names.append(member)
+
+        file.visititems(note)
+        return [*names, *(f"@{attribute}" for attribute in file.attrs)]
+
+
 def hdf_damage(folder: Path, *files: str) -> st.SearchStrategy[HdfDamage]:
     """To one dataset or attribute of one of the files."""
-    names: list[tuple[str, str]] = []
-    for name in files:
-        with h5py.File(folder / name, "r") as file:
-
-            def note(member: str, item: h5py.Dataset | h5py.Group, name: str = name) -> None:
-                names.extend((name, f"{member}@{attribute}") for attribute in item.attrs)
-                if isinstance(item, h5py.Dataset):
-                    names.append((name, member))
-
-            file.visititems(note)
-            names.extend((name, f"@{attribute}") for attribute in file.attrs)
-    ways = st.sampled_from([*ARRAY_CHANGES, *_LINKS])
+    names = [(file, name) for file in files for name in members_of(folder / file)]
+    ways = st.sampled_from([*ARRAY_CHANGES, *LINKS])
     return st.builds(
         lambda where, how, place: HdfDamage(*where, how, place), st.sampled_from(names), ways, st.floats(0, 1, width=16)
     )
@@ -315,24 +325,38 @@ class ArraysDamage:
     how: str
     where: float
 
-    def apply(self, folder: Path) -> None:
+    def apply(self, folder: Path, *, names_file: bool = True) -> None:  # noqa: ARG002 - no manifest does
         path = folder / self.file
         with np.load(path) as file:
             members = dict(file)
         if self.how == "removed":
             del members[self.name]
+        elif self.how == "never written":
+            return self._promise(path, members)
         elif self.how == "objects":
             members[self.name] = np.array([{}, None], dtype=object)
         else:
             members[self.name] = changed(members[self.name], self.how, self.where)
         with path.open("wb") as file:
             np.savez_compressed(file, allow_pickle=True, **members)
+        return None
+
+    def _promise(self, path: Path, members: dict[str, NDArray[Any]]) -> None:
+        """Let the array be one of terabytes, none of which are in the file."""
+        dtype = members.pop(self.name).dtype
+        with path.open("wb") as file:
+            np.savez_compressed(file, **members)
+        promised = io.BytesIO()
+        about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": (1 << 40,)}
+        np.lib.format.write_array_header_2_0(promised, about)
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(f"{self.name}.npy", promised.getvalue())
 
 
 def arrays_damage(folder: Path, *files: str) -> st.SearchStrategy[ArraysDamage]:
     """To one member of one of the files."""
-    names = [(file, name) for file in files for name in np.load(folder / file).files]
-    ways = st.sampled_from([*ARRAY_CHANGES, "removed"])
+    names = [(file, name) for file in files for name in members_of(folder / file)]
+    ways = st.sampled_from([*ARRAY_CHANGES, "removed", "never written"])
     return st.builds(
         lambda where, how, place: ArraysDamage(*where, how, place),
         st.sampled_from(names),

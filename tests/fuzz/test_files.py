@@ -20,7 +20,7 @@ from tests.fuzz.hunting import hunt, require_clear
 Commands = list[list[str]]
 QUICK = "data.verify=quick"
 PLANNED = ["--trainers=2", "--batches=2", QUICK]
-TIMED = ["--lookahead=2", "--compute-us-per-sample=1"]
+SIMULATED = [*PLANNED, "--lookahead=2", "train.checkpoint_every_steps=0"]
 
 
 def of_any(data: str) -> Commands:
@@ -29,8 +29,8 @@ def of_any(data: str) -> Commands:
         ["inspect", data],
         ["inspect", data, "--verify"],
         ["train", run, "train.output=out", "train.max_steps=2"],
-        ["train", run, "train.output=out", "train.max_steps=2", QUICK],
-        ["simulate", run, *PLANNED, *TIMED],
+        ["train", run, "train.output=quick", "train.max_steps=2", QUICK],
+        ["simulate", run, *SIMULATED, "--compute-us-per-sample=1"],
         ["compare-policies", run, *PLANNED, "--policies=bagpipe"],
     ]
 
@@ -63,19 +63,20 @@ READ: dict[str, Commands] = {
         ["inspect", "run"],
         ["inspect", "run", "--verify"],
         ["compare", "run", "slip"],
-        ["compare", "run/checkpoints/step-00000005", "run/checkpoints/step-00000004"],
+        ["compare", "run/checkpoints/step-00000014", "run/checkpoints/step-00000012"],
         ["evaluate", "run"],
         ["predict", "run", "--input=visits.csv", "--output=found.csv"],
         [*GO_ON, "train.output=run", "train.resume=auto"],
-        [*GO_ON, "train.output=out", "train.resume=run/checkpoints/step-00000005"],
+        [*GO_ON, "train.output=out", "train.resume=run/checkpoints/step-00000014"],
         [*GO_ON, "train.output=out", "train.warm_start=run"],
-        ["simulate", "visits.toml", *PLANNED, "--lookahead=2", "--calibrate=run"],
+        ["simulate", "visits.toml", *SIMULATED, "--calibrate=run"],
         ["export", "run", "--to=out", "--no-onnx"],
     ],
     "exported": [["train", "visits.toml", "train.output=out", "train.warm_start=exported"]],
     "slip": [
-        [*GO_ON, "train.output=slip", "train.resume=slip/checkpoints/step-00000008", *SLIPSTREAM],
-        [*GO_ON, "train.output=out", "policy.replay=slip", *SLIPSTREAM],
+        ["train", "visits.toml", "train.output=out", "train.resume=slip/checkpoints/step-00000009", *SLIPSTREAM],
+        ["train", "visits.toml", "train.output=out", "train.resume=slip/checkpoints/step-00000012", *SLIPSTREAM],
+        ["train", "visits.toml", "train.output=out", "policy.replay=slip", *SLIPSTREAM],
     ],
     "plan.npz": [
         [
@@ -98,7 +99,7 @@ READ: dict[str, Commands] = {
         ],
     ],
 }
-LAST = "run/checkpoints/step-00000005"
+LAST = "run/checkpoints/step-00000014"
 
 
 def damage_to(what: str, folder: Path) -> st.SearchStrategy[Damage]:

@@ -38,7 +38,7 @@ def choices() -> dict[str, list[str]]:
     return {door.key: list(door.entries) for door in doors().values()}
 
 
-KEYS = all_keys()
+KEYS, SECTIONS = all_keys(), [f"{section.name}." for section in fields(Config)]
 VALUES = (
     st.sampled_from([*NUMBERS, *TEXTS, *OTHERS]) | st.integers(-5, 5000) | st.floats(width=32) | st.text(max_size=4)
 )
@@ -127,8 +127,6 @@ def test_runs_with_extreme_settings(examples: int, sound: Path, tmp_path: Path) 
         command, given = drawn
         with tempfile.TemporaryDirectory(dir=tmp_path) as made:
             here = shutil.copytree(sound, Path(made) / "here")
-            require_clear(
-                here, [[*command, *given]], [part.partition("=")[0].partition(".")[2] for part in given], given
-            )
+            require_clear(here, [[*command, *given]], SECTIONS, given)
 
     hunt(examples, extremes(), check)

@@ -90,12 +90,13 @@ def check_datasets(path: Path, file: h5py.File, manifest: ShardManifest, shard: 
     for name, (shape, dtype) in _expected(manifest, shard).items():
         with errors_name(path):
             dataset = file[name] if is_own(file, name) else None
+            kind = dataset.dtype if isinstance(dataset, h5py.Dataset) else None  # damaged, it may be none of NumPy's
         if not isinstance(dataset, h5py.Dataset):
             raise DataError(f"{path}: it has no dataset {name}; {PREPARE_AGAIN}")
-        if dataset.shape != shape or dataset.dtype != np.dtype(dtype):
+        if dataset.shape != shape or kind != np.dtype(dtype):
             found = list(dataset.shape or ())  # an empty dataspace has no shape
             raise DataError(
-                f"{path}: {name} is {dataset.dtype} {found} instead of {dtype} {list(shape)} as the manifest says; "
+                f"{path}: {name} is {kind} {found} instead of {dtype} {list(shape)} as the manifest says; "
                 f"the two do not belong together: {PREPARE_AGAIN}"
             )
         with errors_name(path):
@@ -133,12 +134,21 @@ def is_own(file: h5py.File, name: str) -> bool:
     )
 
 
+def own_list(file: h5py.File, name: str) -> h5py.Dataset | None:
+    """A dataset of one dimension that the file itself holds in full, so that it promises no more memory; else None."""
+    dataset = file[name] if is_own(file, name) else None
+    is_list = isinstance(dataset, h5py.Dataset) and dataset.ndim == 1 and is_stored(dataset)
+    return dataset if is_list else None
+
+
 def is_stored(dataset: h5py.Dataset) -> bool:
     """Whether all samples of a dataset were written to its own file."""
     if dataset.is_virtual or dataset.external:
         return False
     if dataset.chunks is None:
-        return bool(dataset.id.get_storage_size() == dataset.size * dataset.dtype.itemsize)
+        stored, promised = dataset.id.get_storage_size(), dataset.size * dataset.dtype.itemsize
+        # Of texts of any length the file has places elsewhere, which are larger than pointers.
+        return bool(stored >= promised if dataset.dtype.hasobject else stored == promised)
     pieces = (-(-size // piece) for size, piece in zip(dataset.shape, dataset.chunks, strict=True))
     return bool(dataset.id.get_num_chunks() == math.prod(pieces))
 
@@ -153,7 +163,7 @@ def errors_name(path: Path) -> Iterator[None]:
     """Turn what HDF5 and the system say about a file that cannot be read into an error that names it."""
     try:
         yield
-    except (OSError, RuntimeError, KeyError) as error:
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"{path}: cannot be read ({error}); it is damaged, or out of reach: copy it here again, or {PREPARE_AGAIN}"
         ) from error

@@ -27,7 +27,7 @@ from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
 from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
-from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard
+from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard, own_list
 
 VOCABULARIES_NAME = "vocabularies.h5"
 TableValues = NDArray[np.uint32] | NDArray[np.int64] | NDArray[np.object_]
@@ -214,7 +214,7 @@ def vocabulary_format(path: Path, file: h5py.File) -> tuple[int, str]:
 
 
 def _vocabulary(path: Path, table: str, file: h5py.File, prefix: str, buckets: int) -> TableVocabulary:
-    values = read_values(path, table, file[f"{prefix}{table}"])
+    values = read_values(path, table, own_list(file, f"{prefix}{table}"))
     if not prefix or f"free/{table}" not in file:
         return TableVocabulary(values, buckets)
     free = read_int64s(path, file, f"free/{table}")
@@ -230,8 +230,8 @@ def read_int64s(path: Path, file: h5py.File, name: str) -> Int64s:
     Raises:
         DataError: it is none.
     """
-    dataset = file[name]
-    if not (isinstance(dataset, h5py.Dataset) and dataset.ndim == 1 and dataset.dtype == np.int64):
+    dataset = own_list(file, name)
+    if dataset is None or dataset.dtype != np.int64:
         raise DataError(f"{path}: {name} is no list of 64-bit integers; {PREPARE_AGAIN}")
     found: Int64s = dataset[:]
     return found
@@ -240,14 +240,20 @@ def read_int64s(path: Path, file: h5py.File, name: str) -> Int64s:
 def read_values(path: Path, table: str, dataset: Any, first: int = 0, last: int | None = None) -> TableValues:
     """The values of a table, of one of the types that they may have: number `first` up to `last`, or all others.
 
+    Args:
+        path: of the file, for messages.
+        table: its name.
+        dataset: the list of values, as `own_list` gives it.
+        first: number of the first value.
+        last: number behind the last value; None for all.
+
     Raises:
         DataError: the dataset is none of values.
     """
-    is_list = isinstance(dataset, h5py.Dataset) and dataset.ndim == 1
-    if is_list and dataset.dtype in _INTEGERS:
+    if dataset is not None and dataset.dtype in _INTEGERS:
         integers: TableValues = dataset[first:last]
         return integers
-    if is_list and h5py.check_string_dtype(dataset.dtype):
+    if dataset is not None and h5py.check_string_dtype(dataset.dtype):
         with suppress(UnicodeDecodeError):
             texts: TableValues = dataset.asstr()[first:last]
             return texts

@@ -13,7 +13,7 @@ import numpy as np
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
-from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard
+from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard, own_list
 from bagpipe_hpc.storage.shards.vocabulary import (
     Int64s,
     TableValues,
@@ -107,7 +107,7 @@ def _opened(path: Path, table: str, file: Any) -> VocabularyPieces:
     buckets, prefix = vocabulary_format(path, file)
     if f"{prefix}{table}" not in file:
         raise DataError(f"{path}: holds no values of table {table}; {PREPARE_AGAIN}")
-    dataset = file[f"{prefix}{table}"]
+    dataset = own_list(file, f"{prefix}{table}")
     read_values(path, table, dataset, 0, 0)  # its type
     has_free = prefix and f"free/{table}" in file
     free = read_int64s(path, file, f"free/{table}") if has_free else np.empty(0, dtype=np.int64)

@@ -16,7 +16,7 @@ from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
 from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
-from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard
+from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard, own_list
 from bagpipe_hpc.storage.shards.vocabulary import Int64s, TableValues, read_values
 
 WAITING_NAME = "waiting.h5"
@@ -75,9 +75,8 @@ def read_waiting(directory: Path, manifest: ShardManifest, table: str) -> Waitin
         )
     path = directory / manifest.waiting.file
     with open_shard(path) as file, errors_name(path):
-        values = read_values(path, table, file[f"values/{table}"])
-        counts = file[f"counts/{table}"]
-        is_list = isinstance(counts, h5py.Dataset) and counts.ndim == 1 and counts.dtype.kind == "u"
-        if not is_list or len(counts) != len(values):
+        values = read_values(path, table, own_list(file, f"values/{table}"))
+        counts = own_list(file, f"counts/{table}")
+        if counts is None or counts.dtype.kind != "u" or len(counts) != len(values):
             raise DataError(f"{path}: counts/{table} holds no count for each value; {PREPARE_AGAIN}")
         return WaitingValues(values, counts[:].astype(np.int64))

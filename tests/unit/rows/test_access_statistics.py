@@ -1,5 +1,7 @@
 """Statistics of access: the curve and the bins are what slow counts give; a file that is not in order is refused."""
 
+import io
+import zipfile
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -125,3 +127,17 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
         read_statistics(tmp_path / "a.npy")
     with pytest.raises(FileError, match="absent"):
         read_statistics(tmp_path / "absent.npz")
+
+
+def test_an_array_that_the_file_does_not_hold_takes_no_memory(tmp_path: Path) -> None:
+    """It says that it has 2^45 numbers."""
+    write(tmp_path / "whole.npz")
+    members = dict(np.load(tmp_path / "whole.npz"))
+    del members["samples"]
+    np.savez(tmp_path / "a.npz", **members)
+    promised = io.BytesIO()
+    np.lib.format.write_array_header_2_0(promised, {"descr": "<i8", "fortran_order": False, "shape": (1 << 45,)})
+    with zipfile.ZipFile(tmp_path / "a.npz", "a") as archive:
+        archive.writestr("samples.npy", promised.getvalue())
+    with pytest.raises(DataError, match=r"a\.npz: samples is int64 \[35184372088832\] in 0 bytes; write it again"):
+        read_statistics(tmp_path / "a.npz")

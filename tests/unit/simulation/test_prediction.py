@@ -145,3 +145,16 @@ def test_calibration_takes_the_median_record_after_the_first() -> None:
 def test_calibration_needs_a_record() -> None:
     with pytest.raises(ValueError, match="no training step"):
         compute_s_per_sample([{"event": "evaluation"}], batch_size=8)
+
+
+DAMAGED: list[Any] = [
+    *(["x"], [[]], [None], [{}], [{"event": "progress"}], [{"event": "progress", "trainers": 3}]),
+    *([{"event": "progress", "trainers": []}], [{"event": "progress", "trainers": [{}]}], [progress(float("nan"))]),
+    *([progress(-8)], [{"event": "progress", "trainers": [{"total_ms": "1", "wait_rows_ms": 0}]}]),
+]
+
+
+@pytest.mark.parametrize("events", DAMAGED)
+def test_calibration_refuses_damaged_records(events: list[Any]) -> None:
+    with pytest.raises(ValueError, match=r"records of training steps are damaged|a sample took (nan|-8e-05) s"):
+        compute_s_per_sample(events, batch_size=100)

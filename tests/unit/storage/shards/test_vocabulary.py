@@ -1,5 +1,6 @@
 """Vocabularies come back as they were saved; damage is named."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.shards.check import verify_shards
 from bagpipe_hpc.storage.shards.entries import TableInfo
+from bagpipe_hpc.storage.shards.id_uses import read_counts
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.vocabulary import (
     TableVocabulary,
@@ -84,3 +86,36 @@ def test_values_of_no_kind_are_refused(tmp_path: Path, values: np.ndarray) -> No
         file.create_dataset("C1", data=values, dtype=kind)
     with pytest.raises(DataError, match=r"vocabularies.h5: holds no values of table C1; run bagpipe prepare again"):
         load_vocabularies(tmp_path / "vocabularies.h5", ["C1"])
+
+
+def never_written(file: h5py.File, name: str) -> None:
+    file.create_dataset(name, (1 << 40,), np.int64, chunks=(1 << 10,))
+
+
+def contiguous(file: h5py.File, name: str) -> None:
+    file.create_dataset(name, (1 << 40,), np.int64)
+
+
+def elsewhere(file: h5py.File, name: str) -> None:
+    with h5py.File(f"{file.filename}-other", "w") as other:
+        other["x"] = np.arange(3)
+    file[name] = h5py.ExternalLink(f"{file.filename}-other", "x")
+
+
+def nested(file: h5py.File, name: str) -> None:
+    file.create_group(name)
+
+
+@pytest.mark.parametrize("spoil", [never_written, contiguous, elsewhere, nested])
+@pytest.mark.parametrize("name", ["values/C1", "free/C1", "counts/C1"])
+def test_lists_that_the_file_does_not_hold_are_refused(
+    name: str, spoil: Callable[[h5py.File, str], None], tmp_path: Path
+) -> None:
+    """A list may promise terabytes, or lie in another file."""
+    manifest = saved(tmp_path)
+    with h5py.File(tmp_path / "vocabularies.h5", "r+") as file:
+        file.pop(name, None)
+        spoil(file, name)
+    read = read_counts if name.startswith("counts") else read_vocabulary
+    with pytest.raises(DataError, match=r"vocabularies\.h5: (holds no values of table C1|.*/C1 is no list of 64-bit)"):
+        read(tmp_path, manifest, "C1")
