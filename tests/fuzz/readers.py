@@ -1,15 +1,17 @@
 """What reads each kind of file, called directly: thousands of damaged files a minute.
 
-Usage: readers.py FOLDER FILE STEP SEED
+Usage: readers.py FILE COUNT SEED
 
-Changes every STEP-th byte of FILE in FOLDER, and each of its datasets, attributes or arrays in every way of `damage`,
-reads it, and prints a line for each error that is none for a user. A process of its own, with a limit of memory: a
-damaged file must not bring HDF5 down either.
+Changes about COUNT bytes of FILE, and each of its datasets, attributes or arrays in every way of `damage`, reads it,
+and prints a line for each error that is none for a user. A process of its own, with a limit of memory: a damaged file
+must not bring HDF5 down either.
 """
 
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from bagpipe_hpc.errors import BagpipeError, naming_files
@@ -20,6 +22,8 @@ from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.finite_files import require_finite
 from bagpipe_hpc.storage.exported import load_exported
 from bagpipe_hpc.storage.graphs.graph_file import map_graph
+from bagpipe_hpc.storage.plans.manifest import load_manifest as load_plans_manifest
+from bagpipe_hpc.storage.plans.plan_file import PlanReader
 from bagpipe_hpc.storage.policy_memory import load_memory
 from bagpipe_hpc.storage.shards.check import damaged_files
 from bagpipe_hpc.storage.shards.id_uses import read_counts, read_last_use, read_reborn, read_train_rows
@@ -42,6 +46,8 @@ def reads_of(path: Path) -> list[Read]:
         return [lambda: [found.hottest(table) for found in [read_statistics(path)] for table in found.tables]]
     if name == "plan.npz":
         return [lambda: [found.pinned_rows(table) for found in [read_plan(path)] for table in found.tables]]
+    if name == "plans.bin":
+        return [lambda: _read_plans(folder)]
     if folder.name == "policy":
         return [lambda: load_memory(path)]
     if name == "hot.h5":
@@ -85,6 +91,15 @@ def _pieces(folder: Path, manifest: object, table: str) -> None:
             found.values(first, last)
 
 
+def _read_plans(folder: Path) -> None:
+    about = load_plans_manifest(folder)
+    reader = PlanReader(folder / about.file, about.file_bytes, len(about.slots), about.trainers, about.largest_bytes)
+    with closing(reader):
+        for part in (*about.segments, *about.ends):
+            for _ in reader.plans(part.stretch):
+                pass
+
+
 def _exported_tables(folder: Path) -> Iterator[object]:
     model = load_exported(folder)
     for table in model.table_names:
@@ -115,33 +130,31 @@ def _error_of(read: Read) -> str:
     return ""
 
 
-def damages(path: Path, sound: bytes, step: int, seed: int) -> Iterator[tuple[str, Callable[[], object]]]:
+def damages(path: Path, sound: bytes, count: int, seed: int) -> Iterator[tuple[str, Callable[[], object]]]:
     """What is done to the file, in words, and what does it."""
     kind = {".h5": HdfDamage, ".npz": ArraysDamage}.get(path.suffix)
     members = members_of(path) if kind else []
+    step = max(1, len(sound) // count)
     for place in range(seed % step, len(sound), step):
-        for value in {sound[place] ^ (1 << (place // step % 8)), 255 - sound[place], 0xFF}:
-            changed = sound[:place] + bytes([value]) + sound[place + 1 :]
-            yield f"byte {place} = {value}", lambda changed=changed: path.write_bytes(changed)
+        value = (sound[place] ^ (1 << (place // step % 8)), 255 - sound[place], 0xFF)[place // step % 3]
+        changed = sound[:place] + bytes([value]) + sound[place + 1 :]
+        yield f"byte {place} = {value}", partial(path.write_bytes, changed)
     for place in range(0, len(sound), max(1, len(sound) // 20)):
-        yield f"cut at {place}", lambda place=place: path.write_bytes(sound[:place])
+        yield f"cut at {place}", partial(path.write_bytes, sound[:place])
     for name in members:
         for how in (*ARRAY_CHANGES, *LINKS):
-            yield (
-                f"{name}: {how}",
-                lambda name=name, how=how: kind(path.name, name, how, 0.5).apply(path.parent, names_file=False),
-            )
+            damage = kind(path.name, name, how, 0.5)
+            yield f"{name}: {how}", partial(damage.apply, path.parent, names_file=False)
 
 
 def main() -> None:
-    folder, name, step, seed = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    path = folder / name
+    path, count, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     sound = path.read_bytes()
     reads = reads_of(path)
     limit_memory(MORE_BYTES)
     seen: set[str] = set()
     tried = 0
-    for what, damage in damages(path, sound, step, seed):
+    for what, damage in damages(path, sound, count, seed):
         path.write_bytes(sound)
         damage()
         tried += 1
@@ -149,7 +162,7 @@ def main() -> None:
             error = _error_of(read)
             if error and error not in seen:
                 seen.add(error)
-                print(f"{name}: {what}: {error}", flush=True)
+                print(f"{path.name}: {what}: {error}", flush=True)
     path.write_bytes(sound)
     print(f"tried {tried}")
 

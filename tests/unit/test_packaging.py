@@ -14,9 +14,9 @@ import bagpipe_hpc
 ROOT = Path(__file__).parents[2]
 SPACK = ROOT / "packaging/spack/packages/bagpipe_hpc/package.py"
 [EASYBUILD] = (ROOT / "packaging/easybuild").glob("*.eb")
-HAS = {"SciPy-bundle": "numpy", "Arrow": "pyarrow", "PyTorch": "torch"}
+HAS = {"Python-bundle-PyPI": "rich", "SciPy-bundle": "numpy", "Arrow": "pyarrow", "PyTorch": "torch"}
 """What modules of EasyBuild are known by to pip."""
-BUNDLES = ("numpy",)
+BUNDLES = ("numpy", "rich")
 """In modules that have versions of their own."""
 
 

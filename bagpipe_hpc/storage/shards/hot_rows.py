@@ -132,6 +132,8 @@ def _problem(found: dict[str, Any], rows: NDArray[Any] | None, samples: NDArray[
     for name in _NUMBERS:
         if not isinstance(value := found.get(name), np.integer | np.floating) or not 0 <= value < 1 << 62:
             return f"{name} = {value!r:.80}"
+    if not isinstance(digest := found.get("training_data"), str):
+        return f"training_data = {digest!r:.80}"
     total_rows, count = int(found["total_rows"]), int(found["sample_count"])
     if rows is None or rows.dtype != np.int64 or samples is None or samples.dtype != np.uint8:
         return "rows or samples are not stored in it"
