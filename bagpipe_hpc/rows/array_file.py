@@ -113,6 +113,7 @@ def open_arrays(path: Path, kind: str, cure: str) -> Iterator[ArrayFile]:
     """
     try:
         with path.open("rb") as stream, np.lib.npyio.NpzFile(stream, allow_pickle=False) as members:
+            assert members.zip is not None, "it is open"
             yield ArrayFile(path, cure, members, members.zip)
     except OSError as error:
         if error.filename is None:

@@ -38,7 +38,7 @@ MADE: list[list[str]] = [
     ["train", "visits.toml", "train.output=slip", *SLIPSTREAM],
     ["inspect", "visits", "--statistics=counts.npz"],
     [*PLACE, "tables.plan=plan.npz"],
-    ["plan", "visits.toml", "--trainers=2", "--batches=4", "--lookahead=2", "--save=plans"],
+    ["plan", "visits.toml", "--trainers=2", "--save=plans"],
 ]
 EXPORTED = ["export", "run", "--to=exported", "--no-onnx"]
 """Takes longer than all others together."""

@@ -1,4 +1,4 @@
-"""Files with single bytes, datasets, attributes and arrays changed: what reads them says so, and takes little memory."""
+"""Files with single bytes, datasets, attributes and arrays changed: what reads them says so and takes little memory."""
 
 import os
 import shutil

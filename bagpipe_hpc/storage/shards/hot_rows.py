@@ -127,7 +127,7 @@ def _is_plain(file: h5py.File, name: str) -> bool:
 
 def _problem(found: dict[str, Any], rows: NDArray[Any] | None, samples: NDArray[Any] | None) -> str:
     """What keeps a file from being a profile; empty if nothing does."""
-    if np.ndim(found.get("format")) or found.get("format") != _FORMAT:
+    if not isinstance(number := found.get("format"), np.integer) or number != _FORMAT:
         return f"format = {found.get('format')!r:.80}"
     for name in _NUMBERS:
         if not isinstance(value := found.get(name), np.integer | np.floating) or not 0 <= value < 1 << 62:

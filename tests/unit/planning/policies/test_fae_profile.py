@@ -169,7 +169,7 @@ def broken_files(path: Path) -> dict[str, Path]:
         "format = ": changed("format", lambda file: file.attrs.modify("format", 9)),
         r"format = array\(\[1, 1\]\)": changed("formats", lambda file: file.attrs.create("format", [1, 1])),
         "training_data = None": changed("data", lambda file: file.attrs.__delitem__("training_data")),
-        "training_data = 3": changed("number", lambda file: file.attrs.create("training_data", 3)),
+        r"training_data = np.int64\(3\)": changed("number", lambda file: file.attrs.create("training_data", 3)),
         "seed = None": changed("seed", lambda file: file.attrs.__delitem__("seed")),
         "do not ascend": changed("ascend", replaced("rows", np.asarray([3, 2]))),
         "ascend from 0 to below": changed("beyond", replaced("rows", np.asarray([1 << 40]))),
