@@ -5,7 +5,7 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import positive_number
+from bagpipe_hpc.cli.argument_types import positive, positive_number
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.terminal import printable
@@ -18,10 +18,14 @@ def add_top(parser: CommandParser) -> None:
     """Give the command its arguments."""
     parser.add_argument("output", type=Path, metavar="OUTPUT", help="folder of the run")
     parser.add_argument(
+        "--every", type=positive_number, default=2.0, metavar="S", help="seconds between looks (default: 2)"
+    )
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument(
         "--once", action="store_true", help="look once; exits with 1 where a rank tells nothing any more"
     )
-    parser.add_argument(
-        "--every", type=positive_number, default=2.0, metavar="S", help="seconds between looks (default: 2)"
+    shown.add_argument(
+        "--serve", type=positive, metavar="PORT", help="answer a Prometheus of this host at 127.0.0.1:PORT/metrics"
     )
 
 
@@ -32,10 +36,12 @@ def top(arguments: Namespace) -> int:
         The exit code: whether a rank is stale, where it looks once.
 
     Raises:
-        FileError: no rank tells anything there.
+        FileError: no rank tells anything there, or the port is taken.
     """
     from bagpipe_hpc.tools.top import view
 
+    if arguments.serve:
+        return _serve(arguments.output, arguments.serve)
     if arguments.once or not sys.stdout.isatty():
         found = view(arguments.output)
         print(*map(printable, found.lines), sep="\n")
@@ -47,3 +53,17 @@ def top(arguments: Namespace) -> int:
             time.sleep(arguments.every)
     except KeyboardInterrupt:
         return EXIT_OK
+
+
+def _serve(output: Path, port: int) -> int:
+    from bagpipe_hpc.tools.metrics_server import metrics_server
+    from bagpipe_hpc.tools.top import view
+
+    view(output)  # says what is wrong, if no rank tells anything
+    with metrics_server(output, port) as server:
+        print(f"http://127.0.0.1:{port}/metrics", flush=True)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            return EXIT_OK
+    return EXIT_OK

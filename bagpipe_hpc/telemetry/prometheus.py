@@ -1,6 +1,6 @@
 """What a rank does, in the text format of Prometheus, for node exporter's textfile collector."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _HELP = {
@@ -17,20 +17,27 @@ _HELP = {
 """Type and meaning of each metric. Files of several ranks lie in one folder, where these must be the same."""
 
 
-def prometheus_text(status: Mapping[str, Any], run: str) -> str:
-    """The metrics of a rank.
+def prometheus_text(statuses: Sequence[Mapping[str, Any]], run: str) -> str:
+    """The metrics of ranks.
 
     Args:
-        status: of the rank, the fields of a `Status`.
+        statuses: of each rank, the fields of a `Status`.
         run: name of the run.
     """
-    rank = {"run": run, "role": status["role"], "rank": str(status["role_rank"]), "host": status["host"]}
     lines: list[str] = []
     for name, (kind, meaning) in _HELP.items():
-        samples = [f"{name}{_labels(rank | labels)} {_number(value)}" for labels, value in _samples(name, status)]
+        samples = [
+            f"{name}{_labels(_rank(status, run) | labels)} {_number(value)}"
+            for status in statuses
+            for labels, value in _samples(name, status)
+        ]
         if samples:
             lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}", *samples]
     return "\n".join(lines) + "\n"
+
+
+def _rank(status: Mapping[str, Any], run: str) -> dict[str, str]:
+    return {"run": run, "role": status["role"], "rank": str(status["role_rank"]), "host": status["host"]}
 
 
 def _samples(name: str, status: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], float]]:

@@ -154,7 +154,7 @@ class StatusWriter:
         try:
             replace_text(self._path, strict_json(asdict(status)) + "\n")
             if self._prometheus:
-                replace_text(self._prometheus, prometheus_text(asdict(status), self._run))
+                replace_text(self._prometheus, prometheus_text([asdict(status)], self._run))
         except OSError as error:
             log.warning("%s: cannot be written (%s): no more is told of what this rank does", error.filename, error)
             return False

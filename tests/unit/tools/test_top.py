@@ -2,14 +2,18 @@
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import urlopen
 
 import pytest
 
 from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.errors import FileError
+from bagpipe_hpc.tools.metrics_server import metrics_server
 from bagpipe_hpc.tools.top import view
 
 
@@ -62,3 +66,37 @@ def test_where_no_rank_tells_it_is_said_why(tmp_path: Path) -> None:
     (tmp_path / "config.toml").touch()
     with pytest.raises(FileError, match=r"have not begun, or train\.status_every_s is 0"):
         view(tmp_path)
+
+
+def test_a_server_on_loopback_answers_with_the_metrics(tmp_path: Path) -> None:
+    """Of ranks that go on and whose files are sound; each metric is described once."""
+    for rank in (0, 1):
+        tell(tmp_path, "trainer", rank, time_s=1.5, values={"loss": 0.25}, spans_s={"fetch": 2.0})
+    tell(tmp_path, "server", 0, doing=["ended"])
+    tell(tmp_path, "oracle", 0, time_s=1.5, values="x")
+    with metrics_server(tmp_path, 0) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        with urlopen(f"{address}/metrics", timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        with pytest.raises(HTTPError, match="404") as refused:
+            urlopen(address, timeout=30)
+        refused.value.close()
+        server.shutdown()
+        thread.join(30)
+    assert server.server_address[0] == "127.0.0.1"
+    losses = [line for line in lines if 'name="loss"' in line]
+    assert losses == [
+        f'bagpipe_value{{run="{tmp_path.name}",role="trainer",rank="{rank}",host="node1",name="loss"}} 0.25'
+        for rank in (0, 1)
+    ]
+    assert len([line for line in lines if line.startswith("# TYPE bagpipe_value ")]) == 1
+    assert not [line for line in lines if 'role="server"' in line or 'role="oracle"' in line]
+
+
+def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
+    with metrics_server(tmp_path, 0) as server, pytest.raises(FileError, match="use another port"):
+        metrics_server(tmp_path, server.server_port)
+    with pytest.raises(FileError, match="top: serve = 99999"):
+        metrics_server(tmp_path, 99999)

@@ -2,7 +2,9 @@
 
 import pytest
 
+import bagpipe_hpc.progress
 import data_prep.ranks.progress
+from bagpipe_hpc.terminal import COLUMNS_VARIABLE
 from data_prep.ranks.progress import StageProgress, duration
 
 
@@ -39,6 +41,26 @@ def test_a_line_now_and_then_and_at_the_end(clock: Clock) -> None:
         "parsed 1,250 rows (50% of the input), 75 rows/s, 17 s left",
         "parsed 2,500 rows (100% of the input), 167 rows/s",
     ]
+
+
+def test_a_terminal_has_a_bar_and_the_last_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What earlier runs have done counts in the lines alone: the bar is of this one."""
+    monkeypatch.setattr(bagpipe_hpc.progress, "_FIRST_AFTER_S", 0.0)
+    monkeypatch.setattr(bagpipe_hpc.progress, "_EVERY_S", 0.0)
+    monkeypatch.setattr(data_prep.ranks.progress, "LINE_EVERY_S", 0.0)
+    monkeypatch.setenv(COLUMNS_VARIABLE, "60")
+    lines: list[str] = []
+    stage = StageProgress("parsed", "rows", 10_000, 2000, 500, "the input", lines.append)
+    for done in (4000, 4000):
+        stage.add(done, done // 4, finished=True)
+    assert [line.split(",")[0] for line in lines] == ["parsed 2"]
+    first, last, gone = capsys.readouterr().err.split("\r\x1b[K")[1:]
+    assert first.startswith("parsed  ")
+    assert "50%  1,500 rows" in first
+    assert "100%  2,500 rows" in last
+    assert gone == ""
 
 
 def test_a_stage_of_nothing_says_nothing(clock: Clock) -> None:
