@@ -11,16 +11,13 @@ from tests.ranks import rank_environment
 ROOT = Path(__file__).parents[3]
 
 
-def build(
-    folder: Path, page: str, nav: str = "\nnav:\n  - README.md\n  - page.md\n"
-) -> subprocess.CompletedProcess[str]:
+def build(folder: Path, page: str, nav: tuple[str, ...] = ("README.md", "page.md")) -> subprocess.CompletedProcess[str]:
     """Build a site with the project's settings."""
     shutil.copytree(ROOT / "scripts" / "docs", folder / "scripts" / "docs")
     shutil.copytree(ROOT / "docs" / "assets", folder / "docs" / "assets")
     settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[0]
-    (folder / "mkdocs.yml").write_text(
-        "\n".join([settings, "nav:", *(f"  - {name}" for name in nav)]), encoding="utf-8"
-    )
+    places = "".join(f"  - {name}\n" for name in nav)
+    (folder / "mkdocs.yml").write_text(f"{settings}\nnav:\n{places}", encoding="utf-8")
     (folder / "docs" / "README.md").write_text("# A title\n\n[page.md](page.md)\n", encoding="utf-8")
     (folder / "docs" / "page.md").write_text(f"# A page\n\n{page}\n", encoding="utf-8")
     (folder / "notes").mkdir()
