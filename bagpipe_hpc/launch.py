@@ -30,6 +30,7 @@ from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.agreement import NothingLeftError, RefusalError, agree, agree_on_memory, from_oracle
 from bagpipe_hpc.preparation.caches import settle_reserved, settle_sharing
+from bagpipe_hpc.preparation.prepare import require_weights_alone
 from bagpipe_hpc.preparation.rank_check import (
     check_placement,
     check_run,
@@ -148,6 +149,7 @@ def run_alone(purpose: Purpose, loop: "Loop | None" = None) -> None:
         log.warning("train.prometheus is for several ranks: a run of one tells nothing there")
     require_reference_memory(run, device)
     check_model(run)
+    require_weights_alone(run.config)
     if run.read_first:
         verify_share(run.read_first, 0, 1)
     with purpose.hold(_lose_output):

@@ -421,7 +421,8 @@ class TrainConfig:
     them too, and gives all trainers the least of these numbers."""
     deterministic: bool = False
     """Sum dense gradients in rank order too, so that any number of trainers gives the reference's bits; slower with
-    Horovod. Sums by `mpi` (`dense_sums`) are always in that order."""
+    Horovod. Sums by `mpi` (`dense_sums`) are always in that order. Trainers that add changes to one row (`policy.name =
+    "het"`) do so one after the other, in that order."""
     row_sums: str = "float32"
     """Numbers in which gradients of rows travel between trainers: `float32`; or `bfloat16` or `float16`, of half the
     bytes. They are added in float32; the sum itself is rounded too from three trainers on. See docs/optimizers.md."""

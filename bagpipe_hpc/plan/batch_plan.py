@@ -9,6 +9,7 @@ Legend: `n` samples of a trainer's slice, `V` look-ups of it, `S` now + later sl
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -148,7 +149,7 @@ class TrainerPlan(PlanRecord):
     slice (`slice_bounds`)."""
     add_rows: Int64s | None = None
     """Distinct global rows of the plan's retire group to whose records this trainer adds its changes `[A]`: what is in
-    `add_slots` less what is in `base_slots`. From then on the base is what is in the slot, so that a row may stay.
+    `add_slots` less what is in `base_slots`. From then on both are the base and the change, so that a row may stay.
     Other trainers may add to the same rows."""
     add_slots: Int32s | None = None
     """Where they are in its cache, private slots `[A]`."""
@@ -170,6 +171,9 @@ class TrainerPlan(PlanRecord):
     """Slots of rows that are fetched into their bases, as `Pulled.new_slots`."""
     merged_slots: Int32s | None = None
     """Slots of rows that are fetched anew into their bases, as `Pulled.merged_slots`."""
+    add_rounds: Int32s | None = None
+    """How many of `add_rows` are added in each round, in their order `[K]`; K is the same for all trainers. A round
+    begins when that before has ended on every trainer. None for one round."""
 
     ARRAYS: ClassVar[dict[str, np.dtype[Any]]] = {
         "positions": _INT32,
@@ -196,6 +200,7 @@ class TrainerPlan(PlanRecord):
         "micro_batches": _INT32,
         "new_slots": _INT32,
         "merged_slots": _INT32,
+        "add_rounds": _INT32,
     }
 
     @property
@@ -221,6 +226,17 @@ class TrainerPlan(PlanRecord):
         if self.add_rows is None or self.add_slots is None or self.base_slots is None:
             return None
         return Additions(self.add_rows, self.add_slots, self.base_slots)
+
+    @property
+    def addition_rounds(self) -> tuple[Additions, ...]:
+        """What this trainer adds in each round; nothing where plans add nothing."""
+        if (whole := self.additions) is None:
+            return ()
+        if self.add_rounds is None:
+            return (whole,)
+        ends = np.cumsum([0, *self.add_rounds]).tolist()
+        rows, slots, bases = whole
+        return tuple(Additions(rows[first:end], slots[first:end], bases[first:end]) for first, end in pairwise(ends))
 
     @property
     def pulled(self) -> Pulled:
@@ -325,6 +341,15 @@ class ReceivedPlan:
     def prefetch_after(self) -> int:
         """Group that must be retired before rows of this batch are fetched; 0 waits for nothing."""
         return max(group.shared.prefetch_after for group in self.groups)
+
+    @property
+    def addition_rounds(self) -> tuple[dict[int, Additions], ...]:
+        """What the trainer adds in each round, by the number of the group of tables."""
+        of_groups = [group.own.addition_rounds for group in self.groups]
+        return tuple(
+            {group: rounds[number] for group, rounds in enumerate(of_groups) if number < len(rounds)}
+            for number in range(max(map(len, of_groups)))
+        )
 
     @property
     def rows_written(self) -> int:

@@ -10,8 +10,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.batch_plan import BatchPlan
 
 Int64s = NDArray[np.int64]
+
+
+def require_settled(batch: int, trainer: int, rows: Int64s, under_way: Iterable[BatchPlan]) -> None:
+    """See that a trainer looks up no row whose change it may still be adding, since that writes the row's slot.
+
+    Args:
+        batch: number of the batch.
+        trainer: who looks up.
+        rows: what it looks up.
+        under_way: plans whose groups the batch does not wait for.
+
+    Raises:
+        PlanError: it does.
+    """
+    for plan in under_way:
+        additions = plan.trainers[trainer].additions
+        if additions is not None and (both := np.intersect1d(rows, additions.rows)).size:
+            raise PlanError(
+                f"batch {batch}: trainer {trainer} looks row {both[0]} up while its change is being added, with group "
+                f"{plan.shared.retire_group}: the batch must wait for that (prefetch_after)"
+            )
 
 
 class AddedRows:

@@ -18,7 +18,7 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan, TrainerPlan
 from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.plan.slices import slice_bounds
-from bagpipe_hpc.planning.addition_check import AddedRows
+from bagpipe_hpc.planning.addition_check import AddedRows, require_settled
 from bagpipe_hpc.planning.capacity import CacheNeed, measure_need
 from bagpipe_hpc.planning.exchange_check import Copies, HomeSums
 from bagpipe_hpc.planning.policy import Policy, TrainingRows
@@ -352,6 +352,7 @@ class PlanExecutor:
                         f"{self._slot_of[trainer].get(row, 'none')}"
                     )
             if self._most_missing is not None:
+                require_settled(number, trainer, own_rows, self._to_retire)
                 self._added.read(number, trainer, own_rows, read)
             total = np.zeros(slots.size, dtype=np.int64)
             np.add.at(total, part.positions, _gradient(self._caches[trainer][read], number))

@@ -118,8 +118,7 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
     if remark := run.sample_orders.remark(trainers):
         log.warning("%s", remark)
     policy = run.policy(trainers)
-    if policy.adds_rows:
-        require_weights_alone(run.config)
+    require_weights_alone(run.config)
     if (window := policy.window(wanted)) != wanted:
         log.info(
             "policy.name = %r: takes a window of %d batches in groups of %d, whatever [lookahead] asks for (%d)",
@@ -162,7 +161,7 @@ def choose_window(run: Run, trainers: int) -> CacheNeed:
 
 
 def require_weights_alone(config: Config) -> None:
-    """See that rows of a policy that adds changes have weights alone: a change is added to every number of a record.
+    """See that rows have weights alone where the policy adds changes: one is added to every number of a record.
 
     Their gradients are not clipped either: nobody has a row's sum over the batch. Nor do they decay, which is once a
     step: several trainers would each let their own copy of a row do so.
@@ -170,6 +169,8 @@ def require_weights_alone(config: Config) -> None:
     Raises:
         ConfigError: rows keep an optimizer's state, or a version, or are to be clipped or to decay.
     """
+    if not policy_class(config.policy.name).adds_rows:
+        return
     adds = f"policy.name = {config.policy.name!r}: adds each trainer's change of a row to all that the row keeps"
     if config.debug.verify_rows:
         raise ConfigError(f"{adds}, and a sum of versions is none: leave out debug.verify_rows = true")

@@ -124,8 +124,7 @@ class SavedPlans:
 
     def __init__(self, run: Run, trainers: int) -> None:
         require_savable(run)
-        if run.policy(trainers).adds_rows:
-            require_weights_alone(run.config)
+        require_weights_alone(run.config)
         self._directory = Path(run.config.train.plans)
         self.manifest = load_manifest(self._directory)
         _require_same(self._directory / MANIFEST_NAME, self.manifest, run, trainers)

@@ -2,7 +2,8 @@
 
 For retire group c it gathers the retired slots and puts them to their servers, adds the changes of rows that the plan
 names for that, then enters the movers' barrier; once all have come, every trainer's writes of c are at the servers and
-the rows of the next admissible batches are fetched. Where a batch has several micro-batches, all but the last need no
+the rows of the next admissible batches are fetched. Where trainers add in rounds, they meet at that barrier between two
+of them, too. Where a batch has several micro-batches, all but the last need no
 row that is fetched for it, and are handed over before.
 It waits for nothing: a put, a get, a barrier and a plan may be under way at once, so that rows travel both ways over
 a link. Sums of gradients that the compute thread has started go on here as well, while that computes.
@@ -61,13 +62,15 @@ class WriteBack:
         plan: of the group.
         pending: the put, and then the add, of each group of tables.
         since_s: when the put started.
-        left: what is added once the puts are complete, by the number of the group of tables.
+        left: what is added once that is complete, round by round, by the number of the group of tables.
+        has_added: whether a round of that has begun.
     """
 
     plan: ReceivedPlan
     pending: list[PendingRows]
     since_s: float
-    left: dict[int, Additions]
+    left: tuple[dict[int, Additions], ...]
+    has_added: bool = False
 
 
 @dataclass(frozen=True)
@@ -278,24 +281,26 @@ class Mover:
         (batch, updated), self._leaving = self._leaving, None
         self._device.follow(updated)  # also where nothing is written back: the slots get other rows
         since_s = time.perf_counter()
-        pending, left = [], {}
-        for group, (traffic, plan) in enumerate(zip(self._traffic, batch.plan.groups, strict=True)):
+        pending = []
+        for traffic, plan in zip(self._traffic, batch.plan.groups, strict=True):
             traffic.note(plan.own)
             pending.append(traffic.put(plan.own))
-            if plan.own.additions:
-                left[group] = plan.own.additions
-        self._write_back = WriteBack(batch.plan, pending, since_s, left)
+        self._write_back = WriteBack(batch.plan, pending, since_s, batch.plan.addition_rounds)
         return True
 
     def _finish_write_back(self) -> bool:
-        """Once this trainer's share is at the servers, put and added, come to the barrier."""
-        if self._write_back is None or not _advance_all(self._write_back.pending):
+        """Once this trainer's share is at the servers, put and added, come to the barrier; so behind each round."""
+        done = self._write_back
+        if done is None or self._barrier.is_entered or not _advance_all(done.pending):
             return False
-        if additions := self._write_back.left:
-            adds = [self._traffic[group].add(changes) for group, changes in additions.items()]
-            self._write_back = replace(self._write_back, pending=adds, left={})
+        if done.left:
+            if not done.has_added:
+                self._start_round(done)
+                return True
+            self._write_back = replace(done, pending=[])
+            self._barrier.enter(f"what is added before, of group {done.plan.retire_group}")
             return True
-        done, self._write_back = self._write_back, None
+        self._write_back = None
         self._barrier_since_s = time.perf_counter()
         if count := done.plan.rows_written:
             self._trace.add("write back", done.since_s, self._barrier_since_s, "mover, writing back", rows=count)
@@ -303,10 +308,19 @@ class Mover:
         self._barrier.enter(f"group {done.plan.retire_group} after batch {done.plan.batch}")
         return True
 
+    def _start_round(self, write_back: WriteBack) -> None:
+        """Add what is added in the next round."""
+        additions, *left = write_back.left
+        adds = [self._traffic[group].add(changes) for group, changes in additions.items()]
+        self._write_back = replace(write_back, pending=adds, left=tuple(left), has_added=True)
+
     def _finish_retire(self) -> bool:
         """Note that a group is at the servers; after a closing one, turn to the next segment."""
         if not self._barrier.poll():
             return False
+        if self._write_back is not None:  # a round has ended everywhere, and the next one begins
+            self._start_round(self._write_back)
+            return True
         assert self._retiring is not None, "the barrier was entered for a group"
         self._retired = self._retiring.retire_group
         self._trace.add("barrier", self._barrier_since_s, time.perf_counter(), "movers' barrier", group=self._retired)

@@ -7,7 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.plan_channel import PlanSender
 from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.planning.addition_order import in_rank_order
 from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.planning.policy import policy_class
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.roles.plan_sources import Planned, open_source
 from bagpipe_hpc.run.run import Run
@@ -49,6 +51,7 @@ def run_oracle(
     source = open_source(run, need, comms.layout.trainers, trace)
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
+    adds_in_order = run.config.train.deterministic and policy_class(run.config.policy.name).adds_rows
     ends = False
     late = outgrown = 0
     for segment in run.schedule:
@@ -62,6 +65,8 @@ def run_oracle(
                     plan.shared.batch,
                     outgrown,
                 )
+            if adds_in_order:
+                plan = in_rank_order(plan)  # noqa: PLW2901
             with trace.span("send", batch=plan.shared.batch):
                 sender.send(plan)
             trace.step = segment.first_step + (plan.shared.batch if segment.is_training else 0)

@@ -9,8 +9,6 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +25,7 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import BatchSlices, slice_samples
 from bagpipe_hpc.planning.slots import CacheSlots
+from bagpipe_hpc.roles.reference_rows import ByChanges, BySums, GroupBatch
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.run.dense_start import check_dense
 from bagpipe_hpc.run.first_records import fill_partition
@@ -54,21 +53,6 @@ from bagpipe_hpc.telemetry.step_stats import StepStats
 log = logging.getLogger(__name__)
 
 
-class _GroupBatch(NamedTuple):
-    """A batch's rows in one group of tables: the distinct ones `[U]`, and for each slice its look-ups among them."""
-
-    unique: np.ndarray
-    positions: list[np.ndarray]
-
-    @classmethod
-    def of(cls, rows: Bags, slices: BatchSlices) -> "_GroupBatch":
-        """The rows of a batch, by their numbers in the group."""
-        used = slices.arranged(rows)
-        unique, inverse = np.unique(used.values, return_inverse=True)
-        positions = replace(used, values=inverse)
-        return cls(unique, [positions.part(first, last).values for first, last in pairwise(slices.bounds)])
-
-
 class _ScoredSlice(NamedTuple):
     """Logits of a slice, with the numbers of its batch and of itself, and its samples; within the batch, if named."""
 
@@ -83,7 +67,8 @@ class Reference:
     """Trains the whole run in one process.
 
     Gradients are summed over `train.reference_slices` slices of a batch, in order, as that many trainers would; the
-    samples of each slice are those that the policy gives to that trainer.
+    samples of each slice are those that the policy gives to that trainer. Where trainers add changes of rows, it adds
+    those of the slices.
 
     Args:
         purpose: of the run.
@@ -196,11 +181,8 @@ class Reference:
 
     def _step(self, number: int, rows: Bags, slices: BatchSlices, step: int) -> Iterator[SliceStep]:
         """One batch, slice by slice: its number in the segment, global rows, slices, number of the step in the run."""
-        groups = [_GroupBatch.of(group.look_ups.of(rows), slices) for group in self._run.groups]
-        totals = [
-            torch.zeros(batch.unique.size, group.width, device=self._device)
-            for batch, group in zip(groups, self._run.groups, strict=True)
-        ]
+        groups = [GroupBatch.of(group.look_ups.of(rows), slices) for group in self._run.groups]
+        row_updates = (ByChanges if self._policy.adds_rows else BySums)(self._parts, groups, self._short, step)
         self._parts.dense_optimizer.zero_grad()
         of_slices = GradientTotals(self._parts.model)
         for part, reader in enumerate(self._readers):
@@ -215,21 +197,17 @@ class Reference:
                 for group, sums in enumerate(own.sum_gradients(self._parts.caches, gradients)):
                     own_sums[group] = added(own_sums.get(group), sums)
                 self._loss_sums[part] += float(loss)
-            for group, sums in own_sums.items():
-                totals[group] += sums if self._short is None else self._short.rounded(sums)
+            row_updates.add(part, own_sums)
             of_slices.add()
         of_slices.finish()
-        if self._short is not None and self._slices > 2:  # as from three trainers on, whose sums travel too
-            totals = [self._short.rounded(total) for total in totals]
-        for group, (batch, total) in enumerate(zip(groups, totals, strict=True)):
-            self._parts.update_rows(group, self._on_device(batch.unique), total, step)
+        row_updates.finish()
         self._parts.update_dense(step)
         self._stats.steps += 1
         self._stats.samples += slices.sample_count
         self._stats.unique_rows += sum(batch.unique.size for batch in groups)
 
     def _micro_batches(
-        self, number: int, part: int, reader: SliceReader, slices: BatchSlices, groups: Sequence[_GroupBatch]
+        self, number: int, part: int, reader: SliceReader, slices: BatchSlices, groups: Sequence[GroupBatch]
     ) -> Iterator[tuple[BatchInputs, NDArray[np.int64]]]:
         """What a slice of batch `number` is computed with, and which samples: mostly at once."""
         named, sizes = slices.of_trainer(part), slices.micro_batches_of(part)

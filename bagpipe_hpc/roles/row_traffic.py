@@ -105,17 +105,22 @@ class RowTraffic:
         return self._window.start_put(plan.write_back_rows, self._gather(plan.write_back_slots))
 
     def add(self, additions: Additions) -> PendingRows:
-        """Start to add this trainer's changes of rows: their records less their bases, which become the records."""
-        records, changes = self._changed(additions.slots, additions.bases)
-        self._scatter(additions.bases, records, additions.rows)
+        """Start to add this trainer's changes of rows: their records less their bases.
+
+        Both become the base and the change, rounded as the servers round it: what they have if nobody else adds.
+        """
+        before, changes = self._changed(additions.slots, additions.bases)
+        added = before + changes
+        self._scatter(additions.slots, added, additions.rows)
+        self._scatter(additions.bases, added, additions.rows)
         return self._window.start_add(additions.rows, changes)
 
     def _changed(
         self, slots: NDArray[np.int32], bases: NDArray[np.int32]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Records, and what they are less their bases, float32 `[N, W]`."""
+        """Bases, and what records are less their bases, float32 `[N, W]`."""
         records, before = np.split(self._gather(np.concatenate((slots, bases))), 2)
-        return records, records - before
+        return before, records - before
 
     def _scatter(self, slots: NDArray[np.int32], records: NDArray[np.float32], numbers: NDArray[np.int64]) -> None:
         if slots.size:

@@ -33,15 +33,28 @@ def distinct_rounds(places: Places) -> Iterator[NDArray[np.int64] | None]:
     Yields:
         Which of the records are in the round, int64; None for all, where no place comes twice.
     """
+    order, turns = _turns(places)
+    if not turns.any():
+        yield None
+        return
+    by_turn = np.argsort(turns, kind="stable")
+    yield from np.split(order[by_turn], np.cumsum(np.bincount(turns))[:-1])
+
+
+def turns_of(places: Places) -> NDArray[np.int64]:
+    """In which of the rounds of `distinct_rounds` each record is: how often its place has come before, int64 `[N]`."""
+    order, turns = _turns(places)
+    found = np.empty_like(turns)
+    found[order] = turns
+    return found
+
+
+def _turns(places: Places) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The records by ascending place, those of one place in their order; and how many of its place are before each."""
     order = np.argsort(places, kind="stable")
     ascending = places[order]
     is_first = np.empty(places.size, dtype=np.bool_)
     is_first[:1] = True
     np.not_equal(ascending[1:], ascending[:-1], out=is_first[1:])
-    if is_first.all():
-        yield None
-        return
     numbers = np.arange(places.size)
-    turns = numbers - np.maximum.accumulate(np.where(is_first, numbers, 0))  # how often the place has come before
-    by_turn = np.argsort(turns, kind="stable")
-    yield from np.split(order[by_turn], np.cumsum(np.bincount(turns))[:-1])
+    return order, numbers - np.maximum.accumulate(np.where(is_first, numbers, 0))

@@ -21,7 +21,8 @@ from bagpipe_hpc.models.dense_sums import PendingDenseSum
 from bagpipe_hpc.models.mpi_sums import MpiSums
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.plan.batch_plan import Additions, TrainerPlan
+from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan, TrainerPlan
+from bagpipe_hpc.planning.addition_order import in_rank_order
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
@@ -30,7 +31,7 @@ from bagpipe_hpc.planning.segment_planner import measure_segment
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import choose_window
-from bagpipe_hpc.roles import embedding_server, oracle
+from bagpipe_hpc.roles import embedding_server, oracle, plan_sources
 from bagpipe_hpc.roles.mover import Mover
 from bagpipe_hpc.roles.row_traffic import Based, FetchedRows, RowTraffic
 from bagpipe_hpc.rows.updated import UpdatedRows
@@ -118,6 +119,27 @@ def put_what_is_to_be_added(patch: Patch) -> None:
         return self._window.start_put(additions.rows, self._gather(additions.slots))
 
     patch(RowTraffic, "add", put)
+
+
+def add_in_reverse_order(patch: Patch) -> None:
+    """The last trainer adds first."""
+
+    def reversed_order(plan: BatchPlan) -> BatchPlan:
+        turned = in_rank_order(replace(plan, trainers=tuple(reversed(plan.trainers))))
+        return replace(turned, trainers=tuple(reversed(turned.trainers)))
+
+    patch(oracle, "in_rank_order", reversed_order)
+
+
+def keep_what_is_added(patch: Patch) -> None:
+    """A row that a trainer adds and keeps is not rounded as the servers round it."""
+
+    def add(self: RowTraffic, additions: Additions) -> PendingRows:
+        _, changes = self._changed(additions.slots, additions.bases)
+        self._scatter(additions.bases, self._gather(additions.slots), additions.rows)
+        return self._window.start_add(additions.rows, changes)
+
+    patch(RowTraffic, "add", add)
 
 
 def update_delayed_rows_at_the_next_steps_rate(patch: Patch) -> None:
@@ -236,22 +258,26 @@ def fail_in_the_oracle(patch: Patch) -> None:
     def failing(*_: object, **__: object) -> None:
         raise OSError("planted failure")
 
-    patch(oracle, "plan_segment", failing)
+    patch(plan_sources, "plan_segment", failing)
 
 
-def stop_the_last_trainer(patch: Patch) -> None:
-    """The last trainer falls silent in its fifth step, as if it had been stopped."""
-    finish = TrainStep.finish
-    calls = 0
+def stop_the_last_trainer(step: int, silence_s: Callable[[], float]) -> Breakage:
+    """The last trainer falls silent in one of its steps, as if it had been stopped."""
 
-    def sleeping(self: TrainStep, *arguments: object) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 5 and MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
-            time.sleep(float(os.environ["TEST_SILENCE_S"]))
-        finish(self, *arguments)  # type: ignore[arg-type]
+    def install(patch: Patch) -> None:
+        finish = TrainStep.finish
+        calls = 0
 
-    patch(TrainStep, "finish", sleeping)
+        def sleeping(self: TrainStep, *arguments: object) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == step and MPI.COMM_WORLD.Get_rank() == MPI.COMM_WORLD.Get_size() - 1:
+                time.sleep(silence_s())
+            finish(self, *arguments)  # type: ignore[arg-type]
+
+        patch(TrainStep, "finish", sleeping)
+
+    return install
 
 
 def keep_own_dense_gradients(patch: Patch) -> None:
@@ -415,13 +441,16 @@ RATE_MUTANTS: dict[str, Breakage] = {"rates count anew": count_steps_anew}
 ADDITION_MUTANTS: dict[str, Breakage] = {
     "changes are put": put_what_is_to_be_added,
     "changes are forgotten": forget_changes_of_rows_that_come_anew,
+    "the last trainer adds first": add_in_reverse_order,
+    "what is added is not rounded": keep_what_is_added,
 }
 FAULTS: dict[str, Breakage] = {
     "trainer fails in a step": fail_in_last_rank(TrainStep, "finish"),
     "mover fails in a fetch": fail_in_last_rank(RowWindow, "start_get"),
     "server runs out of memory": run_out_of_memory_in_a_server,
     "oracle fails": fail_in_the_oracle,
-    "trainer falls silent": stop_the_last_trainer,
+    "trainer falls silent": stop_the_last_trainer(5, lambda: float(os.environ["TEST_SILENCE_S"])),
+    "trainer stands still": stop_the_last_trainer(10, lambda: 3600.0),
     "dense weights drift": drift_in_the_second_trainer,
 }
 NOTHING = "nothing"

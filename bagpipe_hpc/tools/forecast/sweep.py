@@ -142,8 +142,7 @@ class _Case:
     def __init__(self, run: Run, trainers: int, most_batches: int) -> None:
         self.run, self.trainers = run, trainers
         self.policy = run.policy(trainers)
-        if self.policy.adds_rows:
-            require_weights_alone(run.config)
+        require_weights_alone(run.config)
         self.window = self.policy.window(run.window)
         self.least_bytes = self.policy.least_bytes(self.window, run.longest_segment)
         self._counted = TrafficCount(run, trainers)

@@ -152,7 +152,7 @@ class Plans:
 
     Args:
         written_back: slots that are put.
-        added: slots whose changes are added, each with its base.
+        added: slots whose changes are added, each with its base; the last one in a second round, if there are several.
     """
 
     def __init__(self, written_back: list[int], added: dict[int, int] | None) -> None:
@@ -166,6 +166,8 @@ class Plans:
                 "add_slots": np.asarray([*added], np.int32),
                 "base_slots": np.asarray([*added.values()], np.int32),
             }
+            if len(added) > 1:
+                additions["add_rounds"] = np.asarray([len(added) - 1, 1], np.int32)
         self._plans = [
             _received(
                 SharedPlan(0, 2, 0, 0, 2, 2, NO_SLOTS, slots, rows, slots, NO_ROWS, NO_SLOTS),
@@ -206,18 +208,20 @@ def mover_parts(device: RecordingDevice, written_back: list[int], added: dict[in
                 "gather [1]",
                 "put",
                 "is put",
-                "gather [4, 7, 3, 5]",
-                "scatter [3, 5]",
-                "add [7.0, 24.0] to [104, 107]",
-                "is added",
+                *("gather [4, 3]", "scatter [4]", "scatter [3]", "add [7.0] to [104]", "is added"),
+                "barrier",
+                *("gather [7, 5]", "scatter [7]", "scatter [5]", "add [24.0] to [107]", "is added"),
             ],
         ),
         ([], {}, ["put", "is put", "add [] to []", "is added"]),
     ],
-    ids=["written back", "dropped", "put and added", "nothing to add"],
+    ids=["written back", "dropped", "put and added in two rounds", "nothing to add"],
 )
 def test_each_thread_follows_the_other(written_back: list[int], added: dict[int, int] | None, noted: list[str]) -> None:
-    """And a trainer comes to the barrier when all that it puts and adds, less the bases, is at the servers."""
+    """And a trainer comes to the barrier when all that it puts and adds, less the bases, is at the servers.
+
+    Between two rounds of additions it comes there, too.
+    """
     device = RecordingDevice()
     parts = mover_parts(device, written_back, added)
     advanced = threading.Event()

@@ -62,10 +62,11 @@ def test_rows_come_into_their_bases_and_keep_their_changes() -> None:
     assert cache.records[:, 0].tolist() == [900, 100, 500, 500, 607, 600, 400, 2]
 
 
-def test_what_is_added_is_in_the_base_from_then_on() -> None:
-    cache, window = Cache(57, 50, 3, 3), Window()
+def test_what_is_added_is_in_slot_and_base_from_then_on() -> None:
+    """As the servers have it: 1e-10 less 1 is -1 in float32, and 1 less 1 is 0."""
+    cache, window = Cache(57, 50, 1e-10, 1), Window()
     traffic = RowTraffic(window, cache, 1)  # type: ignore[arg-type]
     rows, slots, bases = np.asarray([8, 9]), np.asarray([0, 2], np.int32), np.asarray([1, 3], np.int32)
     traffic.add(Additions(rows, slots, bases))
-    assert window.added == {8: 7.0, 9: 0.0}
-    assert cache.records[:, 0].tolist() == [57, 57, 3, 3]
+    assert window.added == {8: 7.0, 9: -1.0}
+    assert cache.records[:, 0].tolist() == [57, 57, 0, 0]

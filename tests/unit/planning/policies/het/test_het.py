@@ -17,7 +17,7 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.batch_rows import Bools, Int32s, Int64s
-from bagpipe_hpc.planning.plan_check import check_policy
+from bagpipe_hpc.planning.plan_check import PlanExecutor, check_policy
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policies.het.planner import HetPlanner
 from bagpipe_hpc.planning.policies.het.policy import HetPolicy
@@ -140,6 +140,17 @@ def test_a_model_with_s_0_trains_as_one_that_has_no_cache() -> None:
             for row in rows:
                 values[row] += 1 + read[row] % 7
     assert cached.values == values
+
+
+def test_a_row_that_is_being_added_is_not_looked_up() -> None:
+    """A row that stays waits for the group with which its change was added, since that rewrites its slot."""
+    batches = [Bags.one_hot(np.asarray([[5, 6], [7, 8]]))] * 2
+    first, second, closing = planned(policy(facts(2, 2), staleness=0), batches)
+    hasty = replace(second, shared=replace(second.shared, prefetch_after=0))
+    slots = 1 + max(part.private_slots.max() + 1 for part in first.trainers)
+    PlanExecutor(ROWS, 2, 0, slots, eager=False, most_missing=0).run([first, second, closing], batches)
+    with pytest.raises(PlanError, match="batch 1: trainer 0 looks row 5 up while its change is being added, with grou"):
+        PlanExecutor(ROWS, 2, 0, slots, eager=False, most_missing=0).run([first, hasty, closing], batches)
 
 
 @pytest.fixture(scope="module")
