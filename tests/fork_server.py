@@ -6,7 +6,8 @@ server. A fork of it takes them and goes on as `python -m tests.end_to_end.train
 program ends; where that one is ended, so is the fork. Each process that runs tests has a server of its own.
 
 A fork finds modules imported, and all forks of a server order sets of strings alike, which ranks do not. So some runs
-start as a user starts them: those of the examples and of the preflight checks, and those of which a rank is killed.
+start as a user starts them: those of the examples and of the preflight checks, and most of those of which a rank is
+killed.
 """
 
 import contextlib

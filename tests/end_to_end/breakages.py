@@ -131,17 +131,6 @@ def add_in_reverse_order(patch: Patch) -> None:
     patch(oracle, "in_rank_order", reversed_order)
 
 
-def keep_what_is_added(patch: Patch) -> None:
-    """A row that a trainer adds and keeps is not rounded as the servers round it."""
-
-    def add(self: RowTraffic, additions: Additions) -> PendingRows:
-        _, changes = self._changed(additions.slots, additions.bases)
-        self._scatter(additions.bases, self._gather(additions.slots), additions.rows)
-        return self._window.start_add(additions.rows, changes)
-
-    patch(RowTraffic, "add", add)
-
-
 def update_delayed_rows_at_the_next_steps_rate(patch: Patch) -> None:
     """later(x) is applied as if its gradients came from step x + 1."""
     finish = ReplicatedRows.finish_delayed
@@ -442,7 +431,6 @@ ADDITION_MUTANTS: dict[str, Breakage] = {
     "changes are put": put_what_is_to_be_added,
     "changes are forgotten": forget_changes_of_rows_that_come_anew,
     "the last trainer adds first": add_in_reverse_order,
-    "what is added is not rounded": keep_what_is_added,
 }
 FAULTS: dict[str, Breakage] = {
     "trainer fails in a step": fail_in_last_rank(TrainStep, "finish"),

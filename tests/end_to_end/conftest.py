@@ -65,6 +65,15 @@ def short_config(config_path: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture(scope="session")
+def wide_config(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The short one with a model that takes rows of several widths."""
+    path = tmp_path_factory.mktemp("wide") / "wide.toml"
+    text = short_config.read_text().replace("bottom_mlp = [16]\ntop_mlp", 'name = "wide_deep"\ndeep_mlp')
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture(scope="session")
 def whole_run(config_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of the run of `killed_runs.command` when nothing befalls it."""
     output = tmp_path_factory.mktemp("whole") / "run"

@@ -7,9 +7,7 @@ import pytest
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.breakages import CHECKPOINT_MUTANTS, NOTHING
-from tests.end_to_end.killed_runs import ORACLE, RANKS, SERVER, TRAINER, Killed, command, has_trained, kill_one
 from tests.end_to_end.test_equality import RunRanks, overrides, story, train
-from tests.fork_server import forked
 
 SHARINGS = ("home", "replicated")
 STEPS = (6, 12, 18)
@@ -38,15 +36,6 @@ def resumed(case: str, sharing: str, output: Path, begun: Path, *more: str) -> l
     """Of a run that goes on in the middle of another one, in a folder of its own."""
     start = f"train.resume={begun / 'checkpoints' / f'step-{RESUMED_AT:08d}'}"
     return settings_of(case, sharing, output, start, *more)
-
-
-@pytest.fixture(scope="module")
-def wide_config(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny configuration with a model that takes rows of several widths."""
-    path = tmp_path_factory.mktemp("wide") / "wide.toml"
-    text = short_config.read_text().replace("bottom_mlp = [16]\ntop_mlp", 'name = "wide_deep"\ndeep_mlp')
-    path.write_text(text)
-    return path
 
 
 @pytest.fixture(scope="module")
@@ -116,19 +105,3 @@ def test_mutant_is_killed(mutant: str, wide_config: Path, runs: Path, run_ranks:
     of_broken = [compare(runs / "adam-home" / name, tmp_path / "broken" / name).largest() for name in names]
     assert max(of_broken) > 0.0
     assert all(compare(runs / "adam-home" / name, tmp_path / "sound" / name).largest() == 0.0 for name in names)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("rank", "steps"), [(ORACLE, 30), (SERVER, 51), (TRAINER, 75)])
-def test_a_killed_run_ends_with_the_same_bits(
-    rank: int, steps: int, config_path: Path, whole_run: Path, run_ranks: RunRanks, tmp_path: Path
-) -> None:
-    """Killed with SIGKILL while rows are at their homes alone; `whole_run` has replicated rows, and was left alone."""
-    output = tmp_path / "run"
-    start = [*command(config_path, output), "cache.sharing=home", "train.full_checkpoint_every=3"]
-    killed = kill_one(RANKS, start, rank, lambda: has_trained(output, steps))
-    assert isinstance(killed, Killed), "the run was over before it could be killed"
-    assert killed.finished.returncode != 0, killed.finished.stderr
-    finished = run_ranks(RANKS, *forked(start))
-    assert finished.returncode == 0, finished.stderr
-    assert compare(whole_run, output).largest() == 0.0

@@ -63,10 +63,10 @@ def test_rows_come_into_their_bases_and_keep_their_changes() -> None:
 
 
 def test_what_is_added_is_in_slot_and_base_from_then_on() -> None:
-    """As the servers have it: 1e-10 less 1 is -1 in float32, and 1 less 1 is 0."""
-    cache, window = Cache(57, 50, 1e-10, 1), Window()
+    """As the servers have it: 2**24 less -(2**23 + 1) is 25165824 in float32, and with that the base is 2**24 - 1."""
+    cache, window = Cache(57, 50, 1 << 24, -(1 << 23) - 1), Window()
     traffic = RowTraffic(window, cache, 1)  # type: ignore[arg-type]
     rows, slots, bases = np.asarray([8, 9]), np.asarray([0, 2], np.int32), np.asarray([1, 3], np.int32)
     traffic.add(Additions(rows, slots, bases))
-    assert window.added == {8: 7.0, 9: -1.0}
-    assert cache.records[:, 0].tolist() == [57, 57, 0, 0]
+    assert window.added == {8: 7.0, 9: 25165824.0}
+    assert cache.records[:, 0].tolist() == [57, 57, (1 << 24) - 1, (1 << 24) - 1]
