@@ -113,7 +113,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
     return [name, *line]
 
 
-@few_and_many(0, 120)
+@few_and_many(0, 60)
 def test_command_lines(examples: int, sound: Path, tmp_path: Path) -> None:
     def check(line: Any) -> None:
         with tempfile.TemporaryDirectory(dir=tmp_path) as made:

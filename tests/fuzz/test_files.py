@@ -126,7 +126,7 @@ def damage_to(what: str, folder: Path) -> st.SearchStrategy[Damage]:
 
 FEW = {"visits": 2, "run": 1}
 """In `make test`; the others are slow."""
-MANY = 25
+MANY = 12
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def extremes(draw: st.DrawFn) -> tuple[list[str], list[str]]:
     return draw(st.sampled_from(COMMANDS)), given
 
 
-@few_and_many(0, 60)
+@few_and_many(0, 25)
 def test_runs_with_extreme_settings(examples: int, sound: Path, tmp_path: Path) -> None:
     def check(drawn: tuple[list[str], list[str]]) -> None:
         command, given = drawn
