@@ -30,6 +30,7 @@ def prometheus_text(statuses: Sequence[Mapping[str, Any]], run: str) -> str:
             f"{name}{_labels(_rank(status, run) | labels)} {_number(value)}"
             for status in statuses
             for labels, value in _samples(name, status)
+            if isinstance(value, int | float)
         ]
         if samples:
             lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}", *samples]
@@ -40,7 +41,8 @@ def _rank(status: Mapping[str, Any], run: str) -> dict[str, str]:
     return {"run": run, "role": status["role"], "rank": str(status["role_rank"]), "host": status["host"]}
 
 
-def _samples(name: str, status: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], float]]:
+def _samples(name: str, status: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], Any]]:
+    """Labels and values of a metric; a value that has no meaning may be None."""
     match name:
         case "bagpipe_value":
             yield from (({"name": key}, value) for key, value in status["values"].items())

@@ -26,6 +26,9 @@ from bagpipe_hpc.telemetry.trace import Trace
 BETWEEN = {Role.ORACLE: "reading", Role.SERVER: "serving", Role.TRAINER: "moving on"}
 """What a role does where no span is under way."""
 
+_LONGEST_WRITE_S = 30.0
+"""A run does not wait longer at its end for a file system that does not answer."""
+
 log = logging.getLogger(__name__)
 
 
@@ -99,6 +102,7 @@ class StatusWriter:
         name = f"{role.value}-{role_rank}"
         self._path = folder / f"{name}.json"
         self._prometheus = None if prometheus is None else prometheus / f"bagpipe-{run}-{name}.prom"
+        self._is_sound = True
         self._before: dict[str, float] = {}
         self._before_s = time.monotonic()
         self._ended = threading.Event()
@@ -113,8 +117,8 @@ class StatusWriter:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._ended.set()
-        self._thread.join()
-        if kind is None:  # after an error the file grows old
+        self._thread.join(_LONGEST_WRITE_S)
+        if kind is None and self._is_sound and not self._thread.is_alive():  # after an error the file grows old
             self._write([ENDED])
             if self._prometheus:
                 self._prometheus.unlink(missing_ok=True)
@@ -145,11 +149,11 @@ class StatusWriter:
         )
 
     def _write_on(self) -> None:
-        is_sound = self._write()
-        while is_sound and not self._ended.wait(self._every_s):
-            is_sound = self._write()
+        self._write()
+        while self._is_sound and not self._ended.wait(self._every_s):
+            self._write()
 
-    def _write(self, doing: list[str] | None = None) -> bool:
+    def _write(self, doing: list[str] | None = None) -> None:
         status = self.now(doing)
         try:
             replace_text(self._path, strict_json(asdict(status)) + "\n")
@@ -157,8 +161,7 @@ class StatusWriter:
                 replace_text(self._prometheus, prometheus_text([asdict(status)], self._run))
         except OSError as error:
             log.warning("%s: cannot be written (%s): no more is told of what this rank does", error.filename, error)
-            return False
-        return True
+            self._is_sound = False
 
 
 def telling_status(

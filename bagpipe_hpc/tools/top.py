@@ -102,7 +102,8 @@ def _rank(age_s: float, status: dict[str, Any]) -> RankView:
         clock(_number(status.get("processor_s"))),
         f"{_number(status.get('resident_bytes')) / 1e6:,.0f} MB",
     ]
-    values = {str(name): _number(value) for name, value in _dict(status.get("values")).items()}
+    told = _dict(status.get("values"))
+    values = {str(name): float(value) for name, value in told.items() if isinstance(value, int | float)}
     order = _ROLES.index(role) if role in _ROLES else len(_ROLES), number
     return RankView(order, cells, is_stale, step, values)
 

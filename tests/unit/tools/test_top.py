@@ -71,7 +71,7 @@ def test_where_no_rank_tells_it_is_said_why(tmp_path: Path) -> None:
 def test_a_server_on_loopback_answers_with_the_metrics(tmp_path: Path) -> None:
     """Of ranks that go on and whose files are sound; each metric is described once."""
     for rank in (0, 1):
-        tell(tmp_path, "trainer", rank, time_s=1.5, values={"loss": 0.25}, spans_s={"fetch": 2.0})
+        tell(tmp_path, "trainer", rank, time_s=1.5, values={"loss": 0.25, "auc": None}, spans_s={"fetch": 2.0})
     tell(tmp_path, "server", 0, doing=["ended"])
     tell(tmp_path, "oracle", 0, time_s=1.5, values="x")
     with metrics_server(tmp_path, 0) as server:
@@ -92,6 +92,7 @@ def test_a_server_on_loopback_answers_with_the_metrics(tmp_path: Path) -> None:
         for rank in (0, 1)
     ]
     assert len([line for line in lines if line.startswith("# TYPE bagpipe_value ")]) == 1
+    assert not [line for line in lines if "None" in line]
     assert not [line for line in lines if 'role="server"' in line or 'role="oracle"' in line]
 
 
