@@ -30,7 +30,7 @@ def _glance(run: RunFiles) -> dict[str, str]:
     has_cache = not is_alone(run)
     return {
         "state": run.state,
-        "steps": _text(run.summary.get("steps", progress.get("step")), "{:,.0f}"),
+        "steps": _text(progress.get("step"), "{:,.0f}"),  # those of the summary are of the last start
         "samples/s": _text(run.summary.get("samples_per_s", progress.get("samples_per_s")), "{:,.0f}"),
         "loss, last": _text(progress.get("loss"), "{:.5f}"),
         "AUC, last": _text(quality.get("auc"), "{:.5f}"),

@@ -192,6 +192,13 @@ def test_of_one_run_settings_beside_the_defaults_are_told(run: Path) -> None:
     assert "Settings that are not at their defaults\nsetting\nrun\ndefault\ncache.sharing\nhome\nauto" in text
 
 
+def test_steps_are_those_of_all_starts(run: Path) -> None:
+    """A summary tells of the last one."""
+    summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+    (run / "summary.json").write_text(json.dumps(summary | {"steps": 7}), encoding="utf-8")
+    assert ["steps", "30"] in page_of(run).tables[0]
+
+
 def test_what_befell_a_run_is_told(run: Path) -> None:
     text = page_of(run).text
     assert "from run/checkpoints/step-00000005: a: 1 -> 2" in text
