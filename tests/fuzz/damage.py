@@ -172,7 +172,9 @@ def changed(values: NDArray[Any], how: str, where: float) -> NDArray[Any]:
         case "another axis":
             return values[..., None]
         case "scalar":
-            return values.reshape(-1)[0] if values.size else np.zeros((), values.dtype)
+            return (
+                values.reshape(-1)[0] if values.size else np.zeros((), "S1" if values.dtype.hasobject else values.dtype)
+            )
         case "transposed":
             return values.T
         case "twice as many columns":
@@ -193,7 +195,7 @@ def changed(values: NDArray[Any], how: str, where: float) -> NDArray[Any]:
         case "all equal":
             return np.full_like(values, values.reshape(-1)[0]) if values.size else values
         case "zeros":
-            return np.zeros_like(values)
+            return np.zeros_like(values) if values.dtype.kind != "O" else values
     if how in _ONE_NUMBER and values.size and values.dtype.kind in "iuf":
         flat = values.reshape(-1)
         place = min(int(where * flat.size), flat.size - 1)
@@ -287,7 +289,11 @@ class HdfDamage:
 
 
 def _storable(values: NDArray[Any]) -> NDArray[Any]:
-    return np.char.encode(values, "utf-8") if np.asarray(values).dtype.kind == "U" else np.asarray(values)
+    """The same as HDF5 takes it: texts as bytes, or of any length."""
+    values = np.asarray(values)
+    if values.dtype.kind == "O":
+        return values.astype(h5py.string_dtype())
+    return np.char.encode(values, "utf-8") if values.dtype.kind == "U" else values
 
 
 def members_of(path: Path) -> list[str]:
