@@ -24,8 +24,10 @@ _MOST_THREADS = 16
 """There are few large tables, and each is loaded by one thread."""
 _LEAST_THREADS_BESIDE = 4
 """With fewer, neither loading nor planning could be shared out evenly."""
-_LOADING_SHARE = {"replicated": 0.5, "home": 0.3}
-"""Of the work on a batch."""
+_LOADING_SHARE = 0.5
+"""Of the work on a batch, with few trainers."""
+_TRAINERS_AS_COSTLY = 128
+"""With so many, all else takes twice as long where rows have one home."""
 
 _DENSE_BYTES = 8
 """State of a row in an array over all rows of its table."""
@@ -139,7 +141,8 @@ class LookaheadPolicy(Policy):
         """How many of them load a batch while the others plan one; 0: all do the one and then the other."""
         if self.threads < _LEAST_THREADS_BESIDE:
             return 0
-        return max(1, round(self.threads * _LOADING_SHARE[self.facts.sharing]))
+        trainers = self.facts.trainers if self.facts.sharing == "home" else 0
+        return max(1, round(self.threads * _LOADING_SHARE / (1 + trainers / _TRAINERS_AS_COSTLY)))
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
         """Memory that a planner takes for sure: arrays over whole tables, and the look-ups of a full window.

@@ -88,9 +88,17 @@ class TurnedLookUps {
 // The look-ups of one feature in some ragged samples, as a list.
 class ListedLookUps {
  public:
+  // As ColumnLookUps.
+  struct Items {
+    const std::int64_t* rows;
+    const std::uint32_t* places;
+
+    std::int64_t row(std::int64_t number) const { return rows[number]; }
+    std::int64_t place(std::int64_t number) const { return places[number]; }
+  };
+
   std::int64_t count() const { return count_; }
-  std::int64_t row(std::int64_t number) const { return rows_[number]; }
-  std::int64_t place(std::int64_t number) const { return places_[number]; }
+  Items items() const { return {rows_.data(), places_.data()}; }
 
   // Lists samples `first` up to `end`; rows are counted from the table's `first_row`.
   void gather(const BatchRows& batch, std::int64_t feature, std::int64_t first, std::int64_t end,

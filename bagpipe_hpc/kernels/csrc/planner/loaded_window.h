@@ -105,7 +105,7 @@ class LoadedWindow {
     // there are.
     const std::vector<Share> shares =
         share_out(team.size(), [&](Table& table) { return table.rows.look_ups() + 8 * table.rows.unique_rows(number - 1); });
-    const bool is_turned = !batch.is_ragged() && team.size() > 1 && can_turn_;
+    const bool is_turned = !batch.is_ragged() && own_loaders_ && can_turn_;
     if (is_turned) {
       turned_.make_room(batch);
       team.run([&](std::size_t worker) { turn_share(worker, team.size(), batch); });
@@ -192,9 +192,9 @@ class LoadedWindow {
   }
 
   void open_share(std::uint32_t number, const Share& share, std::mutex& in_place) {
-    const std::uint32_t oldest = before(number, lookahead_);  // which may be planned now
+    const std::uint32_t oldest = before(number, static_cast<std::uint32_t>(batches_.size()) - 1);
     for (Table* table : share) {
-      if (number - oldest == lookahead_) table->rows.forget_dead(oldest);
+      if (number - first_ >= lookahead_) table->rows.forget_dead(number - lookahead_);
       table->rows.begin_load(number, oldest, in_place);
     }
   }

@@ -20,8 +20,8 @@ struct PlannerSettings {
   std::int64_t threads;
   std::int64_t loading_threads;  // that load a batch while the others plan one; 0: all do the one, then the other
 
-  // Kept at once: those of the window of the batch that is planned, and the one behind it that is loaded.
-  std::int64_t batches() const { return lookahead + 1; }
+  // Kept at once: those of the window of the batch that is planned, and the one behind it where it is loaded meanwhile.
+  std::int64_t batches() const { return lookahead + (loading_threads > 0 ? 1 : 0); }
 };
 
 // More slots are needed than there are.

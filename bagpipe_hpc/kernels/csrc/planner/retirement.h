@@ -65,10 +65,14 @@ struct RetiredRows {
 
   void count_owners(std::size_t part, std::int32_t first_private_slot) {
     std::int64_t *const by_writer = written_by.of(part), *const by_pool = slots_of.of(part);
+    std::int64_t shared = 0;
     for (std::int64_t i = first(part); i < first(part + 1); ++i) {
+      const bool is_shared = slots[i] < first_private_slot;
+      shared += is_shared;
       ++by_writer[writers[i]];
-      ++by_pool[pool(i, first_private_slot)];
+      by_pool[1 + writers[i]] += !is_shared;
     }
+    by_pool[kSharedPool] = shared;
   }
 
   std::size_t bytes() const { return rows.bytes() + slots.bytes() + writers.bytes(); }

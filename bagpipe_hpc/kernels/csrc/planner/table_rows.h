@@ -69,7 +69,7 @@ class TableRows {
   // Takes in the block of a one-hot feature that begins with `first_sample`; `look_ups` are those of the feature. Returns
   // whether all its rows are the table's; if not, the planner is of no use.
   template <class LookUps, class Index>
-  bool load_column(const BatchRows& batch, const LookUps& look_ups, std::int64_t feature, std::int64_t first_sample,
+  bool load_column(const BatchRows& batch, const LookUps look_ups, std::int64_t feature, std::int64_t first_sample,
                    Index* indices) {
     const std::int64_t end = std::min(first_sample + kBlockSamples, batch.samples);
     return load_in_slices(batch, first_sample, end, [&](std::int64_t first, std::int64_t last, std::uint16_t user) {
@@ -84,7 +84,7 @@ class TableRows {
     return load_in_slices(batch, first_sample, end, [&](std::int64_t first, std::int64_t last, std::uint16_t user) {
       list.gather(batch, feature, first, last, settings_.first_row);
       prefetch_first(list);
-      return load(list, 0, list.count(), list.count(), users.part(feature, user), indices);
+      return load(list.items(), 0, list.count(), list.count(), users.part(feature, user), indices);
     });
   }
 
@@ -180,7 +180,7 @@ class TableRows {
 
   // Takes in look-ups `first` up to `end`, all of one user; those up to `known` may be looked at.
   template <class LookUps, class Index>
-  bool load(const LookUps& look_ups, std::int64_t first, std::int64_t end, std::int64_t known, const Part& part,
+  bool load(const LookUps look_ups, std::int64_t first, std::int64_t end, std::int64_t known, const Part& part,
             Index* indices) {
     if (auto* dense = std::get_if<DenseRows<Use>>(&last_uses_)) {
       return dense->is_small() ? load_rows<false>(*dense, look_ups, first, end, known, part, indices)
@@ -190,7 +190,7 @@ class TableRows {
   }
 
   template <bool kPrefetch, class Values, class LookUps, class Index>
-  bool load_rows(Values& last_uses, const LookUps& look_ups, std::int64_t first, std::int64_t end, std::int64_t known,
+  bool load_rows(Values& last_uses, const LookUps look_ups, std::int64_t first, std::int64_t end, std::int64_t known,
                  Part part, Index* indices) {
     const std::int64_t first_row = settings_.first_row;
     const auto table_rows = static_cast<std::uint64_t>(settings_.rows);
@@ -220,7 +220,7 @@ class TableRows {
   void prefetch_first(const ListedLookUps& list) const {
     const std::int64_t end = std::min(kAhead, list.count());
     const auto prefetch = [&](const auto& values) {
-      for (std::int64_t i = 0; i < end; ++i) values.prefetch(list.row(i));
+      for (std::int64_t i = 0; i < end; ++i) values.prefetch(list.items().row(i));
     };
     std::visit(prefetch, last_uses_);
   }

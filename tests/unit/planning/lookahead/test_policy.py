@@ -1,6 +1,7 @@
 """Which planner runs, and how it keeps its tables, follows from the settings."""
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -173,6 +174,16 @@ def test_threads_follow_from_the_look_ups_of_a_batch_and_the_cores(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)))
     assert policy(table_offsets([9] * 26), samples, planner_threads=asked).threads == threads
+
+
+@pytest.mark.parametrize(
+    ("sharing", "trainers", "threads", "loading"),
+    [("replicated", 64, 3, 0), ("replicated", 64, 8, 4), ("home", 2, 8, 4), ("home", 64, 16, 5), ("home", 256, 4, 1)],
+)
+def test_some_threads_load_where_there_are_enough(sharing: str, trainers: int, threads: int, loading: int) -> None:
+    """Fewer where many trainers make the rest of the work more."""
+    facts = replace(policy(sharing=sharing, planner_threads=threads).facts, trainers=trainers)
+    assert LookaheadPolicy(NoSettings(), facts).loading_threads == loading
 
 
 @needs_native
