@@ -47,16 +47,16 @@ class Trained:
     def of_summary(cls, summary: dict[str, Any]) -> "Trained":
         """From a run's `summary.json`."""
         trainers = summary["trainers"]
-        total_ms = sum(trainer["total_ms"] for trainer in trainers)
-        rows_ms = sum(trainer["wait_rows_ms"] for trainer in trainers)
-        sums_ms = sum(trainer["wait_reductions_ms"] for trainer in trainers)
+        total_ms, rows_ms, sums_ms = (
+            sum(trainer[kind] for trainer in trainers) for kind in ("total_ms", "wait_rows_ms", "wait_reductions_ms")
+        )
         last: dict[str, Any] = summary["evaluations"][-1] if summary["evaluations"] else {}
         moved = {
             kind: sum(trainer[name] for trainer in trainers) / len(trainers)
             for kind, name in (("fetched", "rows_fetched"), ("written", "rows_written_back"))
         }
         return cls(
-            summary["samples_per_s"], *(ms / total_ms if total_ms else 0.0 for ms in (rows_ms, sums_ms)),
+            summary["samples_per_s"], rows_ms / total_ms if total_ms else 0.0, sums_ms / total_ms if total_ms else 0.0,
             last.get("auc"), last.get("log_loss"), moved,
         )  # fmt: skip
 
