@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import h5py
+import numpy as np
 
 from bagpipe_hpc.errors import CheckpointError
 
@@ -66,7 +67,7 @@ def require_attributes(file: h5py.File, expected: dict[str, int]) -> None:
     for name, value in expected.items():
         with errors_name(file.filename):
             found = file.attrs.get(name)
-        if found is None or getattr(found, "shape", ()) != () or found != value:
+        if not isinstance(found, np.integer) or found != value:
             raise CheckpointError(
                 f"{file.filename}: attribute {name} = {found!r}: must be {value}, as the manifest says; "
                 "use another checkpoint"

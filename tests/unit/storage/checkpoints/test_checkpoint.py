@@ -18,6 +18,7 @@ from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.storage.checkpoints import row_file
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoints.finite_files import require_finite
 from bagpipe_hpc.storage.checkpoints.folder import (
     find_checkpoints,
     remove_older_checkpoints,
@@ -258,6 +259,25 @@ def test_row_files_of_another_place_are_refused(checkpoint: Path) -> None:
     shutil.copy(second, first)
     with pytest.raises(CheckpointError, match=r"rows-00000-of-00002\.h5: attribute server = .*1.*must be 0"):
         load_checkpoint(checkpoint).read_rows(0, 2)
+
+
+def test_an_attribute_of_another_kind_is_refused(checkpoint: Path) -> None:
+    path = next(checkpoint.glob("rows-*"))
+    with h5py.File(path, "r+") as file:
+        file.attrs["server"] = np.zeros(2, [("a", "i4")])[0]
+    with pytest.raises(CheckpointError, match=rf"{path.name}: attribute server = .* must be [01]"):
+        load_checkpoint(checkpoint).read_rows(0, 1)
+
+
+@pytest.mark.parametrize("values", [np.zeros((8, 1), "S3"), np.zeros(8, np.float32)])
+def test_rows_of_another_kind_are_not_looked_at(values: np.ndarray, checkpoint: Path) -> None:
+    loaded = load_checkpoint(checkpoint)
+    info = next(info for info in loaded.manifest.files if info.file.startswith("rows-"))
+    with h5py.File(checkpoint / info.file, "r+") as file:
+        del file["weights"]
+        file["weights"] = values
+    with pytest.raises(CheckpointError, match=rf"{info.file}: weights is .* instead of float32"):
+        require_finite(checkpoint, loaded.manifest, info)
 
 
 def test_datasets_outside_the_file_are_refused(checkpoint: Path, tmp_path: Path) -> None:
