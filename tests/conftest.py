@@ -1,5 +1,6 @@
 """Fixtures and rules for all tests, and a record of what each of them took."""
 
+import logging
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -10,6 +11,28 @@ from subprocess import CompletedProcess
 import pytest
 
 from tests import extending, ranks
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """A run in this process logs to the test's terminal; the next test has another, and pytest listens again.
+
+    A fixture of a module that runs something in this process comes before those of its tests, so nothing can be put
+    back as it was found.
+    """
+    forget_log()
+    yield
+    forget_log()
+
+
+def forget_log() -> None:
+    """Let the package's logger be as no run has touched it."""
+    log = logging.getLogger("bagpipe_hpc")
+    for handler in log.handlers[:]:
+        log.removeHandler(handler)
+        handler.close()
+    log.setLevel(logging.NOTSET)
+    log.propagate = True
 
 
 @pytest.fixture

@@ -30,6 +30,8 @@ class AddedChanges(Policy):
 class EveryRowPrivate:
     """Trainer t has row k of its slice's in private slot k, and behind all of them once more as it was fetched."""
 
+    loads_beside = False
+
     def __init__(self, trainers: int, window: Window, first_slot: int) -> None:
         self.window, self._trainers, self._first_slot = window, trainers, first_slot
         self._loaded: deque[list[Bags]] = deque()

@@ -1,6 +1,5 @@
-"""Settings of the property tests, a log that no test keeps, and a package without native code."""
+"""Settings of the property tests, and a package without native code."""
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,18 +11,6 @@ from bagpipe_hpc.kernels import backend, shared_library
 # A deadline would make a test's outcome depend on what else the machine does; pytest-timeout ends what hangs.
 settings.register_profile("bagpipe", deadline=None, max_examples=50)
 settings.load_profile("bagpipe")
-
-
-@pytest.fixture(autouse=True)
-def own_log() -> Iterator[None]:
-    """A run in this process logs to the test's terminal; the next test has another."""
-    log = logging.getLogger("bagpipe_hpc")
-    handlers, level, propagate = list(log.handlers), log.level, log.propagate
-    yield
-    for handler in set(log.handlers) - set(handlers):
-        handler.close()
-    log.handlers[:], log.propagate = handlers, propagate
-    log.setLevel(level)
 
 
 @pytest.fixture

@@ -72,8 +72,8 @@ def test_plan_bytes_are_those_of_the_arrays() -> None:
     plan = list(plan_segment(planner, BATCHES))[1]
     (load,) = loads_of([plan])
     shared = 4 * 1  # a slot to reduce
-    first = 4 * (2 + 1)  # positions of two look-ups, a private slot
-    second = 4 * (2 + 2) + 12 * 2 + 12 * 2  # the same of two rows, two fetches and two write-backs with slots
+    first = 2 * 2 + 4 * 1  # short positions of two look-ups, a private slot
+    second = 2 * 2 + 4 * 2 + 12 * 2 + 12 * 2  # the same of two rows, two fetches and two write-backs with slots
     assert load.plan_bytes == 2 * shared + first + second
 
 

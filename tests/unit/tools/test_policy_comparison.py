@@ -179,7 +179,7 @@ def launcher(tmp_path: Path) -> str:
 def test_a_run_that_has_finished_is_not_started_again(config: Path, launcher: str, tmp_path: Path) -> None:
     folder, launch = tmp_path / "runs" / "one", [launcher, "3"]
     output = f"train.output={folder}"
-    expected = Trained(100.0, pytest.approx(0.3), 0.7, 0.5, {"fetched": 6.0, "written": 4.0})
+    expected = Trained(100.0, pytest.approx(0.1), pytest.approx(0.2), 0.7, 0.5, {"fetched": 6.0, "written": 4.0})
     assert train(launch, config, ["train.seed=1", output], folder) == expected
     assert train(launch, config, ["train.seed=1", output], folder) == expected
     assert (tmp_path / "calls").read_text() == "called\n"
