@@ -137,14 +137,21 @@ def read_small(path: Path, most_bytes: int) -> str:
     return content.decode("utf-8")
 
 
+def _holds_json(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(1) in (b"", b"{")
+
+
 def require_appendable(path: Path) -> None:
-    """Make the folder of a file that lines are to be appended to, and the file, before they are there.
+    """Make the folder of a file that lines of JSON are to be appended to, and the file, before they are there.
 
     Raises:
-        FileError: the system refuses it.
+        FileError: the system refuses it, or it holds something else.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file() and not _holds_json(path):
+            raise FileError(f"{path}: is there and holds no lines of JSON, which are appended to it; use another name")
         os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666))
     except OSError as error:
         raise refused(error, path) from error

@@ -2,6 +2,17 @@
 
 import argparse
 import math
+from typing import TypeVar
+
+LARGEST = (1 << 63) - 1
+"""Of a whole number: files and arrays count no further."""
+MOST_NODES = 100_000
+"""Of a cluster that is thought of."""
+MOST_GB = 1e9
+"""Of the memory of a node."""
+MOST_S = 86_400.0
+"""A day."""
+_Number = TypeVar("_Number", int, float)
 
 
 def count(text: str) -> int:
@@ -12,6 +23,26 @@ def count(text: str) -> int:
 def positive(text: str) -> int:
     """A whole number, 1 or more."""
     return _at_least(1, text)
+
+
+def nodes(text: str) -> int:
+    """A number of nodes, 1 or more."""
+    return _at_most(MOST_NODES, positive(text))
+
+
+def nodes_or_none(text: str) -> int:
+    """A number of nodes, 0 or more."""
+    return _at_most(MOST_NODES, count(text))
+
+
+def gigabytes(text: str) -> float:
+    """Memory of a node."""
+    return _at_most(MOST_GB, positive_number(text))
+
+
+def seconds(text: str) -> float:
+    """A time to wait, above 0 and no more than a day."""
+    return _at_most(MOST_S, positive_number(text))
 
 
 def positive_number(text: str) -> float:
@@ -46,6 +77,12 @@ def tolerance(text: str) -> float:
     return number
 
 
+def _at_most(largest: float, number: _Number) -> _Number:
+    if number > largest:
+        raise argparse.ArgumentTypeError(f"{number}: use {largest:,.0f} or less")
+    return number
+
+
 def _at_least(smallest: int, text: str) -> int:
     try:
         number = int(text)
@@ -53,6 +90,8 @@ def _at_least(smallest: int, text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r}: use a whole number, {smallest} or more") from None
     if number < smallest:
         raise argparse.ArgumentTypeError(f"{text}: use {smallest} or more")
+    if number > LARGEST:
+        raise argparse.ArgumentTypeError(f"{text}: use {LARGEST} or less")
     return number
 
 

@@ -4,7 +4,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import count, positive, positive_number
+from bagpipe_hpc.cli.argument_types import gigabytes, nodes, nodes_or_none, positive, positive_number
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.cli.comparing import check_plot
 from bagpipe_hpc.errors import ConfigError, require_appendable
@@ -41,14 +41,18 @@ def add_plan(parser: CommandParser) -> None:
         help="to read and plan a sample of a batch (0.5: one core)",
     )
     parser.add_argument(
-        "--server-nodes", type=count, default=1, metavar="N", help="nodes of servers; 0: all on one node (default: 1)"
+        "--server-nodes",
+        type=nodes_or_none,
+        default=1,
+        metavar="N",
+        help="nodes of servers; 0: all on one node (default: 1)",
     )
     parser.add_argument(
-        "--nodes", type=positive, nargs="+", metavar="N", help="recommend servers and trainers for N nodes"
+        "--nodes", type=nodes, nargs="+", metavar="N", help="recommend servers and trainers for N nodes"
     )
     parser.add_argument("--trainers-per-node", type=positive, default=1, metavar="N", help="(default: 1)")
     parser.add_argument(
-        "--node-gb", type=positive_number, default=64.0, metavar="GB", help="free memory of a node (default: 64)"
+        "--node-gb", type=gigabytes, default=64.0, metavar="GB", help="free memory of a node (default: 64)"
     )
     parser.add_argument(
         "--save",

@@ -5,7 +5,7 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import positive, positive_number
+from bagpipe_hpc.cli.argument_types import positive, seconds
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.terminal import printable
@@ -17,9 +17,7 @@ _CLEAR = "\x1b[H\x1b[J"
 def add_top(parser: CommandParser) -> None:
     """Give the command its arguments."""
     parser.add_argument("output", type=Path, metavar="OUTPUT", help="folder of the run")
-    parser.add_argument(
-        "--every", type=positive_number, default=2.0, metavar="S", help="seconds between looks (default: 2)"
-    )
+    parser.add_argument("--every", type=seconds, default=2.0, metavar="S", help="seconds between looks (default: 2)")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
         "--once", action="store_true", help="look once; exits with 1 where a rank tells nothing any more"

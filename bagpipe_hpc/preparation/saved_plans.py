@@ -131,7 +131,8 @@ class SavedPlans:
         self._saved = {segment.key: segment for segment in self.manifest.segments}
         self._require_segments(run)
         groups, file = len(self.manifest.slots), self._directory / self.manifest.file
-        self._reader = PlanReader(file, self.manifest.file_bytes, groups, trainers, self.manifest.largest_bytes)
+        of = self.manifest
+        self._reader = PlanReader(file, of.file_bytes, groups, trainers, of.largest_bytes, of.key)
 
     @property
     def need(self) -> CacheNeed:

@@ -8,6 +8,8 @@ from bagpipe_hpc.storage.atomic_write import atomic_write
 
 METRICS_NAME = "metrics.jsonl"
 SUMMARY_NAME = "summary.json"
+_STEPS = 1 << 63
+"""No run has so many."""
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -22,9 +24,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             event = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and isinstance(event.get("event"), str) and isinstance(event.get("step"), int):
+        if isinstance(event, dict) and isinstance(event.get("event"), str) and _is_step(event.get("step")):
             events.append(event)
     return events
+
+
+def _is_step(value: object) -> bool:
+    return type(value) is int and 0 <= value < _STEPS
 
 
 def cut_metrics(path: Path, step: int) -> None:

@@ -18,11 +18,11 @@ _HELP = {
 
 
 def prometheus_text(statuses: Sequence[Mapping[str, Any]], run: str) -> str:
-    """The metrics of ranks.
+    r"""The metrics of ranks.
 
     Args:
         statuses: of each rank, the fields of a `Status`.
-        run: name of the run.
+        run: name of the run; bytes of it that are no text are written as Python writes them, `\udcff`.
     """
     lines: list[str] = []
     for name, (kind, meaning) in _HELP.items():
@@ -34,7 +34,7 @@ def prometheus_text(statuses: Sequence[Mapping[str, Any]], run: str) -> str:
         ]
         if samples:
             lines += [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}", *samples]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace").decode()
 
 
 def _rank(status: Mapping[str, Any], run: str) -> dict[str, str]:

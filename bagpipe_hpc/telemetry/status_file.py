@@ -12,7 +12,7 @@ ENDED = "ended"
 
 def read_statuses(folder: Path) -> Iterator[tuple[float, dict[str, Any]]]:
     """The time of change and the content of each whole status file in a folder; other files are passed over."""
-    for path in sorted(folder.glob("*-*.json")):
+    for path in filter(Path.is_file, sorted(folder.glob("*-*.json"))):
         try:
             changed_s = path.stat().st_mtime
             status = json.loads(path.read_text(encoding="utf-8"))

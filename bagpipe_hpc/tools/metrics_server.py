@@ -1,7 +1,9 @@
 """Metrics of a run's ranks for a Prometheus of this host, from the files that ranks write."""
 
+import sys
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from bagpipe_hpc.errors import FileError
 from bagpipe_hpc.telemetry.prometheus import prometheus_text
@@ -53,7 +55,15 @@ def metrics_server(output: Path, port: int) -> ThreadingHTTPServer:
         def log_message(self, *_: object) -> None:
             """Requests are not told of."""
 
+    class Server(ThreadingHTTPServer):
+        """Says nothing of a client that has gone before it was answered."""
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            """As the base class, other errors alone."""
+            if not isinstance(sys.exception(), ConnectionError):
+                super().handle_error(request, client_address)
+
     try:
-        return ThreadingHTTPServer((_LOOPBACK, port), Handler)
+        return Server((_LOOPBACK, port), Handler)
     except (OSError, OverflowError) as error:
         raise FileError(f"top: serve = {port}: cannot be listened on ({error}); use another port") from error

@@ -19,6 +19,8 @@ _LEAST_STALE_S = 10.0
 _ROLES = ("oracle", "server", "trainer")
 _HEADINGS = ("rank", "host", "process", "told", "step", "does", "most of the time", "processor", "memory")
 _MOST_NAMED = 3
+_LARGEST = 1e18
+"""A file that holds a larger number, or one that is none, is damaged."""
 
 Number = int | float
 
@@ -31,6 +33,7 @@ class RankView:
         order: for sorting: number of the role, and the rank in it.
         cells: texts, in the order of the headings.
         is_stale: whether its file has grown old, though it has not said that it has ended.
+        is_ahead: whether its file is of the future, by the clock of this host.
         step: steps done.
         values: what it has measured last.
     """
@@ -38,6 +41,7 @@ class RankView:
     order: tuple[int, int]
     cells: Sequence[str]
     is_stale: bool
+    is_ahead: bool
     step: int
     values: dict[str, float]
 
@@ -79,6 +83,11 @@ def view(output: Path, now_s: float | None = None) -> View:
     table = aligned([_HEADINGS, *(rank.cells for rank in ranks)], right=(2, 4, 8))
     stale = [rank.cells[0] for rank in ranks if rank.is_stale]
     warned = [f"stale: {', '.join(stale)}: stopped, killed, or cut off from this file system"] if stale else []
+    if ahead := [rank.cells[0] for rank in ranks if rank.is_ahead]:
+        warned.append(
+            f"clock ahead: {', '.join(ahead)}: told in this host's future, so nothing says whether they live; "
+            "set the clocks of hosts and file system alike"
+        )
     return View([f"{output}  {'  '.join(told)}", "", *table, *warned], stale)
 
 
@@ -86,6 +95,7 @@ def _rank(age_s: float, status: dict[str, Any]) -> RankView:
     role, number = str(status.get("role")), int(_number(status.get("role_rank")))
     doing = [str(name) for name in _list(status.get("doing"))]
     is_stale = age_s > max(_LEAST_STALE_S, _STALE_AFTER * _number(status.get("every_s"))) and doing != [ENDED]
+    is_ahead = age_s < -_LEAST_STALE_S
     since_s = _number(status.get("since_s"))
     does = "; ".join(doing) + (f", for {clock(since_s)}" if since_s >= 1.0 else "")
     shares = {str(name): _number(share) for name, share in _dict(status.get("shares")).items()}
@@ -95,7 +105,7 @@ def _rank(age_s: float, status: dict[str, Any]) -> RankView:
         f"{role} {number}",
         str(status.get("host")),
         f"{_number(status.get('process')):.0f}",
-        f"{clock(max(0.0, age_s))} ago" + (" STALE" if is_stale else ""),
+        f"{clock(max(0.0, age_s))} ago" + (" STALE" if is_stale else " CLOCK AHEAD" if is_ahead else ""),
         str(step) if step else "-",
         does,
         ", ".join(f"{name} {share:.0%}" for name, share in most) or "-",
@@ -103,13 +113,13 @@ def _rank(age_s: float, status: dict[str, Any]) -> RankView:
         f"{_number(status.get('resident_bytes')) / 1e6:,.0f} MB",
     ]
     told = _dict(status.get("values"))
-    values = {str(name): float(value) for name, value in told.items() if isinstance(value, int | float)}
+    values = {str(name): float(_number(value)) for name, value in told.items() if isinstance(value, int | float)}
     order = _ROLES.index(role) if role in _ROLES else len(_ROLES), number
-    return RankView(order, cells, is_stale, step, values)
+    return RankView(order, cells, is_stale, is_ahead, step, values)
 
 
 def _number(value: object) -> Number:
-    return value if isinstance(value, int | float) else 0
+    return value if isinstance(value, int | float) and abs(value) < _LARGEST else 0
 
 
 def _list(value: object) -> list[Any]:

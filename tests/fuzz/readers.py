@@ -93,7 +93,8 @@ def _pieces(folder: Path, manifest: object, table: str) -> None:
 
 def _read_plans(folder: Path) -> None:
     about = load_plans_manifest(folder)
-    reader = PlanReader(folder / about.file, about.file_bytes, len(about.slots), about.trainers, about.largest_bytes)
+    sizes = (about.file_bytes, len(about.slots), about.trainers, about.largest_bytes)
+    reader = PlanReader(folder / about.file, *sizes, about.key)
     with closing(reader):
         for part in (*about.segments, *about.ends):
             for _ in reader.plans(part.stretch):

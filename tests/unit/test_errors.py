@@ -125,6 +125,12 @@ def test_what_lines_are_appended_to_is_there_before_they_are(tmp_path: Path) -> 
     assert (tmp_path / "results" / "line.json").read_bytes() == b""
     with pytest.raises(FileError, match=f"^{tmp_path}: Is a directory; check the path"):
         require_appendable(tmp_path)
+    settings = tmp_path / "settings.toml"
+    settings.write_text("[train]\n", encoding="utf-8")
+    with pytest.raises(FileError, match=r"settings\.toml: is there and holds no lines of JSON"):
+        require_appendable(settings)
+    settings.write_text("{}\n", encoding="utf-8")
+    require_appendable(settings)
 
 
 def test_a_line_that_cannot_be_appended_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:

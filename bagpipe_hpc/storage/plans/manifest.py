@@ -6,6 +6,7 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
+from zlib import crc32
 
 from bagpipe_hpc import __version__
 from bagpipe_hpc.errors import PlanFileError, read_small, refused
@@ -132,9 +133,19 @@ class PlansManifest:
             if stretch.first + stretch.bytes > self.file_bytes:
                 raise FieldError(f"{field}.bytes", f"goes beyond file_bytes = {self.file_bytes}")
 
+    @property
+    def key(self) -> int:
+        """Of the file of plans."""
+        return plans_key(self.facts, self.cuts)
+
     def end(self, kind: str) -> Stretch:
         """Where the closing plan of a segment of a kind without batches lies."""
         return self.ends[KINDS.index(kind)].stretch
+
+
+def plans_key(facts: dict[str, Any], cuts: dict[str, Any]) -> int:
+    """A number of what plans were made for, by which a file of plans and its manifest belong together."""
+    return crc32(json.dumps([facts, cuts], sort_keys=True).encode())
 
 
 def record_layout() -> str:

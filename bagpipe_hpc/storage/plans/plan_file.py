@@ -1,7 +1,8 @@
 """A file of plans, one behind the other, each with a checksum; written and read one at a time.
 
 The file begins with `MAGIC`. A plan is a head of four int64 numbers (its number in its segment, the bytes of its body,
-which optional arrays its trainers' parts have, the CRC-32 of all else) and its body: the size of each part, int64
+which optional arrays its trainers' parts have, the CRC-32 of all else, begun with the key of the run that it was made
+for) and its body: the size of each part, int64
 `[groups, 1 + trainers]`, then the parts as they are sent (`BatchPlan.encode`), those of a group of tables side by side.
 Everything is a multiple of 8 bytes long, in the order of bytes of the machine that wrote it.
 
@@ -22,7 +23,7 @@ from bagpipe_hpc.errors import PlanFileError
 from bagpipe_hpc.plan.batch_plan import BatchPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.plan_record import Bytes, EncodedRecords, any_has
 
-MAGIC = b"bagpipe plans 1\n"
+MAGIC = b"bagpipe plans 2\n"
 PLAN_AGAIN = "save the plans again (bagpipe plan --save), or leave out train.plans"
 _HEAD = 4
 _WORD_BYTES = 8
@@ -48,10 +49,11 @@ class PlanWriter:
 
     Args:
         file: empty, opened for writing.
+        key: of the run that the plans are for, so that no other one takes them for its own.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, key: int = 0) -> None:
+        self._file, self._key = file, key
         self._written = file.write(MAGIC)
         self.largest_bytes = 0
         """Of a plan's body."""
@@ -71,7 +73,7 @@ class PlanWriter:
         head = np.asarray([number, body_bytes, there, 0], dtype=np.int64)
         parts = [part for group in encoded for part in group]
         pieces: list[Bytes] = [sizes.reshape(-1).view(np.uint8), *parts]
-        head[-1] = _checksum(head, pieces)
+        head[-1] = _checksum(self._key, head, pieces)
         for piece in (head.view(np.uint8), *pieces):
             self._written += self._file.write(piece.data) if piece.size else 0
         self.largest_bytes = max(self.largest_bytes, body_bytes)
@@ -81,8 +83,8 @@ def _have(plan: BatchPlan, name: str) -> bool:
     return any(any_has(group.trainers, [name]) for group in plan.groups)
 
 
-def _checksum(head: NDArray[np.int64], pieces: list[Bytes]) -> int:
-    found = crc32(head[:-1].data)
+def _checksum(key: int, head: NDArray[np.int64], pieces: list[Bytes]) -> int:
+    found = crc32(head[:-1].data, key)
     for piece in pieces:
         if piece.size:
             found = crc32(piece.data, found)
@@ -98,13 +100,16 @@ class PlanReader:
         groups: number of groups of tables G.
         trainers: number T.
         largest_bytes: of a plan's body; none is larger.
+        key: as of `PlanWriter`.
 
     Raises:
         PlanFileError: by this and all methods: the file is missing, damaged or of another size.
     """
 
-    def __init__(self, path: Path, size_bytes: int, groups: int, trainers: int, largest_bytes: int) -> None:
-        self._path = path
+    def __init__(
+        self, path: Path, size_bytes: int, groups: int, trainers: int, largest_bytes: int, key: int = 0
+    ) -> None:
+        self._path, self._key = path, key
         self._groups, self._trainers, self._largest = groups, trainers, largest_bytes
         try:
             self._file = path.open("rb", buffering=0)
@@ -145,9 +150,9 @@ class PlanReader:
 
     def _require_sum(self, head: NDArray[np.int64], body: NDArray[np.int64], place: int) -> None:
         """See that a plan is as it was written."""
-        if _checksum(head, [body.view(np.uint8)]) != head[-1]:
+        if _checksum(self._key, head, [body.view(np.uint8)]) != head[-1]:
             end = place + head.nbytes + body.nbytes
-            self._refuse(f"is damaged between bytes {place} and {end}: its CRC-32 is another one")
+            self._refuse(f"is damaged between bytes {place} and {end}, or of another run: its CRC-32 is another one")
 
     def _require_end(self, place: int, end: int) -> None:
         """See that the plans of a segment fill their part of the file."""

@@ -1,8 +1,10 @@
 """Keeps the plans of a run in a folder, from which the oracle of that run sends them (`train.plans`, docs/plan.md)."""
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,11 +27,15 @@ from bagpipe_hpc.storage.plans.manifest import (
     SavedEnd,
     SavedSegment,
     SavedSlots,
+    plans_key,
     save_manifest,
 )
 from bagpipe_hpc.storage.plans.plan_file import PlanWriter
+from bagpipe_hpc.storage.run_lock import RunLock
 from bagpipe_hpc.tools.forecast.pace import Pace, Tell
 from bagpipe_hpc.tools.forecast.sweep import Outlook
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,7 @@ def save_plans(outlook: Outlook, directory: Path, tell: Tell) -> Saved:
 
     Raises:
         CapacityError: the disk has not the room.
+        ConfigError: another process saves plans there.
         OutputError: a file cannot be written.
     """
     run, trainers = outlook.run, outlook.trainers
@@ -85,11 +92,12 @@ def save_plans(outlook: Outlook, directory: Path, tell: Tell) -> Saved:
     policy = run.policy(trainers)
     planner = policy.planner(need.window, need.groups)
     path = directory / PLANS_NAME
-    with writing(path):
+    facts, cuts = plan_facts(run, trainers), cuts_of(run)
+    with writing(path), alone_in(directory):
         remove_partial_files(directory)
         (directory / MANIFEST_NAME).unlink(missing_ok=True)
         with atomic_write(path) as partial, partial.open("xb") as file:
-            writer = PlanWriter(file)
+            writer = PlanWriter(file, plans_key(facts, cuts))
             segments = _write_segments(writer, run, policy, planner, tell)
             ends = []
             for kind in KINDS:
@@ -99,8 +107,8 @@ def save_plans(outlook: Outlook, directory: Path, tell: Tell) -> Saved:
                 ends.append(SavedEnd(kind, *writer.write(empty)[:2]))
         manifest = save_manifest(
             directory,
-            facts=plan_facts(run, trainers),
-            cuts=cuts_of(run),
+            facts=facts,
+            cuts=cuts,
             trainers=trainers,
             lookahead=need.window.lookahead,
             group=need.window.group,
@@ -114,6 +122,17 @@ def save_plans(outlook: Outlook, directory: Path, tell: Tell) -> Saved:
         )
     plans = sum(segment.stretch.plans for segment in segments)
     return Saved(directory, trainers, manifest.file_bytes, len(segments), plans)
+
+
+@contextmanager
+def alone_in(directory: Path) -> Iterator[None]:
+    """Keep others from saving plans in a folder meanwhile."""
+    lock = RunLock(directory, log.error, "--save")
+    lock.take()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _fitted(run: Run, trainers: int) -> CacheNeed:

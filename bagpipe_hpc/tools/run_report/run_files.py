@@ -19,6 +19,8 @@ from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, read_
 _MOST_JSON_BYTES = 64 << 20
 _MOST_LOG_BYTES = 1 << 20
 """Of the end of each log."""
+_LARGEST = 1e300
+"""Sums and differences of such numbers are still some."""
 _LOG_LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d+ (WARNING|ERROR|CRITICAL) [\w.]+: (.*)")
 
 Event = dict[str, Any]
@@ -94,8 +96,10 @@ def load_runs(folders: Sequence[Path]) -> list[RunFiles]:
 
 
 def number(value: object) -> float | None:
-    """A number of a file; None for what is none."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A number of a file; None for what is none, and for one that no run measures and no chart has room for."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) <= _LARGEST else None
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
@@ -113,7 +117,7 @@ def _load(folder: Path, name: str) -> RunFiles:
     summary = _json(folder / SUMMARY_NAME, lacking, "the run has not come to its end: load of servers, cache's size")
     of_ranks = [] if summary.get("servers") == 0 else lacking  # the one rank of a reference writes none
     ranks = _json(folder / RESOURCES_NAME, of_ranks, "times of oracle and servers, memory, processor time").get("ranks")
-    events = read_metrics(folder / METRICS_NAME)
+    events = read_metrics(folder / METRICS_NAME) if (folder / METRICS_NAME).is_file() else []
     if not events:
         lacking.append(f"{METRICS_NAME}: has no event yet: all that changes over the run")
     settings = _settings(folder / CONFIG_NAME, lacking)
@@ -148,7 +152,7 @@ def _state(folder: Path, summary: dict[str, Any], events: Sequence[Event]) -> st
 
 def _json(path: Path, lacking: list[str], what: str) -> dict[str, Any]:
     try:
-        content = json.loads(read_small(path, _MOST_JSON_BYTES))
+        content = json.loads(_text_of(path, _MOST_JSON_BYTES))
     except FileNotFoundError:
         lacking.append(f"{path.name}: is not there: {what}")
         return {}
@@ -161,9 +165,16 @@ def _json(path: Path, lacking: list[str], what: str) -> dict[str, Any]:
     return content
 
 
+def _text_of(path: Path, most_bytes: int) -> str:
+    """The text of a file of a run, which is no pipe: nobody would write to it."""
+    if path.exists() and not path.is_file():
+        raise FileError(f"{path}: is no file")
+    return read_small(path, most_bytes)
+
+
 def _settings(path: Path, lacking: list[str]) -> dict[str, Any]:
     try:
-        document = tomllib.loads(read_small(path, _MOST_LOG_BYTES))
+        document = tomllib.loads(_text_of(path, _MOST_LOG_BYTES))
     except (OSError, ValueError, RecursionError, FileError) as error:
         lacking.append(f"{path.name}: cannot be read ({error}): settings, bytes")
         return {}
@@ -193,7 +204,7 @@ def _row_bytes(path: Path, lacking: list[str]) -> RowBytes | None:
 
 
 def _faults(logs: Path) -> Iterator[Fault]:
-    for path in sorted(logs.glob("*.log")):
+    for path in filter(Path.is_file, sorted(logs.glob("*.log"))):
         try:
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _MOST_LOG_BYTES))

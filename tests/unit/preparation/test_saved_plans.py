@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
@@ -316,6 +317,21 @@ def test_what_is_half_saved_is_no_plan(
     assert sorted(path.name for path in folder.iterdir()) == [PLANS_NAME, MANIFEST_NAME]
     assert (folder / MANIFEST_NAME).read_text() == (plans / MANIFEST_NAME).read_text()
     assert json.loads((folder / MANIFEST_NAME).read_text())["trainers"] == TRAINERS
+
+
+def test_plans_are_saved_by_one_at_a_time(config: Path, plans: Path, tmp_path: Path) -> None:
+    """And a file of plans beside the manifest of another run is refused, though it has the same size."""
+    folder = tmp_path / "plans"
+    shutil.copytree(plans, folder)
+    with saving.alone_in(folder), pytest.raises(ConfigError, match=r"another run uses .* choose another --save"):
+        save(run_of(config), folder)
+    other = run_of(config, "cache.rows=100000", f"train.plans={folder}")
+    (outlook,) = plan_all(other, [TRAINERS], [5], 0, lambda _: None)
+    save_plans(outlook, folder, lambda _: None)
+    assert (folder / PLANS_NAME).stat().st_size == (plans / PLANS_NAME).stat().st_size
+    shutil.copy(plans / PLANS_NAME, folder / PLANS_NAME)
+    with closing(SavedPlans(other, TRAINERS)) as saved, pytest.raises(PlanFileError, match="or of another run"):
+        saved.verify(other.schedule)
 
 
 def test_a_disk_without_room_is_told_first(config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

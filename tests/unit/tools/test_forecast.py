@@ -235,6 +235,7 @@ def test_the_shortest_window_that_is_good_enough_is_recommended(config: Path) ->
         (["--save", "plans", "--trainers", "1", "--lookahead", "3"], "leave --lookahead out"),
         (["--save", "plans", "--trainers", "1", "--batches", "3"], "leave --batches out"),
         (["--save", __file__, "--trainers", "1"], "test_forecast.py: File exists; name another folder"),
+        (["--json", __file__], "holds no lines of JSON"),
         (["--calibrate", "nowhere"], "name the output folder of a finished run"),
         (["data.path="], "data.path is empty"),
         (["kernels.planner_state=dense", "model.embedding_dim=0"], "model.embedding_dim = 0"),
@@ -244,6 +245,23 @@ def test_what_cannot_be_is_refused(
     config: Path, arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["plan", str(config), *SMALL, *arguments]) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--batches", str(1 << 63)], "use 9223372036854775807 or less"),
+        (["--server-nodes", "100001"], "argument --server-nodes: 100001: use 100,000 or less"),
+        (["--nodes", "100001"], "argument --nodes: 100001: use 100,000 or less"),
+        (["--node-gb", "1e300"], "argument --node-gb: 1e+300: use 1,000,000,000 or less"),
+    ],
+)
+def test_numbers_that_no_cluster_has_are_refused(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        cli.main(["plan", "run.toml", *arguments])
     assert told in capsys.readouterr().err
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.errors import FileError
-from bagpipe_hpc.tools.metrics_server import metrics_server
+from bagpipe_hpc.tools.metrics_server import metrics_server, metrics_text
 from bagpipe_hpc.tools.top import view
 
 
@@ -60,6 +60,25 @@ def test_files_that_somebody_has_edited_command_nothing(tmp_path: Path, capsys: 
     assert "\x1b" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), 10**400, {"loss": 10**400}, "\ud800"])
+def test_numbers_that_are_none_are_passed_over(
+    tmp_path: Path, value: object, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for field in ("role_rank", "process", "step", "since_s", "every_s", "processor_s", "resident_bytes", "values"):
+        fields: dict[str, Any] = {"time_s": value, "host": "\ud800", field: value}
+        tell(tmp_path, "oracle", 0, **fields)
+        assert main(["top", str(tmp_path), "--once"]) == 0
+        assert "oracle 0" in capsys.readouterr().out
+        metrics_text(tmp_path).encode()
+
+
+def test_a_clock_that_is_ahead_is_told(tmp_path: Path) -> None:
+    """By the files alone, a rank that is gone could not be told from one that lives."""
+    tell(tmp_path, "oracle", 0, age_s=-3600.0)
+    os.mkfifo(tmp_path / "status" / "oracle-1.json")  # nobody writes to it
+    assert view(tmp_path).lines[-1].startswith("clock ahead: oracle 0: ")
+
+
 def test_where_no_rank_tells_it_is_said_why(tmp_path: Path) -> None:
     with pytest.raises(FileError, match=r"name the folder of train\.output"):
         view(tmp_path)
@@ -94,6 +113,18 @@ def test_a_server_on_loopback_answers_with_the_metrics(tmp_path: Path) -> None:
     assert len([line for line in lines if line.startswith("# TYPE bagpipe_value ")]) == 1
     assert not [line for line in lines if "None" in line]
     assert not [line for line in lines if 'role="server"' in line or 'role="oracle"' in line]
+
+
+def test_a_client_that_goes_away_leaves_no_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with metrics_server(tmp_path, 0) as server:
+        for error in (BrokenPipeError(), OSError("else")):
+            try:
+                raise error
+            except OSError:
+                server.handle_error(None, ("127.0.0.1", 1))  # type: ignore[arg-type]
+    told = capsys.readouterr().err
+    assert "BrokenPipeError" not in told
+    assert "else" in told
 
 
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Plans that were written are read again, one at a time; what is damaged is refused, whatever is damaged."""
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -234,3 +235,22 @@ def test_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "other.bin").write_bytes(b"something else")
     with pytest.raises(PlanFileError, match="is no file of plans"):
         PlanReader(tmp_path / "other.bin", 14, 1, 1, 8)
+
+
+def test_plans_of_another_run_are_refused(tmp_path: Path) -> None:
+    """Also where they are as long, as of another seed."""
+    path = tmp_path / "plans.bin"
+    with path.open("wb") as file:
+        numbers = dict.fromkeys(("samples", "prefetch_after", "retire_group", "unique_rows", "fetched_rows"), 0)
+        rng = np.random.default_rng(1)
+        plan = BatchPlan(record(rng, SharedPlan, batch=0, **numbers), [record(rng, TrainerPlan)], ())
+        writer = PlanWriter(file, key=1)
+        stretch = writer.write(iter([plan]))
+    about = (path, path.stat().st_size, 1, 1, writer.largest_bytes)
+    with closing(PlanReader(*about, key=1)) as own:
+        assert len(list(own.plans(stretch))) == 1
+    with (
+        closing(PlanReader(*about, key=2)) as other,
+        pytest.raises(PlanFileError, match=r"is damaged between bytes .* or of another run"),
+    ):
+        list(other.plans(stretch))

@@ -274,7 +274,7 @@ def test_one_of_several_runs_may_lack_what_others_have(three: list[Path]) -> Non
     assert "run2: resources.json: cannot be read" in text
 
 
-@pytest.mark.parametrize("value", [None, "much", [1], {"a": 1}, True, "<script>"])
+@pytest.mark.parametrize("value", [None, "much", [1], {"a": 1}, True, "<script>", float("nan"), float("inf"), 10**400])
 def test_values_that_are_no_numbers_are_gaps(tmp_path: Path, value: object) -> None:
     """As of a loss that is infinite, or a file that somebody has edited."""
     run = write_run(tmp_path / "run")
@@ -288,6 +288,25 @@ def test_values_that_are_no_numbers_are_gaps(tmp_path: Path, value: object) -> N
     page = page_of(run)
     assert "Not shown: run: no progress event tells of it." in page.text
     assert not page.all("script")
+
+
+def test_losses_as_far_apart_as_can_be_are_drawn(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    write_events(run, [{"event": "progress", "step": step, "loss": loss} for step, loss in ((1, 1e300), (2, -1e300))])
+    assert page_of(run).all("polyline")
+
+
+def test_pipes_and_steps_that_no_run_has_are_passed_over(tmp_path: Path) -> None:
+    """Nobody writes to such a pipe: reading it would never end."""
+    run = write_run(tmp_path / "run")
+    (run / "summary.json").unlink()
+    (run / "logs").mkdir(exist_ok=True)
+    for name in ("summary.json", "logs/trainer-9.log"):
+        os.mkfifo(run / name)
+    write_events(run, [{"event": "progress", "step": step, "loss": 0.5} for step in (10**400, True, -1)])
+    text = page_of(run).text
+    assert "summary.json: cannot be read" in text
+    assert "has no event yet" in text
 
 
 def test_names_command_nothing(tmp_path: Path) -> None:
