@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from bagpipe_hpc.errors import BagpipeError, naming_files
 from bagpipe_hpc.terminal import line_start, printable
@@ -36,6 +37,7 @@ def exit_code_of(command: Callable[[], int], program: str, after_interrupt: str 
     Returns:
         What `command` returns, or `EXIT_ERROR` or `EXIT_INTERRUPTED`; `EXIT_OK` where nobody reads on.
     """
+    open_closed_streams()
     try:
         with naming_files():
             return command()
@@ -55,6 +57,13 @@ def exit_code_of(command: Callable[[], int], program: str, after_interrupt: str 
     except BrokenPipeError:  # the reader, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
+
+
+def open_closed_streams() -> None:
+    """Let what nobody hears be said: a shell's `>&-` leaves Python without a stream."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the end
 
 
 def print_error(error: BagpipeError, program: str = "bagpipe") -> None:

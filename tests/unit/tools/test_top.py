@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import threading
 import time
 from pathlib import Path
@@ -70,6 +71,16 @@ def test_numbers_that_are_none_are_passed_over(
         assert main(["top", str(tmp_path), "--once"]) == 0
         assert "oracle 0" in capsys.readouterr().out
         metrics_text(tmp_path).encode()
+
+
+def test_closed_streams_change_no_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tell(tmp_path, "oracle", 0)
+    for output, code in ((tmp_path, 0), (tmp_path / "nowhere", 2)):
+        for name in ("stdout", "stderr"):
+            monkeypatch.setattr(sys, name, None)
+        assert main(["top", str(output)]) == code
+        sys.stdout.close()
+        sys.stderr.close()
 
 
 def test_a_clock_that_is_ahead_is_told(tmp_path: Path) -> None:
