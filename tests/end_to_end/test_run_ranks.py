@@ -69,7 +69,8 @@ def test_ranks_are_told_how_wide_the_terminal_is() -> None:
 def test_no_terminal_has_no_width(run_ranks: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     """Nor one that an outer script was told of."""
     # MPICH's launcher may die of SIGPIPE where a rank ends before it has been told all.
-    ended = run_ranks(1, "bash", "-c", f"sleep 0.5; {' '.join(PRINT_COLUMNS)} || echo none", env={COLUMNS_VARIABLE: "60"})
+    command = f"sleep 0.5; {' '.join(PRINT_COLUMNS)} || echo none"
+    ended = run_ranks(1, "bash", "-c", command, env={COLUMNS_VARIABLE: "60"})
     assert (ended.returncode, ended.stdout) == (0, "none\n")
 
 
