@@ -18,7 +18,10 @@ WAITED_FOR = {
         "trainer [01]|oracle 0",
         r"\d+ embedding rows from the servers|the servers to take \d+ embedding rows|trainer [01] to finish plan",
     ),
-    TRAINER: ("trainer 0|oracle 0", "trainer 1 to finish plan|the (delayed )?rows|the (.* of the )?other trainers"),
+    TRAINER: (
+        "trainer 0|oracle 0",
+        "trainer 1 to finish plan|(gradients of )?the (delayed )?rows|the (.* of the )?other trainers",
+    ),
 }
 """For each rank that is stopped: who notices, and what it says that it waited for."""
 

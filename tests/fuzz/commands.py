@@ -83,7 +83,8 @@ def fault_of(ended: Ended, names: Sequence[str] = ()) -> str | None:
     [message] = ended.errors
     if names and not any(name in message for name in names):
         return "its message names neither file nor field"
-    is_usage = not message.startswith("bagpipe: error") and any(word in message for word in _USAGE)
+    is_unknown = message.startswith("bagpipe: error: unrecognized arguments: ")  # of which an empty one shows nothing
+    is_usage = is_unknown or (not message.startswith("bagpipe: error") and any(word in message for word in _USAGE))
     if not is_usage and not re.search(r"[;:,(] ?\S", message.partition("error: ")[2]):
         return "its message names no cure"
     return None

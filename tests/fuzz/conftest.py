@@ -19,7 +19,7 @@ kernels.linear = "torch"
 OF_MODELS = {
     "visits": 'model.name = "wide_deep"\nmodel.deep_mlp = [8]\nfeatures.longest_of = { history = 9 }\n',
     "clicks": "model.bottom_mlp = [8]\nmodel.top_mlp = [8]\n",
-    "graph": 'model.name = "graphsage"\ngraph.fan_outs = [2, 2]\n',
+    "graph": 'model.name = "graphsage"\nfeatures.pooling = "sequence"\ngraph.fan_outs = [2, 2]\n',
 }
 SLIPSTREAM = [
     *("policy.name=slipstream", "policy.hot_rows=200", "policy.sample_percent=100", "policy.first_snapshot=0"),

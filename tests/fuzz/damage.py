@@ -114,7 +114,7 @@ class BytesDamage:
             case "longer":
                 content += bytes(100)
             case "doubled":
-                content += content
+                content += bytes(content)
             case "empty":
                 content.clear()
         path.write_bytes(content)

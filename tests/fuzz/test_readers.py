@@ -10,7 +10,7 @@ import pytest
 from tests.fork_server import forked_rank
 from tests.ranks import rank_environment
 
-COUNT, SEED = 300 * int(os.environ.get("FUZZ_TIMES", "1")), os.environ.get("FUZZ_SEED", "1")
+COUNT, SEED = 50 * int(os.environ.get("FUZZ_TIMES", "1")), os.environ.get("FUZZ_SEED", "1")
 FILES = [
     *("counts.npz", "plan.npz", "plans/plans.bin", "visits/hot.h5", "visits/vocabularies.h5", "visits/waiting.h5"),
     *("visits/train-00000.h5", "clicks/train-00000.h5", "graph/graph.h5", "slip/policy/step-00000010.h5"),
