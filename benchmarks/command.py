@@ -8,7 +8,8 @@ from pathlib import Path
 
 from bagpipe_hpc.cli.argument_types import count, positive, positive_number
 from bagpipe_hpc.cli.outcome import EXIT_OK, exit_code_of
-from bagpipe_hpc.config.schema import BACKENDS, SHARINGS
+from bagpipe_hpc.config.sections.execution import BACKENDS
+from bagpipe_hpc.config.sections.rows import SHARINGS
 from bagpipe_hpc.errors import require_appendable
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bagpipe_hpc.config.schema import TRANSFER_WAYS
+from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.errors import ConsistencyError
 
 _NAMES = {"messages": "messages", "one_sided": "one-sided calls"}

@@ -111,7 +111,7 @@ class PlannerCore:
         tables: int64 `[tables, 3]`: first row, rows, and 1 to keep only rows in the window or 0 for an array over all.
         feature_tables: the table of each feature, int64 `[F]`; empty if batches may have any number of features, all of
             the only table.
-        trainers: number of trainers T, at most `config.MOST_TRAINERS`.
+        trainers: number of trainers T, at most `MOST_TRAINERS` (`config.sections.execution`).
         lookahead: window L.
         shared_capacity: shared slots.
         private_capacity: private slots of each trainer.

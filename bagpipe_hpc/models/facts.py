@@ -5,7 +5,7 @@ Legend: `N` dense features, `D` embedding width, `K` labels.
 
 from dataclasses import dataclass
 
-from bagpipe_hpc.config.schema import SEQUENCE
+from bagpipe_hpc.config.sections.data import SEQUENCE
 from bagpipe_hpc.errors import ConfigError
 
 

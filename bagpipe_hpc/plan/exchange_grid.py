@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.config.schema import EXCHANGES
+from bagpipe_hpc.config.sections.rows import EXCHANGES
 
 AUTO, DIRECT, OVER_GRID = EXCHANGES
 

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bagpipe_hpc.config.schema import SEQUENCE, FeaturesConfig, ModelConfig
+from bagpipe_hpc.config.schema import FeaturesConfig, ModelConfig
+from bagpipe_hpc.config.sections.data import SEQUENCE
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.storage.shards.entries import DrawnFeature, FeatureInfo

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bagpipe_hpc.config.schema import TRANSFER_WAYS
+from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.tools.report import Report, median
 from benchmarks.jobs.links import LINKS, NODES, Link, refusal, run_ranks

@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from bagpipe_hpc.config.file import load_config
-from bagpipe_hpc.config.schema import SHARINGS
+from bagpipe_hpc.config.sections.rows import SHARINGS
 from bagpipe_hpc.tools.compare import Comparison, compare
 from tests.end_to_end.breakages import FEW_SLOTS, NOTHING
 from tests.fork_server import forked_rank

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.cluster.transfer_choice import Trial
-from bagpipe_hpc.config.schema import TRANSFER_WAYS
+from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier

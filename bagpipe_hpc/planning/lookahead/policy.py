@@ -7,7 +7,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.config.schema import MOST_TRAINERS
+from bagpipe_hpc.config.sections.execution import MOST_TRAINERS
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner

@@ -9,7 +9,7 @@ from mpi4py import MPI
 from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.cluster.transfer_choice import choose_transfers
-from bagpipe_hpc.config.schema import TRANSFER_WAYS
+from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.mpi.rows.one_sided import OneSidedRows
 from bagpipe_hpc.mpi.rows.transfer_probe import probe_transfers, probed_rows
 from bagpipe_hpc.mpi.rows.window import RowWindow

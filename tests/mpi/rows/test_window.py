@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.row_routes import RowRoutes
-from bagpipe_hpc.config.schema import TRANSFER_WAYS
+from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.errors import CapacityError, WaitTimeoutError
 from bagpipe_hpc.kernels.block_file import block_files
 from bagpipe_hpc.mpi.rows.window import RowWindow

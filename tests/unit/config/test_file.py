@@ -7,16 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bagpipe_hpc.config.checks import MOST_THREADS
 from bagpipe_hpc.config.doors import ROW_OPTIMIZERS
 from bagpipe_hpc.config.file import load_config, setting_types, to_document, to_toml
-from bagpipe_hpc.config.models import DLRMSettings
+from bagpipe_hpc.config.models import MOST_WIDTH, DLRMSettings
 from bagpipe_hpc.config.schema import (
-    DEVICES,
-    MOST_THREADS,
-    MOST_TRAINERS,
-    MOST_WIDTH,
-    ROLE_PLACEMENTS,
-    VERIFY_LEVELS,
     CacheConfig,
     Config,
     DataConfig,
@@ -27,6 +22,9 @@ from bagpipe_hpc.config.schema import (
     RolesConfig,
     TrainConfig,
 )
+from bagpipe_hpc.config.sections.data import VERIFY_LEVELS
+from bagpipe_hpc.config.sections.execution import MOST_TRAINERS, ROLE_PLACEMENTS
+from bagpipe_hpc.config.sections.train import DEVICES
 from bagpipe_hpc.config.values import toml_value
 from bagpipe_hpc.errors import ConfigError
 
