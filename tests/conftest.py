@@ -2,7 +2,6 @@
 
 import logging
 import os
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,6 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from tests import extending, ranks
+from tests.durations import Durations, ProcessorTime
 
 
 @pytest.fixture(autouse=True)
@@ -57,28 +57,14 @@ def example(tmp_path: Path) -> Iterator[Callable[[str], extending.Example]]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where `TEST_DURATIONS` names a file, add the seconds of every test to it: `.ci/run` shows the longest of all."""
+    """Where `TEST_DURATIONS` names a file, add what every test took to it: `.ci/run` shows the longest of all."""
     path = os.environ.get("TEST_DURATIONS")
     is_worker = hasattr(config, "workerinput")  # of pytest-xdist, whose reports reach the process that started it
     is_rank = config.getoption("--with-mpi", default=False)
-    if path and not is_worker and not is_rank:
-        config.pluginmanager.register(Durations(Path(path)))
-
-
-class Durations:
-    """Adds a line for each test, `SECONDS TEST`, set-up and end included, to a file when the run ends."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seconds: dict[str, float] = defaultdict(float)
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[report.nodeid] += report.duration
-
-    def pytest_sessionfinish(self) -> None:
-        lines = [f"{seconds:8.2f} {test}\n" for test, seconds in self._seconds.items()]
-        with self._path.open("a", encoding="utf-8") as file:
-            file.writelines(lines)
+    if path and not is_rank:
+        config.pluginmanager.register(ProcessorTime())
+        if not is_worker:
+            config.pluginmanager.register(Durations(Path(path)))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -145,12 +145,12 @@ def test_a_model_with_s_0_trains_as_one_that_has_no_cache() -> None:
 def test_a_row_that_is_being_added_is_not_looked_up() -> None:
     """A row that stays waits for the group with which its change was added, since that rewrites its slot."""
     batches = [Bags.one_hot(np.asarray([[5, 6], [7, 8]]))] * 2
-    first, second, closing = planned(policy(facts(2, 2), staleness=0), batches)
+    het, slots = policy(facts(2, 2), staleness=0), (0, 20)
+    first, second, closing = plan_segment(het.planner(het.window(Window(20, 5)), *slots), batches)
     hasty = replace(second, shared=replace(second.shared, prefetch_after=0))
-    slots = 1 + max(part.private_slots.max() + 1 for part in first.trainers)
-    PlanExecutor(ROWS, 2, 0, slots, eager=False, most_missing=0).run([first, second, closing], batches)
+    PlanExecutor(ROWS, 2, *slots, eager=False, most_missing=0).run([first, second, closing], batches)
     with pytest.raises(PlanError, match="batch 1: trainer 0 looks row 5 up while its change is being added, with grou"):
-        PlanExecutor(ROWS, 2, 0, slots, eager=False, most_missing=0).run([first, hasty, closing], batches)
+        PlanExecutor(ROWS, 2, *slots, eager=False, most_missing=0).run([first, hasty, closing], batches)
 
 
 @pytest.fixture(scope="module")
