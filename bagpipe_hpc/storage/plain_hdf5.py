@@ -12,6 +12,7 @@ import h5py
 import numpy as np
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.storage.hdf5_attributes import plain_attribute
 
 
 def open_plain(path: Path) -> h5py.File:
@@ -66,7 +67,7 @@ def require_attributes(file: h5py.File, expected: dict[str, int]) -> None:
     """
     for name, value in expected.items():
         with errors_name(file.filename):
-            found = file.attrs.get(name)
+            found = plain_attribute(file, name)
         if not isinstance(found, np.integer) or found != value:
             raise CheckpointError(
                 f"{file.filename}: attribute {name} = {found!r}: must be {value}, as the manifest says; "

@@ -14,11 +14,7 @@ COUNT, SEED = 50 * int(os.environ.get("FUZZ_TIMES", "1")), os.environ.get("FUZZ_
 FILES = [
     *("counts.npz", "plan.npz", "plans/plans.bin", "visits/hot.h5", "visits/vocabularies.h5", "visits/waiting.h5"),
     *("visits/train-00000.h5", "clicks/train-00000.h5", "graph/graph.h5", "slip/policy/step-00000010.h5"),
-    "run/checkpoints/step-00000014/rows-00000-of-00001.h5",
-    pytest.param(
-        "run/checkpoints/step-00000014/dense.h5",
-        marks=pytest.mark.xfail(reason="the HDF5 library may crash on it (SIGSEGV), and takes minutes", run=False),
-    ),
+    *("run/checkpoints/step-00000014/rows-00000-of-00001.h5", "run/checkpoints/step-00000014/dense.h5"),
 ]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.storage.hdf5_attributes import plain_attribute, set_text
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset
 
@@ -140,7 +141,7 @@ class _Tensors:
         if self._bytes_left < 0:  # several names of one dataset
             raise ValueError("tensors of more bytes than the file has")
         with errors_name(self._file.filename):
-            written = dataset.attrs.get("dtype")
+            written = plain_attribute(dataset, "dtype")
         dtype = _DTYPE_NAMES.get(written) if isinstance(written, str) else None
         if dtype is None or dataset.dtype != np.dtype(_STORED_AS[dtype]):
             raise TypeError(f"{reprlib.repr(name)} is {dataset.dtype} with dtype = {reprlib.repr(written)}")
@@ -197,7 +198,7 @@ def _write_tensor(file: h5py.File, path: str, tensor: torch.Tensor) -> None:
     if tensor.dtype == torch.bfloat16:
         plain = plain.view(torch.int16)
     dataset = file.create_dataset(path, data=plain.numpy().astype(stored_as, copy=False))
-    dataset.attrs["dtype"] = str(tensor.dtype).removeprefix("torch.")
+    set_text(dataset, "dtype", str(tensor.dtype).removeprefix("torch."))
 
 
 def _read_tensor(dataset: h5py.Dataset, dtype: torch.dtype) -> torch.Tensor:

@@ -15,6 +15,7 @@ from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.manifest import DENSE_FILE, CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.row_numbers import row_numbers
+from bagpipe_hpc.storage.hdf5_attributes import plain_attribute
 from bagpipe_hpc.storage.plain_hdf5 import errors_name, open_plain, plain_dataset
 
 _PIECE = 1 << 18
@@ -60,7 +61,7 @@ def _check_dense(file: h5py.File, path: Path) -> None:
     for name in names:
         dataset = plain_dataset(file, name)
         with errors_name(path):
-            is_bfloat16 = dataset.dtype == np.int16 and dataset.attrs.get("dtype") == "bfloat16"
+            is_bfloat16 = dataset.dtype == np.int16 and plain_attribute(dataset, "dtype") == "bfloat16"
         if dataset.dtype.kind != "f" and not is_bfloat16:
             continue
         for _, piece in _pieces(dataset, path):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.hdf5_attributes import plain_attribute, set_text
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
 from bagpipe_hpc.storage.shards.shard_file import errors_name
 
@@ -76,7 +77,7 @@ class HotRows:
         """
         with atomic_write(path) as partial, create_hdf5(partial) as file:
             file.attrs["format"] = _FORMAT
-            file.attrs["training_data"] = self.training_data
+            set_text(file, "training_data", self.training_data)
             for name in _NUMBERS:
                 file.attrs[name] = getattr(self, name)
             file.create_dataset("rows", data=self.rows, track_times=False)
@@ -100,7 +101,7 @@ def load_hot_rows(path: Path) -> HotRows:
 @lru_cache(maxsize=2)
 def _load(path: Path, _changed_ns: int, _bytes: int) -> HotRows:
     with errors_name(path), h5py.File(path, "r", locking=False) as file:
-        found = dict(file.attrs)
+        found = {name: plain_attribute(file, name) for name in ("format", "training_data", *_NUMBERS)}
         rows, samples = (file[name][:] if _is_plain(file, name) else None for name in ("rows", "samples"))
     problem = _problem(found, rows, samples)
     if problem or rows is None or samples is None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bagpipe_hpc.errors import DataError
+from bagpipe_hpc.storage.hdf5_attributes import plain_attribute
 from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
 from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard
 from bagpipe_hpc.storage.shards.vocabulary import Int64s, read_int64s
@@ -95,7 +96,7 @@ def read_train_rows(directory: Path, manifest: ShardManifest) -> int:
     """
     path = _path(directory, manifest)
     with open_shard(path) as file, errors_name(path):
-        found = file.attrs.get("train_rows")
+        found = plain_attribute(file, "train_rows")
     if not (isinstance(found, np.integer) and manifest.rows("train") <= found < 1 << 62):
         raise DataError(f"{path}: train_rows = {found!r:.80} is no number of rows; {PREPARE_AGAIN}")
     return int(found)

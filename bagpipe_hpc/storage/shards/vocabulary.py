@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256
 from bagpipe_hpc.storage.checked_json import FileInfo
+from bagpipe_hpc.storage.hdf5_attributes import plain_attribute
 from bagpipe_hpc.storage.hdf5_output import create_hdf5
 from bagpipe_hpc.storage.shards.manifest import PREPARE_AGAIN, ShardManifest
 from bagpipe_hpc.storage.shards.shard_file import errors_name, open_shard, own_list
@@ -205,7 +206,7 @@ def vocabulary_format(path: Path, file: h5py.File) -> tuple[int, str]:
     """The number of unseen buckets, and what stands before the names of tables."""
     if "format" not in file.attrs:
         return 0, ""
-    found, buckets = file.attrs["format"], file.attrs.get("unseen_buckets")
+    found, buckets = plain_attribute(file, "format"), plain_attribute(file, "unseen_buckets")
     if not (np.ndim(found) == 0 and found == _FORMAT):
         raise DataError(f"{path}: has format {found!r:.80} instead of {_FORMAT}; another version of bagpipe wrote it")
     if not (isinstance(buckets, np.integer) and 0 <= buckets < _MOST_ROWS):

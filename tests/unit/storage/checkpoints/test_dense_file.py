@@ -178,6 +178,16 @@ def test_a_tensor_that_was_never_stored_takes_no_memory(tmp_path: Path) -> None:
         read_dense_file(path)
 
 
+def test_a_type_of_variable_length_is_not_read(tmp_path: Path) -> None:
+    """HDF5 crashes where a damaged file has such a value."""
+    path = tmp_path / "dense.h5"
+    write_dense_file(path, {"a": torch.ones(3)}, {})
+    with h5py.File(path, "r+") as file:
+        file["model/a"].attrs["dtype"] = "float32"
+    with pytest.raises(CheckpointError, match=r"'model/a' is float32 with dtype = None"):
+        read_dense_file(path)
+
+
 def named(*names: str) -> bytes:
     """A tree whose model has tensors under these names."""
     members = [[str(number), {"tensor": name}] for number, name in enumerate(names)]
