@@ -30,4 +30,4 @@ def train(loop: "Loop", config: str | os.PathLike[str], overrides: Sequence[str]
         rank fails, the call does not return: the job is aborted.
     """
     program = Path(sys.argv[0]).name or "bagpipe"
-    return exit_code_of(lambda: train_from_file(Path(config), overrides, loop), program, GO_ON)
+    return exit_code_of(lambda: train_from_file(Path(config), overrides, loop), program, lambda: GO_ON)

@@ -104,7 +104,7 @@ def carry_out(purpose: Purpose, loop: "Loop | None" = None) -> int:
         try:
             run_alone(purpose, loop)
         except DivergenceError as error:
-            message = f"bagpipe: reference failed: {error}\n"
+            message = f"bagpipe: failed: {error}\n"
             note_failure(message)
             print(printable(message), end="", file=sys.stderr, flush=True)
             return EXIT_FAILED

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 COLUMNS_VARIABLE = "BAGPIPE_TERMINAL_COLUMNS"
 """Set by scripts/run_ranks.sh where its own stderr is a terminal: that of a rank is a pipe to the launcher."""
 
+STDOUT_VARIABLE = "BAGPIPE_STDOUT_TERMINAL"
+"""Set by that script, too, where its own stdout is a terminal."""
+
 ERASE_LINE = "\r\x1b[K"
 """Back to the start of the line, which is emptied: for what replaces a line of progress."""
 
@@ -30,6 +33,16 @@ def columns() -> int:
         return os.get_terminal_size(sys.stderr.fileno()).columns or _USUAL_COLUMNS
     except OSError:
         return _USUAL_COLUMNS
+
+
+def is_shown() -> bool:
+    """Whether what goes to stdout is shown on a terminal, so that a person reads it and no program does."""
+    return bool(os.environ.get(STDOUT_VARIABLE)) or sys.stdout.isatty()
+
+
+def counted(number: int, noun: str) -> str:
+    """How many of something there are: `1 thread`, `2 threads`."""
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def line_start() -> str:

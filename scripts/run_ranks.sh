@@ -42,8 +42,9 @@ export OMPI_MCA_mpi_yield_when_idle=${OMPI_MCA_mpi_yield_when_idle:-1}
 # On one machine UCX only reports, as an error, that it has no network to use.
 export OMPI_MCA_osc=${OMPI_MCA_osc:-^ucx}
 
-# The stderr of a rank is a pipe to the launcher: only this script knows whether it ends on a terminal, and how wide that is.
-unset BAGPIPE_TERMINAL_COLUMNS
+# What a rank writes to is a pipe to the launcher: only this script knows whether it ends on a terminal, and how wide that is.
+unset BAGPIPE_TERMINAL_COLUMNS BAGPIPE_STDOUT_TERMINAL
+if [ -t 1 ]; then export BAGPIPE_STDOUT_TERMINAL=1; fi
 if [ -t 2 ]; then
   read -r _ columns < <(stty size <&2 2>/dev/null) || columns=0
   if [ "${columns:-0}" -eq 0 ]; then columns=80; fi # a terminal that does not know

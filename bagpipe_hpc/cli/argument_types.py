@@ -1,7 +1,8 @@
-"""The numbers that the command line takes: argparse types, which refuse with a cure."""
+"""The numbers and paths that the command line takes: argparse types, which refuse with a cure."""
 
 import argparse
 import math
+from pathlib import Path
 from typing import TypeVar
 
 LARGEST = (1 << 63) - 1
@@ -13,6 +14,13 @@ MOST_GB = 1e9
 MOST_S = 86_400.0
 """A day."""
 _Number = TypeVar("_Number", int, float)
+
+
+def named_path(text: str) -> Path:
+    """A file or a folder; nothing at all, as of a shell's variable that is not set, would be the current folder."""
+    if not text:
+        raise argparse.ArgumentTypeError("'': name a file or a folder; `.` is the current one")
+    return Path(text)
 
 
 def count(text: str) -> int:

@@ -1,10 +1,11 @@
 """The argument parser of each command."""
 
 import argparse
-from pathlib import Path
+import sys
 from typing import Any, NoReturn
 
 from bagpipe_hpc.cli.argument_order import positionals_first
+from bagpipe_hpc.cli.argument_types import named_path
 from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_rank
 from bagpipe_hpc.terminal import printable
 
@@ -25,6 +26,12 @@ class CommandParser(argparse.ArgumentParser):
             args = positionals_first(self._actions, args)
         return super().parse_known_args(args, namespace)
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """As argparse's, which passes over a stream that cannot be written."""
+        stream = file or sys.stderr
+        stream.write(message)
+        stream.flush()
+
     def error(self, message: str) -> NoReturn:
         """Say what is wrong, and end the process."""
         if is_first_rank():
@@ -35,6 +42,6 @@ class CommandParser(argparse.ArgumentParser):
 def add_checkpoint(parser: CommandParser) -> None:
     """The arguments that name a checkpoint, of the commands that use one."""
     parser.add_argument(
-        "checkpoint", type=Path, metavar="CHECKPOINT", help="its folder, or a run's output folder for the newest"
+        "checkpoint", type=named_path, metavar="CHECKPOINT", help="its folder, or a run's output folder for the newest"
     )
     parser.add_argument("--best", action="store_true", help="of an output folder the best checkpoint")

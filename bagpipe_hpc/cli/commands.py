@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bagpipe_hpc import __version__
-from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_number, tolerance
+from bagpipe_hpc.cli.argument_types import count, fraction, named_path, positive, positive_number, tolerance
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.cli.comparing import (
     add_compare_placements,
@@ -58,9 +58,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         Exit code: 0, or `EXIT_DIFFERENT`, `EXIT_ERROR`, `EXIT_INTERRUPTED`, or what `launch.train` returns.
     """
-    arguments = _parser().parse_args(argv)
-    run: Callable[[argparse.Namespace], int] = arguments.run
-    return exit_code_of(lambda: run(arguments), "bagpipe", _GO_ON.get(run.__name__, ""))
+    arguments = argparse.Namespace(run=None)
+
+    def run() -> int:
+        code: int = _parser().parse_args(argv, arguments).run(arguments)
+        return code
+
+    return exit_code_of(run, "bagpipe", lambda: _GO_ON.get(getattr(arguments.run, "__name__", ""), ""))
 
 
 def _generate(arguments: argparse.Namespace) -> int:
@@ -191,7 +195,7 @@ def _add_data_commands(commands: "argparse._SubParsersAction[CommandParser]") ->
     generate = _add(commands, "generate", _generate, "write synthetic clicks, to try everything without a download")
     generate.add_argument("--rows", type=positive, required=True, metavar="N", help="rows to write")
     generate.add_argument(
-        "--output", type=Path, required=True, metavar="FILE", help="FILE.tsv, FILE.csv, or one ending in .gz"
+        "--output", type=named_path, required=True, metavar="FILE", help="FILE.tsv, FILE.csv, or one ending in .gz"
     )
     described = generate.add_mutually_exclusive_group()
     described.add_argument("--schema", metavar="FILE.toml", help="write rows of its columns; also to FILE.parquet")
@@ -236,7 +240,7 @@ def _add_data_commands(commands: "argparse._SubParsersAction[CommandParser]") ->
         metavar="FILE",
         help="files or glob patterns, in time order",
     )
-    prepare.add_argument("--output", type=Path, required=True, metavar="DIR", help="shard directory to write")
+    prepare.add_argument("--output", type=named_path, required=True, metavar="DIR", help="shard directory to write")
     sizes = prepare.add_mutually_exclusive_group()
     sizes.add_argument(
         "--min-count", type=positive, metavar="N", help=f"rarer values share a row (default: {_DEFAULT_MIN_COUNT})"
@@ -252,9 +256,9 @@ def _add_data_commands(commands: "argparse._SubParsersAction[CommandParser]") ->
     )
     later = prepare.add_mutually_exclusive_group()
     later.add_argument(
-        "--like", type=Path, metavar="DIR", help="later rows, with format, settings and ids of the shards in DIR"
+        "--like", type=named_path, metavar="DIR", help="later rows, with format, settings and ids of the shards in DIR"
     )
-    later.add_argument("--grow", type=Path, metavar="DIR", help="the same, but new values get ids of their own")
+    later.add_argument("--grow", type=named_path, metavar="DIR", help="the same, but new values get ids of their own")
     prepare.add_argument(
         "--evict-unused",
         type=positive,
@@ -296,7 +300,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     train = _add(
         commands, "train", _train, "train; start it with mpirun or srun, or as one process for the reference run"
     )
-    train.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings; `bagpipe keys` lists them")
+    train.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings; `bagpipe keys` lists them")
     train.add_overrides("overrides", "*", "section.field=value", "replace single settings")
     told = train.add_mutually_exclusive_group()
     told.add_argument("--quiet", action="store_true", help="warnings alone on stderr, and no progress")
@@ -305,24 +309,26 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     profile = _add(
         commands, "profile", _profile, "find the hot rows of the training rows before a run with policy.name=fae does"
     )
-    profile.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+    profile.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
     profile.add_overrides("overrides", "*", "section.field=value", "replace single settings")
 
     stop = _add(commands, "stop", _stop, "let a run end early with a checkpoint, from which train.resume=auto goes on")
-    stop.add_argument("run_path", type=Path, metavar="OUTPUT|CONFIG.toml", help="folder of the run, or its settings")
+    stop.add_argument(
+        "run_path", type=named_path, metavar="OUTPUT|CONFIG.toml", help="folder of the run, or its settings"
+    )
     stop.add_overrides("overrides", "*", "section.field=value", "as the run was given them")
 
     sweep = _add(
         commands, "sweep", _sweep, "list the runs of a parameter sweep; slurm/sweep.sh trains them as an array"
     )
-    sweep.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings that all runs share")
+    sweep.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings that all runs share")
     sweep.add_overrides("settings", "+", "section.field=value,...", "values to combine; a run for each combination")
     sweep.add_argument("--task", type=count, metavar="N", help="print the overrides of run N alone, one a line")
 
     doctor = _add(commands, "doctor", _doctor, "check this set-up; start it with mpirun or srun to check several hosts")
     doctor.add_argument(
         "--output",
-        type=Path,
+        type=named_path,
         default=Path(),
         metavar="DIR",
         help="folder that all hosts must share (default: this one)",
@@ -347,7 +353,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
     compare = _add(commands, "compare", _compare, "compare two checkpoints; exits with 1 where they differ")
     for name, metavar in (("first", "A"), ("second", "B")):
         meaning = "a checkpoint, or a run's output folder for its newest"
-        compare.add_argument(name, type=Path, metavar=metavar, help=meaning)
+        compare.add_argument(name, type=named_path, metavar=metavar, help=meaning)
     compare.add_argument(
         "--tolerance", type=tolerance, default=0.0, metavar="X", help="largest difference allowed (default: 0)"
     )
@@ -372,7 +378,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
 
 def _add_simulate(commands: "argparse._SubParsersAction[CommandParser]") -> None:
     simulate = _add(commands, "simulate", _simulate, "predict the steps of a run on a cluster that is not at hand")
-    simulate.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+    simulate.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
     simulate.add_overrides("overrides", "*", "section.field=value", "replace single settings")
     simulate.add_argument(
         "--rows", type=positive, metavar="N", help="draw ids of tables with N rows in all (default: those of data.path)"
@@ -381,7 +387,9 @@ def _add_simulate(commands: "argparse._SubParsersAction[CommandParser]") -> None
         "--zipf", type=positive_number, default=1.05, metavar="A", help="skew of the drawn ids (1.05)"
     )
     compute = simulate.add_mutually_exclusive_group(required=True)
-    compute.add_argument("--calibrate", type=Path, metavar="RUN", help="take the time of a sample from RUN's output")
+    compute.add_argument(
+        "--calibrate", type=named_path, metavar="RUN", help="take the time of a sample from RUN's output"
+    )
     compute.add_argument("--compute-us-per-sample", type=positive_number, metavar="US", help="time of a sample")
     simulate.add_argument(
         "--trainers", type=positive, nargs="+", default=[1, 2, 4, 8, 16], metavar="T", help="(default: 1 2 4 8 16)"
@@ -406,7 +414,7 @@ def _add_simulate(commands: "argparse._SubParsersAction[CommandParser]") -> None
     simulate.add_argument(
         "--batches", type=positive, metavar="N", help="that count (default: 100, or what the data has)"
     )
-    simulate.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
+    simulate.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
 
 def _add(

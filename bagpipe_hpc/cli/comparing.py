@@ -4,7 +4,7 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import percentage, positive
+from bagpipe_hpc.cli.argument_types import named_path, percentage, positive
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.errors import ConfigError, require_appendable
 
@@ -32,14 +32,14 @@ def add_compare_policies(parser: CommandParser) -> None:
         metavar="COMMAND",
         help="starts a run's ranks (default: 'mpirun -n {ranks}'); {hosts} are those of each host, a trainer a host",
     )
-    parser.add_argument("--output", type=Path, metavar="DIR", help="where runs go; with --train")
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw what is moved")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
+    parser.add_argument("--output", type=named_path, metavar="DIR", help="where runs go; with --train")
+    parser.add_argument("--plot", type=named_path, metavar="FILE.svg", help="draw what is moved")
+    parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
 
 def _add_contenders(parser: CommandParser, kind: str, example: str) -> None:
     """The arguments that both commands have: a configuration, and what is compared."""
-    parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+    parser.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
     parser.add_overrides("overrides", "*", "section.field=value", f"replace single settings, for all {kind}")
     parser.add_argument(
         f"--{kind}",
@@ -59,7 +59,7 @@ def add_compare_placements(parser: CommandParser) -> None:
     parser.add_argument(
         "--measure", action="store_true", help="time the gathers of each server's rows, on this machine"
     )
-    parser.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
+    parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
 
 def compare_placements(arguments: Namespace) -> int:

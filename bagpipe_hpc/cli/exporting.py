@@ -2,9 +2,8 @@
 
 import argparse
 import sys
-from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import positive
+from bagpipe_hpc.cli.argument_types import named_path, positive
 from bagpipe_hpc.cli.command_parser import CommandParser, add_checkpoint
 from bagpipe_hpc.terminal import printable
 
@@ -14,9 +13,12 @@ _FILE_BYTES = 5_000_000_000
 def add_export(parser: CommandParser) -> None:
     """The arguments of `bagpipe export`."""
     add_checkpoint(parser)
-    parser.add_argument("--to", type=Path, required=True, metavar="DIR", help="the folder to make")
+    parser.add_argument("--to", type=named_path, required=True, metavar="DIR", help="the folder to make")
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="the data that it was trained on (default: where the run found it)"
+        "--data",
+        type=named_path,
+        metavar="DIR",
+        help="the data that it was trained on (default: where the run found it)",
     )
     parser.add_argument(
         "--tables", choices=["safetensors", "parquet"], default="safetensors", help="(default: safetensors)"

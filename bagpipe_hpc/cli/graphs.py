@@ -1,16 +1,15 @@
 """`bagpipe generate-graph` and `bagpipe prepare-graph`: graphs whose nodes have rows."""
 
 from argparse import Namespace
-from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import count, fraction, positive, positive_number
+from bagpipe_hpc.cli.argument_types import count, fraction, named_path, positive, positive_number
 from bagpipe_hpc.cli.command_parser import CommandParser
 
 
 def add_generate_graph(parser: CommandParser) -> None:
     """The arguments of `bagpipe generate-graph`."""
     parser.add_argument("--nodes", type=positive, required=True, metavar="N", help="number of nodes")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="gets edges.tsv and nodes.csv")
+    parser.add_argument("--output", type=named_path, required=True, metavar="DIR", help="gets edges.tsv and nodes.csv")
     parser.add_argument("--degree", type=positive_number, default=10.0, metavar="D", help="mean neighbours (10)")
     parser.add_argument("--zipf", type=positive_number, default=0.8, metavar="A", help="skew of the degrees (0.8)")
     parser.add_argument("--seed", type=count, default=1, metavar="S", help="same seed, same graph (default: 1)")
@@ -36,7 +35,7 @@ def add_prepare_graph(parser: CommandParser) -> None:
     parser.add_argument(
         "--nodes", required=True, metavar="FILE.csv", help="samples: node, labels, and numbers; with a header"
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write")
+    parser.add_argument("--output", type=named_path, required=True, metavar="DIR", help="folder to write")
     parser.add_argument(
         "--label",
         nargs="+",

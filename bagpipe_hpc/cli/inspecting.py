@@ -5,7 +5,7 @@ import sys
 from argparse import ArgumentParser, Namespace
 from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import positive
+from bagpipe_hpc.cli.argument_types import named_path, positive
 from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.terminal import printable
@@ -17,7 +17,7 @@ _BATCH_SIZE = 2048
 def add_inspect(parser: ArgumentParser) -> None:
     """Give the command its arguments."""
     meaning = "a folder of shards, a checkpoint, or a run's output folder for its newest"
-    parser.add_argument("path", type=Path, metavar="PATH", help=meaning)
+    parser.add_argument("path", type=named_path, metavar="PATH", help=meaning)
     parser.add_argument("--verify", action="store_true", help="read every file and check its checksum")
     parser.add_argument(
         "--look-ups", action="store_true", help="read the ids of shards: skew, missing values, reuse of rows by batches"
@@ -25,11 +25,11 @@ def add_inspect(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--batch-size", type=positive, metavar="N", help=f"samples of a batch, for --look-ups (default: {_BATCH_SIZE})"
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw what --look-ups finds")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what --look-ups finds")
+    parser.add_argument("--plot", type=named_path, metavar="FILE.svg", help="draw what --look-ups finds")
+    parser.add_argument("--json", type=named_path, metavar="FILE", help="write what --look-ups finds")
     parser.add_argument(
         "--statistics",
-        type=Path,
+        type=named_path,
         metavar="FILE.npz",
         help="count the look-ups of each row of the training split, for placements by statistics",
     )

@@ -4,8 +4,8 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
+from bagpipe_hpc.cli.streams import safe_streams
 from bagpipe_hpc.errors import BagpipeError, naming_files
 from bagpipe_hpc.terminal import line_start, printable
 
@@ -26,44 +26,38 @@ _FIRST_RANK_HEAD_START_S = 1.0
 """Launchers kill all ranks when one exits with an error: the rank that prints it must come first."""
 
 
-def exit_code_of(command: Callable[[], int], program: str, after_interrupt: str = "") -> int:
+def exit_code_of(command: Callable[[], int], program: str, after_interrupt: Callable[[], str] = str) -> int:
     """Run a command to its end, and print the error that ended it.
 
     Args:
         command: does the work and returns an exit code.
         program: name that messages begin with.
-        after_interrupt: what to do after Ctrl-C; follows the word `interrupted`.
+        after_interrupt: says what to do after Ctrl-C; follows the word `interrupted`.
 
     Returns:
         What `command` returns, or `EXIT_ERROR` or `EXIT_INTERRUPTED`; `EXIT_OK` where nobody reads on.
     """
-    open_closed_streams()
-    try:
-        with naming_files():
-            return command()
-    except BagpipeError as error:
-        print_error(error, program)
-        return EXIT_ERROR
-    except ModuleNotFoundError as error:
-        if error.name not in _PACKAGES:
-            raise
-        if is_first_rank():
-            told = f"{error.name} is not installed; `bagpipe doctor` says how to get what is missing"
-            print_error(BagpipeError(told), program)
-        return EXIT_ERROR
-    except KeyboardInterrupt:
-        print(f"\n{program}: interrupted{after_interrupt}", file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_OK
-
-
-def open_closed_streams() -> None:
-    """Let what nobody hears be said: a shell's `>&-` leaves Python without a stream."""
-    for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the end
+    with safe_streams():
+        try:
+            with naming_files():
+                code = command()
+            sys.stdout.flush()
+            return code
+        except BagpipeError as error:
+            print_error(error, program)
+            return EXIT_ERROR
+        except ModuleNotFoundError as error:
+            if error.name not in _PACKAGES:
+                raise
+            if is_first_rank():
+                told = f"{error.name} is not installed; `bagpipe doctor` says how to get what is missing"
+                print_error(BagpipeError(told), program)
+            return EXIT_ERROR
+        except KeyboardInterrupt:
+            print(f"\n{program}: interrupted{after_interrupt()}", file=sys.stderr)
+            return EXIT_INTERRUPTED
+        except BrokenPipeError:  # the reader, such as `head`, has seen enough
+            return EXIT_OK
 
 
 def print_error(error: BagpipeError, program: str = "bagpipe") -> None:

@@ -1,9 +1,8 @@
 """`bagpipe place`: the plan of a placement that takes a while to find one."""
 
 from argparse import Namespace
-from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import positive
+from bagpipe_hpc.cli.argument_types import named_path, positive
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.terminal import printable
@@ -11,7 +10,7 @@ from bagpipe_hpc.terminal import printable
 
 def add_place(parser: CommandParser) -> None:
     """Give the command its arguments."""
-    parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+    parser.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
     parser.add_overrides("overrides", "*", "section.field=value", "replace single settings")
     parser.add_argument("--servers", type=positive, required=True, metavar="S", help="servers of the run")
 

@@ -2,9 +2,8 @@
 
 import sys
 from argparse import Namespace
-from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import gigabytes, nodes, nodes_or_none, positive, positive_number
+from bagpipe_hpc.cli.argument_types import gigabytes, named_path, nodes, nodes_or_none, positive, positive_number
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.cli.comparing import check_plot
 from bagpipe_hpc.errors import ConfigError, require_appendable
@@ -13,7 +12,7 @@ from bagpipe_hpc.terminal import printable
 
 def add_plan(parser: CommandParser) -> None:
     """Give the command its arguments."""
-    parser.add_argument("config", type=Path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+    parser.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
     parser.add_overrides("overrides", "*", "section.field=value", "replace single settings")
     parser.add_argument(
         "--trainers", type=positive, nargs="+", metavar="T", help="(default: 2, or what --nodes have room for)"
@@ -27,7 +26,9 @@ def add_plan(parser: CommandParser) -> None:
     )
     parser.add_argument("--batches", type=positive, metavar="N", help="that are planned of each segment (default: all)")
     compute = parser.add_mutually_exclusive_group()
-    compute.add_argument("--calibrate", type=Path, metavar="RUN", help="take the time of a sample from RUN's output")
+    compute.add_argument(
+        "--calibrate", type=named_path, metavar="RUN", help="take the time of a sample from RUN's output"
+    )
     compute.add_argument("--compute-us-per-sample", type=positive_number, metavar="US", help="time of a sample")
     parser.add_argument(
         "--gbit-per-s", type=positive_number, nargs="+", default=[10.0], metavar="X", help="link of a node (10)"
@@ -56,12 +57,12 @@ def add_plan(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--save",
-        type=Path,
+        type=named_path,
         metavar="DIR",
         help="keep the plans for --trainers T in DIR, for a run with train.plans=DIR",
     )
-    parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw what is moved")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="append the JSON line to FILE")
+    parser.add_argument("--plot", type=named_path, metavar="FILE.svg", help="draw what is moved")
+    parser.add_argument("--json", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
 
 def plan(arguments: Namespace) -> int:

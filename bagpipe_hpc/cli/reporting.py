@@ -3,6 +3,7 @@
 from argparse import Namespace
 from pathlib import Path
 
+from bagpipe_hpc.cli.argument_types import named_path
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.terminal import printable
 
@@ -11,9 +12,9 @@ _DEFAULT = Path("report.html")
 
 def add_report(parser: CommandParser) -> None:
     """Give the command its arguments."""
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="output folders; runs may still go on")
+    parser.add_argument("runs", type=named_path, nargs="+", metavar="RUN", help="output folders; runs may still go on")
     parser.add_argument(
-        "-o", "--output", type=Path, default=_DEFAULT, metavar="FILE.html", help=f"the page (default: {_DEFAULT})"
+        "-o", "--output", type=named_path, default=_DEFAULT, metavar="FILE.html", help=f"the page (default: {_DEFAULT})"
     )
 
 

@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bagpipe_hpc.cli.argument_types import named_path
 from bagpipe_hpc.cli.command_parser import CommandParser, add_checkpoint
 from bagpipe_hpc.cli.outcome import EXIT_ERROR, is_first_rank, print_error
 from bagpipe_hpc.cli.training import COLD_START_S
@@ -21,16 +21,21 @@ def add_evaluate(parser: CommandParser) -> None:
     """The arguments of `bagpipe evaluate`."""
     _add_scored(parser)
     parser.add_argument(
-        "--data", type=Path, metavar="DIR", help="prepared rows (default: those that the checkpoint was trained on)"
+        "--data",
+        type=named_path,
+        metavar="DIR",
+        help="prepared rows (default: those that the checkpoint was trained on)",
     )
     parser.add_argument("--split", choices=["test", "train"], default="test", help="which of them (default: test)")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="append the JSON line to FILE")
+    parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 
 
 def _add_scored(parser: CommandParser) -> None:
     add_checkpoint(parser)
     parser.add_overrides("overrides", "*", "section.field=value", "change how it is computed; `bagpipe keys` lists all")
-    parser.add_argument("--logs", type=Path, metavar="DIR", help="write logs of all ranks into DIR (default: none)")
+    parser.add_argument(
+        "--logs", type=named_path, metavar="DIR", help="write logs of all ranks into DIR (default: none)"
+    )
 
 
 def add_predict(parser: CommandParser) -> None:
@@ -41,14 +46,14 @@ def add_predict(parser: CommandParser) -> None:
     )
     parser.add_argument(
         "--output",
-        type=Path,
+        type=named_path,
         required=True,
         metavar="FILE",
         help="FILE.csv, FILE.tsv or FILE.parquet; must not be there",
     )
     parser.add_argument(
         "--data",
-        type=Path,
+        type=named_path,
         metavar="DIR",
         help="prepared rows whose vocabulary and settings apply (default: those that the checkpoint was trained on)",
     )

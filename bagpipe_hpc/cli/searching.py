@@ -2,9 +2,8 @@
 
 import argparse
 import sys
-from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import count, fraction, positive
+from bagpipe_hpc.cli.argument_types import count, fraction, named_path, positive
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.cli.outcome import EXIT_OK
 from bagpipe_hpc.errors import ConfigError
@@ -22,8 +21,8 @@ def add_search(parser: CommandParser) -> None:
         metavar="FILE",
         help="files or glob patterns, in time order, as prepare gets them",
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="FILE.toml", help="the schema to write")
-    parser.add_argument("--tried", type=Path, metavar="FILE.csv", help="write everything that was tried, too")
+    parser.add_argument("--output", type=named_path, required=True, metavar="FILE.toml", help="the schema to write")
+    parser.add_argument("--tried", type=named_path, metavar="FILE.csv", help="write everything that was tried, too")
     parser.add_argument("--label", metavar="NAME", help="label to predict (default: the first)")
     parser.add_argument(
         "--rows", type=positive, default=20_000, metavar="N", help="rows to search by, the first ones (default: 20000)"

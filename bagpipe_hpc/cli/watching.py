@@ -5,7 +5,7 @@ import time
 from argparse import Namespace
 from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import positive, seconds
+from bagpipe_hpc.cli.argument_types import named_path, positive, seconds
 from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.cli.outcome import EXIT_DIFFERENT, EXIT_OK
 from bagpipe_hpc.terminal import printable
@@ -16,7 +16,7 @@ _CLEAR = "\x1b[H\x1b[J"
 
 def add_top(parser: CommandParser) -> None:
     """Give the command its arguments."""
-    parser.add_argument("output", type=Path, metavar="OUTPUT", help="folder of the run")
+    parser.add_argument("output", type=named_path, metavar="OUTPUT", help="folder of the run")
     parser.add_argument("--every", type=seconds, default=2.0, metavar="S", help="seconds between looks (default: 2)")
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(

@@ -49,6 +49,7 @@ from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_ol
 from bagpipe_hpc.storage.checkpoints.writer import CheckpointWriter
 from bagpipe_hpc.telemetry.record import Record
 from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.terminal import counted
 
 log = logging.getLogger(__name__)
 
@@ -132,7 +133,8 @@ class Reference:
 
     def _slice_steps(self) -> Iterator[SliceStep]:
         """The slices of all training batches; what belongs before, between and behind them is done on the way."""
-        log.info("reference: one process, %d rows in memory, %d slices", self._run.total_rows, self._slices)
+        slices = counted(self._slices, "slice")
+        log.info("one process, %d rows in memory, batches of %s", self._run.total_rows, slices)
         self._watch = Watch(self._run, self._policy.whole)
         with self._purpose.record(self._run, has_cache=False) as record:
             if self._run.start:

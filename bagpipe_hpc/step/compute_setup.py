@@ -27,6 +27,7 @@ from bagpipe_hpc.models.linear import (
 )
 from bagpipe_hpc.models.optimizer_trial import state_numbers
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
+from bagpipe_hpc.terminal import counted
 
 log = logging.getLogger(__name__)
 
@@ -123,7 +124,7 @@ def start_threads(threads: int, trainers: Sequence[tuple[int, frozenset[int]]]) 
         trainers: all that compute, as for `threads_each`.
     """
     torch.set_num_threads(threads or threads_each(trainers))
-    log.info("%d threads (train.threads = %d)", torch.get_num_threads(), threads)
+    log.info("%s (train.threads = %d)", counted(torch.get_num_threads(), "thread"), threads)
 
 
 def arithmetic_of(config: Config, device: torch.device, trainers: int) -> Arithmetic:

@@ -1,4 +1,4 @@
-"""What a benchmark found: tables for a reader, and one JSON line with the conditions for everything else."""
+"""What a command found: tables for a reader, and one JSON line with the conditions for everything else."""
 
 import statistics
 from collections.abc import Sequence
@@ -8,13 +8,14 @@ from typing import Any
 
 from bagpipe_hpc.errors import refused
 from bagpipe_hpc.telemetry.results import strict_json
+from bagpipe_hpc.terminal import is_shown
 from bagpipe_hpc.tools.conditions import conditions
 from bagpipe_hpc.tools.inspection.text_table import aligned
 
 
 @dataclass
 class Report:
-    """Tables and figures of one benchmark.
+    """Tables and figures of one command.
 
     Attributes:
         benchmark: its name.
@@ -31,13 +32,16 @@ class Report:
         self.lines += ["", title, *aligned([headings, *rows], right=range(1, len(headings)))]
 
     def finish(self, save: Path | None) -> None:
-        """Print everything, the JSON line last, and append that line to `save`, whose folder is there.
+        """Print the tables, and append the JSON line to `save`, whose folder is there.
+
+        The line is printed last as well, but not on a terminal, where it would push the tables out of sight.
 
         Raises:
             FileError: `save` cannot be written.
         """
         line = strict_json({"benchmark": self.benchmark} | conditions() | self.figures)
-        print("\n".join([*self.lines, "", line]).lstrip("\n"), flush=True)
+        printed = self.lines if is_shown() else [*self.lines, "", line]
+        print("\n".join(printed).lstrip("\n"), flush=True)
         if save is not None:
             try:
                 with save.open("a", encoding="utf-8") as file:

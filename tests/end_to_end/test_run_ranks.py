@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bagpipe_hpc.terminal import COLUMNS_VARIABLE
+from bagpipe_hpc.terminal import COLUMNS_VARIABLE, STDOUT_VARIABLE
 from tests.ranks import RUN_RANKS, rank_environment, require_launcher
 
 CTRL_C = b"\x03"
 LIMIT_S = 60.0
-PRINT_COLUMNS = ("printenv", COLUMNS_VARIABLE)
+PRINT_TERMINAL = ("printenv", COLUMNS_VARIABLE, STDOUT_VARIABLE)
 
 
 def on_terminal(
@@ -59,18 +59,18 @@ def test_what_is_no_number_of_ranks_is_refused(ranks: str) -> None:
     assert "is no number of ranks; write run_ranks.sh N COMMAND" in ended.stderr
 
 
-def test_ranks_are_told_how_wide_the_terminal_is() -> None:
+def test_ranks_are_told_that_there_is_a_terminal_and_how_wide_it_is() -> None:
     for columns in (60, 120):
-        status, shown = on_terminal("1", "bash", "-c", " ".join(PRINT_COLUMNS), columns=columns)
+        status, shown = on_terminal("1", "bash", "-c", " ".join(PRINT_TERMINAL), columns=columns)
         assert status == 0
-        assert shown.split() == [str(columns)]
+        assert shown.split() == [str(columns), "1"]
 
 
 def test_no_terminal_has_no_width(run_ranks: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     """Nor one that an outer script was told of."""
     # MPICH's launcher may die of SIGPIPE where a rank ends before it has been told all.
-    command = f"sleep 0.5; {' '.join(PRINT_COLUMNS)} || echo none"
-    ended = run_ranks(1, "bash", "-c", command, env={COLUMNS_VARIABLE: "60"})
+    command = f"sleep 0.5; {' '.join(PRINT_TERMINAL)} || echo none"
+    ended = run_ranks(1, "bash", "-c", command, env={COLUMNS_VARIABLE: "60", STDOUT_VARIABLE: "1"})
     assert (ended.returncode, ended.stdout) == (0, "none\n")
 
 

@@ -16,6 +16,7 @@ from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.preparation.prepare import require_weights_alone, segments_to_measure
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.simulation.batch_load import BatchLoad
+from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.forecast.pace import Pace, Tell
 from bagpipe_hpc.tools.policy_comparison.traffic import Traffic, TrafficCount
 
@@ -204,7 +205,7 @@ def _plan_together(cases: Sequence[_Case], run: Run, most_batches: int, tell: Te
     planners = [case.policy.planner(case.window) for case in cases]
     segments = segments_to_measure(run)
     total = sum(min(segment.batches, most_batches or segment.batches) for segment in segments)
-    with Pace(f"planning {len(cases)} windows at once", total, tell) as pace:
+    with Pace(f"planning {counted(len(cases), 'window')} at once", total, tell) as pace:
         for segment in segments:
             batches = tee(islice(run.batches(segment), most_batches or None), len(cases))
             steps = [

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.forecast.advice import Advice
 from bagpipe_hpc.tools.forecast.rank_memory import RankMemory
 from bagpipe_hpc.tools.forecast.saving import Saved
@@ -82,8 +83,8 @@ def tell_saved(report: Report, saved: Saved) -> None:
     """Say what was kept, and how a run uses it."""
     report.lines += [
         "",
-        f"{saved.directory}: {saved.plans} plans of {saved.segments} segments, {size_text(saved.bytes)}; train with "
-        f"{saved.trainers} trainers and train.plans={saved.directory}",
+        f"{saved.directory}: {counted(saved.plans, 'plan')} of {counted(saved.segments, 'segment')}, "
+        f"{size_text(saved.bytes)}; train with {counted(saved.trainers, 'trainer')} and train.plans={saved.directory}",
     ]
     report.figures |= {"saved": asdict(saved) | {"directory": str(saved.directory)}}
 

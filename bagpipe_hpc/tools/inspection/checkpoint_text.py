@@ -12,6 +12,7 @@ from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.manifest import CheckpointManifest
 from bagpipe_hpc.storage.checkpoints.saved_rows import SavedRows, stream_rows
+from bagpipe_hpc.terminal import counted
 from bagpipe_hpc.tools.inspection.description import Description
 from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_text
 
@@ -19,6 +20,7 @@ from bagpipe_hpc.tools.inspection.text_table import aligned, flattened, size_tex
 def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:
     """Where training stood, tables, files and settings; with `verify` checksums and what the weights are like."""
     manifest = checkpoint.manifest
+    arithmetic = manifest.arithmetic
     checked, faults = _checked_files(checkpoint, verify)
     what = "contents" if verify else "sizes only"
     facts = [
@@ -34,7 +36,7 @@ def describe_checkpoint(checkpoint: Checkpoint, verify: bool) -> Description:
         ("vocabularies", f"digest {manifest.vocabularies}" if manifest.vocabularies else "not recorded"),
         ("test rows", f"digest {manifest.evaluation_data}"),
         ("evaluations before", _standing(manifest)),
-        ("trainers", f"{manifest.arithmetic.trainers} of {manifest.arithmetic.threads} threads, {_products(manifest)}"),
+        ("trainers", f"{arithmetic.trainers} of {counted(arithmetic.threads, 'thread')}, {_products(manifest)}"),
         ("servers", str(manifest.servers)),
         ("rows", _kept_rows(checkpoint)),
         ("size", size_text(manifest.total_bytes)),

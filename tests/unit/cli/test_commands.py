@@ -1,5 +1,6 @@
 """The command line answers at once, calls the right function and returns the right exit code."""
 
+import argparse
 import socket
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import pytest
 
 from bagpipe_hpc import __version__
 from bagpipe_hpc.cli import outcome
-from bagpipe_hpc.cli.commands import main
+from bagpipe_hpc.cli.argument_types import named_path
+from bagpipe_hpc.cli.commands import _parser, main
 from bagpipe_hpc.config.schema import Config, DataConfig, TrainConfig
 from bagpipe_hpc.errors import CheckpointError, DataError
 from bagpipe_hpc.telemetry.run_log import Voice
@@ -136,6 +138,20 @@ def test_a_usage_error_says_the_cure_and_exits_2(
 ) -> None:
     assert usage_error(*argv) == 2
     assert cure in capsys.readouterr().err
+
+
+def test_an_empty_path_is_no_path() -> None:
+    """It would be the current folder: of a shell's variable that is not set."""
+    parsers = [_parser()]
+    actions: list[argparse.Action] = []
+    for parser in parsers:
+        actions += parser._actions
+        commands = [own.choices for own in parser._actions if isinstance(own, argparse._SubParsersAction)]
+        parsers += [command for named in commands for command in named.values()]
+    assert len(actions) > 150
+    assert not [action.dest for action in actions if action.type is Path]
+    with pytest.raises(argparse.ArgumentTypeError, match="name a file or a folder"):
+        named_path("")
 
 
 def test_generate_passes_its_arguments_on(recorder: Recorder) -> None:

@@ -1,0 +1,85 @@
+"""Where a command speaks: a stream that is closed, or whose disk is full, changes no more than it must."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from bagpipe_hpc.errors import refused
+
+
+@contextmanager
+def safe_streams() -> Iterator[None]:
+    """Let the body speak: what stdout cannot take is an error, what stderr cannot take is lost.
+
+    What a shell has closed (`>&-`) takes everything. That a reader has gone is a `BrokenPipeError` of either stream.
+
+    Raises:
+        FileError: raised in the body by what writes to stdout.
+    """
+    _open_closed()
+    stdout, stderr = sys.stdout, sys.stderr
+    sys.stdout = cast(TextIO, _Guarded(stdout, _refuse))
+    sys.stderr = cast(TextIO, _Guarded(stderr, lambda _: None))
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = stdout, stderr
+        for stream in (stdout, stderr):
+            _leave_what_is_stuck(stream)
+
+
+def _open_closed() -> None:
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - open until the end
+
+
+def _refuse(error: OSError) -> None:
+    raise refused(error, Path("stdout")) from error
+
+
+def _leave_what_is_stuck(stream: TextIO) -> None:
+    """Let what a stream cannot write go nowhere, else the interpreter fails for it at its end."""
+    try:
+        stream.flush()
+    except OSError:
+        with suppress(OSError):  # what stands for a stream has no number
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class _Guarded:
+    """A stream that has another say what follows from an error of it; in all else it is the stream.
+
+    Args:
+        stream: the stream.
+        see: is given the error.
+    """
+
+    def __init__(self, stream: TextIO, see: Callable[[OSError], None]) -> None:
+        self._stream, self._see = stream, see
+
+    def write(self, text: str) -> int:
+        """As the stream's."""
+        with self._guarding():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        """As the stream's."""
+        with self._guarding():
+            self._stream.flush()
+
+    @contextmanager
+    def _guarding(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            self._see(error)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

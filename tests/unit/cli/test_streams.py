@@ -1,0 +1,41 @@
+"""A stream that is closed or full changes no more than it must: an exit code, one message, never a traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FULL = "stdout: No space left on device; make room, or name another place\n"
+WITHOUT_BUFFER = {**os.environ, "PYTHONUNBUFFERED": "1"}
+WITH_BUFFER = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+
+
+def bagpipe(redirected: str, *arguments: str, environment: dict[str, str] = WITH_BUFFER) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a command whose streams a shell redirects."""
+    command = ["bash", "-c", f'exec "$@" {redirected}', "bash", sys.executable, "-m", "bagpipe_hpc", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+@pytest.mark.parametrize("environment", [WITH_BUFFER, WITHOUT_BUFFER], ids=["buffer", "no buffer"])
+@pytest.mark.parametrize("command", ["keys", "--help"])
+def test_a_full_disk_of_stdout_is_an_error(command: str, environment: dict[str, str]) -> None:
+    assert bagpipe(">/dev/full", command, environment=environment) == (2, "", f"bagpipe: error: {FULL}")
+
+
+def test_a_watch_ends_where_its_disk_is_full(tmp_path: Path) -> None:
+    (tmp_path / "status").mkdir()
+    (tmp_path / "status" / "oracle-0.json").write_text('{"role": "oracle"}', encoding="utf-8")
+    assert bagpipe(">/dev/full", "top", str(tmp_path)) == (2, "", f"bagpipe: error: {FULL}")
+
+
+@pytest.mark.parametrize("redirected", ["2>/dev/full", "2>&-", ">/dev/full 2>/dev/full"])
+def test_an_error_that_cannot_be_said_is_an_error_still(redirected: str, tmp_path: Path) -> None:
+    assert bagpipe(redirected, "inspect", str(tmp_path / "absent")) == (2, "", "")
+
+
+def test_work_goes_on_where_stderr_is_full() -> None:
+    code, said, _ = bagpipe("2>/dev/full", "sweep", "configs/quickstart.toml", "train.seed=1,2")
+    assert (code, len(said.splitlines())) == (0, 2)

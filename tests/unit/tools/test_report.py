@@ -1,0 +1,23 @@
+"""What a command finds is said in tables to a person, and in a line of JSON to a program."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.terminal import STDOUT_VARIABLE
+from bagpipe_hpc.tools.report import Report
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_a_terminal_shows_tables_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *, is_terminal: bool
+) -> None:
+    """A file that is named gets the line in either case."""
+    monkeypatch.setenv(STDOUT_VARIABLE, "1" if is_terminal else "")
+    report = Report("links", {"bytes": 7})
+    report.table("of a link", ("kind", "bytes"), [("rows", "7")])
+    report.finish(tmp_path / "found.jsonl")
+    said, kept = capsys.readouterr().out, (tmp_path / "found.jsonl").read_text(encoding="utf-8")
+    assert said == "of a link\nkind  bytes\nrows      7\n" + ("" if is_terminal else f"\n{kept}")
+    assert json.loads(kept)["bytes"] == 7
