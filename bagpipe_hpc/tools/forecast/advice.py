@@ -40,7 +40,8 @@ def advise_window(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) ->
 
     Args:
         outlooks: of one number of trainers, shorter windows first.
-        timings: of those whose time is known, by the length of their windows.
+        timings: of those whose time is known, by the length of their windows; they alone are judged, unless there is
+            none.
 
     Returns:
         What is chosen, None where nothing fits; and why.
@@ -53,14 +54,17 @@ def advise_window(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) ->
         limit = least.run.config.cache.rows
         none = f"no window tried fits cache.rows = {limit}: {least.lookahead} batches need {least.need.total_rows} rows"
         return None, Advice(title, reasons=(none,), trainers=trainers)
-    costs, unit = _costs(fitting, timings)
+    judged = [one for one in fitting if one.lookahead in timings] or fitting
+    costs, unit = _costs(judged, timings)
     enough = _AS_GOOD * min(costs.values())
-    chosen = next(one for one in fitting if costs[one.lookahead] <= enough)
-    place = fitting.index(chosen)
-    told = [chosen, *fitting[max(0, place - 1) : place], *fitting[place + 1 : place + 2]]
+    chosen = next(one for one in judged if costs[one.lookahead] <= enough)
+    place = judged.index(chosen)
+    told = [chosen, *judged[max(0, place - 1) : place], *judged[place + 1 : place + 2]]
     why = [
         f"{unit} by lookahead.batches: " + ", ".join(f"{one.lookahead}: {costs[one.lookahead]:,.2f}" for one in told)
     ]
+    if untimed := [one.lookahead for one in fitting if one not in judged]:
+        why.append(f"not judged, since too few batches were planned to tell their time: {', '.join(map(str, untimed))}")
     if too_long := [one.lookahead for one in outlooks if not one.fits]:
         limit = chosen.run.config.cache.rows
         why.append(f"windows of {', '.join(map(str, too_long))} batches need more than cache.rows = {limit}")
@@ -75,7 +79,7 @@ def advise_window(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) ->
 
 
 def _costs(outlooks: Sequence[Outlook], timings: Mapping[int, Timing]) -> tuple[dict[int, float], str]:
-    """What windows are judged by, by their length, and what that is."""
+    """What windows are judged by, by their length, and what that is: time where all have one, or else bytes."""
     if not all(one.lookahead in timings for one in outlooks):
         return {one.lookahead: one.trainer_link.both / 1e3 for one in outlooks}, "kB a trainer and batch"
     known = all(timings[one.lookahead].prediction for one in outlooks)

@@ -220,6 +220,11 @@ def test_the_shortest_window_that_is_good_enough_is_recommended(config: Path) ->
     assert chosen(10.0, 5.0, 1.0) == 4
     assert chosen(10.0, 1.01, 1.0) == 2
     assert chosen(1.0, 1.0, 1.0) == 1
+    known = {outlooks[0].lookahead: Timing(1e9, 5.0, 0.0, 0.0), outlooks[1].lookahead: Timing(1e9, 1.0, 0.0, 0.0)}
+    best, advice = advise_window(outlooks, known)
+    assert best is outlooks[1]
+    assert "ms a step" in advice.reasons[0]
+    assert advice.reasons[1] == "not judged, since too few batches were planned to tell their time: 4"
     best, advice = advise_window(outlooks, {})  # by bytes
     assert best is outlooks[-1]
     assert "kB a trainer and batch" in advice.reasons[0]
