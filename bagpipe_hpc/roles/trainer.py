@@ -1,21 +1,19 @@
 """The trainer's main loop: segments of batches whose rows the mover brings, and checkpoints between them."""
 
 import logging
-import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from bagpipe_hpc.checkpointing.protocol import SavingSettings, checkpoint_manifest
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
 from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.models.dense_reduction import DenseReducer
-from bagpipe_hpc.models.dense_sums import DenseSums, has_horovod, open_dense_sums
+from bagpipe_hpc.models.dense_sums import DenseSums, open_dense_sums
 from bagpipe_hpc.models.gradient_groups import gradient_groups
 from bagpipe_hpc.models.size import count_weights
 from bagpipe_hpc.mpi.communicators import Communicators
@@ -29,6 +27,7 @@ from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.preparation.settling.trainer_compute import trainer_device
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.rows.store import Use
@@ -40,12 +39,8 @@ from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.watch import watched_rows
 from bagpipe_hpc.step.compute import ComputeParts
-from bagpipe_hpc.step.compute_setup import choose_device, start_threads, usable_linear
 from bagpipe_hpc.step.dense_replicas import dense_digests, require_equal_replicas
-from bagpipe_hpc.step.dense_sums_choice import TrainerCores
 from bagpipe_hpc.step.home_rows import HomeRows
-from bagpipe_hpc.step.linear_choice import LinearWish, Offer, must_time
-from bagpipe_hpc.step.linear_timing import time_linear_layers
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.replicated_rows import ReplicatedRows
 from bagpipe_hpc.step.row_sharing import RowSharing, RowUpdates
@@ -62,43 +57,6 @@ log = logging.getLogger(__name__)
 _Value = TypeVar("_Value")
 _SHOWN_AT_ONCE = 1 << 16
 """Watched rows whose records are fetched in a call."""
-
-
-def trainer_device(run: Run, comms: Communicators) -> torch.device:
-    """Where this trainer computes; see `choose_device`."""
-    return choose_device(run.config.train.device, comms.gpu_number)
-
-
-def offer_linear_layers(run: Run, comms: Communicators) -> Offer:
-    """Start this trainer's threads, and find what can compute its linear layers: timed, where the choice depends on it.
-
-    Collective over: the trainers.
-    """
-    config, device = run.config, trainer_device(run, comms)
-    own = comms.hosts[comms.world.Get_rank()], frozenset(os.sched_getaffinity(0))
-    timeout_s = config.train.timeout_s
-    wait_for_barrier(comms.trainers, "the other trainers to say what they have", timeout_s)
-    with TimeLimit("the other trainers to say what they have", timeout_s):
-        cores, offered = zip(*comms.trainers.allgather((own, usable_linear(config, device))), strict=True)
-    start_threads(config.train.threads, cores)
-    usable = [name for name in offered[0] if all(name in names for names in offered)]
-    if not must_time(LinearWish.of(config, run.start), usable):
-        return dict.fromkeys(usable)
-
-    def slowest(seconds: float) -> float:
-        wait_for_barrier(comms.trainers, "the other trainers to time their linear layers", timeout_s)
-        with TimeLimit("the other trainers to say how long it took", timeout_s):
-            found: list[float] = comms.trainers.allgather(seconds)
-        return max(found)
-
-    return time_linear_layers(config, run.model_facts, device, usable, comms.layout.trainers, slowest)
-
-
-def trainer_cores(run: Run, comms: Communicators) -> TrainerCores:
-    """Where this trainer computes, and with how many threads; they have been started."""
-    host, cores = comms.hosts[comms.world.Get_rank()], frozenset(os.sched_getaffinity(0))
-    has_gpu = trainer_device(run, comms).type != "cpu"
-    return TrainerCores(host, cores, torch.get_num_threads(), has_gpu, has_horovod())
 
 
 def run_trainer(

@@ -34,8 +34,8 @@ PLACES = {
     "mpi.communicators:Communicators._create": (SERVER, limit("all ranks to form the groups of their roles")),
     "launch:check_run": (SERVER, missing("server 0 (world rank 1)", "having checked its part")),
     "launch:log_to_file": (SERVER, missing("server 0 (world rank 1)", "having timed its linear layers")),
-    "launch:_run_prepared": (SERVER, missing("server 0 (world rank 1)", "being about to start its role")),
-    "launch:_open_windows": (SERVER, missing("server 0 (world rank 1)", "being ready to share the tables")),
+    "launch:run_prepared": (SERVER, missing("server 0 (world rank 1)", "being about to start its role")),
+    "roles.start:open_windows": (SERVER, missing("server 0 (world rank 1)", "being ready to share the tables")),
     "mpi.rows.host_tables:HostTables.__init__": (
         SERVER,
         limit("the ranks of this host to share the memory of the tables"),
@@ -46,7 +46,7 @@ PLACES = {
     ),
     "checkpointing.protocol:_share": (FIRST_TRAINER, f"{limit('trainer 0 to announce a checkpoint')}|{NO_PLAN}"),
     "models.horovod_sums:HorovodSums.close": (TRAINER, limit("the other trainers to end sums of dense gradients")),
-    "launch:save_resources": (TRAINER, limit("all ranks to say what they have used")),
+    "roles.start:save_resources": (TRAINER, limit("all ranks to say what they have used")),
     "mpi.rows.window:RowWindow.close": (SERVER, missing("server 0 (world rank 1)", "being done with the tables")),
     "mpi.rows.host_tables:HostTables.close": (SERVER, limit("all ranks to give the memory of the tables back")),
     "mpi.heartbeat:HeartbeatCounter.__exit__": (

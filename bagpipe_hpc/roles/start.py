@@ -1,0 +1,122 @@
+"""Starts this rank's role, once the run is prepared, and sees it to the end of all.
+
+A role's module is imported on its own ranks only: torch costs a second and 200 MB, which oracle and servers do without.
+"""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bagpipe_hpc.cluster.role_layout import Role
+from bagpipe_hpc.mpi.communicators import ORACLE_RANK, Communicators
+from bagpipe_hpc.mpi.heartbeat import HeartbeatCounter, HeartbeatMonitor, HeartbeatSender
+from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
+from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.roles.row_access import open_stores, open_windows, say_where_rows_are
+from bagpipe_hpc.rows.disk.store import DiskStore
+from bagpipe_hpc.run.output_folder import RESOURCES_NAME
+from bagpipe_hpc.run.purpose import Purpose
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
+from bagpipe_hpc.telemetry.resource_use import save_resources
+from bagpipe_hpc.telemetry.status import telling_status
+from bagpipe_hpc.telemetry.trace import Trace, save_trace
+
+if TYPE_CHECKING:
+    from bagpipe_hpc.step.slice_step import Loop
+
+
+def run_prepared(
+    purpose: Purpose,
+    run: Run,
+    need: CacheNeed,
+    comms: Communicators,
+    stop: StopRequest | NeverStopped,
+    loop: "Loop | None",
+) -> None:
+    """Open the windows on the rows and run the role. Collective over: all ranks."""
+    trace = Trace(enabled=bool(run.config.train.trace))
+    fill_timeout_s = run.fill_timeout_s(comms.layout.servers)
+    timeout_s = run.config.train.timeout_s
+    comms.meet("being about to start its role", timeout_s)
+    with (
+        telling_status(purpose.folder, run.config.train, comms, trace),
+        HeartbeatCounter(comms.world, comms.hosts, timeout_s) as counter,
+        open_stores(run, comms) as stores,
+        open_windows(run, need, comms, stores, fill_timeout_s) as windows,
+    ):
+        say_where_rows_are(run, comms, stores, fill_timeout_s)
+        if trace.enabled:
+            comms.meet("having opened the tables", fill_timeout_s)
+            trace.start()
+        if comms.role is Role.ORACLE:
+            _run_oracle(run, need, comms, fill_timeout_s, trace, stop, counter)
+        elif comms.role is Role.SERVER:
+            _run_server(run, comms, windows, stores, fill_timeout_s, trace, counter)
+        else:
+            _run_trainer(purpose, run, need, comms, windows, fill_timeout_s, trace, loop)
+        comms.meet("having finished", timeout_s)
+        if purpose.folder:
+            save_resources(purpose.folder / RESOURCES_NAME, comms, trace.sums_s())
+        if trace.enabled:
+            save_trace(Path(run.config.train.trace), comms, trace)
+
+
+def _run_oracle(
+    run: Run,
+    need: CacheNeed,
+    comms: Communicators,
+    fill_timeout_s: float,
+    trace: Trace,
+    stop: StopRequest | NeverStopped,
+    counter: HeartbeatCounter,
+) -> None:
+    """Plan, and show the servers meanwhile that the run goes on: nobody may ask them for hours."""
+    from bagpipe_hpc.roles.oracle import run_oracle
+
+    servers = [comms.layout.world_rank(Role.SERVER, server) for server in range(comms.layout.servers)]
+    with HeartbeatSender(comms.world, servers, run.config.train.timeout_s, counter) as heartbeats:
+        run_oracle(run, need, comms, fill_timeout_s, trace, stop)
+        _wait_for_all(comms, fill_timeout_s)
+    heartbeats.send_last()
+
+
+def _run_server(
+    run: Run,
+    comms: Communicators,
+    windows: list[RowWindow],
+    stores: list[DiskStore | None],
+    fill_timeout_s: float,
+    trace: Trace,
+    counter: HeartbeatCounter,
+) -> None:
+    """Serve until all ranks have finished."""
+    from bagpipe_hpc.roles.embedding_server import answer_trainers, longest_sleep_s, run_embedding_server
+
+    oracle = HeartbeatMonitor(comms.world, ORACLE_RANK, "the oracle", run.config.train.timeout_s, counter)
+    run_embedding_server(run, comms, windows, stores, fill_timeout_s, trace, oracle.check)
+    serve_until_barrier(comms.world, partial(answer_trainers, windows), longest_sleep_s(run, windows), oracle.check)
+    oracle.finish()
+
+
+def _run_trainer(
+    purpose: Purpose,
+    run: Run,
+    need: CacheNeed,
+    comms: Communicators,
+    windows: list[RowWindow],
+    fill_timeout_s: float,
+    trace: Trace,
+    loop: "Loop | None",
+) -> None:
+    """Train; torch is imported here, on the trainers' ranks only."""
+    from bagpipe_hpc.roles.trainer import run_trainer
+    from bagpipe_hpc.step.slice_step import click_training
+
+    run_trainer(purpose, run, need, comms, windows, fill_timeout_s, trace, loop or click_training)
+    _wait_for_all(comms, fill_timeout_s)
+
+
+def _wait_for_all(comms: Communicators, timeout_s: float) -> None:
+    wait_for_barrier(comms.world, "all ranks to finish", timeout_s)
