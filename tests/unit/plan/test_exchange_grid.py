@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bagpipe_hpc.plan.exchange import Flow
 from bagpipe_hpc.plan.exchange_grid import Grid, choose_grid
-from bagpipe_hpc.planning.exchange_check import carried
+from bagpipe_hpc.planning.checking.exchange import carried
 
 grids = st.builds(Grid, st.integers(1, 5), st.integers(1, 5))
 

@@ -22,8 +22,9 @@ from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.slices import BatchSlices
+from bagpipe_hpc.planning.checking.executor import PlanExecutor
 from bagpipe_hpc.planning.groups import GroupedPlanner, slots_by_group
-from bagpipe_hpc.planning.plan_check import PlanExecutor, check_policy
+from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.segment_planner import measure_segment, plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run

@@ -18,8 +18,9 @@ from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan, TrainerPlan
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.planning.batch_rows import LoadedBatch, RowChoice
+from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
-from bagpipe_hpc.planning.plan_check import PlanExecutor, check_policy, train_plainly
+from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policy import (
     Assignment,

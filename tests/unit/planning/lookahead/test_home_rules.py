@@ -15,9 +15,9 @@ from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts, Kind
 from bagpipe_hpc.plan.exchange_grid import EXCHANGES, Grid, choose_grid
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.batch_rows import Bools, LoadedBatch
+from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.homes.slots import HomeSlots, UsedBatch
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
-from bagpipe_hpc.planning.plan_check import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from tests.unit.planning.lookahead.rule_model import Rules

@@ -17,10 +17,10 @@ from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.capacity import expected_need, measure_need
+from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.lookahead.native import NativePlanner
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
-from bagpipe_hpc.planning.plan_check import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policy import RunFacts
 from bagpipe_hpc.planning.segment_planner import plan_segment

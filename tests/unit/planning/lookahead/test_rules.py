@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.capacity import fit_window, measure_need
+from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
-from bagpipe_hpc.planning.plan_check import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from tests.unit.planning.drawn_bags import bags_of, drawn_lengths

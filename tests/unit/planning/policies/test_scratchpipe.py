@@ -14,7 +14,8 @@ from bagpipe_hpc.config.schema import PolicyConfig
 from bagpipe_hpc.errors import CapacityError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.batch_rows import LoadedBatch, RowChoice
-from bagpipe_hpc.planning.plan_check import PlanExecutor, check_policy, train_plainly
+from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
+from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.policies.scratchpipe import ScratchPipe, ScratchPipePlanner
 from bagpipe_hpc.planning.policy import RunFacts, build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment

@@ -15,7 +15,8 @@ from bagpipe_hpc.errors import CheckpointError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import skipping
-from bagpipe_hpc.planning.plan_check import PlanExecutor, check_policy, train_plainly
+from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
+from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.policies.fae.order import hot_batches, sections
 from bagpipe_hpc.planning.policies.fae.planner import WINDOW
 from bagpipe_hpc.planning.policies.slipstream.policy import SlipstreamPolicy

@@ -1,6 +1,6 @@
 """Rows to which simulated trainers add their changes: their bases, and which updates a look-up has seen.
 
-`plan_check` carries plans out with it. Beside each value stands how many updates of each trainer are in it: what is
+`executor` carries plans out with it. Beside each value stands how many updates of each trainer are in it: what is
 fetched, added or merged takes these counts along, so that a look-up can be asked which updates it misses.
 """
 

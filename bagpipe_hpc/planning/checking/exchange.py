@@ -1,4 +1,4 @@
-"""What simulated trainers exchange where each row has one home; `plan_check` carries plans out with it."""
+"""What simulated trainers exchange where each row has one home; `executor` carries plans out with it."""
 
 from collections.abc import Sequence
 from itertools import count

@@ -1,0 +1,1 @@
+"""Carries plans out without ranks, to check them (`planning.plan_check`)."""
