@@ -13,7 +13,8 @@ from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment, build_schedule, without_effect
 from bagpipe_hpc.planning.capacity import CacheNeed, beginning_batches, expected_need, fit_window, tells_by_beginning
-from bagpipe_hpc.planning.policy import WatchedRows, policy_class
+from bagpipe_hpc.planning.policy import WatchedRows
+from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
 from bagpipe_hpc.progress import LongWork

@@ -15,7 +15,7 @@ from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.exchange_grid import choose_grid
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.capacity import CacheNeed
-from bagpipe_hpc.planning.policy import keeps_order, policy_class
+from bagpipe_hpc.planning.policy_choice import keeps_order, policy_class
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import choose_window, require_weights_alone

@@ -9,7 +9,7 @@ from bagpipe_hpc.mpi.plan_channel import PlanSender
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.addition_order import in_rank_order
 from bagpipe_hpc.planning.capacity import CacheNeed
-from bagpipe_hpc.planning.policy import policy_class
+from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.roles.plan_sources import Planned, open_source
 from bagpipe_hpc.run.run import Run

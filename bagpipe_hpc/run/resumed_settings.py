@@ -13,7 +13,7 @@ from bagpipe_hpc.config.rates import DenseRateConfig, RowsRateConfig
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError, ConfigError
 from bagpipe_hpc.plan.lane_order import AUTOMATIC
-from bagpipe_hpc.planning.policy import keeps_order, policy_class
+from bagpipe_hpc.planning.policy_choice import keeps_order, policy_class
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.data_lineage import Lineage, lineage
 from bagpipe_hpc.run.run import Run

@@ -27,7 +27,8 @@ from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.section_order import SectionOrder
 from bagpipe_hpc.plan.slices import dealt_whole
 from bagpipe_hpc.planning.groups import RunPolicy
-from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
+from bagpipe_hpc.planning.policy import Policy, RunFacts
+from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.disk.layout import BlockLayout
 from bagpipe_hpc.rows.groups import table_groups

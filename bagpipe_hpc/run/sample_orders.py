@@ -11,7 +11,8 @@ from bagpipe_hpc.plan.lane_order import AUTOMATIC, LaneOrder, automatic_lanes, u
 from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks, require_each_once
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.section_order import SectionOrder
-from bagpipe_hpc.planning.policy import TrainingRows, policy_class, takes_lanes
+from bagpipe_hpc.planning.policy import TrainingRows
+from bagpipe_hpc.planning.policy_choice import policy_class, takes_lanes
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 

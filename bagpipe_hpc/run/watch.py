@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment
-from bagpipe_hpc.planning.policy import Policy, Sight, WatchedRows, policy_class
+from bagpipe_hpc.planning.policy import Policy, Sight, WatchedRows
+from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.policy_memory import load_memory, memory_path, save_memory
 

@@ -19,7 +19,8 @@ from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.gradient_order import gradient_order
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.capacity import within_memory
-from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
+from bagpipe_hpc.planning.policy import Policy, RunFacts
+from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import prepare_run

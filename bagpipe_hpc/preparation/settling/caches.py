@@ -6,7 +6,7 @@ from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.planning.capacity import CacheNeed
-from bagpipe_hpc.planning.policy import policy_class
+from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.planning.sharing_choice import choose_sharing
 from bagpipe_hpc.preparation.agreement import agree
 from bagpipe_hpc.run.run import Run

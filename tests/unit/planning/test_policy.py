@@ -22,15 +22,8 @@ from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.policy import (
-    Assignment,
-    Policy,
-    RunFacts,
-    TrainingRows,
-    build_policy,
-    keeps_order,
-    takes_lanes,
-)
+from bagpipe_hpc.planning.policy import Assignment, Policy, RunFacts, TrainingRows
+from bagpipe_hpc.planning.policy_choice import build_policy, keeps_order, takes_lanes
 from bagpipe_hpc.planning.rule_planner import RulePlanner
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED

@@ -24,7 +24,8 @@ from bagpipe_hpc.planning.policies.fae.planner import WINDOW, HotBlockPlanner
 from bagpipe_hpc.planning.policies.fae.policy import FaePolicy
 from bagpipe_hpc.planning.policies.fae.profile import profile_path
 from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
-from bagpipe_hpc.planning.policy import RunFacts, build_policy
+from bagpipe_hpc.planning.policy import RunFacts
+from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window

@@ -21,7 +21,8 @@ from bagpipe_hpc.planning.policies.hotline.hot_rows import HotRows
 from bagpipe_hpc.planning.policies.hotline.policy import Hotline
 from bagpipe_hpc.planning.policies.hotline.rules import HotlinePlanner
 from bagpipe_hpc.planning.policies.hotline.settings import HotlineSettings
-from bagpipe_hpc.planning.policy import Assignment, RunFacts, build_policy
+from bagpipe_hpc.planning.policy import Assignment, RunFacts
+from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from bagpipe_hpc.config.schema import KernelsConfig, PolicyConfig
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.planning.plan_check import check_policy
-from bagpipe_hpc.planning.policy import RunFacts, build_policy
+from bagpipe_hpc.planning.policy import RunFacts
+from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from tests.unit.planning.drawn_bags import skewed_batches

@@ -19,7 +19,8 @@ from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policies.pinned.policy import PinnedPlanner, PinnedPolicy
 from bagpipe_hpc.planning.policies.pinned.settings import PinnedSettings
-from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
+from bagpipe_hpc.planning.policy import Policy, RunFacts
+from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.planning.window import Window

@@ -17,7 +17,8 @@ from bagpipe_hpc.planning.batch_rows import LoadedBatch, RowChoice
 from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.policies.scratchpipe import ScratchPipe, ScratchPipePlanner
-from bagpipe_hpc.planning.policy import RunFacts, build_policy
+from bagpipe_hpc.planning.policy import RunFacts
+from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
