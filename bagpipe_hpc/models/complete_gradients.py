@@ -7,6 +7,9 @@ from torch import Tensor
 
 from bagpipe_hpc.errors import ConfigError
 
+ONE_PASS = "let one pass compute them all (torch.utils.checkpoint: use_reentrant=False)"
+"""The cure where leaves get gradients in several passes, of which the first ones were taken for complete."""
+
 
 @contextmanager
 def noticing(groups: Mapping[int, Sequence[Tensor]], complete: Callable[[int], None]) -> Iterator[None]:
@@ -27,10 +30,7 @@ def noticing(groups: Mapping[int, Sequence[Tensor]], complete: Callable[[int], N
 
     def has_come(key: int, number: int) -> None:
         if number not in missing[key]:
-            raise ConfigError(
-                "embeddings got gradients in several backward passes, one within the other: let one pass compute them "
-                "all (torch.utils.checkpoint: use_reentrant=False)"
-            )
+            raise ConfigError(f"embeddings got gradients in several backward passes, one within the other: {ONE_PASS}")
         missing[key].discard(number)
         if not missing[key]:
             complete(key)

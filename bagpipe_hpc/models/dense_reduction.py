@@ -7,7 +7,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.device import Device
+from bagpipe_hpc.models.complete_gradients import ONE_PASS
 from bagpipe_hpc.models.dense_sums import DenseSums, PendingDenseSum
 from bagpipe_hpc.mpi.waiting import wait_until
 
@@ -93,6 +95,9 @@ class _Group:
         start_sum: starts to sum a buffer.
         stage: to main memory; None where gradients are summed where they are.
         is_there: called when the last gradient is there.
+
+    Raises:
+        ConfigError: by a backward pass, where a parameter's gradient comes a second time before `finish`.
     """
 
     def __init__(
@@ -108,31 +113,37 @@ class _Group:
         self._is_there = is_there
         self.counts = True
         """Whether this is the last pass, whose gradients complete those of the ones before."""
-        self._missing = self._size = len(parameters)
+        self._all = frozenset(range(len(parameters)))
+        self._missing = set(self._all)
         first = parameters[0]
         sizes = [parameter.numel() for parameter in parameters]
         self._buffer = torch.empty(sum(sizes), dtype=first.dtype, device=first.device)
         self._summed = stage.new_buffer(sum(sizes)) if stage else self._buffer
-        for parameter, part in zip(parameters, torch.split(self._buffer, sizes), strict=True):
-            hook = partial(self._gradient_is_there, part.view_as(parameter))
+        for number, (parameter, part) in enumerate(zip(parameters, torch.split(self._buffer, sizes), strict=True)):
+            hook = partial(self._gradient_is_there, number, part.view_as(parameter))
             parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
-    def _gradient_is_there(self, place: Tensor, parameter: Tensor) -> None:
+    def _gradient_is_there(self, number: int, place: Tensor, parameter: Tensor) -> None:
         assert parameter.grad is not None, "a hook runs after its gradient is there"
+        if self.counts and number not in self._missing:
+            raise ConfigError(
+                f"a weight of shape {list(parameter.shape)} got gradients in several backward passes of a step, which "
+                f"batch.backward(loss) has one of: {ONE_PASS}"
+            )
         place.copy_(parameter.grad)
         parameter.grad = place
-        self._missing -= self.counts
-        if self._missing == 0:
-            self._is_there()
+        if self.counts:
+            self._missing.discard(number)
+            if not self._missing:
+                self._is_there()
 
     @property
     def is_ready(self) -> bool:
         """Whether all gradients are there."""
-        return self._missing == 0
+        return not self._missing
 
     def start(self) -> None:
         """Start the sum over the trainers; all gradients are there."""
-        self._missing = self._size
         if self._stage is not None:
             start = partial(self._start_sum, self._summed)
             self._pending = self._stage.start_when_copied(self._buffer, self._summed, start)
@@ -146,6 +157,7 @@ class _Group:
 
     def finish(self) -> None:
         """Take the sum, which must be complete, into the gradients."""
+        self._missing = set(self._all)
         self._pending.result().finish()
         if self._stage is not None:
             self._buffer.copy_(self._summed, non_blocking=True)

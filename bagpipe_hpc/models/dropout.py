@@ -14,13 +14,16 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _FACTORS = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _WORD = 1 << 64
 _MOST = 0.999
+_NO_PASS = -1
 
 
 class Dropout(nn.Module):
     """Sets each number to zero with probability `p` while it trains, and divides the others by `1 - p`.
 
-    In evaluations it does nothing. A module that is called several times in a forward pass draws anew each time. The
-    engine says which step and which samples a pass is of: in a loop of your own, `DropoutMasks` does.
+    In evaluations it does nothing. A module that is called several times in a forward pass draws anew each time. What a
+    backward pass computes once more (`torch.utils.checkpoint`) has the mask that it had, of a module that is called
+    once in a forward pass; of others it is an error. The engine says which step and which samples a pass is of: in a
+    loop of your own, `DropoutMasks` does.
 
     Args:
         p: from 0 to 0.999.
@@ -53,10 +56,21 @@ class Dropout(nn.Module):
                 f"Dropout: inputs of shape {list(inputs.shape)} in a pass of {len(self._samples)} samples: let the "
                 "first dimension be the samples"
             )
-        self._calls += 1
+        call = self._number_call()
         units = inputs[0].numel() if len(inputs) else 0
-        kept = kept_units(_hash(self._key, self._calls), self._samples, units, self.p)
+        kept = kept_units(_hash(self._key, call), self._samples, units, self.p)
         return (inputs * (kept.reshape(inputs.shape) * (1 / (1 - self.p)))).to(inputs.dtype)
+
+    def _number_call(self) -> int:
+        """Which call of the forward pass this is, from 1."""
+        if torch._C._current_graph_task_id() == _NO_PASS:  # as torch.utils.checkpoint asks
+            self._calls += 1
+        elif self._calls > 1:
+            raise RuntimeError(
+                f"Dropout: a backward pass computes one of the module's {self._calls} calls once more, and nothing "
+                "says which: use a module for each call, or leave it out of torch.utils.checkpoint"
+            )
+        return self._calls
 
     def extra_repr(self) -> str:
         """The probability, for torch's description of a model."""

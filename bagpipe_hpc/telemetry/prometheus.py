@@ -1,8 +1,13 @@
 """What a rank does, in the text format of Prometheus, for node exporter's textfile collector."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from zlib import crc32
 
+_LONGEST_NAME = 100
+"""Bytes of a run's name in that of a file, which may have 255."""
 _HELP = {
     "bagpipe_step": ("gauge", "Training steps done, as this rank counts them."),
     "bagpipe_value": ("gauge", "What the first trainer has measured last, such as the loss, by name."),
@@ -17,17 +22,29 @@ _HELP = {
 """Type and meaning of each metric. Files of several ranks lie in one folder, where these must be the same."""
 
 
-def prometheus_text(statuses: Sequence[Mapping[str, Any]], run: str) -> str:
+def prometheus_name(rank: str, output: Path) -> str:
+    """Name of a rank's file in a folder of many runs, some of whose output folders may have one name.
+
+    Args:
+        rank: its name.
+        output: absolute path of the run's output folder.
+    """
+    run = os.fsdecode(os.fsencode(output.name)[:_LONGEST_NAME])
+    return f"bagpipe-{run}-{crc32(os.fsencode(output)):08x}-{rank}.prom"
+
+
+def prometheus_text(statuses: Sequence[Mapping[str, Any]], output: Path) -> str:
     r"""The metrics of ranks.
 
     Args:
         statuses: of each rank, the fields of a `Status`.
-        run: name of the run; bytes of it that are no text are written as Python writes them, `\udcff`.
+        output: absolute path of the run's output folder, which tells runs apart; bytes of it that are no text are
+            written as Python writes them, `\udcff`.
     """
     lines: list[str] = []
     for name, (kind, meaning) in _HELP.items():
         samples = [
-            f"{name}{_labels(_rank(status, run) | labels)} {_number(value)}"
+            f"{name}{_labels(_rank(status, output) | labels)} {_number(value)}"
             for status in statuses
             for labels, value in _samples(name, status)
             if isinstance(value, int | float)
@@ -37,8 +54,14 @@ def prometheus_text(statuses: Sequence[Mapping[str, Any]], run: str) -> str:
     return "".join(f"{line}\n" for line in lines).encode(errors="backslashreplace").decode()
 
 
-def _rank(status: Mapping[str, Any], run: str) -> dict[str, str]:
-    return {"run": run, "role": status["role"], "rank": str(status["role_rank"]), "host": status["host"]}
+def _rank(status: Mapping[str, Any], output: Path) -> dict[str, str]:
+    return {
+        "run": output.name,
+        "output": str(output),
+        "role": status["role"],
+        "rank": str(status["role_rank"]),
+        "host": status["host"],
+    }
 
 
 def _samples(name: str, status: Mapping[str, Any]) -> Iterator[tuple[dict[str, str], Any]]:

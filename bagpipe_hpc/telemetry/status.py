@@ -17,7 +17,7 @@ from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.config.schema import TrainConfig
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.storage.atomic_write import replace_text
-from bagpipe_hpc.telemetry.prometheus import prometheus_text
+from bagpipe_hpc.telemetry.prometheus import prometheus_name, prometheus_text
 from bagpipe_hpc.telemetry.resource_use import ResourceUse
 from bagpipe_hpc.telemetry.results import strict_json
 from bagpipe_hpc.telemetry.status_file import ENDED, STATUS_FOLDER
@@ -82,7 +82,7 @@ class StatusWriter:
         every_s: seconds between files.
         folder: for what `bagpipe top` reads; it is made.
         prometheus: folder for node exporter's textfile collector; None for none.
-        run: name of the run, for Prometheus.
+        output: absolute path of the run's output folder, for Prometheus.
     """
 
     def __init__(
@@ -94,14 +94,14 @@ class StatusWriter:
         every_s: float,
         folder: Path,
         prometheus: Path | None = None,
-        run: str = "",
+        output: Path = Path(),
     ) -> None:
-        self._role, self._role_rank, self._host, self._run = role, role_rank, host, run
+        self._role, self._role_rank, self._host, self._output = role, role_rank, host, output
         self._trace = trace
         self._every_s = every_s
         name = f"{role.value}-{role_rank}"
         self._path = folder / f"{name}.json"
-        self._prometheus = None if prometheus is None else prometheus / f"bagpipe-{run}-{name}.prom"
+        self._prometheus = None if prometheus is None else prometheus / prometheus_name(name, output)
         self._is_sound = True
         self._before: dict[str, float] = {}
         self._before_s = time.monotonic()
@@ -158,7 +158,7 @@ class StatusWriter:
         try:
             replace_text(self._path, strict_json(asdict(status)) + "\n")
             if self._prometheus:
-                replace_text(self._prometheus, prometheus_text([asdict(status)], self._run))
+                replace_text(self._prometheus, prometheus_text([asdict(status)], self._output))
         except OSError as error:
             log.warning("%s: cannot be written (%s): no more is told of what this rank does", error.filename, error)
             self._is_sound = False
@@ -180,5 +180,5 @@ def telling_status(
     return StatusWriter(
         *(comms.role, comms.role_rank, comms.host, trace, settings.status_every_s, folder / STATUS_FOLDER),
         prometheus=Path(settings.prometheus) if settings.prometheus else None,
-        run=folder.resolve().name,
+        output=folder.resolve(),
     )

@@ -19,11 +19,11 @@ def metrics_text(output: Path) -> str:
     parts = []
     for status in statuses:
         try:
-            prometheus_text([status], "")
+            prometheus_text([status], Path())
         except (KeyError, TypeError, AttributeError, ValueError):
             continue
         parts.append(status)
-    return prometheus_text(parts, output.resolve().name)
+    return prometheus_text(parts, output.resolve())
 
 
 def metrics_server(output: Path, port: int) -> ThreadingHTTPServer:

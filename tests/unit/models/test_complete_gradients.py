@@ -1,5 +1,7 @@
 """Gradients of embeddings are taken in the backward pass: complete, before layers that come behind them, and once."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -77,6 +79,51 @@ def test_a_width_with_an_embedding_that_is_not_read_is_left_to_the_end() -> None
     gradients = backward(model, embeddings, model(torch.empty(0), embeddings), lambda width, _: taken.append(width))
     assert taken == [6]
     assert gradients.keys() == {4, 6}
+
+
+def penalty(_: nn.Parameter, leaf: Tensor) -> Tensor:
+    (slope,) = torch.autograd.grad(leaf.pow(3).sum(), leaf, create_graph=True)
+    return slope.square().sum()
+
+
+def with_a_hook(weight: nn.Parameter, leaf: Tensor) -> Tensor:
+    leaf.register_hook(lambda gradient: 0.5 * gradient)
+    return (weight * leaf).sum()
+
+
+def with_a_pass_before(weight: nn.Parameter, leaf: Tensor) -> Tensor:
+    (weight.detach() * leaf).sum().backward()
+    return (weight * leaf).square().sum()
+
+
+USES = {
+    "read twice": lambda weight, leaf: (weight * leaf).sum() + (weight * leaf.square()).sum(),
+    "partly detached": lambda weight, leaf: (weight * leaf[:, 0]).sum() * leaf.detach().sum(),
+    "computed once more": lambda weight, leaf: checkpoint(
+        lambda w, x: (w * x).exp().sum(), weight, leaf, use_reentrant=False
+    ),
+    "computed in a pass of its own": lambda weight, leaf: checkpoint(
+        lambda w, x: (w * x).exp().sum(), weight, leaf, use_reentrant=True
+    ),
+    "seen by one pass of its own alone": lambda weight, leaf: checkpoint(
+        lambda w: (w * leaf).exp().sum(), weight, use_reentrant=True
+    ),
+    "gradients in the loss": penalty,
+    "a hook changes them": with_a_hook,
+    "a pass before": with_a_pass_before,
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+def test_what_is_taken_is_what_the_pass_ends_with(use: Callable[[nn.Parameter, Tensor], Tensor]) -> None:
+    """However a model uses its embeddings."""
+    embeddings = rows_of(WIDTHS[:1])
+    (leaf,) = embeddings.tensors()
+    taken: dict[int, Tensor] = {}
+    loss = use(nn.Parameter(torch.ones(1)), leaf)
+    gradients = backward(nn.Module(), embeddings, loss, lambda width, found: taken.update({width: found.clone()}))
+    assert torch.equal(taken[4], gradients[4])
+    assert gradients[4].any()
 
 
 def test_gradients_in_several_passes_are_refused() -> None:

@@ -1,11 +1,14 @@
 """Groups of dense gradients are summed one after the other, whichever the backward pass finishes first."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 
@@ -80,6 +83,27 @@ def test_a_single_trainer_starts_nothing() -> None:
     assert not sums.started
     assert weight.grad is not None
     assert (weight.grad == 1).all()
+
+
+def in_turn(weight: nn.Parameter) -> None:
+    for _ in range(2):
+        weight.sum().backward()
+
+
+def one_within_the_other(weight: nn.Parameter) -> None:
+    inputs = torch.ones(2, requires_grad=True)
+    parts = (checkpoint(lambda own: (own * weight).sum(), inputs, use_reentrant=True) for _ in range(2))
+    sum(parts).backward()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("passes", [in_turn, one_within_the_other])
+def test_a_gradient_that_comes_twice_is_refused(passes: Callable[[nn.Parameter], None]) -> None:
+    """The sum over the trainers has begun with what came first."""
+    weight = nn.Parameter(torch.ones(2))
+    reducer = DenseReducer([[weight]], TwoAlike(), timeout_s=1.0, watch=lambda: None, device=Cpu())
+    reducer.begin_pass(is_last=True)
+    with pytest.raises(ConfigError, match=r"weight of shape \[2\] got gradients in several backward passes of a step"):
+        passes(weight)
 
 
 def test_gradients_of_several_passes_are_summed_once() -> None:

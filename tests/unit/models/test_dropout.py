@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from bagpipe_hpc.models.dropout import Dropout, DropoutMasks, kept_units, mixed
 
@@ -102,6 +103,33 @@ def test_what_stays_is_scaled_and_gradients_likewise() -> None:
     assert inputs.grad is not None
     torch.testing.assert_close(inputs.grad, kept.float() / 0.75)
     assert model(inputs.detach().bfloat16()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_a_backward_pass_computes_once_more_has_the_same_mask(*, reentrant: bool) -> None:
+    gradients = []
+    for is_computed_twice in (False, True):
+        model = nn.Sequential(nn.Linear(4, 8), Dropout(), nn.ReLU(), nn.Linear(8, 1))
+        for weight in model.parameters():
+            nn.init.constant_(weight, 0.5)
+        DropoutMasks(model, 1).begin(1, torch.arange(20))
+        inputs = torch.linspace(0, 1, 80).reshape(20, 4).requires_grad_()
+        outputs = checkpoint(model, inputs, use_reentrant=reentrant) if is_computed_twice else model(inputs)
+        outputs.square().sum().backward()
+        gradients.append([tensor.grad for tensor in (inputs, *model.parameters())])
+    for plain, again in zip(*gradients, strict=True):
+        assert torch.equal(plain, again)
+
+
+def test_a_module_of_several_calls_is_not_computed_once_more() -> None:
+    """Nothing says which of its masks that call had."""
+    model = Layers()
+    DropoutMasks(model, 1).begin(1, torch.arange(3))
+    outputs = checkpoint(model, torch.ones(3, 4, requires_grad=True), use_reentrant=False)
+    with pytest.raises(
+        RuntimeError, match="one of the module's 2 calls once more, and nothing says which: use a module"
+    ):
+        outputs.sum().backward()
 
 
 def test_it_does_nothing_in_an_evaluation_or_with_p_0() -> None:

@@ -4,11 +4,13 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from bagpipe_hpc.cluster.role_layout import Role
+from bagpipe_hpc.telemetry.prometheus import prometheus_name
 from bagpipe_hpc.telemetry.status import StatusWriter
 from bagpipe_hpc.telemetry.status_file import read_statuses
 from bagpipe_hpc.telemetry.trace import Trace
@@ -16,8 +18,10 @@ from bagpipe_hpc.telemetry.trace import Trace
 LIMIT_S = 30.0
 
 
-def writer(trace: Trace, folder: Path, role: Role = Role.TRAINER, prometheus: Path | None = None) -> StatusWriter:
-    return StatusWriter(role, 1, "node1", trace, 0.01, folder, prometheus, run="first")
+def writer(
+    trace: Trace, folder: Path, role: Role = Role.TRAINER, prometheus: Path | None = None, output: Path = Path("/first")
+) -> StatusWriter:
+    return StatusWriter(role, 1, "node1", trace, 0.01, folder, prometheus, output)
 
 
 def await_that(is_so: Callable[[], bool]) -> None:
@@ -125,12 +129,13 @@ def test_prometheus_gets_a_file_while_the_rank_runs(tmp_path: Path) -> None:
     trace = Trace(enabled=False)
     trace.values |= {"loss": 0.25}
     trace.add('a "span"\\', 0.0, 1.5, "x")
-    path = tmp_path / "prom" / "bagpipe-first-trainer-1.prom"
+    path = tmp_path / "prom" / prometheus_name("trainer-1", Path("/first"))
+    assert path.name.startswith("bagpipe-first-")
     with writer(trace, tmp_path / "status", prometheus=path.parent):
         await_that(path.exists)
         lines = path.read_text(encoding="utf-8").splitlines()
     assert not path.exists()
-    rank = 'run="first",role="trainer",rank="1",host="node1"'
+    rank = 'run="first",output="/first",role="trainer",rank="1",host="node1"'
     assert f'bagpipe_value{{{rank},name="loss"}} 0.25' in lines
     assert f'bagpipe_span_seconds_total{{{rank},span="a \\"span\\"\\\\"}} 1.5' in lines
     names = [line.split("{")[0] for line in lines if not line.startswith("#")]
@@ -140,3 +145,16 @@ def test_prometheus_gets_a_file_while_the_rank_runs(tmp_path: Path) -> None:
     assert all(
         (line.split()[3] == "counter") == line.split()[2].endswith("_total") for line in lines if "# TYPE" in line
     )
+
+
+def test_runs_of_one_name_have_files_and_series_of_their_own(tmp_path: Path) -> None:
+    """Also where the name is as long as a file's may be."""
+    outputs = [tmp_path / part / name for part in ("a", "b") for name in ("run", "é" * 127)]
+    with ExitStack() as running:
+        for number, output in enumerate(outputs):
+            own = tmp_path / "status" / str(number)
+            running.enter_context(writer(Trace(enabled=False), own, prometheus=tmp_path / "prom", output=output))
+        await_that(lambda: len(list((tmp_path / "prom").glob("*.prom"))) == len(outputs))
+        files = list((tmp_path / "prom").glob("*.prom"))
+        series = [line.rpartition(" ")[0] for path in files for line in path.read_text().splitlines() if line[0] != "#"]
+    assert len(set(series)) == len(series) == 4 * len(outputs)

@@ -117,9 +117,9 @@ def test_a_server_on_loopback_answers_with_the_metrics(tmp_path: Path) -> None:
         thread.join(30)
     assert server.server_address[0] == "127.0.0.1"
     losses = [line for line in lines if 'name="loss"' in line]
+    run = f'run="{tmp_path.name}",output="{tmp_path}"'
     assert losses == [
-        f'bagpipe_value{{run="{tmp_path.name}",role="trainer",rank="{rank}",host="node1",name="loss"}} 0.25'
-        for rank in (0, 1)
+        f'bagpipe_value{{{run},role="trainer",rank="{rank}",host="node1",name="loss"}} 0.25' for rank in (0, 1)
     ]
     assert len([line for line in lines if line.startswith("# TYPE bagpipe_value ")]) == 1
     assert not [line for line in lines if "None" in line]
