@@ -57,7 +57,9 @@ def add_compare_placements(parser: CommandParser) -> None:
     parser.add_argument("--trainers", type=positive, default=2, metavar="T", help="(default: 2)")
     parser.add_argument("--batches", type=positive, metavar="N", help="that are planned (default: all)")
     parser.add_argument(
-        "--measure", action="store_true", help="time the gathers of each server's rows, on this machine"
+        "--measure",
+        action="store_true",
+        help="time how long each server takes to gather and put back rows, on this machine",
     )
     parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")
 

@@ -1,13 +1,12 @@
 """`bagpipe compare-placements`: what each placement gives servers to hold and to do, by the plans of a run.
 
 Plans do not depend on where rows lie, so they are made once; each placement then says which server each of their rows
-is got from, put to or added to.
+is got from, put to or added to. What a placement expects of servers by its own model stands beside that.
 """
 
 import argparse
-import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple
@@ -16,20 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.cluster.host_memory import free_bytes
+from bagpipe_hpc.config.doors import PLACEMENTS
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import BagpipeError, CapacityError
 from bagpipe_hpc.kernels.row_copies import row_copies
+from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
 from bagpipe_hpc.rows.partition import RowPartition
+from bagpipe_hpc.rows.placements.assignment import AssignedTables, whole_tables
+from bagpipe_hpc.rows.placements.planned import PlannedTables
+from bagpipe_hpc.rows.placements.table_plan import read_plan
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.tools.policy_comparison.contender import Contender, distinct
 from bagpipe_hpc.tools.report import Report
 
 _ROUNDS = 3
-"""Of all batches' gathers, to measure; the fastest counts for each, since other programs only add."""
+"""Of all batches, to measure; the fastest counts for each, since other programs only add."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,41 @@ class PlanRows(NamedTuple):
     groups: list[BatchRows]
 
 
+class LookUps:
+    """How often the rows of each group of tables are looked up in the batches that are planned.
+
+    Args:
+        run: whose batches they are.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._groups = run.groups
+        self._rows: list[list[NDArray[np.int64]]] = [[] for _ in run.groups]
+        self._counts: list[list[NDArray[np.int64]]] = [[] for _ in run.groups]
+
+    def seeing(self, batches: Iterator[Bags]) -> Iterator[Bags]:
+        """The same batches, counted."""
+        for bags in batches:
+            for group, rows, counts in zip(self._groups, self._rows, self._counts, strict=True):
+                unique, looked_up = np.unique(group.look_ups.of(bags).values, return_counts=True)
+                rows.append(unique)
+                counts.append(looked_up)
+            yield bags
+
+    def share_of_others(self, pinned: Mapping[str, NDArray[np.int64]]) -> float:
+        """Share of the look-ups that are of other rows than these, by the names of tables."""
+        others = total = 0
+        for group, rows, counts in zip(self._groups, self._rows, self._counts, strict=True):
+            tables = group.tables.tables
+            none = np.empty(0, dtype=np.int64)
+            own = [first + pinned.get(name, none) for name, first in zip(tables.names, tables.offsets, strict=False)]
+            looked_up = np.concatenate([*counts, none])
+            is_other = ~np.isin(np.concatenate([*rows, none]), np.concatenate(own))
+            others += int(looked_up[is_other].sum())
+            total += int(looked_up.sum())
+        return others / total if total else 0.0
+
+
 @dataclass(frozen=True)
 class ServerLoad:
     """What a placement asks of servers; lists are by server.
@@ -65,14 +104,20 @@ class ServerLoad:
         held_bytes: rows with their optimizers' states.
         rows: got, put and added a batch, means.
         bytes: those rows' records.
-        gather_ms: time to gather the rows that are got from the server that takes longest, median of the batches;
-            None if it was not measured.
+        expected: what a batch costs by the placement's own model; empty where it has none.
+        expects_ms: whether `expected` are milliseconds; else they compare with each other alone.
+        slow_look_ups: share of the look-ups that are of rows that it pins at no trainer; None where it pins none.
+        measured_ms: processor time to gather the rows that are got of a batch, and to put the others back, medians of
+            the batches: of the server that takes longest, and the mean of the servers; None if it was not measured.
     """
 
     held_bytes: list[int]
     rows: list[float]
     bytes: list[float]
-    gather_ms: float | None
+    expected: list[float]
+    expects_ms: bool
+    slow_look_ups: float | None
+    measured_ms: tuple[float, float] | None
 
 
 def compare_placements(arguments: argparse.Namespace) -> Report:
@@ -87,7 +132,8 @@ def compare_placements(arguments: argparse.Namespace) -> Report:
     )
     config = load_config(arguments.config, arguments.overrides)
     run = prepare_run(replace(config, train=replace(config.train, resume="")))
-    moved = list(_moved(run, arguments.trainers, arguments.batches))
+    look_ups = LookUps(run)
+    moved = list(_moved(run, arguments.trainers, arguments.batches, look_ups))
     report = Report("compare-placements")
     cells: list[dict[str, Any]] = []
     report.figures |= {"config": str(arguments.config), "overrides": arguments.overrides, "cells": cells}
@@ -99,7 +145,7 @@ def compare_placements(arguments: argparse.Namespace) -> Report:
             cells.append(cell)
             try:
                 own = load_config(arguments.config, contender.settings(arguments.overrides))
-                load = _load(_with(run, own), servers, moved, measure=arguments.measure)
+                load = _load(_with(run, own), servers, moved, look_ups, measure=arguments.measure)
             except BagpipeError as error:
                 cell["refusal"] = str(error)
                 refusals.append(f"{contender.label}, {servers} servers: refused: {error}")
@@ -108,7 +154,7 @@ def compare_placements(arguments: argparse.Namespace) -> Report:
             rows.append(_row(contender.label, load))
         if rows:
             title = f"{servers} servers, {arguments.trainers} trainers: what servers hold, and move for a batch"
-            report.table(title, _HEADINGS if arguments.measure else _HEADINGS[:-1], rows)
+            report.table(title, _HEADINGS if arguments.measure else _HEADINGS[: -len(_MEASURED)], rows)
     report.lines += ["", *refusals]
     return report
 
@@ -118,7 +164,7 @@ def _with(run: Run, config: Config) -> Run:
     return replace(run, config=replace(run.config, tables=config.tables))
 
 
-def _moved(run: Run, trainers: int, most_batches: int | None) -> Iterator[PlanRows]:
+def _moved(run: Run, trainers: int, most_batches: int | None, look_ups: LookUps) -> Iterator[PlanRows]:
     """The rows of each plan of a training segment, of each group of tables."""
     policy = run.policy(trainers)
     need = choose_window(run, trainers)
@@ -126,7 +172,7 @@ def _moved(run: Run, trainers: int, most_batches: int | None) -> Iterator[PlanRo
     left = most_batches
     for segment in run.schedule:
         if segment.is_training and left != 0:
-            batches = islice(run.batches(segment), left)
+            batches = look_ups.seeing(islice(run.batches(segment), left))
             for plan in plan_segment(planner, batches, policy.start_slicing()):
                 left = left if left is None or plan.shared.is_closing else left - 1
                 yield PlanRows(not plan.shared.is_closing, [_of_group(group) for group in plan.groups])
@@ -140,7 +186,7 @@ def _of_group(plan: BatchPlan) -> BatchRows:
     return BatchRows(np.concatenate(got), np.concatenate(sent))
 
 
-def _load(run: Run, servers: int, moved: Sequence[PlanRows], *, measure: bool) -> ServerLoad:
+def _load(run: Run, servers: int, moved: Sequence[PlanRows], look_ups: LookUps, *, measure: bool) -> ServerLoad:
     parts = run.partitions(servers)
     batches = max(1, sum(is_batch for is_batch, _ in moved))
     rows_of, bytes_of = np.zeros(servers), np.zeros(servers)
@@ -150,16 +196,33 @@ def _load(run: Run, servers: int, moved: Sequence[PlanRows], *, measure: bool) -
                 counts = np.bincount(part.owner(some), minlength=servers)
                 rows_of += counts
                 bytes_of += counts * group.record.bytes
+    expected, expects_ms, pinned = _own_words(run, servers)
     return ServerLoad(
         held_bytes=run.server_bytes(servers),
         rows=(rows_of / batches).tolist(),
         bytes=(bytes_of / batches).tolist(),
-        gather_ms=_measured(run, parts, servers, moved) if measure else None,
+        expected=expected,
+        expects_ms=expects_ms,
+        slow_look_ups=look_ups.share_of_others(pinned) if any(map(len, pinned.values())) else None,
+        measured_ms=_measured(run, parts, servers, moved) if measure else None,
     )
 
 
-def _measured(run: Run, parts: Sequence[RowPartition], servers: int, moved: Sequence[PlanRows]) -> float:
-    """Median over the batches of the time that the slowest server takes to gather its rows.
+def _own_words(run: Run, servers: int) -> tuple[list[float], bool, dict[str, NDArray[np.int64]]]:
+    """What a placement expects of servers, whether in milliseconds, and the rows that it pins, by names of tables."""
+    kind, settings = PLACEMENTS.implementation(run.config.tables.placement), run.config.tables.settings
+    if not issubclass(kind, AssignedTables):
+        return [], False, {}
+    groups = [replace(group.tables.tables, row_bytes=group.record.bytes) for group in run.groups]
+    expected = list(kind.expected(whole_tables(groups), servers, settings))
+    if not issubclass(kind, PlannedTables):
+        return expected, kind.expects_ms, {}
+    plan = read_plan(settings.plan_path)
+    return expected, kind.expects_ms, {name: plan.pinned_rows(name) for name in plan.tables}
+
+
+def _measured(run: Run, parts: Sequence[RowPartition], servers: int, moved: Sequence[PlanRows]) -> tuple[float, float]:
+    """Time to serve a batch, medians over the batches: of the slowest server, and the mean of the servers.
 
     Raises:
         CapacityError: the largest server's rows do not fit in this host's memory.
@@ -173,35 +236,41 @@ def _measured(run: Run, parts: Sequence[RowPartition], servers: int, moved: Sequ
     times = np.zeros((servers, len(moved)))
     for server in range(servers):
         for number, (part, group) in enumerate(zip(parts, run.groups, strict=True)):
-            times[server] += _gather_times(
+            times[server] += _serving_times(
                 part,
                 server,
-                [of_plan.groups[number].got for of_plan in moved],
+                [of_plan.groups[number] for of_plan in moved],
                 group.record.width,
                 run.config.kernels.backend,
             )
-    fetching = [of_plan.is_batch for of_plan in moved]
-    slowest: list[float] = times.max(axis=0)[fetching].tolist()
-    return 1e3 * statistics.median(slowest or [0.0])
+    of_batches = times[:, [of_plan.is_batch for of_plan in moved]]
+    if not of_batches.size:
+        return 0.0, 0.0
+    return 1e3 * float(np.median(of_batches.max(axis=0))), 1e3 * float(np.median(of_batches.mean(axis=0)))
 
 
-def _gather_times(
-    part: RowPartition, server: int, got: Sequence[NDArray[np.int64]], width: int, backend: str
+def _serving_times(
+    part: RowPartition, server: int, moved: Sequence[BatchRows], width: int, backend: str
 ) -> NDArray[np.float64]:
-    """Seconds to gather each batch's rows of one server, from a table as large as its own."""
+    """Seconds of the processor to gather and put back each batch's rows of one server, in a table as large as its own.
+
+    In one thread, so other programs hardly change it.
+    """
     table = np.ones((part.rows_on(server), width), dtype=np.float32)
     copies = row_copies(backend)
-    times = np.full(len(got), np.inf)
-    places = [part.offset(rows[part.owner(rows) == server]) for rows in got]
-    into = np.empty((max((of_batch.size for of_batch in places), default=0), width), dtype=np.float32)
+    times = np.full(len(moved), np.inf)
+    places = [[part.offset(some[part.owner(some) == server]) for some in (rows.got, rows.sent)] for rows in moved]
+    records = np.ones((max((some.size for both in places for some in both), default=0), width), dtype=np.float32)
     for _ in range(_ROUNDS):
-        for number, of_batch in enumerate(places):
-            start_s = time.perf_counter()
-            copies.gather(table, of_batch, into[: of_batch.size])
-            times[number] = min(times[number], time.perf_counter() - start_s)
+        for number, (got, sent) in enumerate(places):
+            start_s = time.thread_time()
+            copies.gather(table, got, records[: got.size])
+            copies.scatter(table, sent, records[: sent.size])
+            times[number] = min(times[number], time.thread_time() - start_s)
     return times
 
 
+_MEASURED = ("measured ms", "to mean")
 _HEADINGS = (
     "placement",
     "largest MB",
@@ -210,7 +279,10 @@ _HEADINGS = (
     "to mean",
     "kB of the busiest",
     "kB of all",
-    "gather ms",
+    "slow look-ups",
+    "model ms",
+    "to mean",
+    *_MEASURED,
 )
 
 
@@ -224,7 +296,15 @@ def _row(label: str, load: ServerLoad) -> list[str]:
         f"{max(load.bytes) / 1e3:,.1f}",
         f"{sum(load.bytes) / 1e3:,.1f}",
     ]
-    return row if load.gather_ms is None else [*row, f"{load.gather_ms:.3f}"]
+    row += [
+        "-" if load.slow_look_ups is None else f"{load.slow_look_ups:.2%}",
+        f"{max(load.expected):.3f}" if load.expected and load.expects_ms else "-",
+        f"{_to_mean(load.expected):.2f}" if load.expected else "-",
+    ]
+    if load.measured_ms is None:
+        return row
+    slowest_ms, mean_ms = load.measured_ms
+    return [*row, f"{slowest_ms:.3f}", f"{slowest_ms / mean_ms:.2f}" if mean_ms else "-"]
 
 
 def _to_mean(values: Sequence[float]) -> float:

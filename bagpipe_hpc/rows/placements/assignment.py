@@ -5,7 +5,7 @@ An assignment sees the tables of all widths at once. Servers hold the tables of 
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -41,6 +41,9 @@ class WholeTable:
 class AssignedTables(RangePartition):
     """Whole tables on servers, by the assignment of a subclass."""
 
+    expects_ms: ClassVar[bool] = False
+    """Whether `expected` says milliseconds; else numbers that compare with each other alone."""
+
     @classmethod
     def assign(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> Sequence[int]:
         """The server of each table, 0 .. S - 1.
@@ -56,6 +59,14 @@ class AssignedTables(RangePartition):
             BagpipeError: these tables cannot be placed so.
         """
         raise NotImplementedError
+
+    @classmethod
+    def expected(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> Sequence[float]:  # noqa: ARG003
+        """What a batch costs each server by the placement's own model; empty where it has none, as by default.
+
+        Arguments and errors as for `assign`.
+        """
+        return ()
 
     @classmethod
     def place_all(cls, groups: Sequence[Tables], servers: int, settings: Any) -> tuple[Self, ...]:

@@ -9,27 +9,48 @@ from bagpipe_hpc.rows.access_statistics import TableAccesses, read_statistics
 from bagpipe_hpc.rows.placements.assignment import AssignedTables, WholeTable, deal_greedily, server_limit
 
 
-class GreedySize(AssignedTables):
+class GreedyTables(AssignedTables):
+    """By falling cost; a server's cost is the sum of those of its tables."""
+
+    @classmethod
+    @abstractmethod
+    def costs(cls, tables: Sequence[WholeTable], settings: Any) -> list[float]:
+        """What each table costs a server."""
+
+    @classmethod
+    def assign(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> list[int]:
+        """Deal tables by their costs."""
+        return deal_greedily(tables, cls.costs(tables, settings), servers, server_limit(settings))
+
+    @classmethod
+    def expected(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> list[float]:
+        """The sum of each server's costs."""
+        loads = [0.0] * servers
+        holders = cls.assign(tables, servers, settings)
+        for cost, holder in zip(cls.costs(tables, settings), holders, strict=True):
+            loads[holder] += cost
+        return loads
+
+
+class GreedySize(GreedyTables):
     """By bytes: servers hold as much as each other."""
 
     @classmethod
-    def assign(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> list[int]:
-        """Deal tables by their bytes."""
-        costs = [float(table.bytes) for table in tables]
-        return deal_greedily(tables, costs, servers, server_limit(settings))
+    def costs(cls, tables: Sequence[WholeTable], settings: Any) -> list[float]:  # noqa: ARG003
+        """Their bytes."""
+        return [float(table.bytes) for table in tables]
 
 
-class GreedyDimension(AssignedTables):
+class GreedyDimension(GreedyTables):
     """By dimension: the width of a table's rows."""
 
     @classmethod
-    def assign(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> list[int]:
-        """Deal tables by their widths."""
-        costs = [float(table.width) for table in tables]
-        return deal_greedily(tables, costs, servers, server_limit(settings))
+    def costs(cls, tables: Sequence[WholeTable], settings: Any) -> list[float]:  # noqa: ARG003
+        """Their widths."""
+        return [float(table.width) for table in tables]
 
 
-class GreedyByAccesses(AssignedTables):
+class GreedyByAccesses(GreedyTables):
     """By a cost that knows how often a table is looked up."""
 
     @classmethod
@@ -38,11 +59,10 @@ class GreedyByAccesses(AssignedTables):
         """What a table costs a server."""
 
     @classmethod
-    def assign(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> list[int]:
-        """Deal tables by their costs."""
+    def costs(cls, tables: Sequence[WholeTable], settings: Any) -> list[float]:
+        """By the statistics of access."""
         statistics = read_statistics(settings.statistics_path)
-        costs = [cls.cost(table, statistics.of(table.name, table.rows)) for table in tables]
-        return deal_greedily(tables, costs, servers, server_limit(settings))
+        return [cls.cost(table, statistics.of(table.name, table.rows)) for table in tables]
 
 
 class GreedyLookup(GreedyByAccesses):

@@ -40,15 +40,19 @@ class Found:
         holders: the server of each table.
         report: what is to be said of it, line by line.
         pinned: rows that stay with the trainers, by the names of tables; hottest first.
+        expected_ms: of a batch, of each server, by the method's own model; empty where it has none.
     """
 
     holders: Sequence[int]
     report: Sequence[str]
     pinned: Mapping[str, Int64s] = field(default_factory=dict)
+    expected_ms: Sequence[float] = ()
 
 
 class PlannedTables(AssignedTables):
     """Whole tables on servers, by a plan in a file."""
+
+    expects_ms = True
 
     @classmethod
     @abstractmethod
@@ -78,3 +82,8 @@ class PlannedTables(AssignedTables):
                 f"(roles.servers), or make one with `bagpipe place CONFIG --servers {servers}`"
             )
         return [plan.of(table.name, table.rows).holder for table in tables]
+
+    @classmethod
+    def expected(cls, tables: Sequence[WholeTable], servers: int, settings: Any) -> Sequence[float]:  # noqa: ARG003
+        """What the plan says; milliseconds."""
+        return read_plan(settings.plan_path).expected_ms

@@ -3,6 +3,7 @@
 `bagpipe place` writes it, `tables.plan` and `policy.plan` name it. The file is a `.npz` of NumPy without pickled
 objects: `format` (1), `method`, `data` (digest of the shards of the statistics), `servers`, `names`, and int64 `[N]`:
 `rows`, `holders` and `pinned`, the number of each table's pinned rows; `pinned/J` has those of table J, hottest first.
+`expected_ns`, int64 `[S]`, is what each server takes for a batch by the method's own model; 0 where it has none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,6 +47,7 @@ class TablePlan:
         data: SHA-256 of the shards of the statistics, 64 hexadecimal digits.
         servers: number of servers S.
         tables: by name.
+        expected_ms: of a batch, of each server, by the method's own model; empty where it has none.
     """
 
     source: Path
@@ -53,6 +55,7 @@ class TablePlan:
     data: str
     servers: int
     tables: Mapping[str, PlannedTable]
+    expected_ms: tuple[float, ...] = ()
 
     def of(self, name: str, rows: int) -> PlannedTable:
         """What it says of a table of a run.
@@ -88,6 +91,7 @@ def write_plan(
     tables: Sequence[WholeTable],
     holders: Sequence[int],
     pinned: Mapping[str, Int64s],
+    expected_ms: Sequence[float] = (),
 ) -> None:
     """Write a plan.
 
@@ -99,6 +103,7 @@ def write_plan(
         tables: all tables.
         holders: the server of each.
         pinned: rows that stay with the trainers, by the names of tables; hottest first.
+        expected_ms: of a batch, of each server, by the method's own model; empty where it has none.
     """
     none = np.empty(0, dtype=np.int64)
     rows = [pinned.get(table.name, none) for table in tables]
@@ -111,6 +116,7 @@ def write_plan(
         "rows": np.array([table.rows for table in tables], dtype=np.int64),
         "holders": np.array(holders, dtype=np.int64),
         "pinned": np.array([of_table.size for of_table in rows], dtype=np.int64),
+        "expected_ns": np.rint(1e6 * np.array(expected_ms or [0.0] * servers)).astype(np.int64),
         **{f"pinned/{number}": of_table for number, of_table in enumerate(rows)},
     }
     np.savez_compressed(file, allow_pickle=False, **members)
@@ -129,5 +135,7 @@ def read_plan(path: Path) -> TablePlan:
         rows, holders, pinned = (file.integers(name, len(names)).tolist() for name in ("rows", "holders", "pinned"))
         if max(holders, default=0) >= servers:
             file.refuse(f"gives a table to server {max(holders)} of {servers}")
-        tables = map(PlannedTable, rows, holders, pinned)
-        return TablePlan(path, file.text("method"), file.text("data"), servers, dict(zip(names, tables, strict=True)))
+        by_name = dict(zip(names, map(PlannedTable, rows, holders, pinned), strict=True))
+        expected_ns = file.integers("expected_ns", servers)
+        expected_ms = tuple((expected_ns / 1e6).tolist()) if expected_ns.any() else ()
+        return TablePlan(path, file.text("method"), file.text("data"), servers, by_name, expected_ms)

@@ -36,10 +36,15 @@ class Learned:
 
     def expected_ms(self, task: Task, holders: Sequence[int]) -> float:
         """What the cost model expects of the slowest server."""
+        return max(self.expected_of_servers(task, holders))
+
+    def expected_of_servers(self, task: Task, holders: Sequence[int]) -> list[float]:
+        """What the cost model expects of each server, milliseconds of a batch."""
         members = torch.stack([members_of(group, len(task.tables)) for group in groups_of(holders, task.servers)])
         with torch.no_grad():
             costs = self.model.predict(torch.from_numpy(task.features), members)
-        return float(costs.sum(dim=1).max())
+        found: list[float] = costs.sum(dim=1).tolist()
+        return found
 
     def candidates(self, task: Task, drawn: int = 256) -> list[Holders]:
         """Assignments with room for all tables: the policy's likeliest and others that it draws, the cheapest first."""

@@ -62,7 +62,8 @@ def search_assignment(method: str, request: Request, settings: LearnedSettings) 
     ]
     if chosen != method:
         report.append(f"nothing that {method} found was better than {chosen}, whose assignment this is")
-    return Found(ways[chosen], report)
+    expected = [max(0.0, ms) for ms in learned.expected_of_servers(task, ways[chosen])]
+    return Found(ways[chosen], report, expected_ms=expected)
 
 
 def _learn(method: str, task: Task, costs: GroupCosts, settings: LearnedSettings) -> Learned:

@@ -50,7 +50,7 @@ def test_loads_are_what_the_batches_say(config: Path, capsys: pytest.CaptureFixt
     assert dealt["rows"] == pytest.approx(of_each.tolist())
     assert dealt["bytes"] == pytest.approx((of_each * 4 * DIM).tolist())
     assert dealt["held_bytes"] == [4 * DIM * len(range(server, run.total_rows, 3)) for server in range(3)]
-    assert dealt["gather_ms"] is None
+    assert (dealt["measured_ms"], dealt["slow_look_ups"], dealt["expected"]) == (None, None, [])
     ranges = found["contiguous", 3]["load"]
     assert ranges["rows"] != dealt["rows"]
     assert (
@@ -69,11 +69,43 @@ def test_the_beginning_alone(config: Path, capsys: pytest.CaptureFixture[str]) -
     assert found["contiguous", 1]["load"]["rows"] == [first + second]
 
 
-def test_gathers_are_measured(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_serving_is_measured(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The slowest server takes as long as the mean of all, or longer."""
     options = ["--placements", "by_table", "--servers", "2", "--measure"]
     printed, found = compared(capsys, str(config), *NO_CACHE, *options)
-    assert found["by_table", 2]["load"]["gather_ms"] > 0
-    assert "gather ms" in printed
+    slowest_ms, mean_ms = found["by_table", 2]["load"]["measured_ms"]
+    assert slowest_ms >= mean_ms > 0
+    assert "measured ms" in printed
+    printed, _ = compared(capsys, str(config), *NO_CACHE, *options[:-1])
+    assert "measured ms" not in printed
+
+
+def test_what_placements_expect_stands_beside_it(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A greedy one has costs of its own; RecShard has times, and what it pins is not looked up at servers."""
+    run = prepare_run(load_config(config, NO_CACHE))
+    statistics, plan = tmp_path / "accesses.npz", tmp_path / "plan.npz"
+    assert cli.main(["inspect", run.config.data.path, "--statistics", str(statistics)]) == 0
+    own = ["tables.placement=recshard", f"tables.statistics={statistics}", f"tables.plan={plan}"]
+    assert (
+        cli.main(
+            ["place", str(config), "--servers", "2", *NO_CACHE, *own, "tables.fast_gb=1e-5", "tables.time_limit_s=0"]
+        )
+        == 0
+    )
+    told = capsys.readouterr().out
+    recshard = f"recshard tables.plan={plan}"
+    printed, found = compared(capsys, str(config), *NO_CACHE, "--placements", "greedy_size", recshard, "--servers", "2")
+    greedy, planned = found["greedy_size", 2]["load"], found[recshard, 2]["load"]
+    assert greedy["expected"] == greedy["held_bytes"]
+    assert (greedy["expects_ms"], greedy["slow_look_ups"]) == (False, None)
+    assert f"slowest server: {max(planned['expected']) / 1e3:.3e} s of a batch" in told
+    assert planned["expects_ms"]
+    assert f"{max(planned['expected']):.3f}" in printed
+    # the batches have all training rows, which the statistics have counted
+    assert f"by the counts {planned['slow_look_ups']:.2%}" in told
+    assert 0.05 < planned["slow_look_ups"] < 0.95
 
 
 def test_what_does_not_fit_is_not_measured(

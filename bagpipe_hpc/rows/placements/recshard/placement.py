@@ -41,6 +41,7 @@ class RecShard(PlannedTables):
                 f"by the counts {per_batch / max(1, sum(accesses[name].look_ups for name in names)):.2%}",
             ],
             pinned,
+            [1e3 * seconds for seconds in times],
         )
 
 

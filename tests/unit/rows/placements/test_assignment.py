@@ -12,12 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagpipe_hpc.config.doors import SettingError
+from bagpipe_hpc.config.doors import PLACEMENTS, SettingError
 from bagpipe_hpc.config.schema import TablesConfig
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.rows.partition import Tables
 from bagpipe_hpc.rows.placement import check_partition, place_groups
-from bagpipe_hpc.rows.placements.assignment import AssignedTables, WholeTable, deal_greedily, server_bytes
+from bagpipe_hpc.rows.placements.assignment import (
+    AssignedTables,
+    WholeTable,
+    deal_greedily,
+    server_bytes,
+    whole_tables,
+)
 from bagpipe_hpc.rows.placements.settings import RandomSettings, StatisticsSettings
 from tests.statistics_files import write_accesses
 
@@ -118,7 +124,11 @@ def test_each_placement_balances_what_it_is_named_after(tmp_path: Path) -> None:
         for name in sorted(tables, key=lambda name: (-of_tables[name], -sizes[name])):
             expected[name] = loads.index(min(loads))
             loads[expected[name]] += of_tables[name]
-        assert holders_of(config_of(placement, tmp_path), 2) == expected, placement
+        config = config_of(placement, tmp_path)
+        assert holders_of(config, 2) == expected, placement
+        groups = [replace(group, row_bytes=row_bytes) for group, row_bytes in GROUPS]
+        model = PLACEMENTS.implementation(placement).expected(whole_tables(groups), 2, config.settings)
+        assert model == pytest.approx(loads), placement
 
 
 def test_random_tables_follow_their_seed_and_fill_no_server(tmp_path: Path) -> None:

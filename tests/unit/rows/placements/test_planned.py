@@ -22,7 +22,7 @@ PINNED = {"C1": np.array([3, 29, 0]), "C2": np.array([49])}
 
 def written(path: Path) -> Path:
     with path.open("wb") as file:
-        write_plan(file, "recshard", "ab" * 32, 3, TABLES, [2, 0, 2], PINNED)
+        write_plan(file, "recshard", "ab" * 32, 3, TABLES, [2, 0, 2], PINNED, [0.5, 0.0, 2.25])
     return path
 
 
@@ -42,6 +42,7 @@ def test_a_run_places_tables_as_the_plan_says(tmp_path: Path) -> None:
 def test_a_plan_keeps_what_was_written(tmp_path: Path) -> None:
     plan = read_plan(written(tmp_path / "plan.npz"))
     assert (plan.method, plan.data, plan.servers) == ("recshard", "ab" * 32, 3)
+    assert plan.expected_ms == (0.5, 0.0, 2.25)
     assert [(name, found.rows, found.holder, found.pinned) for name, found in plan.tables.items()] == [
         ("C1", 30, 2, 3),
         ("C3", 7, 0, 0),
@@ -76,6 +77,7 @@ def test_a_plan_of_other_tables_or_servers_is_refused(tmp_path: Path) -> None:
         ("pinned/0", np.array([3, 29, 30]), "pins rows of table 'C1' that it does not have, or twice"),
         ("pinned/0", np.array([3, 3, 0]), "pins rows of table 'C1' that it does not have, or twice"),
         ("pinned/0", np.array([3]), r"pinned/0 must be int64 \[3\]"),
+        ("expected_ns", np.array([3]), r"expected_ns must be int64 \[3\]"),
     ],
 )
 def test_a_damaged_plan_is_refused(tmp_path: Path, member: str, value: Any, problem: str) -> None:

@@ -70,6 +70,7 @@ def test_a_plan_is_learned_and_read_by_runs(method: str, tmp_path: Path, capsys:
     plan = read_plan(tmp_path / "plan.npz")
     assert (plan.method, plan.servers) == (method, 2)
     assert sum(table.pinned for table in plan.tables.values()) == 0
+    assert len(plan.expected_ms) == 2
     config = TablesConfig(placement=method)
     config = replace(config, settings=replace(config.settings, plan=str(tmp_path / "plan.npz")))
     tables = Tables(tuple(table.rows for table in plan.tables.values()), tuple(plan.tables), width=8)
