@@ -3,10 +3,11 @@
 For retire group c it gathers the retired slots and puts them to their servers, adds the changes of rows that the plan
 names for that, then enters the movers' barrier; once all have come, every trainer's writes of c are at the servers and
 the rows of the next admissible batches are fetched. Where trainers add in rounds, they meet at that barrier between two
-of them, too. Where a batch has several micro-batches, all but the last need no
-row that is fetched for it, and are handed over before.
-It waits for nothing: a put, a get, a barrier and a plan may be under way at once, so that rows travel both ways over
-a link. Sums of gradients that the compute thread has started go on here as well, while that computes.
+of them, too. Where a batch has several micro-batches, all but the last need no row that is fetched for it, and are
+handed over before.
+
+It waits for nothing: a put, a get, a barrier and a plan may be under way at once, so that rows travel both ways over a
+link. Sums of gradients that the compute thread has started go on here as well, while that computes.
 """
 
 import queue
@@ -21,12 +22,14 @@ from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
 from bagpipe_hpc.mpi.rows.transfer import LONGEST_SLEEP_S, PendingRows, advance_any
-from bagpipe_hpc.plan.batch_plan import NO_GROUP, Additions, GroupPlan, ReceivedPlan
+from bagpipe_hpc.plan.batch_plan import NO_GROUP, Additions, ReceivedPlan
 from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.roles.batch_loader import BatchLoader
+from bagpipe_hpc.roles.read_ahead import ReadAhead
 from bagpipe_hpc.roles.row_traffic import FetchedRows, RowTraffic
-from bagpipe_hpc.step.ready_batch import NO_INPUTS, BatchInputs, LookUps, ReadyBatch, split_positions
+from bagpipe_hpc.step.ready_batch import NO_INPUTS, ReadyBatch
 from bagpipe_hpc.step.row_sharing import RowSharing
-from bagpipe_hpc.step.slice_reader import SliceReader, SliceSamples
+from bagpipe_hpc.step.slice_reader import SliceReader
 from bagpipe_hpc.telemetry.trace import Trace
 
 _SHORTEST_PAUSE_S = 20e-6
@@ -118,14 +121,14 @@ class Mover:
         self._traffic = traffic
         self._device = traffic[0].cache.device
         self._barrier = barrier
-        self._reader = reader
+        self._loader = BatchLoader(reader, [part.cache for part in traffic])
+        self._read_ahead = ReadAhead(traffic)
         self._trace = trace
         self._rows = rows
         self._advance_dense = advance_dense
         self._barrier_since_s = 0.0
         self._planned = iter(settings.schedule)
         self._segments = iter(settings.schedule)
-        self._segment = next(self._segments)
         self._planned_segments = 0
         self._finished_segments = 0
         self._last_segment = len(settings.schedule)
@@ -139,8 +142,6 @@ class Mover:
         self._fetched: deque[ReadyBatch] = deque()
         self._begun: ReadyBatch | None = None
         self._retired = NO_GROUP
-        self._reads_ahead = any(part.reads_ahead for part in traffic)
-        self._unannounced: deque[ReceivedPlan] = deque()
         self._is_closing = False
         self._drained = threading.Event()
         self._failure: BaseException | None = None
@@ -150,7 +151,7 @@ class Mover:
 
     def start(self) -> None:
         """Start moving; the servers' first values must be there."""
-        self._reader.start_segment(self._segment)
+        self._loader.start_segment(next(self._segments))
         self._cache_made = self._device.mark()
         self._thread.start()
 
@@ -247,28 +248,12 @@ class Mover:
         if plan is None:
             return False
         self._incoming.append(plan)
-        self._announce(plan)
+        self._read_ahead.announce(plan)
         if plan.is_closing:
             self._planned_segments += 1
             if plan.batch < next(self._planned).batches:
                 self._last_segment = self._planned_segments
         return True
-
-    def _announce(self, plan: ReceivedPlan) -> None:
-        """Tell servers that read ahead what a plan fetches, and what is written back before that, in this order.
-
-        What plan g writes back is on its way before anything is fetched that waits for group g. So all announcements
-        come in the order in which their rows are wanted.
-        """
-        if not self._reads_ahead:
-            return
-        if plan.retire_group != NO_GROUP:
-            self._unannounced.append(plan)
-        while self._unannounced and (plan.is_closing or self._unannounced[0].retire_group <= plan.prefetch_after):
-            for traffic, part in zip(self._traffic, self._unannounced.popleft().groups, strict=True):
-                traffic.announce_put(part.own)
-        for traffic, part in zip(self._traffic, plan.groups, strict=True):
-            traffic.announce_fetch(part)
 
     def _start_write_back(self) -> bool:
         """Start to put this trainer's share of the next group, with optimizer state; what it adds comes after that."""
@@ -331,8 +316,7 @@ class Mover:
             self._finished_segments += 1
             segment = next(self._segments, None)
             if segment is not None and self._finished_segments < self._last_segment:
-                self._segment = segment
-                self._reader.start_segment(segment)
+                self._loader.start_segment(segment)
             self._drained.set()
         return True
 
@@ -342,7 +326,7 @@ class Mover:
             return False
         if self._incoming[0].micro_batches is None:
             return False
-        *early, self._begun = self._bring(self._incoming[0])
+        *early, self._begun = self._loader.load(self._incoming[0])
         self._fetched += early
         return True
 
@@ -380,7 +364,7 @@ class Mover:
         for plan in done.plans:
             self._rows.expect(plan)
             begun, self._begun = self._begun, None
-            self._fetched += [begun] if begun else self._bring(plan)
+            self._fetched += [begun] if begun else self._loader.load(plan)
         return True
 
     def _hand_over(self) -> bool:
@@ -393,28 +377,6 @@ class Mover:
     def is_admissible(self, plan: ReceivedPlan) -> bool:
         """Whether every earlier update of a batch's rows is at the servers."""
         return not plan.is_closing and plan.prefetch_after <= self._retired
-
-    def _bring(self, plan: ReceivedPlan) -> list[ReadyBatch]:
-        """Read the samples of a batch, and bring each micro-batch to the device."""
-        parts = self._reader.read_parts(plan.batch, plan.samples, plan.micro_batches)
-        groups = zip(self._traffic, plan.groups, strict=True)
-        look_ups = [self._bring_look_ups(*of_group, parts, number) for number, of_group in enumerate(groups)]
-        inputs = zip(parts, zip(*look_ups, strict=True), strict=True)
-        return [
-            ReadyBatch(plan, BatchInputs.of(samples, self._device, own), None, number)
-            for number, (samples, own) in enumerate(inputs)
-        ]
-
-    def _bring_look_ups(
-        self, traffic: RowTraffic, plan: GroupPlan, parts: Sequence[SliceSamples], group: int
-    ) -> list[LookUps]:
-        """The look-ups of each micro-batch in a group of tables."""
-        positions = split_positions(plan.own.positions, parts, group)
-        is_training = self._segment.is_training
-        return [
-            LookUps.of(plan.slots, own, samples.bags[group], traffic.cache, is_training=is_training)
-            for own, samples in zip(positions, parts, strict=True)
-        ]
 
 
 def _advance_all(pending: Iterable[PendingRows]) -> bool:

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,7 @@ from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.settling.trainer_compute import trainer_device
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.roles.row_traffic import RowTraffic
+from bagpipe_hpc.roles.trainer_reports import TrainerReports
 from bagpipe_hpc.rows.store import Use
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.judging import best_of, outcome, start_judge
@@ -39,7 +40,7 @@ from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.watch import watched_rows
 from bagpipe_hpc.step.compute import ComputeParts
-from bagpipe_hpc.step.dense_replicas import dense_digests, require_equal_replicas
+from bagpipe_hpc.step.dense_replicas import dense_digests
 from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.replicated_rows import ReplicatedRows
@@ -48,13 +49,12 @@ from bagpipe_hpc.step.row_sums import RowSums
 from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader, SliceReader
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
-from bagpipe_hpc.telemetry.server_load import ServerLoad, added_up, server_loads
+from bagpipe_hpc.telemetry.server_load import ServerLoad, server_loads
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace
 
 log = logging.getLogger(__name__)
 
-_Value = TypeVar("_Value")
 _SHOWN_AT_ONCE = 1 << 16
 """Watched rows whose records are fetched in a call."""
 
@@ -164,6 +164,7 @@ class Trainer:
             verify=config.debug.verify_rows,
         )
         self._record = purpose.record(run, has_cache=True) if comms.role_rank == 0 else None
+        self._reports = TrainerReports(comms, self._record, stats, trace, timeout_s, self._check_mover)
         self._checkpoints = TrainerCheckpoints(
             SavingSettings.of(config, fill_timeout_s),
             partial(checkpoint_manifest, run, parts.arithmetic, comms.layout.servers),
@@ -176,7 +177,6 @@ class Trainer:
         self._ended_early_at: int | None = None
         self._saved = run.steps_done if is_own_checkpoint(config, run.start) else None
         self._peers = EvaluationPeers(comms.trainers, timeout_s, self._check_mover)
-        self._reported = StepStats()
 
     def _row_sharing(self, updates: RowUpdates) -> RowSharing:
         """How rows that several trainers use are kept."""
@@ -239,7 +239,8 @@ class Trainer:
             self._mover.join()
             self._receiver.finish(self._run.config.train.timeout_s, self._mover.check)
         self._checkpoints.finish()
-        self._summarise(is_complete=not stopped or self._ended_early_at is not None)
+        is_complete = not stopped or self._ended_early_at is not None
+        self._reports.summary(self._moved_rows(), self._details, is_complete=is_complete)
 
     def _show_rows(self) -> None:
         """Send the oracle the weights that the policy watches; all rows are at the servers, and the mover is idle."""
@@ -256,7 +257,9 @@ class Trainer:
         if step == self._saved:
             return
         self._divergence.require_finite_state(step)
-        self._require_equal_replicas(step)
+        self._reports.require_equal_replicas(
+            step, partial(dense_digests, self._parts.model, self._parts.dense_optimizer)
+        )
         dense = self._parts.model.state_dict(), self._parts.dense_optimizer.state_dict()
         self._checkpoints.save(step, segment, dense, self._judge.before(step))
         self._saved = step
@@ -368,69 +371,25 @@ class Trainer:
         if self._record:
             self._receiver.give_word(goes_on=not ends)
 
-    def _require_equal_replicas(self, step: int) -> None:
-        """Compare the dense half over the trainers; the first one says who drifted. Collective over: the trainers.
-
-        Raises:
-            ConsistencyError: on the first trainer, if they differ: it ends the job before servers hear of a checkpoint.
-        """
-        if self._comms.layout.trainers == 1:
-            return
-        own = self._comms.name, dense_digests(self._parts.model, self._parts.dense_optimizer)
-        if parts := self._gather("the digests of the dense weights", own):
-            names, replicas = zip(*parts, strict=True)
-            require_equal_replicas(step, names, replicas)
-
     def _report(self, step: int, epoch: int) -> None:
-        """Add up the losses of all trainers since the last report, in rank order; the first trainer reports for all."""
-        stats = self._step.stats
-        interval = stats.since(self._reported)
+        """Tell of the steps since the last report, unless one of them has diverged."""
         loss = self._step.take_loss()
         self._divergence.require_finite()
-        parts = self._gather("the losses", (loss, interval))
-        self._reported = stats.copy()
-        if self._record and parts:
-            losses, intervals = zip(*parts, strict=True)
-            loss = sum(losses) / max(1, interval.steps)
-            rates = self._parts.rates(step)
-            self._record.progress(step, epoch, intervals, loss, rates)
-            speed = {"samples_per_s": interval.samples_per_s, "hit_rate": interval.hit_rate}
-            self._trace.values |= {"loss": loss, **rates, **speed}
-
-    def _gather(self, what: str, value: _Value) -> list[_Value] | None:
-        """The values of all trainers, on the first one. Collective over: the trainers.
-
-        The barrier waits with a limit and without spinning, so that the gathering itself is short.
-        """
-        timeout_s = self._run.config.train.timeout_s
-        what = f"{what} of the other trainers"
-        wait_for_barrier(self._comms.trainers, what, timeout_s, self._mover.check)
-        with TimeLimit(what, timeout_s):
-            return self._comms.trainers.gather(value, root=0)
+        self._reports.progress(step, epoch, loss, self._parts.rates(step))
 
     def _moved_rows(self) -> list[ServerLoad]:
         """What this trainer has moved at each server."""
         sizes = [group.record.bytes for group in self._run.groups]
         return server_loads([window.moved for window in self._windows], sizes)
 
-    def _summarise(self, *, is_complete: bool) -> None:
-        stats = self._step.stats
-        parts = self._gather("the times", (stats.per_step(), self._moved_rows()))
-        if self._record and parts:
-            means, moved = map(list, zip(*parts, strict=True))
-            details = {
-                "servers": self._comms.layout.servers,
-                "moved_at_servers": added_up(moved),
-                "lookahead_batches": self._need.window.lookahead,
-                "group_batches": self._need.window.group,
-                "cache_rows": self._need.total_rows,
-                "cache_bytes": self._cache_bytes,
-                "planner_bytes": self._need.planner_bytes,
-                "dense_weights": count_weights(self._parts.model),
-                **outcome(self._run, self._judge, self._ended_early_at),
-            }
-            with self._record as record:
-                if is_complete:
-                    record.summary(means, stats, details)
-                else:
-                    record.stopped()
+    def _details(self) -> dict[str, Any]:
+        """What the summary says of this trainer and of the run's evaluations."""
+        return {
+            "lookahead_batches": self._need.window.lookahead,
+            "group_batches": self._need.window.group,
+            "cache_rows": self._need.total_rows,
+            "cache_bytes": self._cache_bytes,
+            "planner_bytes": self._need.planner_bytes,
+            "dense_weights": count_weights(self._parts.model),
+            **outcome(self._run, self._judge, self._ended_early_at),
+        }
