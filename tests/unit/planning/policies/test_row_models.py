@@ -23,7 +23,8 @@ from bagpipe_hpc.planning.policies.hotline.policy import Hotline
 from bagpipe_hpc.planning.policies.hotline.settings import HotlineSettings
 from bagpipe_hpc.planning.policies.pinned.policy import PinnedPolicy
 from bagpipe_hpc.planning.policies.pinned.settings import PinnedSettings
-from bagpipe_hpc.planning.policy import Policy, RunFacts, build_policy
+from bagpipe_hpc.planning.policy import Policy, RunFacts
+from bagpipe_hpc.planning.policy_choice import build_policy
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.slots import UNLIMITED
 from bagpipe_hpc.planning.window import Window
