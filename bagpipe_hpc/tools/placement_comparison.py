@@ -29,6 +29,7 @@ from bagpipe_hpc.rows.placements.assignment import AssignedTables, whole_tables
 from bagpipe_hpc.rows.placements.planned import PlannedTables
 from bagpipe_hpc.rows.placements.table_plan import read_plan
 from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.tools.asked_trainers import require_samples
 from bagpipe_hpc.tools.policy_comparison.contender import Contender, distinct
 from bagpipe_hpc.tools.report import Report
 
@@ -131,6 +132,7 @@ def compare_placements(arguments: argparse.Namespace) -> Report:
         [Contender.parse(text, "tables.placement", "--placements") for text in arguments.placements], "--placements"
     )
     config = load_config(arguments.config, arguments.overrides)
+    require_samples([arguments.trainers], config)
     run = prepare_run(replace(config, train=replace(config.train, resume="")))
     look_ups = LookUps(run)
     moved = list(_moved(run, arguments.trainers, arguments.batches, look_ups))

@@ -34,6 +34,7 @@ from bagpipe_hpc.simulation.prediction import Prediction, predict
 from bagpipe_hpc.simulation.step_order import StepOrder
 from bagpipe_hpc.simulation.synthetic_rows import draw_batches, scaled_tables
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
+from bagpipe_hpc.tools.asked_trainers import require_samples
 from bagpipe_hpc.tools.inspection.text_table import size_text
 from bagpipe_hpc.tools.report import Report
 from data_prep.synthetic.criteo_clicks import KAGGLE_IDS as TABLE_ROWS
@@ -207,6 +208,7 @@ def calibrate(run: Path) -> float:
 def simulate(arguments: argparse.Namespace) -> Report:
     """Predict every combination of trainers and look-ahead; see `cli` for the arguments."""
     config = load_config(arguments.config, arguments.overrides)
+    require_samples(arguments.trainers, config)
     trace = synthetic_trace(config, arguments.rows, arguments.zipf) if arguments.rows else shards_trace(config)
     per_sample_s = calibrate(arguments.calibrate) if arguments.calibrate else arguments.compute_us_per_sample * 1e-6
     order = step_order(config, trace)

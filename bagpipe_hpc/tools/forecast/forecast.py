@@ -12,6 +12,7 @@ from bagpipe_hpc.preparation.saved_plans import require_savable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.step_order import StepOrder
+from bagpipe_hpc.tools.asked_trainers import require_samples
 from bagpipe_hpc.tools.forecast.advice import Advice, Split, advise_nodes, advise_window, splits_of
 from bagpipe_hpc.tools.forecast.pace import Tell
 from bagpipe_hpc.tools.forecast.rank_memory import RankMemory
@@ -44,11 +45,13 @@ def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
             "--nodes: how many trainers are best depends on how long they compute; name a measured run with "
             "--calibrate, or the time of a sample with --compute-us-per-sample"
         )
-    run = plain_run(load_config(arguments.config, arguments.overrides))
+    config = load_config(arguments.config, arguments.overrides)
+    trainers = sorted(set(arguments.trainers or _usual_trainers(arguments)))
+    require_samples(trainers, config, "--trainers" if arguments.trainers else "--nodes and --trainers-per-node")
+    run = plain_run(config)
     if arguments.save:
         require_savable(run)
         require_folder(arguments.save)
-    trainers = sorted(set(arguments.trainers or _usual_trainers(arguments)))
     outlooks = plan_all(run, trainers, _lookaheads(arguments, run.config), arguments.batches or 0, tell)
     order = StepOrder.of(gradient_order(run.config.model, run.model_facts))
     judge = _Judge(arguments, base, outlooks, order)

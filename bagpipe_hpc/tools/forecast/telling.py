@@ -106,11 +106,11 @@ def _memory_rows(memory: RankMemory) -> list[list[str]]:
 
 
 def _headings(links: Sequence[Link]) -> list[str]:
-    moved = [kind.replace("_", " ") for kind in MOVED]
     known = any(timing.prediction for link in links for timing in link.timings.values())
     of_time = ["ms", "hidden"] if known else ["ms bare", "us hides"]
     of_links = [f"{what} @{link.gbit_per_s:g}" for link in links for what in of_time]
-    return ["L", "hits", "peak rows", "cache", *moved, "kB in", "out", "server in", "out", "oracle out", *of_links]
+    of_bytes = ["kB in", "out", "server in", "out", "oracle out"]
+    return ["L", "hits", "peak rows", "cache", *MOVED.values(), *of_bytes, *of_links]
 
 
 def _row(one: Outlook, links: Sequence[Link]) -> list[str]:

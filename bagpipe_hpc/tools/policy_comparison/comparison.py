@@ -14,6 +14,7 @@ from bagpipe_hpc.errors import BagpipeError, CapacityError, ConfigError
 from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.shards.manifest import load_manifest
+from bagpipe_hpc.tools.asked_trainers import require_samples
 from bagpipe_hpc.tools.policy_comparison.contender import Cell, Contender, cells
 from bagpipe_hpc.tools.policy_comparison.plot import save_plot
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, Traffic, measure_traffic
@@ -57,6 +58,7 @@ def compare_policies(arguments: argparse.Namespace) -> Report:
     contenders = [Contender.parse(text) for text in arguments.policies]
     wanted = cells(contenders, arguments.trainers, arguments.cache)
     config = load_config(arguments.config, arguments.overrides)
+    require_samples(arguments.trainers, config)
     if arguments.train:
         launch_command(arguments.launch, 1, 1)  # says what is wrong with it before hours of work
     if not config.data.path:
@@ -121,7 +123,7 @@ def _require_same(cell: Cell, trained: Trained, traffic: Traffic) -> None:
 def _headings(*, trained: bool) -> list[str]:
     planned = [
         "policy",
-        *(kind.replace("_", " ") for kind in MOVED),
+        *MOVED.values(),
         "kB",
         "hits",
         "L",

@@ -17,9 +17,18 @@ from bagpipe_hpc.preparation.prepare import choose_window
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.simulation.batch_load import broadcast_copies
 
-MOVED = ("fetched", "written", "added", "now", "later", "copied", "sent_home")
-"""What a trainer does with rows: gets, puts and adds at servers; sums over all trainers before and behind the next
-batch; copies from other trainers, and gradients to them."""
+MOVED = {
+    "fetched": "fetched",
+    "written": "written back",
+    "added": "added",
+    "now": "now",
+    "later": "later",
+    "copied": "copied",
+    "sent_home": "sent home",
+}
+"""What a trainer does with rows, and the words of a run's table for it: gets, puts and adds at servers; sums before and
+behind the next batch, over all trainers or those that it is the home of; copies from other trainers, and gradients to
+them."""
 
 _SHORT_BYTES = 2
 """Of a number of a gradient that travels in 16 bits (`train.row_sums`)."""
@@ -31,7 +40,8 @@ class Traffic:
 
     Attributes:
         rows: by the names of `MOVED`.
-        bytes: the same on the link of a trainer, each way counted; a sum goes round as shares of it, there and back.
+        bytes: the same on the link of a trainer, each way counted; a sum over all trainers goes round as shares of it,
+            there and back, and of what a home sums the others' part was sent home.
         hit_rate: share of the unique rows of batches that no trainer fetches.
         window: batches that the planner looks ahead, the current one included.
         cache_rows: slots of a trainer's caches.
@@ -143,9 +153,10 @@ class TrafficCount:
         record, width = self._records[group], self._widths[group]
         gradient = width // 4 * self._summed
         bytes_of = {"fetched": record, "written": record, "added": record, "copied": width, "sent_home": gradient}
+        summed = 0.0 if "sent_home" in rows else gradient * both_ways
         for kind, count in rows.items():
             self._rows[kind] += count
-            self._bytes[kind] += count * bytes_of.get(kind, gradient * both_ways)
+            self._bytes[kind] += count * bytes_of.get(kind, summed)
 
     def traffic(self, lookahead: int, cache_rows: int) -> Traffic:
         """The means."""
@@ -171,7 +182,7 @@ def _own(part: TrainerPlan) -> dict[str, int]:
         rows["added"] = part.add_rows.size
     if (exchange := part.exchanged) is not None:
         counts = exchange.counts
-        rows["now"], rows["later"] = 0, 0
+        rows["now"], rows["later"] = exchange.now.slots.size, exchange.later.slots.size
         rows["copied"] = int(counts.next_from.sum() + counts.rest_from.sum())
         rows["sent_home"] = int(counts.now_to.sum() + counts.later_to.sum())
     return rows
