@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "counters.h"
 #include "plan_arrays.h"
 #include "tally.h"
 
@@ -63,8 +64,8 @@ Place begin(Place& place, Place count) {
 struct BatchCounts {
   explicit BatchCounts(std::size_t trainers) : pairs(trainers * trainers), homes(trainers) {}
 
-  std::vector<PairCounts> pairs;  // by user, then home
-  std::vector<HomeCounts> homes;
+  Counters<PairCounts> pairs;  // by user, then home
+  Counters<HomeCounts> homes;
 
   std::size_t trainers() const { return homes.size(); }
   PairCounts& of(std::size_t user, std::size_t home) { return pairs[user * homes.size() + home]; }

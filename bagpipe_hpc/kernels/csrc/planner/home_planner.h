@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "counters.h"
 #include "home_exchange.h"
 #include "home_table.h"
 #include "loaded_window.h"
@@ -70,7 +71,7 @@ class HomePlanner final : public Planner {
     RetiredRows& retired = retirement_.start(retiring_group, all_dead);
     const auto first_private_slot = static_cast<std::int32_t>(settings_.first_private_slot);
     window_.run([&](std::size_t worker) {
-      std::vector<std::int64_t> taken;  // of each home
+      Counters<std::int64_t> taken;  // of each home
       for (const HomeCounts& home : counts_[worker].homes) taken.push_back(home.fetched);
       std::int64_t place = dead[worker];
       for (const Span& span : spans_[worker]) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "buffer.h"
+#include "counters.h"
 #include "home_exchange.h"
 #include "planner.h"
 #include "retirement.h"
@@ -41,7 +42,7 @@ struct HomeOutput {
   std::int32_t now_rows;   // of the rows that it sums
 };
 
-class HomeTable {
+class alignas(kLineBytes) HomeTable {
  public:
   HomeTable(const TableSettings& settings, const PlannerSettings& all)
       : rows(settings, all.batches()), has_lookahead_(all.lookahead > 1) {}
@@ -82,13 +83,15 @@ class HomeTable {
     const RowUses uses = rows.uses(number);
     std::uint32_t* const fetched = fetched_.data() + span.first;
     std::uint32_t* const dead = dead_.data() + span.first;
-    span.fetched = span.dead = 0;
+    std::int64_t fetched_count = 0, dead_count = 0;
     for (std::int64_t i = span.first; i < span.end; ++i) {
       // Whether a row is on these lists is as good as random: a branch would often be guessed wrong.
-      fetched[span.fetched] = dead[span.dead] = static_cast<std::uint32_t>(i);
-      span.fetched += uses.slots[i] == kAbsent;
-      span.dead += uses.next[i].batch == 0;
+      fetched[fetched_count] = dead[dead_count] = static_cast<std::uint32_t>(i);
+      fetched_count += uses.slots[i] == kAbsent;
+      dead_count += uses.next[i].batch == 0;
     }
+    span.fetched = fetched_count;
+    span.dead = dead_count;
   }
 
   // Gives homes to the rows that are fetched: of the users of each one takes it, in turn, by its number among all of
@@ -121,7 +124,7 @@ class HomeTable {
   // `grants` are the slots of each home's fetched rows, of which those before `taken` are those of other spans. Dead rows
   // go to their places in `retired`, from `place`.
   void assign(std::uint32_t number, const Span& span, const std::vector<Grant>& grants, std::int32_t first_private_slot,
-              std::vector<std::int64_t>& taken, RetiredRows& retired, std::int64_t place) {
+              Counters<std::int64_t>& taken, RetiredRows& retired, std::int64_t place) {
     const RowUses uses = rows.uses(number);
     const std::uint32_t* const fetched = fetched_.data() + span.first;
     const std::uint32_t* const dead = dead_.data() + span.first;
@@ -131,13 +134,13 @@ class HomeTable {
     }
     for (std::int64_t i = span.first; i < span.end; ++i) {
       if (i + kAhead < span.end) {
-        const Use coming = uses.next[i + kAhead].batch == 0 ? Use{number, 0} : uses.next[i + kAhead];
+        const Use coming = uses.heir(number, i + kAhead);
         __builtin_prefetch(&rows.ring().slot(coming), 1);
         __builtin_prefetch(&rows.ring().trainer(coming), 1);
       }
-      if (uses.next[i].batch == 0) continue;
-      rows.ring().slot(uses.next[i]) = uses.slots[i];
-      rows.ring().trainer(uses.next[i]) = uses.trainers[i];
+      const Use heir = uses.heir(number, i);
+      rows.ring().slot(heir) = uses.slots[i];
+      rows.ring().trainer(heir) = uses.trainers[i];
     }
     for (std::int64_t k = 0; k < span.dead; ++k, ++place) {
       retired.rows[place] = uses.rows[dead[k]];

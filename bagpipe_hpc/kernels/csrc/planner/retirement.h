@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "buffer.h"
+#include "counters.h"
 #include "plan_arrays.h"
 #include "slot_pool.h"
 #include "tally.h"
@@ -19,19 +20,18 @@ namespace bagpipe {
 class PartCounts {
  public:
   void start(std::size_t parts, std::size_t each) {
-    each_ = each;
-    counts_.assign(parts * each, 0);
+    counts_.resize(parts);
+    for (Counters<std::int64_t>& counts : counts_) counts.assign(each, 0);
   }
-  std::int64_t* of(std::size_t part) { return counts_.data() + part * each_; }
+  std::int64_t* of(std::size_t part) { return counts_[part].data(); }
   // Adds those of a part to places, or to counts.
-  template <class Place>
-  void add(std::size_t part, std::vector<Place>& places) const {
-    for (std::size_t i = 0; i < each_; ++i) places[i] += counts_[part * each_ + i];
+  template <class Places>
+  void add(std::size_t part, Places& places) const {
+    for (std::size_t i = 0; i < counts_[part].size(); ++i) places[i] += counts_[part][i];
   }
 
  private:
-  std::size_t each_ = 0;
-  std::vector<std::int64_t> counts_;
+  std::vector<Counters<std::int64_t>> counts_;
 };
 
 // The rows that die with a batch: where they lie until their slots are free again, and who writes them back.
@@ -120,10 +120,10 @@ class Retirement {
     for (; freed < retired_.size() && retired_[freed].group <= group; ++freed) {
       for (std::size_t part = 0; part < parts_; ++part) retired_[freed].slots_of.add(part, counts);
     }
-    std::vector<std::int32_t*> starts;
+    Counters<std::int32_t*> starts;
     for (std::size_t pool = 0; pool < pools.size(); ++pool) starts.push_back(pools[pool].take_back(counts[pool]));
     run([&](std::size_t part) {
-      std::vector<std::int32_t*> to = starts;
+      Counters<std::int32_t*> to = starts;
       for (std::size_t number = 0; number < freed; ++number) {
         const RetiredRows& retired = retired_[number];
         for (std::size_t before = 0; before < part; ++before) retired.slots_of.add(before, to);
@@ -153,7 +153,7 @@ class Retirement {
 
   // Writes those that were measured last, of each batch's rows those of a part.
   void write(std::size_t part, const std::vector<WriteBackOutput>& outputs) const {
-    std::vector<std::int64_t> written(trainers_);
+    Counters<std::int64_t> written(trainers_);
     for (std::size_t number = written_; number < due_; ++number) {
       const RetiredRows& retired = retired_[number];
       for (std::size_t before = 0; before < part; ++before) retired.written_by.add(before, written);

@@ -41,7 +41,7 @@ class OnlyUser {
   Part part(std::int64_t, std::uint16_t user) const { return {users_, user}; }
   void keep(const Part&) {}
   void end(std::int64_t) {}
-  void note_previous(std::int64_t, bool, std::uint32_t) {}
+  void note_previous(std::int64_t, std::uint32_t) {}
   std::size_t bytes() const { return 0; }
 
  private:
@@ -114,6 +114,7 @@ class AllUsers {
     pairs.meetings = count_;
     pairs.ends.make_room(rows);
     pairs.is_copied.make_room(rows);
+    is_copied_ = pairs.is_copied.data();
     pairs.places.make_room(count_);
     std::uint32_t* const ends = pairs.ends.data();
     std::fill_n(ends, rows, 0);
@@ -132,9 +133,8 @@ class AllUsers {
     });
   }
 
-  void note_previous(std::int64_t row, bool is_in_window, std::uint32_t batch) {
-    of(number_).is_copied[row] = is_in_window & (batch + 1 == number_);
-  }
+  // Of a row of the batch, after `end`: the batch that used it before.
+  void note_previous(std::int64_t row, std::uint32_t batch) { is_copied_[row] = batch + 1 == number_; }
 
   BatchPairs& of(std::uint32_t number) { return batches_[number % batches_.size()]; }
   std::size_t bytes() const {
@@ -189,6 +189,7 @@ class AllUsers {
   std::uint32_t number_ = 0;
   std::uint32_t count_ = 0;
   std::vector<Begun> parts_;
+  std::uint8_t* is_copied_ = nullptr;  // of its pairs
   bool is_shared_ = false;  // whether several features have look-ups
   Buffer<std::uint32_t> rows_;
   Buffer<std::uint32_t> newest_;

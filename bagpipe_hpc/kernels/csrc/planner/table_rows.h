@@ -99,15 +99,12 @@ class TableRows {
     const std::int64_t end = share_start(new_uses_.count, part + 1, parts);
     std::fill(new_uses_.slots + first, new_uses_.slots + end, kAbsent);
     for (std::int64_t i = first; i < end; ++i) {
-      if (i + kAhead < end) {
-        const Use coming = new_uses_.next[i + kAhead];
-        if (coming.batch >= oldest) __builtin_prefetch(&uses_.next(coming), 1);
-      }
-      const Use previous = new_uses_.next[i];
+      if (i + kAhead < end) __builtin_prefetch(&uses_.next(use_before(i + kAhead, oldest)), 1);
+      const Use before = use_before(i, oldest);
+      const std::uint32_t if_linked = before.batch == number_ ? 0 : UINT32_MAX;
       new_uses_.next[i] = Use{0, 0};
-      const bool is_in_window = previous.batch >= oldest;
-      users.note_previous(i, is_in_window, previous.batch);
-      if (is_in_window) uses_.next(previous) = Use{number_, static_cast<std::uint32_t>(i)};
+      users.note_previous(i, before.batch);
+      uses_.next(before) = Use{number_ & if_linked, static_cast<std::uint32_t>(i) & if_linked};
     }
   }
 
@@ -215,6 +212,14 @@ class TableRows {
     new_uses_.count = count;
     users.keep(part);
     return true;
+  }
+
+  // The use of row `i` before the new batch; where that is before `oldest`, the new use itself: as in RowUses::heir.
+  Use use_before(std::int64_t i, std::uint32_t oldest) const {
+    const Use found = new_uses_.next[i];
+    const std::uint32_t if_old = found.batch < oldest ? UINT32_MAX : 0;
+    return {(found.batch & ~if_old) | (number_ & if_old),
+            (found.index & ~if_old) | (static_cast<std::uint32_t>(i) & if_old)};
   }
 
   void prefetch_first(const ListedLookUps& list) const {

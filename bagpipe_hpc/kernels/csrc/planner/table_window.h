@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "buffer.h"
+#include "counters.h"
 #include "planner.h"
 #include "retirement.h"
 #include "row_users.h"
@@ -29,7 +30,7 @@ struct FetchOutput {
   std::int32_t* slots;
 };
 
-class TableWindow {
+class alignas(kLineBytes) TableWindow {
  public:
   TableWindow(const TableSettings& settings, const PlannerSettings& all)
       : rows(settings, all.batches()), tally(all.trainers), before(all.trainers), has_lookahead_(all.lookahead > 1) {}
@@ -71,20 +72,15 @@ class TableWindow {
   void assign(std::uint32_t number, const std::vector<Grant>& grants, std::int32_t first_private_slot,
               RetiredRows& retired) {
     const RowUses uses = rows.uses(number);
-    std::vector<std::int64_t> taken = before.all_fetched();
+    Counters<std::int64_t> taken = before.all_fetched();
     for (std::int64_t k = 0; k < fetched_count_; ++k) {
       const std::uint32_t i = fetched_[k];
       const std::size_t pool = pool_of(lists_[i]);
       uses.slots[i] = grants[pool][taken[pool]++] + (pool == kSharedPool ? 0 : first_private_slot);
     }
-    std::int32_t nobody;  // takes the slots of dead rows
     for (std::int64_t i = 0; i < uses.count; ++i) {
-      if (i + kAhead < uses.count) {
-        const Use coming = uses.next[i + kAhead].batch == 0 ? Use{number, 0} : uses.next[i + kAhead];
-        __builtin_prefetch(&rows.ring().slot(coming), 1);
-      }
-      std::int32_t& heir = uses.next[i].batch == 0 ? nobody : rows.ring().slot(uses.next[i]);
-      heir = uses.slots[i];
+      if (i + kAhead < uses.count) __builtin_prefetch(&rows.ring().slot(uses.heir(number, i + kAhead)), 1);
+      rows.ring().slot(uses.heir(number, i)) = uses.slots[i];
     }
     const std::size_t trainers = grants.size() - 1;
     std::int64_t place = before.dead();
@@ -105,7 +101,7 @@ class TableWindow {
                    const std::vector<std::int64_t>& starts) {
     const RowUses uses = rows.uses(number);
     positions_.make_room(uses.count);
-    std::vector<std::int64_t> written = before.all_on_list();
+    Counters<std::int64_t> written = before.all_on_list();
     for (std::int64_t i = 0; i < uses.count; ++i) {
       const std::uint16_t list = lists_[i];
       const std::int64_t place = written[list]++;
@@ -116,7 +112,7 @@ class TableWindow {
         lists[list].versions[place] = rows.version(uses.rows[i]);
       }
     }
-    std::vector<std::int64_t> fetched = before.all_fetched();
+    Counters<std::int64_t> fetched = before.all_fetched();
     for (std::int64_t k = 0; k < fetched_count_; ++k) {
       const std::uint32_t i = fetched_[k];
       const FetchOutput& fetch = fetches[pool_of(lists_[i])];

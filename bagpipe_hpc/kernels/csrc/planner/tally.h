@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include "counters.h"
 
 namespace bagpipe {
 
@@ -24,8 +24,8 @@ class Tally {
   std::int64_t& on_list(std::size_t list) { return on_list_[list]; }
   std::int64_t& fetched(std::size_t pool) { return fetched_[pool]; }
   std::int64_t& dead() { return dead_; }
-  const std::vector<std::int64_t>& all_on_list() const { return on_list_; }
-  const std::vector<std::int64_t>& all_fetched() const { return fetched_; }
+  const Counters<std::int64_t>& all_on_list() const { return on_list_; }
+  const Counters<std::int64_t>& all_fetched() const { return fetched_; }
 
   void clear() {
     std::fill(on_list_.begin(), on_list_.end(), 0);
@@ -39,8 +39,8 @@ class Tally {
   }
 
  private:
-  std::vector<std::int64_t> on_list_;
-  std::vector<std::int64_t> fetched_;
+  Counters<std::int64_t> on_list_;
+  Counters<std::int64_t> fetched_;
   std::int64_t dead_ = 0;
 };
 

@@ -29,6 +29,13 @@ struct RowUses {
   Use* next;             // the use after this one, as far as it is loaded
   std::int32_t* slots;   // kAbsent until an earlier use hands its slot on, or the batch is decided
   std::uint16_t* trainers;  // whose each row is: its only user, or kSeveral; or its home
+
+  // The use after that of row `i` in batch `number`, which these are; of a row that has none, that of row `i` itself.
+  // Whether it has one is as good as random: a branch would often be guessed wrong.
+  Use heir(std::uint32_t number, std::int64_t i) const {
+    const std::uint32_t if_none = next[i].batch == 0 ? UINT32_MAX : 0;  // then the index is 0 as well
+    return {next[i].batch | (if_none & number), next[i].index | (if_none & static_cast<std::uint32_t>(i))};
+  }
 };
 
 // Keeps the batches of a window side by side in a few large arrays, one batch behind the other and round again: the
