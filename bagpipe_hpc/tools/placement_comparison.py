@@ -32,6 +32,7 @@ from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.tools.asked_trainers import require_samples
 from bagpipe_hpc.tools.policy_comparison.contender import Contender, distinct
 from bagpipe_hpc.tools.report import Report
+from bagpipe_hpc.tools.sharding.measured_costs import ProcessorCaches
 
 _ROUNDS = 3
 """Of all batches, to measure; the fastest counts for each, since other programs only add."""
@@ -256,15 +257,16 @@ def _serving_times(
 ) -> NDArray[np.float64]:
     """Seconds of the processor to gather and put back each batch's rows of one server, in a table as large as its own.
 
-    In one thread, so other programs hardly change it.
+    In one thread, so other programs hardly change it, and from empty caches, as placements that learn measure.
     """
     table = np.ones((part.rows_on(server), width), dtype=np.float32)
-    copies = row_copies(backend)
+    copies, caches = row_copies(backend), ProcessorCaches()
     times = np.full(len(moved), np.inf)
     places = [[part.offset(some[part.owner(some) == server]) for some in (rows.got, rows.sent)] for rows in moved]
     records = np.ones((max((some.size for both in places for some in both), default=0), width), dtype=np.float32)
     for _ in range(_ROUNDS):
         for number, (got, sent) in enumerate(places):
+            caches.empty()
             start_s = time.thread_time()
             copies.gather(table, got, records[: got.size])
             copies.scatter(table, sent, records[: sent.size])
