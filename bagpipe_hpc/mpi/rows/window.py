@@ -3,11 +3,9 @@
 Legend: `N` rows of one call, `W` float32 numbers of a row's record (weights, optimizer state, version where verified).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from itertools import pairwise
 from types import TracebackType
-from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -26,6 +24,7 @@ from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.rows.additions import add_rows
 from bagpipe_hpc.rows.copies import NumpyRowCopies, RowCopies
 from bagpipe_hpc.rows.partition import RowPartition, most_rows, total_rows
+from bagpipe_hpc.rows.server_parts import RowSorter
 from bagpipe_hpc.rows.store import Places, Records, RowStore, Use
 
 _MOST_ROWS = int(np.iinfo(np.int32).max)
@@ -92,21 +91,19 @@ class RowWindow:
         *,
         reads_ahead: bool = True,
     ) -> None:
-        rows_on = [partition.rows_on(server) for server in range(partition.servers)]
         require_addressable(routes, partition)
-        self._partition = partition
         self._copies = copies or NumpyRowCopies()
         self._width = record_width
         self._timeout_s = timeout_s
-        self._total_rows = sum(rows_on)
+        self._total_rows = total_rows(partition)
         rank = comm.Get_rank()
         layout = routes.layout
         sharers = routes.servers_on_host(rank) if routes.in_memory else ()
-        self._first_rows, rows_here = _places_on_host(sharers, rows_on)
+        self._sorter = RowSorter(partition, sharers)
         first_row, self.local_rows = 0, 0
         if layout.role(rank) is Role.SERVER:
-            first_row = int(self._first_rows[layout.role_rank(rank)])
-            self.local_rows = rows_on[layout.role_rank(rank)]
+            first_row = int(self._sorter.first_rows[layout.role_rank(rank)])
+            self.local_rows = partition.rows_on(layout.role_rank(rank))
         self._comm, self._names = comm, layout.names
         self._meet("being ready to share the tables")
         on_host = [other for other, name in enumerate(routes.hosts) if name == routes.hosts[rank]]
@@ -117,7 +114,7 @@ class RowWindow:
         with TimeLimit("the ranks of this host to share the memory of the tables", timeout_s):
             host = MPI.Intracomm(comm.Split(routes.hosts[rank], rank))
             shared_rows = self.local_rows if routes.in_memory else 0
-            self._tables = HostTables(host, shared_rows, first_row, rows_here, record_width)
+            self._tables = HostTables(host, shared_rows, first_row, self._sorter.rows_here, record_width)
             host.Free()
         self.is_asked = layout.role(rank) is Role.SERVER and bool(routes.far_trainers(layout.role_rank(rank)))
         """Whether this is a server whose rows trainers reach through MPI."""
@@ -143,7 +140,7 @@ class RowWindow:
                 if layout.role(rank) is Role.SERVER:
                     shared = SharedRows(self._tables, self._copies, self._own_add(routes))
                     self._server = RowServer(messages, store or shared)
-        self.moved = {what: np.zeros(partition.servers, dtype=np.int64) for what in ("got", "put", "added")}
+        self.moved = self._sorter.moved
         """Rows that this rank has got from, put to and added at each server, int64 `[S]` each."""
         self.ways = f"rows of {len(self._near)} servers in shared memory, of {len(far)} by {transfers}"
         """How this rank's rows travel, for the log."""
@@ -186,7 +183,7 @@ class RowWindow:
         if self._announces is None:
             return
         self._require_rows(rows)
-        for part in self._by_server(rows, (), None)[2]:
+        for part in self._sorter.by_server(rows, (), None).far:
             self._announces.announce(part.server, use, part.places)
 
     def get(self, rows: NDArray[np.int64], records: NDArray[np.float32] | None = None) -> NDArray[np.float32]:
@@ -232,9 +229,9 @@ class RowWindow:
         self._tables.synchronise()
         what = f"{rows.size} embedding rows from the servers"
         if self._transfers is None or not self._any_far:
-            self._copies.gather(self._tables.rows, self._near_index(rows, "got"), records)
+            self._copies.gather(self._tables.rows, self._sorter.near_index(rows, "got"), records)
             return PendingRows([], _nothing, what, self._timeout_s)
-        order, near, far = self._by_server(rows, self._near, "got")
+        order, near, far = self._sorter.by_server(rows, self._near, "got")
         received = records if order is None else np.empty_like(records)
         under_way = [self._transfers.start_get(part.server, part.places, received[part.where]) for part in far]
         for part in near:
@@ -263,9 +260,9 @@ class RowWindow:
         given = np.ascontiguousarray(records)
         under_way: list[RowTransfer] = []
         if self._transfers is None or not self._any_far:
-            self._copies.scatter(self._tables.rows, self._near_index(rows, "put"), given)
+            self._copies.scatter(self._tables.rows, self._sorter.near_index(rows, "put"), given)
         else:
-            order, near, far = self._by_server(rows, self._near, "put")
+            order, near, far = self._sorter.by_server(rows, self._near, "put")
             sent = given
             if order is not None:
                 sent = np.empty_like(given)
@@ -306,7 +303,7 @@ class RowWindow:
         """
         self._require_rows(rows)
         self._require_records(rows, records)
-        order, near, far = self._by_server(rows, self._added_here, "added")
+        order, near, far = self._sorter.by_server(rows, self._added_here, "added")
         sent = np.ascontiguousarray(records)
         if order is not None:
             sent = np.empty_like(sent)
@@ -316,7 +313,7 @@ class RowWindow:
             assert self._transfers is not None  # there is a way to every server
             under_way = [self._transfers.start_add(part.server, part.places, sent[part.where]) for part in far]
         for part in near:
-            offsets = part.places - self._first_rows[part.server]
+            offsets = part.places - self._sorter.first_rows[part.server]
             self._tables.add(self._holders[part.server], offsets, sent[part.where])
         what = f"the servers to add to {rows.size} embedding rows"
         return PendingRows(under_way, self._tables.synchronise, what, self._timeout_s)
@@ -350,43 +347,6 @@ class RowWindow:
             return partial(self._tables.add, self._holders[layout.role_rank(rank)])
         return partial(add_rows, self._copies, self._tables.own)
 
-    def _near_index(self, rows: NDArray[np.int64], what: str) -> NDArray[np.int64]:
-        """Where rows of near servers stand in the memory of this host; they are counted as `what`."""
-        index, servers = self._partition.offset(rows), self._partition.servers
-        if servers == 1:
-            self.moved[what] += rows.size
-            return index
-        owners = self._partition.owner(rows)
-        self.moved[what] += np.bincount(owners, minlength=servers)
-        return index + self._first_rows.take(owners)
-
-    def _by_server(
-        self, rows: NDArray[np.int64], near_servers: Sequence[int], what: str | None
-    ) -> tuple[NDArray[np.int64] | None, list["_Part"], list["_Part"]]:
-        """Order rows by server: the order, None if the rows have it, and the parts of near and of far servers.
-
-        They are counted as `what`, if that is given.
-        """
-        offsets = self._partition.offset(rows)
-        order, bounds = None, [0, rows.size]
-        if self._partition.servers > 1:
-            owners = self._partition.owner(rows).astype(np.int16)
-            order = np.argsort(owners, kind="stable")  # a radix sort, on numbers of 16 bits
-            offsets = offsets[order]
-            bounds = np.cumsum([0, *np.bincount(owners, minlength=self._partition.servers)]).tolist()
-        if what is not None:
-            self.moved[what] += np.diff(bounds)
-        near, far = [], []
-        for server, (first, last) in enumerate(pairwise(bounds)):
-            if first == last:
-                continue
-            if server in near_servers:
-                index = offsets[first:last] + self._first_rows[server]
-                near.append(_Part(server, slice(first, last), index))
-            else:
-                far.append(_Part(server, slice(first, last), offsets[first:last].astype(np.int32)))
-        return order, near, far
-
     def close(self) -> None:
         """Free everything. Collective over: `comm`; a barrier must have come before.
 
@@ -414,24 +374,3 @@ class RowWindow:
 
 def _nothing() -> None:
     pass
-
-
-def _places_on_host(here: Sequence[int], rows_on: Sequence[int]) -> tuple[NDArray[np.int64], int]:
-    """Where each server's rows start in the memory of a host that has the servers `here`, and the host's rows."""
-    first_rows = np.zeros(len(rows_on), dtype=np.int64)  # of no meaning for servers elsewhere
-    rows = 0
-    for server in here:
-        first_rows[server] = rows
-        rows += rows_on[server]
-    return first_rows, rows
-
-
-class _Part(NamedTuple):
-    """The rows of one call that lie on one server: its number, which of the ordered rows they are, and where they lie.
-
-    `places` holds positions in this host's memory, int64, if the server is near, else offsets at the server, int32.
-    """
-
-    server: int
-    where: slice
-    places: NDArray[Any]
