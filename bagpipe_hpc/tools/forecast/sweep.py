@@ -26,7 +26,7 @@ _STEADY_BATCHES = 100
 
 @dataclass(frozen=True)
 class LinkBytes:
-    """Bytes of rows that come and go over a link for a batch, on average.
+    """Bytes of rows, and of their numbers, that come and go over a link for a batch, on average.
 
     What trainers exchange comes as it goes: each of them gets as much as it sends. Of rows that pass through a trainer
     on their way over a grid, only those of its own count.
@@ -76,12 +76,18 @@ class Outlook:
         """What a trainer's link carries."""
         of = self.traffic.bytes
         between = of["now"] + of["later"] + of["copied"] + of["sent_home"]
-        return LinkBytes(of["fetched"] + between, of["written"] + of["added"] + between)
+        return LinkBytes(of["fetched"] + between, self._to_servers + between)
 
     def server_link(self, nodes: int) -> LinkBytes:
         """What the link of each of so many nodes of servers carries, if rows are spread evenly."""
         of, share = self.traffic.bytes, self.trainers / max(1, nodes)
-        return LinkBytes(share * (of["written"] + of["added"]), share * of["fetched"])
+        return LinkBytes(share * self._to_servers, share * of["fetched"])
+
+    @property
+    def _to_servers(self) -> float:
+        """What a trainer sends to them: rows that it writes, and which rows those are that it writes and asks for."""
+        of = self.traffic.bytes
+        return of["written"] + of["added"] + self.traffic.number_bytes
 
     @property
     def fits(self) -> bool:

@@ -32,6 +32,9 @@ them."""
 
 _SHORT_BYTES = 2
 """Of a number of a gradient that travels in 16 bits (`train.row_sums`)."""
+_NUMBER_BYTES = 4
+"""Of the number of a row that a trainer sends to a server, with what it asks for and with what it writes."""
+_AT_SERVERS = ("fetched", "written", "added")
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Traffic:
         planner_ms: processor time of deciding on a batch and writing its plan, all threads.
         batches: how many were planned.
         oracle_bytes: that the oracle sends of a plan: what all trainers get goes to some of them, who pass it on.
+        number_bytes: of the numbers of rows that a trainer sends to servers.
     """
 
     rows: dict[str, float]
@@ -60,6 +64,7 @@ class Traffic:
     planner_ms: float
     batches: int
     oracle_bytes: float = 0.0
+    number_bytes: float = 0.0
 
     @property
     def total_bytes(self) -> float:
@@ -172,6 +177,7 @@ class TrafficCount:
             planner_ms=1e3 * (self._all_s - self._reading_s) / batches,
             batches=self._batches,
             oracle_bytes=self._oracle_bytes / batches,
+            number_bytes=sum(_NUMBER_BYTES * self._rows[kind] for kind in _AT_SERVERS) / each,
         )
 
 

@@ -131,10 +131,13 @@ def test_the_command_says_what_a_run_takes(config: Path, tmp_path: Path, capsys:
     assert [one["sharing"] for one in found["outlooks"]] == ["replicated"] * 2 + ["home"] * 2
     one = jobs[2, 4]
     of = one["traffic"]["bytes"]
-    assert one["server_link_bytes"] == {"come": 2 * of["written"], "go": 2 * of["fetched"]}
+    numbers = 4 * (one["traffic"]["rows"]["written"] + one["traffic"]["rows"]["fetched"])
+    to_servers = of["written"] + numbers
+    expected = {"come": 2 * to_servers, "go": 2 * of["fetched"]}
+    assert one["server_link_bytes"] == pytest.approx(expected, rel=1e-12)
     between = of["copied"] + of["sent_home"]  # as much comes as goes
     assert one["trainer_link_bytes"] == pytest.approx(
-        {"come": of["fetched"] + between, "go": of["written"] + between}, rel=1e-12
+        {"come": of["fetched"] + between, "go": to_servers + between}, rel=1e-12
     )
     assert [timing["gbit_per_s"] for timing in one["timings"]] == [1, 10]
     assert one["timings"][0]["bare_s"] > one["timings"][1]["bare_s"] > 0
