@@ -21,6 +21,7 @@ from bagpipe_hpc.models.optimizer_trial import state_numbers
 from bagpipe_hpc.models.size import measure_model, weights_bytes
 from bagpipe_hpc.models.trial import try_model
 from bagpipe_hpc.planning.slots import CacheSlots
+from bagpipe_hpc.run.evaluations import most_evaluation_bytes
 from bagpipe_hpc.run.row_group import RowGroup
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute_setup import (
@@ -104,7 +105,7 @@ def trainer_memory(run: Run, trainers: int, caches: Sequence[CacheSlots] = ()) -
     return Need(
         caches_bytes=cache_bytes + _noted_bytes(run),
         dense_bytes=_dense_bytes(run, trainers, slices=trainers),
-        evaluation_bytes=run.evaluation_bytes(trainers),
+        evaluation_bytes=most_evaluation_bytes(run, trainers),
         reading_bytes=run.sample_orders.trainer_bytes(trainers),
     )
 
@@ -149,7 +150,7 @@ def require_reference_memory(run: Run, device: torch.device) -> None:
         require_slots(group.tables.total_rows)
     tables = sum(group.tables.total_rows * group.record.bytes for group in run.groups)
     dense = _dense_bytes(run, trainers=1, slices=run.config.train.reference_slices)
-    evaluation = run.evaluation_bytes(trainers=1)
+    evaluation = most_evaluation_bytes(run, trainers=1)
     slices, orders = run.config.train.reference_slices, run.sample_orders
     reading = slices * orders.trainer_bytes(slices) + orders.oracle_bytes()
     needed = 2 * tables + dense + evaluation + reading

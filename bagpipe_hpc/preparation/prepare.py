@@ -20,6 +20,7 @@ from bagpipe_hpc.preparation.warm_start import find_warm_start, say_rows_taken
 from bagpipe_hpc.progress import LongWork
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.data_lineage import data_step
+from bagpipe_hpc.run.evaluations import auc_feature
 from bagpipe_hpc.run.graph_features import with_neighbours
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.row_group import describe_widths
@@ -74,7 +75,7 @@ def prepare_run(config: Config) -> Run:
     if len(run.groups) > 1:
         log.info("%s", describe_widths(run.groups))
     for segment in run.schedule[:1]:
-        run.auc_feature(segment)  # whether there is such a feature
+        auc_feature(run, segment)  # whether there is such a feature
     for rates in (config.rows_rate, config.dense_rate):
         for remark in rates.remarks(run.total_steps):
             log.warning(remark)

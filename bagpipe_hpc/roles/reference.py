@@ -28,6 +28,7 @@ from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.roles.reference_rows import ByChanges, BySums, GroupBatch
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.run.dense_start import check_dense
+from bagpipe_hpc.run.evaluations import start_evaluation, start_prediction
 from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
@@ -250,7 +251,7 @@ class Reference:
 
     def _evaluate(self, segment: Segment, record: Record) -> None:
         start = time.perf_counter()
-        whole = self._run.start_evaluation(segment)
+        whole = start_evaluation(self._run, segment)
         with ExitStack() as stack:
             readers = [GroupReader(self._run, number, self._slices, segment) for number in range(self._slices)]
             groups = [stack.enter_context(reader) for reader in readers]
@@ -265,7 +266,7 @@ class Reference:
     def _predict(self, segment: Segment, record: Record) -> None:
         start = time.perf_counter()
         numbers = [NumberReader(self._run, number, self._slices, segment) for number in range(self._slices)]
-        with self._run.start_prediction(trainer=0) as own:
+        with start_prediction(self._run, trainer=0) as own:
             for one in self._scored(segment, record):
                 own.add(numbers[one.part].read(one.batch, one.chosen), one.logits)
         record.prediction(segment.samples, time.perf_counter() - start)

@@ -33,6 +33,7 @@ from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.roles.trainer_reports import TrainerReports
 from bagpipe_hpc.rows.store import Use
 from bagpipe_hpc.rows.updated import UpdatedRows
+from bagpipe_hpc.run.evaluations import start_evaluation, start_prediction
 from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.purpose import Purpose
@@ -312,7 +313,7 @@ class Trainer:
     def _evaluate(self, segment: Segment) -> int:
         """Evaluate on the batches of a segment; how many there were: none, if the run is to stop."""
         start = time.perf_counter()
-        own, to_host = self._run.start_evaluation(segment), self._device.to_host
+        own, to_host = start_evaluation(self._run, segment), self._device.to_host
         with GroupReader(self._run, *self._own_slice, segment) as groups:
 
             def take(batch: ReadyBatch, logits: NDArray[np.float32]) -> None:
@@ -338,7 +339,7 @@ class Trainer:
         """Write the logits of the batches of a segment; how many there were."""
         start = time.perf_counter()
         numbers = NumberReader(self._run, *self._own_slice, segment)
-        with self._run.start_prediction(self._comms.role_rank) as own:
+        with start_prediction(self._run, self._comms.role_rank) as own:
 
             def take(batch: ReadyBatch, logits: NDArray[np.float32]) -> None:
                 own.add(numbers.read(batch.plan.batch, batch.plan.samples), logits)

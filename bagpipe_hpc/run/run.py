@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.config.values import chosen_names
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.evaluation.click_evaluation import evaluation_bytes
-from bagpipe_hpc.evaluation.label_evaluations import LabelEvaluations
-from bagpipe_hpc.evaluation.pairs import MOST_GROUPS
 from bagpipe_hpc.kernels import look_ups, lzf
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.models.facts import ModelFacts
@@ -23,7 +20,7 @@ from bagpipe_hpc.plan.group_look_ups import group_look_ups
 from bagpipe_hpc.plan.lane_order import LaneOrder
 from bagpipe_hpc.plan.neighbours import Graph, NeighbourDraws
 from bagpipe_hpc.plan.sample_order import SampleOrder
-from bagpipe_hpc.plan.schedule import Segment, SegmentKind
+from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.section_order import SectionOrder
 from bagpipe_hpc.plan.slices import dealt_whole
 from bagpipe_hpc.planning.groups import RunPolicy
@@ -45,7 +42,6 @@ from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.storage.exported import ExportedModel
 from bagpipe_hpc.storage.graphs.graph_file import map_graph
 from bagpipe_hpc.storage.graphs.reader import GraphShards
-from bagpipe_hpc.storage.logits import LogitsWriter
 from bagpipe_hpc.storage.shards.look_up_batches import LookUpBatches, place_ids
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
@@ -304,48 +300,6 @@ class Run:
         """Longest wait for servers to fill or save their tables: `train.timeout_s`, and more the larger they are."""
         server_bytes = max(self.server_bytes(servers))
         return self.config.train.timeout_s + server_bytes / _SLOWEST_FILL_BYTES_PER_S
-
-    def is_exact(self, segment: Segment) -> bool:
-        """Whether an evaluation is small enough for its AUC to be exact."""
-        return segment.samples <= self.config.train.exact_auc_samples
-
-    def auc_feature(self, segment: Segment) -> int | None:
-        """By whose ids an evaluation groups its samples: number of that feature among those with one id a sample.
-
-        None where it does not group them.
-
-        Raises:
-            ConfigError: there is no such feature, or its ids are too many.
-        """
-        if not (name := self.config.train.auc_group):
-            return None
-        features = [feature for feature in self.manifest.features if not feature.ragged]
-        names = [feature.name for feature in features]
-        if name not in names:
-            raise ConfigError(
-                f"train.auc_group = {name!r}: names no feature with one id a sample; the data has {names}"
-            )
-        table = features[names.index(name)].table
-        (ids,) = (info.rows for info in self.manifest.tables if info.name == table)
-        if ids > MOST_GROUPS:
-            raise ConfigError(f"train.auc_group = {name!r}: it has {ids} ids; use a feature of {MOST_GROUPS} at most")
-        return names.index(name) if self.is_exact(segment) else None
-
-    def start_evaluation(self, segment: Segment) -> LabelEvaluations:
-        """What takes in one trainer's samples of an evaluation."""
-        by_group = self.auc_feature(segment) is not None
-        return LabelEvaluations(self.manifest.labels, is_exact=self.is_exact(segment), by_group=by_group)
-
-    def start_prediction(self, trainer: int) -> LogitsWriter:
-        """What takes in one trainer's logits of a prediction."""
-        assert self.logits is not None, "a run that predicts has a folder for it"
-        return LogitsWriter(self.logits, trainer, len(self.manifest.labels))
-
-    def evaluation_bytes(self, trainers: int) -> int:
-        """Memory of a trainer for the largest evaluation."""
-        evaluations = [segment for segment in self.schedule if segment.kind is SegmentKind.EVALUATE]
-        needs = (evaluation_bytes(one.samples, trainers, is_exact=self.is_exact(one)) for one in evaluations)
-        return len(self.manifest.labels) * max(needs, default=0)
 
     def shards(self, segment: Segment) -> ClickShards:
         """The reader of the split that a segment's samples come from."""

@@ -14,6 +14,7 @@ from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.run.evaluations import auc_feature
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.slice_bags import SliceBags
 from bagpipe_hpc.storage.shards.sample_stream import SampleStream
@@ -146,7 +147,7 @@ class GroupReader:
         self._number = slice_number, slices
         self._stack = ExitStack()
         self._ids: SampleStream[NDArray[np.int64]] | None = None
-        feature = run.auc_feature(segment)
+        feature = auc_feature(run, segment)
         if feature is not None:
             shards = self._stack.enter_context(run.shards(segment))
             self._ids = SampleStream(lambda *rows: shards.read_sparse(*rows)[:, feature], run.order(segment))

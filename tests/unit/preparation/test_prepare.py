@@ -30,6 +30,7 @@ from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation import prepare as preparation
 from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
+from bagpipe_hpc.run.evaluations import auc_feature, is_exact, most_evaluation_bytes
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.shards.entries import TableInfo
 from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, ShardManifest, save_manifest
@@ -102,20 +103,20 @@ def test_a_group_must_be_a_feature(tmp_path: Path) -> None:
     monstrous = replace(prepare_run(config).manifest, tables=(TableInfo("C7", 1 << 40),), features=())
     run = replace(prepare_run(config), config=grouped, manifest=monstrous)
     with pytest.raises(ConfigError, match="it has 1099511627776 ids; use a feature of 2147483648 at most"):
-        run.auc_feature(run.schedule[-1])
+        auc_feature(run, run.schedule[-1])
 
 
 def test_memory_of_an_evaluation_is_spread_and_bounded(tmp_path: Path) -> None:
     run = prepare_run(write_clicks(tmp_path))
     (*_, evaluation) = run.schedule
     large = replace(run, schedule=(replace(evaluation, samples=1 << 24),))
-    assert large.is_exact(large.schedule[0])
-    assert large.evaluation_bytes(1) == 64 << 24
-    assert large.evaluation_bytes(4) == 160 << 22
+    assert is_exact(large, large.schedule[0])
+    assert most_evaluation_bytes(large, 1) == 64 << 24
+    assert most_evaluation_bytes(large, 4) == 160 << 22
     larger = replace(run, schedule=(replace(evaluation, samples=(1 << 24) + 1), replace(evaluation, samples=10)))
-    assert not larger.is_exact(larger.schedule[0])
-    assert larger.evaluation_bytes(4) == (16 << 20) + (160 << 20)
-    assert replace(run, schedule=run.schedule[:1]).evaluation_bytes(1) == 0
+    assert not is_exact(larger, larger.schedule[0])
+    assert most_evaluation_bytes(larger, 4) == (16 << 20) + (160 << 20)
+    assert most_evaluation_bytes(replace(run, schedule=run.schedule[:1]), 1) == 0
 
 
 def test_data_must_be_named() -> None:
