@@ -68,7 +68,7 @@ def search_preprocessing(
         schema: what a chain says replaces what it says of numeric columns; all else stays.
         rows: of its columns.
         settings: how much is tried.
-        score: one of `small_model.SCORES`.
+        score: what is compared, `log_loss` or `auc`.
         clusters: makes what proposes groups, of the columns' attributes, the number of groups and the seed.
 
     Raises:

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.evaluation.click_evaluation import measure
 
-SCORES = ("log_loss", "auc")
 STEPS = 100
 RATE = 0.1
 MOMENTUM = 0.9

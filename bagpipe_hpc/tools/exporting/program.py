@@ -10,7 +10,6 @@ Legend: `B` samples, `N` dense features, `D` width of a feature's rows, `V` ids 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -184,11 +183,6 @@ def write_down(model: ServedModel, name: str, facts: ModelFacts, features: Seque
             return torch.export.export(model, inputs.arguments, dynamic_shapes=dynamic)
     except EntryError as error:  # torch explains itself over many lines
         raise ConfigError(f"{str(error).partition(chr(10))[0]}; {_CURE}") from error
-
-
-def save_program(program: ExportedProgram, path: Path) -> None:
-    """Write a program to a new file."""
-    torch.export.save(program, str(path))
 
 
 def largest_difference(

@@ -16,7 +16,6 @@ from bagpipe_hpc.telemetry.metrics_file import SUMMARY_NAME
 RANKS, HOSTS = "{ranks}", "{hosts}"
 """What a launcher's command says for the number of ranks, and for those of each host: oracle and servers on one, each
 trainer on one of its own."""
-DEFAULT_LAUNCHER = f"mpirun -n {RANKS}"
 
 _TOLD = ".started.json"
 """Ending of the file beside a run's folder that says how it was started."""
