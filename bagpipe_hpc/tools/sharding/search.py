@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -53,7 +54,7 @@ def search_assignment(method: str, request: Request, settings: LearnedSettings) 
     if not ways:
         cure = f"no assignment was found with room for the tables on {task.servers} servers; use more, or allow more"
         raise SettingError("tables.server_gb", settings.server_gb, cure)
-    found_ms = _measured_in_turn(ways, task, costs)
+    found_ms = measured_in_turn(ways, task, costs)
     chosen = min(found_ms, key=lambda name: (found_ms[name], name != method))
     rows = [[name, f"{ms:.4g}"] for name, ms in sorted(found_ms.items(), key=lambda item: item[1])]
     report = [
@@ -67,7 +68,14 @@ def search_assignment(method: str, request: Request, settings: LearnedSettings) 
     return Found(ways[chosen], report, expected_ms=expected)
 
 
-def _measured_in_turn(ways: Mapping[str, Holders], task: Task, costs: MeasuredCosts) -> dict[str, float]:
+class MeasuredAnew(GroupCosts, Protocol):
+    """Costs that are measured."""
+
+    def forget(self) -> None:
+        """Measure groups anew when they are asked for again."""
+
+
+def measured_in_turn(ways: Mapping[str, Holders], task: Task, costs: MeasuredAnew) -> dict[str, float]:
     """What a batch costs the slowest server, by each way: the median of several rounds.
 
     All are measured anew, like what was chosen for being cheap once; and in turn, since a busy machine is slower for a

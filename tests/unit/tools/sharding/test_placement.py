@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from bagpipe_hpc.cli.commands import main
@@ -20,6 +22,7 @@ from bagpipe_hpc.rows.placements.settings import LearnedSettings
 from bagpipe_hpc.rows.placements.table_plan import read_plan
 from bagpipe_hpc.tools.sharding import measured_costs, search
 from bagpipe_hpc.tools.sharding.learned import Learned
+from bagpipe_hpc.tools.sharding.task import FEATURES, GroupCost, Task
 from tests.ragged_shards import write_ragged
 from tests.statistics_files import write_accesses, zipf_counts
 
@@ -114,3 +117,23 @@ def test_settings_that_cannot_be_are_refused() -> None:
     for key, value in (("rounds", -1), ("measured_gb", 0.0), ("placement_seed", -1)):
         with pytest.raises(SettingError, match=f"{key} = {value}: use"):
             LearnedSettings(**{key: value})  # type: ignore[arg-type]
+
+
+def test_assignments_are_compared_in_turn() -> None:
+    """A machine that is busy for a while, here in the first round, makes none look slower than another."""
+
+    class Busy:
+        rounds, measured = 0, 0
+
+        def forget(self) -> None:
+            self.rounds += 1
+
+        def cost(self, group: Sequence[int]) -> GroupCost:
+            self.measured += 1
+            busy = 3.0 if self.rounds == 1 and 0 in group else 0.0
+            return GroupCost(len(group) + busy, 0.0)
+
+    task = Task(TABLES, np.zeros((len(TABLES), FEATURES), dtype=np.float32), 2)
+    ways = {"even": (0, 1, 0, 1, 0, 1), "uneven": (0, 1, 1, 1, 1, 1)}
+    assert search.measured_in_turn(ways, task, busy := Busy()) == {"even": 3.0, "uneven": 5.0}
+    assert busy.rounds == 5
