@@ -1,5 +1,6 @@
 """TensorBoard reads what the run tells; without its package the setting is refused."""
 
+import os
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -19,6 +20,10 @@ from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 INTERVAL = StepStats(steps=5, samples=640, total_s=2.0, wait_rows_s=0.5, unique_rows=200, fetched_rows=20)
 QUALITY = Evaluation(7, 0.75, 0.0, 0.25, 0.5, 0.875, None)
+WITH_TENSORBOARD = pytest.mark.skipif(
+    find_spec("tensorboard") is None and os.environ.get("CI") != "true",
+    reason="tensorboard is not installed: make setup",
+)
 
 
 def test_without_the_package_it_is_refused_before_anything_is_made(
@@ -68,15 +73,31 @@ def test_several_records_are_told_the_same_in_turn(tmp_path: Path) -> None:
     assert [of for of, name in calls if name == "progress"] == ["one", "two"]
 
 
-@pytest.mark.skipif(find_spec("tensorboard") is None, reason="tensorboard is not installed: pip install tensorboard")
-@pytest.mark.filterwarnings("default")
-def test_tensorboard_reads_what_was_told(tmp_path: Path) -> None:
+def told_to(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Steps and values by their names, as TensorBoard reads them."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    tell_everything(TensorBoardRecord(tmp_path / "events", 4, has_cache=True), tmp_path)
-    events = EventAccumulator(str(tmp_path / "events"))
+    events = EventAccumulator(str(folder))
     events.Reload()
-    told = {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    return {tag: [(event.step, event.value) for event in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+
+
+@WITH_TENSORBOARD
+@pytest.mark.filterwarnings("default")
+def test_a_run_that_goes_on_takes_back_what_it_did_not_keep(tmp_path: Path) -> None:
+    """It goes on from step 5; what was told of steps 6 to 9 before it was killed is of steps that it does anew."""
+    for first_step, losses in ((1, {3: 0.5, 5: 0.25, 9: 0.75}), (6, {7: 0.125, 9: 1.5})):
+        with TensorBoardRecord(tmp_path, first_step, has_cache=True) as record:
+            for step, loss in losses.items():
+                record.progress(step, 0, [StepStats()], loss)
+    assert told_to(tmp_path)["train/loss"] == [(3, 0.5), (5, 0.25), (7, 0.125), (9, 1.5)]
+
+
+@WITH_TENSORBOARD
+@pytest.mark.filterwarnings("default")
+def test_tensorboard_reads_what_was_told(tmp_path: Path) -> None:
+    tell_everything(TensorBoardRecord(tmp_path / "events", 4, has_cache=True), tmp_path)
+    told = told_to(tmp_path / "events")
     assert told["train/loss"] == [(5, 0.5)]
     assert told["train/rows_lr"] == [(5, 0.125)]
     assert told["speed/samples_per_s"] == [(5, 320.0)]
