@@ -17,6 +17,7 @@ _STALE_AFTER = 5
 _LEAST_STALE_S = 10.0
 """Clocks of hosts and of the file system may differ by this."""
 _ROLES = ("oracle", "server", "trainer")
+_ORACLE = _ROLES.index("oracle")
 _HEADINGS = ("rank", "host", "process", "told", "step", "does", "most of the time", "processor", "memory")
 _MOST_NAMED = 3
 _LARGEST = 1e18
@@ -34,7 +35,7 @@ class RankView:
         cells: texts, in the order of the headings.
         is_stale: whether its file has grown old, though it has not said that it has ended.
         is_ahead: whether its file is of the future, by the clock of this host.
-        step: steps done.
+        step: steps done; of the oracle, planned.
         values: what it has measured last.
     """
 
@@ -79,7 +80,8 @@ def view(output: Path, now_s: float | None = None) -> View:
     values: dict[str, float] = {}
     for rank in ranks:
         values |= rank.values
-    told = [f"step {max(rank.step for rank in ranks)}", *(f"{name} {value:,.6g}" for name, value in values.items())]
+    done = max([rank.step for rank in ranks if rank.order[0] != _ORACLE], default=0)  # the oracle's are planned ones
+    told = [f"step {done}", *(f"{name} {value:,.6g}" for name, value in values.items())]
     table = aligned([_HEADINGS, *(rank.cells for rank in ranks)], right=(2, 4, 8))
     stale = [rank.cells[0] for rank in ranks if rank.is_stale]
     warned = [f"stale: {', '.join(stale)}: stopped, killed, or cut off from this file system"] if stale else []
@@ -108,7 +110,7 @@ def _rank(age_s: float, status: dict[str, Any]) -> RankView:
         f"{clock(max(0.0, age_s))} ago" + (" STALE" if is_stale else " CLOCK AHEAD" if is_ahead else ""),
         str(step) if step else "-",
         does,
-        ", ".join(f"{name} {share:.0%}" for name, share in most) or "-",
+        ", ".join(f"{name} {min(share, 1.0):.0%}" for name, share in most) or "-",  # a span counts where it ends
         clock(_number(status.get("processor_s"))),
         f"{_number(status.get('resident_bytes')) / 1e6:,.0f} MB",
     ]
