@@ -39,6 +39,17 @@ class CommandParser(argparse.ArgumentParser):
         self.exit(EXIT_ERROR)
 
 
+def add_config(parser: CommandParser, overrides: str = "replace single settings") -> None:
+    """The arguments that name a run's settings, of the commands that use them as `bagpipe train` does.
+
+    Args:
+        parser: of the command.
+        overrides: what overrides are for.
+    """
+    parser.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
+    parser.add_overrides("overrides", "*", "section.field=value", overrides)
+
+
 def add_checkpoint(parser: CommandParser) -> None:
     """The arguments that name a checkpoint, of the commands that use one."""
     parser.add_argument(

@@ -5,7 +5,7 @@ from argparse import Namespace
 from pathlib import Path
 
 from bagpipe_hpc.cli.argument_types import named_path, percentage, positive
-from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.command_parser import CommandParser, add_config
 from bagpipe_hpc.errors import ConfigError, require_appendable
 
 
@@ -39,8 +39,7 @@ def add_compare_policies(parser: CommandParser) -> None:
 
 def _add_contenders(parser: CommandParser, kind: str, example: str) -> None:
     """The arguments that both commands have: a configuration, and what is compared."""
-    parser.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
-    parser.add_overrides("overrides", "*", "section.field=value", f"replace single settings, for all {kind}")
+    add_config(parser, f"replace single settings, for all {kind}")
     parser.add_argument(
         f"--{kind}",
         nargs="+",

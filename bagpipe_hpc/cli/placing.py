@@ -2,16 +2,15 @@
 
 from argparse import Namespace
 
-from bagpipe_hpc.cli.argument_types import named_path, positive
-from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.argument_types import positive
+from bagpipe_hpc.cli.command_parser import CommandParser, add_config
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.terminal import printable
 
 
 def add_place(parser: CommandParser) -> None:
     """Give the command its arguments."""
-    parser.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
-    parser.add_overrides("overrides", "*", "section.field=value", "replace single settings")
+    add_config(parser)
     parser.add_argument("--servers", type=positive, required=True, metavar="S", help="servers of the run")
 
 

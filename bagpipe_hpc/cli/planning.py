@@ -4,7 +4,8 @@ import sys
 from argparse import Namespace
 
 from bagpipe_hpc.cli.argument_types import gigabytes, named_path, nodes, nodes_or_none, positive, positive_number
-from bagpipe_hpc.cli.command_parser import CommandParser
+from bagpipe_hpc.cli.cluster_arguments import add_delays, add_sample_time
+from bagpipe_hpc.cli.command_parser import CommandParser, add_config
 from bagpipe_hpc.cli.comparing import check_plot
 from bagpipe_hpc.errors import ConfigError, require_appendable
 from bagpipe_hpc.terminal import printable
@@ -12,8 +13,7 @@ from bagpipe_hpc.terminal import printable
 
 def add_plan(parser: CommandParser) -> None:
     """Give the command its arguments."""
-    parser.add_argument("config", type=named_path, metavar="CONFIG.toml", help="settings, as for bagpipe train")
-    parser.add_overrides("overrides", "*", "section.field=value", "replace single settings")
+    add_config(parser)
     parser.add_argument(
         "--trainers", type=positive, nargs="+", metavar="T", help="(default: 2, or what --nodes have room for)"
     )
@@ -25,22 +25,11 @@ def add_plan(parser: CommandParser) -> None:
         help="windows (default: 1, the setting, parts and multiples)",
     )
     parser.add_argument("--batches", type=positive, metavar="N", help="that are planned of each segment (default: all)")
-    compute = parser.add_mutually_exclusive_group()
-    compute.add_argument(
-        "--calibrate", type=named_path, metavar="RUN", help="take the time of a sample from RUN's output"
-    )
-    compute.add_argument("--compute-us-per-sample", type=positive_number, metavar="US", help="time of a sample")
+    add_sample_time(parser, required=False)
     parser.add_argument(
         "--gbit-per-s", type=positive_number, nargs="+", default=[10.0], metavar="X", help="link of a node (10)"
     )
-    parser.add_argument("--latency-us", type=positive_number, default=50.0, metavar="US", help="one way (50)")
-    parser.add_argument(
-        "--oracle-us-per-sample",
-        type=positive_number,
-        default=0.5,
-        metavar="US",
-        help="to read and plan a sample of a batch (0.5: one core)",
-    )
+    add_delays(parser)
     parser.add_argument(
         "--server-nodes",
         type=nodes_or_none,

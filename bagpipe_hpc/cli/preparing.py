@@ -1,11 +1,15 @@
 """`bagpipe prepare`, as one process or as the ranks that a launcher started."""
 
+import sys
 from argparse import Namespace
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from bagpipe_hpc.cli.argument_types import count, fraction, named_path, positive
+from bagpipe_hpc.cli.command_parser import CommandParser
 from bagpipe_hpc.cli.outcome import EXIT_ERROR, EXIT_OK, is_first_rank, launched_ranks, print_error
+from bagpipe_hpc.config.doors import SOURCE_FORMATS
 from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.terminal import line_start, printable
 
 if TYPE_CHECKING:
     from data_prep.prepare_settings import PrepareSettings
@@ -13,14 +17,80 @@ if TYPE_CHECKING:
 _START_S = 180.0
 """Longest wait for the other ranks to start: interpreters come from a cold file system."""
 _END_S = 60.0
+_DEFAULT_MIN_COUNT = 2
+"""Not argparse's default: argparse overlooks a clash of exclusive options where one is given its default."""
 
 
-def prepare(arguments: Namespace, progress: Callable[[str], None]) -> int:
+def add_prepare(parser: CommandParser) -> None:
+    """Give the command its arguments."""
+    formats = f"format of the input: {', '.join(SOURCE_FORMATS.entries)}, or package.module:Class (default: criteo)"
+    described = parser.add_mutually_exclusive_group()
+    described.add_argument("--format", metavar="NAME", help=formats)
+    described.add_argument(
+        "--schema", metavar="FILE.toml", help="describes the columns of any CSV, TSV or Parquet; `bagpipe schema` helps"
+    )
+    parser.add_argument(
+        "--format-option", action="append", default=[], metavar="KEY=VALUE", help="a setting of the format's own"
+    )
+    parser.add_argument(
+        "--input",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="FILE",
+        help="files or glob patterns, in time order",
+    )
+    parser.add_argument("--output", type=named_path, required=True, metavar="DIR", help="shard directory to write")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument(
+        "--min-count", type=positive, metavar="N", help=f"rarer values share a row (default: {_DEFAULT_MIN_COUNT})"
+    )
+    sizes.add_argument(
+        "--max-rows-per-table", type=positive, metavar="N", help="hash the values of larger tables to N rows"
+    )
+    parser.add_argument(
+        "--unseen-buckets",
+        type=count,
+        metavar="N",
+        help="rows of a table that rarer and later values share (default: 0)",
+    )
+    later = parser.add_mutually_exclusive_group()
+    later.add_argument(
+        "--like", type=named_path, metavar="DIR", help="later rows, with format, settings and ids of the shards in DIR"
+    )
+    later.add_argument("--grow", type=named_path, metavar="DIR", help="the same, but new values get ids of their own")
+    parser.add_argument(
+        "--evict-unused",
+        type=positive,
+        metavar="N",
+        help="with --grow: values unused in N training rows lose ids",
+    )
+    parser.add_argument("--rows-per-shard", type=positive, default=1 << 20, metavar="N", help="(default: 1048576)")
+    parser.add_argument(
+        "--test-fraction",
+        type=fraction,
+        metavar="F",
+        help="last part of the rows, for tests (default: 0.1; with --like all of them)",
+    )
+    parser.add_argument("--test-files", type=positive, metavar="N", help="the last N input files are for tests instead")
+    parser.add_argument(
+        "--test-half", choices=["first", "second"], help="of --test-files' rows that half alone; the other is left out"
+    )
+    parser.add_argument("--compression", choices=["lzf", "gzip", "none"], default="lzf", help="(default: lzf)")
+    parser.add_argument("--chunk-checksums", action="store_true", help="let HDF5 check every chunk that it reads")
+    parser.add_argument(
+        "--skip-bad-rows", type=count, default=0, metavar="N", help="skip up to N malformed rows (default: 0)"
+    )
+    parser.add_argument(
+        "--backend",
+        choices=["auto", "native", "reference"],
+        default="auto",
+        help="native code, its definition in Python, or native code where it was built (default: auto)",
+    )
+
+
+def prepare(arguments: Namespace) -> int:
     """Prepare; MPI is started where a launcher started several ranks. Collective over: these.
-
-    Args:
-        arguments: of the command.
-        progress: is given lines, on the first rank.
 
     Returns:
         The exit code.
@@ -31,7 +101,7 @@ def prepare(arguments: Namespace, progress: Callable[[str], None]) -> int:
     if launched_ranks() == 1:
         from data_prep.prepare import prepare_clicks
 
-        prepare_clicks(arguments.input, arguments.output, _settings(arguments), progress=progress)
+        prepare_clicks(arguments.input, arguments.output, _settings(arguments), progress=_tell)
         return EXIT_OK
     try:
         settings = _settings(arguments)
@@ -54,8 +124,8 @@ def prepare(arguments: Namespace, progress: Callable[[str], None]) -> int:
                 "the MPI that is in use, or with srun --mpi=TYPE (srun --mpi=list shows the types)"
             )
         try:
-            with launched_team(progress) as team:
-                prepare_clicks(arguments.input, arguments.output, settings, progress=progress, team=team)
+            with launched_team(_tell) as team:
+                prepare_clicks(arguments.input, arguments.output, settings, progress=_tell, team=team)
         except OtherRankError:
             return EXIT_ERROR
         except BagpipeError as error:
@@ -95,3 +165,8 @@ def _settings(arguments: Namespace) -> "PrepareSettings":
         skip_bad_rows=arguments.skip_bad_rows,
         backend=arguments.backend,
     )
+
+
+def _tell(message: str) -> None:
+    """Print how far the preparation is; on the first rank."""
+    print(f"{line_start()}{printable(message)}", file=sys.stderr, flush=True)

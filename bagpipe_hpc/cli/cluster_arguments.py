@@ -1,0 +1,25 @@
+"""Arguments that describe what is not at hand, a model's pace and a cluster's, for the commands that predict a run."""
+
+from bagpipe_hpc.cli.argument_types import named_path, positive_number
+from bagpipe_hpc.cli.command_parser import CommandParser
+
+
+def add_sample_time(parser: CommandParser, *, required: bool) -> None:
+    """How long a trainer computes a sample: measured by a run, or given."""
+    compute = parser.add_mutually_exclusive_group(required=required)
+    compute.add_argument(
+        "--calibrate", type=named_path, metavar="RUN", help="take the time of a sample from RUN's output"
+    )
+    compute.add_argument("--compute-us-per-sample", type=positive_number, metavar="US", help="time of a sample")
+
+
+def add_delays(parser: CommandParser) -> None:
+    """How long messages are on their way, and how long the oracle takes."""
+    parser.add_argument("--latency-us", type=positive_number, default=50.0, metavar="US", help="one way (50)")
+    parser.add_argument(
+        "--oracle-us-per-sample",
+        type=positive_number,
+        default=0.5,
+        metavar="US",
+        help="to read and plan a sample of a batch (0.5: one core)",
+    )

@@ -1,0 +1,51 @@
+"""`bagpipe simulate`: the steps of a run on a cluster that is not at hand."""
+
+from argparse import Namespace
+
+from bagpipe_hpc.cli.argument_types import count, named_path, positive, positive_number
+from bagpipe_hpc.cli.cluster_arguments import add_delays, add_sample_time
+from bagpipe_hpc.cli.command_parser import CommandParser, add_config
+from bagpipe_hpc.cli.outcome import EXIT_OK
+from bagpipe_hpc.errors import require_appendable
+
+
+def add_simulate(parser: CommandParser) -> None:
+    """Give the command its arguments."""
+    add_config(parser)
+    parser.add_argument(
+        "--rows", type=positive, metavar="N", help="draw ids of tables with N rows in all (default: those of data.path)"
+    )
+    parser.add_argument("--zipf", type=positive_number, default=1.05, metavar="A", help="skew of the drawn ids (1.05)")
+    add_sample_time(parser, required=True)
+    parser.add_argument(
+        "--trainers", type=positive, nargs="+", default=[1, 2, 4, 8, 16], metavar="T", help="(default: 1 2 4 8 16)"
+    )
+    parser.add_argument("--lookahead", type=positive, nargs="+", metavar="L", help="(default: 1 and the setting)")
+    parser.add_argument("--trainers-per-host", type=positive, default=1, metavar="N", help="(default: 1)")
+    parser.add_argument(
+        "--server-hosts", type=count, default=2, metavar="N", help="hosts of servers; 0: all on one host (default: 2)"
+    )
+    parser.add_argument("--gbit-per-s", type=positive_number, default=10.0, metavar="X", help="each link (10)")
+    add_delays(parser)
+    parser.add_argument(
+        "--message-us", type=positive_number, default=5.0, metavar="US", help="of a trainer, to one other trainer (5)"
+    )
+    parser.add_argument("--batches", type=positive, metavar="N", help="that count (default: 100, or what the data has)")
+    parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")
+
+
+def simulate(arguments: Namespace) -> int:
+    """Predict, and print the table.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        BagpipeError: what is asked for cannot be.
+    """
+    from bagpipe_hpc.tools.simulate import simulate as predict
+
+    if arguments.save:
+        require_appendable(arguments.save)
+    predict(arguments).finish(arguments.save)
+    return EXIT_OK
