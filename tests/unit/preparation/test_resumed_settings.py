@@ -1,0 +1,388 @@
+"""A run goes on from a checkpoint only if that is of the same training; what else has changed is said."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bagpipe_hpc.config.file import doors, own_keys, setting_types, to_document
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.preparation.resume import find_start
+from bagpipe_hpc.rows.optimizers.contract import StateColumns
+from bagpipe_hpc.run.resumed_settings import (
+    CHANGEABLE,
+    CHANGEABLE_DOORS,
+    FIXED,
+    FIXED_DOORS,
+    FREE,
+    RESOLVED,
+    ROUNDING,
+    changes_since,
+)
+from bagpipe_hpc.run.run import Run
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
+from bagpipe_hpc.storage.shards.entries import ShardInfo, TableInfo
+from bagpipe_hpc.storage.shards.manifest import ShardManifest
+from tests.unit.checkpoint_samples import (
+    sample_records,
+    sample_state,
+    sample_tables,
+    write_checkpoint,
+    write_tables,
+)
+from tests.unit.preparation.resumed_runs import SHARDS, TABLES, settings
+
+OTHER: dict[str, object] = {
+    "data.block_rows": 100,
+    "data.shuffle": False,
+    "data.lanes": 4,
+    "train.seed": 8,
+    "train.batch_size": 64,
+    "model.name": "builtins:object",
+    "model.embedding_dim": 8,
+    "features.pooling": "mean",
+    "graph.fan_outs": [3],
+    "model.embedding_dim_of": {"C1": 8},
+    "features.pooling_of": {"C1": "mean"},
+    "features.longest": 3,
+    "features.longest_of": {"C1": 3},
+    "model.bottom_mlp": (8,),
+    "model.top_mlp": (512, 128),
+    "model.frozen": ("bottom.*",),
+    "tables.initial_bound": 0.01,
+    "tables.frozen": ("C1",),
+    "optimizer.rows": "sgd",
+    "optimizer.dense": "SGD",
+    "optimizer.rows_lr": 0.5,
+    "optimizer.rows_eps": 1e-3,
+    "optimizer.dense_lr": 0.5,
+    "optimizer.dense_options": {"lr_decay": 0.1},
+    "optimizer.dense_clip_norm": 1.0,
+    "optimizer.rows_clip_norm": 0.5,
+    "optimizer.rows_weight_decay": 0.5,
+    "optimizer.rows_weight_decay_mode": "decoupled",
+    "model.precision": "bfloat16",
+    "train.deterministic": True,
+    "train.dense_sums": "mpi",
+    "train.row_sums": "bfloat16",
+    "policy.name": "bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy",  # bagpipe's long name
+}
+"""For each setting that is compared a value that the run did not have."""
+
+RATE_SECTIONS = ("rows_rate.", "dense_rate.")
+"""Their settings go together; they have a test of their own."""
+
+ARITHMETIC = Arithmetic(trainers=2, linear="torch", device="cpu", threads=1)
+
+
+OWN = {"model": "settings", "optimizer": "row_settings", "policy": "settings", "tables": "settings"}
+"""Of a section, the field with the own settings of what its door names."""
+
+
+def changed(config: Config, key: str, value: object) -> Config:
+    section, _, name = key.partition(".")
+    part = getattr(config, section)
+    if key in doors():
+        part = replace(part, **{name: value, OWN[section]: None})
+    elif hasattr(part, name):
+        part = replace(part, **{name: value})
+    else:
+        own = replace(getattr(part, OWN[section]), **{name.removeprefix("rows_"): value})
+        part = replace(part, **{OWN[section]: own})
+    return replace(config, **{section: part})
+
+
+OWN_FIXED = [key for door in FIXED_DOORS for key in own_keys(Config(), door)]
+OWN_CHANGEABLE = [key for door in CHANGEABLE_DOORS for key in own_keys(Config(), door)]
+
+
+def test_every_setting_has_its_place() -> None:
+    """A new setting must be put into one of the sets, by whether a resumed run may differ in it."""
+    places = [*FIXED, *OWN_FIXED, *CHANGEABLE, *OWN_CHANGEABLE, *ROUNDING, *RESOLVED, *FREE]
+    assert sorted(places) == sorted(setting_types())
+
+
+@pytest.mark.parametrize("key", [*FIXED, *OWN_FIXED])
+def test_another_training_is_refused_by_name(output: Path, key: str) -> None:
+    config = settings(output)
+    section, _, name = key.partition(".")
+    then, now = to_document(config)[section][name], OTHER[key]
+    shown = [repr(list(value) if isinstance(value, tuple) else value) for value in (then, now)]
+    with pytest.raises(CheckpointError) as raised:
+        find_start(changed(config, key, now), SHARDS)
+    assert f"is of another training: {key}: {shown[0]} then, {shown[1]} now" in str(raised.value)
+    assert "start anew in another train.output" in str(raised.value)
+
+
+def test_rows_may_be_placed_anew(output: Path) -> None:
+    """What placed the rows changes no result, so that another placement goes on and has nothing to say."""
+    config = changed(settings(output), "tables.placement", "by_table")
+    start = find_start(config, SHARDS)
+    assert start is not None
+    said = [changes_since(start.manifest, Run(now, SHARDS, ()), ARITHMETIC) for now in (settings(output), config)]
+    assert said[0] == said[1]
+
+
+def test_all_differences_are_named(output: Path) -> None:
+    config = changed(changed(settings(output), "train.seed", 8), "optimizer.dense", "Adam")
+    with pytest.raises(
+        CheckpointError, match=r"train\.seed: 7 then, 8 now; optimizer\.dense: 'Adagrad' then, 'Adam' now"
+    ):
+        find_start(config, SHARDS)
+
+
+def with_state(output: Path, state: StateColumns) -> Config:
+    """A run that goes on from a checkpoint whose rows have that state."""
+    config = config_at(settings(output), output / "other")
+    write_checkpoint(
+        output / "other",
+        sample_records(TABLES, 5),
+        TABLES,
+        training_data=SHARDS.digest("train"),
+        evaluation_data=SHARDS.digest("test"),
+        config=to_document(config),
+        row_state=(state,),
+    )
+    return config
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        ({}, "{}"),
+        ({"C1": 2, "C2": 2}, "{'C1': 2, 'C2': 2}"),
+        ({"C1": 2}, "{'C1': 2}"),
+        ({"C2": 2}, ""),
+        ({"C2": 2, "C1": 4}, ""),
+    ],
+)
+def test_widths_of_tables_are_those_of_the_files(output: Path, now: dict[str, int], said: str) -> None:
+    """Whatever the recorded settings say; that a table has the usual width need not be said."""
+    write_tables(
+        output / "other",
+        sample_tables(TABLES, (4, 2)),
+        training_data=SHARDS.digest("train"),
+        config=to_document(settings(output)),
+        row_optimizer="rowwise_adagrad",
+        row_state_columns=1,
+        row_state=sample_state(1),
+    )
+    config = config_at(changed(settings(output), "model.embedding_dim_of", now), output / "other")
+    if not said:
+        assert find_start(config, SHARDS) is not None
+        return
+    with pytest.raises(CheckpointError) as raised:
+        find_start(config, SHARDS)
+    assert f"of another training: model.embedding_dim_of: {{'C2': 2}} then, {said} now. Resume" in str(raised.value)
+
+
+def test_another_state_of_the_rows_is_refused_by_name(output: Path) -> None:
+    """Of an optimizer that was changed meanwhile, though the numbers would fit."""
+    config = with_state(output, StateColumns("mean", per_weight=False))
+    said = r"optimizer\.rows, its state: \['mean \(one a row\)'\] then, \['sum_of_mean_squares \(one a row\)'\] now"
+    with pytest.raises(CheckpointError, match=said):
+        find_start(config, SHARDS)
+
+
+def test_another_first_value_of_the_rows_state_is_said(output: Path) -> None:
+    config = with_state(output, StateColumns("sum_of_mean_squares", per_weight=False, first=0.5))
+    start = find_start(config, SHARDS)
+    assert start is not None
+    (change,) = changes_since(start.manifest, job_of(config), start.manifest.arithmetic)
+    assert change.startswith("optimizer.rows, first value of sum_of_mean_squares: 0.5 -> 0.0 (rows take theirs at the")
+
+
+def test_lanes_that_the_data_decide_are_those_that_were_asked_for(output: Path) -> None:
+    """The few rows here have room for one lane; another order has blocks that begin anew in each shard, or two."""
+    for lanes in (0, 1):
+        directory = output / f"lanes-{lanes}"
+        config = changed(config_at(settings(output), directory), "data.lanes", lanes)
+        write_checkpoint(
+            directory,
+            sample_records(TABLES, 5),
+            TABLES,
+            training_data=SHARDS.digest("train"),
+            config=to_document(config),
+        )
+        assert find_start(changed(config, "data.lanes", 1 - lanes), SHARDS) is not None
+        blocks = changed(config, "data.block_rows", 1)
+        with pytest.raises(CheckpointError, match=r"data\.lanes"):
+            find_start(changed(blocks, "data.lanes", 1 - lanes), SHARDS)
+        with pytest.raises(CheckpointError, match=r"data\.lanes"):
+            find_start(changed(config, "data.lanes", 2), SHARDS)
+
+
+def test_without_shuffling_the_size_of_the_blocks_is_free(output: Path) -> None:
+    config = changed(settings(output), "data.shuffle", False)
+    write_checkpoint(
+        output / "other",
+        sample_records(TABLES, 5),
+        TABLES,
+        training_data=SHARDS.digest("train"),
+        config=to_document(config),
+    )
+    resumed = changed(config_at(config, output / "other"), "data.block_rows", 100)
+    assert find_start(changed(resumed, "data.lanes", 4), SHARDS) is not None
+
+
+def config_at(config: Config, output: Path) -> Config:
+    return changed(config, "train.output", str(output))
+
+
+def test_a_setting_that_was_not_recorded_is_another(output: Path) -> None:
+    write_checkpoint(output / "other", sample_records(TABLES, 5), TABLES, training_data=SHARDS.digest("train"))
+    with pytest.raises(CheckpointError, match=r"data\.block_rows: 'not recorded' then, 8192 now"):
+        find_start(config_at(settings(output), output / "other"), SHARDS)
+
+
+@pytest.mark.parametrize(
+    ("shards", "what"),
+    [
+        (replace(SHARDS, train=(replace(SHARDS.train[0], rows=2559),)), "training samples: 2560 then, 2559 now"),
+        (
+            replace(SHARDS, tables=(*SHARDS.tables, TableInfo("C3", 4)), features=()),
+            r"rows of the tables: \[5, 3\] then, \[5, 3, 4\] now",
+        ),
+        (replace(SHARDS, train=(replace(SHARDS.train[0], sha256="1" * 64),)), "digest of the training shards"),
+        (
+            replace(SHARDS, train=tuple(replace(SHARDS.train[0], file=f"{n}.h5", rows=n) for n in (2000, 560))),
+            "digest of the training shards",
+        ),
+    ],
+)
+def test_other_data_is_refused(output: Path, shards: ShardManifest, what: str) -> None:
+    with pytest.raises(CheckpointError, match=rf"is of another training: data\.path, .*{what}"):
+        find_start(settings(output), shards)
+
+
+def test_the_order_of_the_shards_counts_and_their_names_do_not() -> None:
+    first, second = SHARDS.train[0], replace(SHARDS.train[0], file="b.h5", sha256="1" * 64)
+    digests = {
+        replace(SHARDS, train=shards).digest("train")
+        for shards in ((first, second), (second, first), (first,), (replace(first, rows=2559),))
+    }
+    assert len(digests) == 4
+    assert replace(SHARDS, train=(replace(first, file="c.h5"),)).digest("train") == SHARDS.digest("train")
+
+
+ORDERING = "tests.end_to_end.policies:Interleaved"
+
+
+@pytest.mark.parametrize(
+    ("then", "now"), [("bagpipe", ORDERING), (ORDERING, "bagpipe"), ("gone.away:Policy", "bagpipe")]
+)
+def test_a_policy_with_another_order_of_samples_is_refused(output: Path, then: str, now: str) -> None:
+    recorded = to_document(settings(output))
+    recorded["policy"]["name"] = then
+    write_checkpoint(
+        output / "other", sample_records(TABLES, 5), TABLES, training_data=SHARDS.digest("train"), config=recorded
+    )
+    config = config_at(changed(settings(output), "policy.name", now), output / "other")
+    with pytest.raises(CheckpointError, match=rf"policy\.name: '{then}' then, '{now}' now \(the samples' order\)"):
+        find_start(config, SHARDS)
+
+
+def test_what_an_order_goes_by_stays(output: Path) -> None:
+    """Another cache would have other hot rows, and the epoch's samples another order."""
+    then = changed(settings(output), "policy.name", "fae")
+    recorded = to_document(then)
+    recorded["policy"]["share_percent"] = 50
+    write_checkpoint(
+        output / "other", sample_records(TABLES, 5), TABLES, training_data=SHARDS.digest("train"), config=recorded
+    )
+    config = config_at(changed(then, "cache.rows", 99), output / "other")
+    told = r"policy\.share_percent: 50 then, 100 now .*cache\.rows: 0 then, 99 now \(the samples' order\)"
+    with pytest.raises(CheckpointError, match=told):
+        find_start(config, SHARDS)
+
+
+def job_of(config: Config, shards: ShardManifest = SHARDS) -> Run:
+    return Run(config, shards, ())
+
+
+def test_nothing_is_said_where_nothing_changed(output: Path) -> None:
+    start = find_start(settings(output), SHARDS)
+    assert start is not None
+    free = changed(changed(settings(output), "lookahead.batches", 3), "kernels.backend", "reference")
+    assert changes_since(start.manifest, job_of(free), ARITHMETIC) == []
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in (*CHANGEABLE, *OWN_CHANGEABLE, *ROUNDING) if not key.startswith(RATE_SECTIONS)]
+)
+def test_what_may_change_is_said(output: Path, key: str) -> None:
+    config = changed(settings(output), key, OTHER[key])
+    start = find_start(config, SHARDS)
+    assert start is not None
+    (change,) = changes_since(start.manifest, job_of(config), ARITHMETIC)
+    assert change.startswith(f"{key}: ")
+    assert " -> " in change
+
+
+@pytest.mark.parametrize("section", [name.removesuffix(".") for name in RATE_SECTIONS])
+@pytest.mark.parametrize(
+    ("decay", "name", "value"),
+    [
+        ("cosine", "decay", "polynomial"),
+        ("cosine", "warmup_steps", 5),
+        ("cosine", "decay_start", 7),
+        ("cosine", "decay_steps", 200),
+        ("cosine", "end_factor", 0.5),
+        ("polynomial", "power", 1.0),
+        ("step", "gamma", 0.5),
+    ],
+)
+def test_another_schedule_of_the_rate_is_said(output: Path, section: str, decay: str, name: str, value: object) -> None:
+    kind = type(getattr(Config(), section))
+    before = kind(decay=decay, decay_steps=100)
+    then, now = (replace(settings(output), **{section: part}) for part in (before, replace(before, **{name: value})))
+    manifest = replace(load_checkpoint(output).manifest, config=json.loads(json.dumps(to_document(then))))
+    (change,) = changes_since(manifest, job_of(now), ARITHMETIC)
+    assert change == f"{section}.{name}: {getattr(before, name)!r} -> {value!r}"
+
+
+def test_a_checkpoint_from_before_there_were_schedules_had_a_constant_rate(output: Path) -> None:
+    recorded = to_document(settings(output))
+    for section in RATE_SECTIONS:
+        del recorded[section.removesuffix(".")]
+    manifest = replace(load_checkpoint(output).manifest, config=recorded)
+    assert changes_since(manifest, job_of(settings(output)), ARITHMETIC) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "what"),
+    [
+        ("trainers", 3, "number of trainers: 2 -> 3"),
+        ("linear", "onednn", r"kernels\.linear\): torch -> onednn"),
+        ("device", "cuda", r"train\.device\): cpu -> cuda"),
+        ("threads", 4, r"train\.threads\): 1 -> 4"),
+    ],
+)
+def test_what_changes_the_last_bits_is_said(output: Path, field: str, value: object, what: str) -> None:
+    start = find_start(settings(output), SHARDS)
+    assert start is not None
+    (change,) = changes_since(start.manifest, job_of(settings(output)), replace(ARITHMETIC, **{field: value}))
+    assert re.search(what, change)
+    assert "last bits" in change
+
+
+def test_other_test_rows_are_said(output: Path) -> None:
+    other = replace(SHARDS, test=(ShardInfo("test-00000.h5", 5, 1, 1, "3" * 64),))
+    start = find_start(settings(output), other)
+    assert start is not None
+    (change,) = changes_since(start.manifest, job_of(settings(output), other), ARITHMETIC)
+    assert "test rows" in change
+
+
+def test_a_change_without_effect_is_said_as_such(output: Path) -> None:
+    before = changed(settings(output), "optimizer.dense", "Rprop")
+    manifest = replace(load_checkpoint(output).manifest, config=json.loads(json.dumps(to_document(before))))
+    (change,) = changes_since(manifest, job_of(changed(before, "optimizer.dense_lr", 0.5)), ARITHMETIC)
+    assert "Rprop takes its lr at the start of a training only" in change
+    options = changed(settings(output), "optimizer.dense_options", {"initial_accumulator_value": 0.1})
+    (change,) = changes_since(load_checkpoint(output).manifest, job_of(options), ARITHMETIC)
+    assert "Adagrad takes its initial_accumulator_value at the start" in change
