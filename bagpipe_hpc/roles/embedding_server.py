@@ -7,14 +7,13 @@ from functools import partial
 from bagpipe_hpc.checkpointing.protocol import SavingSettings
 from bagpipe_hpc.checkpointing.server import SavedGroup, ServerCheckpoints
 from bagpipe_hpc.kernels.row_copies import row_copies
-from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.waiting import serve_until_barrier
+from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.rows.disk.array_face import DiskRows
 from bagpipe_hpc.rows.disk.store import DiskStore, wait_for
 from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.telemetry.trace import Trace
 
 log = logging.getLogger(__name__)
 
@@ -22,25 +21,20 @@ _UNASKED_SLEEP_S = 2e-3
 
 
 def run_embedding_server(
-    run: Run,
-    comms: Communicators,
+    context: RoleContext,
     windows: Sequence[RowWindow],
     stores: Sequence[DiskStore | None],
-    timeout_s: float,
-    trace: Trace,
     watch: Callable[[], None],
 ) -> None:
     """Fill this server's partition, then serve it until the run ends, saving it at every checkpoint.
 
     Args:
-        run: settings, tables and their first values.
-        comms: this rank's communicators.
+        context: of this rank.
         windows: the rows, of each group of tables.
         stores: those rows, where they lie on disk.
-        timeout_s: longest wait for the other ranks to take part in a checkpoint.
-        trace: this rank's timeline.
         watch: raises if the run has come to its end without this server.
     """
+    run, comms, trace = context.run, context.comms, context.trace
     server = comms.role_rank
     groups = list(zip(run.groups, windows, stores, run.partitions(comms.layout.servers), strict=True))
     with trace.span("fill"):
@@ -58,7 +52,7 @@ def run_embedding_server(
     poll_interval_s = longest_sleep_s(run, windows)
     answer = partial(answer_trainers, windows)
     serve_until_barrier(comms.store, answer, poll_interval_s, watch)  # the rows may be fetched from now on
-    settings, copies = SavingSettings.of(run.config, timeout_s), row_copies(run.config.kernels.backend)
+    settings, copies = SavingSettings.of(run.config, context.fill_timeout_s), row_copies(run.config.kernels.backend)
     saved = [SavedGroup(group.record, window, partition, store) for group, window, store, partition in groups]
     checkpoints = ServerCheckpoints(settings, saved, comms, copies, trace)
     checkpoints.serve(poll_interval_s, watch)

@@ -4,17 +4,14 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.plan_channel import PlanSender
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.addition_order import in_rank_order
-from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.planning.window import Window
+from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.plan_sources import Planned, open_source
-from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
-from bagpipe_hpc.telemetry.trace import Trace
 
 log = logging.getLogger(__name__)
 
@@ -22,14 +19,7 @@ _ADVANCE_EVERY_S = 1e-3
 """Between looks at plans that are being sent, while the next one is made: many MPIs move large ones on only then."""
 
 
-def run_oracle(
-    run: Run,
-    need: CacheNeed,
-    comms: Communicators,
-    timeout_s: float,
-    trace: Trace,
-    stop: StopRequest | NeverStopped,
-) -> None:
+def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
     """Send the plan of every batch of the run, held back by the slowest trainer; the next one is made meanwhile.
 
     When the run is asked to stop, the next segment is the last and has no batch: trainers see that from its closing
@@ -40,17 +30,14 @@ def run_oracle(
     each evaluation that counts, nothing more is planned until they say whether training goes on.
 
     Args:
-        run: the schedule, and where plans come from.
-        need: the window and the cache's capacities.
-        comms: this rank's communicators.
-        timeout_s: longest wait for a trainer to finish a batch.
-        trace: this rank's timeline.
+        context: of this rank.
         stop: whether the run is asked to stop.
     """
+    run, need, comms, trace = context.run, context.need, context.comms, context.trace
     window = need.window
     source = open_source(run, need, comms.layout.trainers, trace)
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
-    sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, timeout_s)
+    sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, context.fill_timeout_s)
     adds_in_order = run.config.train.deterministic and policy_class(run.config.policy.name).adds_rows
     ends = False
     late = outgrown = 0

@@ -13,6 +13,7 @@ from bagpipe_hpc.mpi.heartbeat import HeartbeatCounter, HeartbeatMonitor, Heartb
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.planning.capacity import CacheNeed
+from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.row_access import open_stores, open_windows, say_where_rows_are
 from bagpipe_hpc.rows.disk.store import DiskStore
 from bagpipe_hpc.run.output_folder import RESOURCES_NAME
@@ -38,6 +39,7 @@ def run_prepared(
     """Open the windows on the rows and run the role. Collective over: all ranks."""
     trace = Trace(enabled=bool(run.config.train.trace))
     fill_timeout_s = run.fill_timeout_s(comms.layout.servers)
+    context = RoleContext(purpose, run, need, comms, trace, fill_timeout_s)
     timeout_s = run.config.train.timeout_s
     comms.meet("being about to start its role", timeout_s)
     with (
@@ -51,11 +53,11 @@ def run_prepared(
             comms.meet("having opened the tables", fill_timeout_s)
             trace.start()
         if comms.role is Role.ORACLE:
-            _run_oracle(run, need, comms, fill_timeout_s, trace, stop, counter)
+            _run_oracle(context, stop, counter)
         elif comms.role is Role.SERVER:
-            _run_server(run, comms, windows, stores, fill_timeout_s, trace, counter)
+            _run_server(context, windows, stores, counter)
         else:
-            _run_trainer(purpose, run, need, comms, windows, fill_timeout_s, trace, loop)
+            _run_trainer(context, windows, loop)
         comms.meet("having finished", timeout_s)
         if purpose.folder:
             save_resources(purpose.folder / RESOURCES_NAME, comms, trace.sums_s())
@@ -63,60 +65,39 @@ def run_prepared(
             save_trace(Path(run.config.train.trace), comms, trace)
 
 
-def _run_oracle(
-    run: Run,
-    need: CacheNeed,
-    comms: Communicators,
-    fill_timeout_s: float,
-    trace: Trace,
-    stop: StopRequest | NeverStopped,
-    counter: HeartbeatCounter,
-) -> None:
+def _run_oracle(context: RoleContext, stop: StopRequest | NeverStopped, counter: HeartbeatCounter) -> None:
     """Plan, and show the servers meanwhile that the run goes on: nobody may ask them for hours."""
     from bagpipe_hpc.roles.oracle import run_oracle
 
+    comms = context.comms
     servers = [comms.layout.world_rank(Role.SERVER, server) for server in range(comms.layout.servers)]
-    with HeartbeatSender(comms.world, servers, run.config.train.timeout_s, counter) as heartbeats:
-        run_oracle(run, need, comms, fill_timeout_s, trace, stop)
-        _wait_for_all(comms, fill_timeout_s)
+    with HeartbeatSender(comms.world, servers, context.run.config.train.timeout_s, counter) as heartbeats:
+        run_oracle(context, stop)
+        _wait_for_all(context)
     heartbeats.send_last()
 
 
 def _run_server(
-    run: Run,
-    comms: Communicators,
-    windows: list[RowWindow],
-    stores: list[DiskStore | None],
-    fill_timeout_s: float,
-    trace: Trace,
-    counter: HeartbeatCounter,
+    context: RoleContext, windows: list[RowWindow], stores: list[DiskStore | None], counter: HeartbeatCounter
 ) -> None:
     """Serve until all ranks have finished."""
     from bagpipe_hpc.roles.embedding_server import answer_trainers, longest_sleep_s, run_embedding_server
 
+    run, comms = context.run, context.comms
     oracle = HeartbeatMonitor(comms.world, ORACLE_RANK, "the oracle", run.config.train.timeout_s, counter)
-    run_embedding_server(run, comms, windows, stores, fill_timeout_s, trace, oracle.check)
+    run_embedding_server(context, windows, stores, oracle.check)
     serve_until_barrier(comms.world, partial(answer_trainers, windows), longest_sleep_s(run, windows), oracle.check)
     oracle.finish()
 
 
-def _run_trainer(
-    purpose: Purpose,
-    run: Run,
-    need: CacheNeed,
-    comms: Communicators,
-    windows: list[RowWindow],
-    fill_timeout_s: float,
-    trace: Trace,
-    loop: "Loop | None",
-) -> None:
+def _run_trainer(context: RoleContext, windows: list[RowWindow], loop: "Loop | None") -> None:
     """Train; torch is imported here, on the trainers' ranks only."""
     from bagpipe_hpc.roles.trainer import run_trainer
     from bagpipe_hpc.step.slice_step import click_training
 
-    run_trainer(purpose, run, need, comms, windows, fill_timeout_s, trace, loop or click_training)
-    _wait_for_all(comms, fill_timeout_s)
+    run_trainer(context, windows, loop or click_training)
+    _wait_for_all(context)
 
 
-def _wait_for_all(comms: Communicators, timeout_s: float) -> None:
-    wait_for_barrier(comms.world, "all ranks to finish", timeout_s)
+def _wait_for_all(context: RoleContext) -> None:
+    wait_for_barrier(context.comms.world, "all ranks to finish", context.fill_timeout_s)

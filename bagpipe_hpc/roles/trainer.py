@@ -16,7 +16,6 @@ from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.dense_sums import DenseSums, open_dense_sums
 from bagpipe_hpc.models.gradient_groups import gradient_groups
 from bagpipe_hpc.models.size import count_weights
-from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.evaluation_peers import EvaluationPeers
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
@@ -26,8 +25,8 @@ from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
-from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.preparation.settling.trainer_compute import trainer_device
+from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.roles.trainer_reports import TrainerReports
@@ -36,9 +35,7 @@ from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.evaluations import start_evaluation, start_prediction
 from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
-from bagpipe_hpc.run.purpose import Purpose
 from bagpipe_hpc.run.resumed_settings import changes_since
-from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.watch import watched_rows
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.dense_replicas import dense_digests
@@ -52,7 +49,6 @@ from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.telemetry.server_load import ServerLoad, server_loads
 from bagpipe_hpc.telemetry.step_stats import StepStats
-from bagpipe_hpc.telemetry.trace import Trace
 
 log = logging.getLogger(__name__)
 
@@ -60,26 +56,17 @@ _SHOWN_AT_ONCE = 1 << 16
 """Watched rows whose records are fetched in a call."""
 
 
-def run_trainer(
-    purpose: Purpose,
-    run: Run,
-    need: CacheNeed,
-    comms: Communicators,
-    windows: Sequence[RowWindow],
-    fill_timeout_s: float,
-    trace: Trace,
-    loop: Loop,
-) -> None:
+def run_trainer(context: RoleContext, windows: Sequence[RowWindow], loop: Loop) -> None:
     """Run one trainer to the end of the run, after `offer_linear_layers`; arguments as for `Trainer` and its `run`.
 
     Collective over: the trainers.
     """
-    timeout_s = run.config.train.timeout_s
+    comms, train = context.comms, context.run.config.train
+    timeout_s = train.timeout_s
     wait_for_barrier(comms.trainers, "the other trainers to be ready to start", timeout_s)
-    train = run.config.train
     with TimeLimit("the other trainers to start sums of dense gradients", timeout_s):
         sums = open_dense_sums(train.dense_sums, comms.dense, comms.dense_gathering, deterministic=train.deterministic)
-    Trainer(purpose, run, need, comms, windows, sums, fill_timeout_s, trace).run(loop)
+    Trainer(context, windows, sums).run(loop)
     with TimeLimit("the other trainers to end sums of dense gradients", timeout_s):
         sums.close()
 
@@ -88,32 +75,18 @@ class Trainer:
     """One trainer. Collective over: the trainers; `run` also meets the servers at checkpoints.
 
     Args:
-        purpose: of the run; the first trainer tells of it.
-        run: settings, data and schedule, as all ranks know them.
-        need: the window and the cache's capacities.
-        comms: this rank's communicators.
+        context: of this rank.
         windows: the rows at the servers, of each group of tables.
         sums: of dense gradients over the trainers.
-        fill_timeout_s: longest wait for servers to fill or save their partitions.
-        trace: this rank's timeline.
     """
 
-    def __init__(
-        self,
-        purpose: Purpose,
-        run: Run,
-        need: CacheNeed,
-        comms: Communicators,
-        windows: Sequence[RowWindow],
-        sums: DenseSums,
-        fill_timeout_s: float,
-        trace: Trace,
-    ) -> None:
+    def __init__(self, context: RoleContext, windows: Sequence[RowWindow], sums: DenseSums) -> None:
+        self._run = run = context.run
+        self._need = need = context.need
+        self._comms = comms = context.comms
+        self._trace = trace = context.trace
+        self._fill_timeout_s = context.fill_timeout_s
         config = run.config
-        self._run = run
-        self._comms = comms
-        self._fill_timeout_s = fill_timeout_s
-        self._trace = trace
         device = trainer_device(run, comms)
         self._parts = parts = ComputeParts.of(run, device, need.groups, comms.layout.trainers)
         self._cache_bytes = sum(cache.bytes for cache in parts.caches)
@@ -126,7 +99,6 @@ class Trainer:
             device,
         )
         self._device = parts.device
-        self._need = need
         self._windows = windows
         timeout_s = config.train.timeout_s
         self._receiver = PlanReceiver(comms.planning, len(run.groups))
@@ -164,10 +136,10 @@ class Trainer:
             trace,
             verify=config.debug.verify_rows,
         )
-        self._record = purpose.record(run, has_cache=True) if comms.role_rank == 0 else None
+        self._record = context.purpose.record(run, has_cache=True) if comms.role_rank == 0 else None
         self._reports = TrainerReports(comms, self._record, stats, trace, timeout_s, self._check_mover)
         self._checkpoints = TrainerCheckpoints(
-            SavingSettings.of(config, fill_timeout_s),
+            SavingSettings.of(config, self._fill_timeout_s),
             partial(checkpoint_manifest, run, parts.arithmetic, comms.layout.servers),
             comms,
             [rows for rows in updated if rows],
