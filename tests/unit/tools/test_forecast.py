@@ -20,9 +20,7 @@ from bagpipe_hpc.tools.forecast.advice import advise_window, splits_of
 from bagpipe_hpc.tools.forecast.sweep import Outlook, plan_all
 from bagpipe_hpc.tools.forecast.timing import Timing
 from bagpipe_hpc.tools.policy_comparison.traffic import measure_traffic
-from data_prep.generate import generate_clicks
-from data_prep.prepare import prepare_clicks
-from data_prep.prepare_settings import PrepareSettings
+from tests.unit.tools.small_clicks import small_config
 
 DIM, BATCH = 8, 50
 SMALL = [f"model.embedding_dim={DIM}", f"train.batch_size={BATCH}", "optimizer.rows=sgd", "lookahead.batches=4"]
@@ -30,13 +28,7 @@ SMALL = [f"model.embedding_dim={DIM}", f"train.batch_size={BATCH}", "optimizer.r
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("forecast")
-    clicks, shards = folder / "clicks.tsv", folder / "shards"
-    generate_clicks(1000, clicks)
-    prepare_clicks([str(clicks)], shards, PrepareSettings(min_count=1), lambda _: None)
-    path = folder / "run.toml"
-    path.write_text(f"[data]\npath = '{shards}'\n")
-    return path
+    return small_config(tmp_path_factory.mktemp("forecast"))
 
 
 def run_of(config: Path, *settings: str) -> Run:

@@ -11,9 +11,7 @@ from bagpipe_hpc.cli import commands as cli
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.tools import placement_comparison
-from data_prep.generate import generate_clicks
-from data_prep.prepare import prepare_clicks
-from data_prep.prepare_settings import PrepareSettings
+from tests.unit.tools.small_clicks import small_config
 
 DIM = 8
 NO_CACHE = [f"model.embedding_dim={DIM}", "train.batch_size=50", "optimizer.rows=sgd", "policy.name=none"]
@@ -21,13 +19,7 @@ NO_CACHE = [f"model.embedding_dim={DIM}", "train.batch_size=50", "optimizer.rows
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("placements")
-    clicks, shards = folder / "clicks.tsv", folder / "shards"
-    generate_clicks(600, clicks)
-    prepare_clicks([str(clicks)], shards, PrepareSettings(min_count=1), lambda _: None)
-    path = folder / "run.toml"
-    path.write_text(f"[data]\npath = '{shards}'\n")
-    return path
+    return small_config(tmp_path_factory.mktemp("placements"), rows=600)
 
 
 def compared(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, dict[tuple[str, int], Any]]:

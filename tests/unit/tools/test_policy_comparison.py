@@ -16,9 +16,7 @@ from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.tools.policy_comparison.contender import Cell, Contender, cells
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, measure_traffic
 from bagpipe_hpc.tools.policy_comparison.training import Trained, launch_command, train
-from data_prep.generate import generate_clicks
-from data_prep.prepare import prepare_clicks
-from data_prep.prepare_settings import PrepareSettings
+from tests.unit.tools.small_clicks import small_config
 
 DIM, BATCH = 8, 50
 BASE = [f"model.embedding_dim={DIM}", f"train.batch_size={BATCH}", "optimizer.rows=sgd"]
@@ -27,13 +25,7 @@ SMALL = [*BASE, "lookahead.batches=4"]
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("comparison")
-    clicks, shards = folder / "clicks.tsv", folder / "shards"
-    generate_clicks(1000, clicks)
-    prepare_clicks([str(clicks)], shards, PrepareSettings(min_count=1), lambda _: None)
-    path = folder / "run.toml"
-    path.write_text(f"[data]\npath = '{shards}'\n")
-    return path
+    return small_config(tmp_path_factory.mktemp("comparison"))
 
 
 def compared(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[str, dict[str, Any]]:
