@@ -154,7 +154,7 @@ def run_role(purpose: Purpose, loop: "Loop | None" = None) -> None:
         places, hosts = find_places(config.train.timeout_s, use_gpus=config.train.device != "cpu")
         try:
             placement = Placement.choose(places, config.roles.servers, config.roles.placement)
-            comms = Communicators.create(placement, config.train.timeout_s)
+            comms = Communicators.create(placement, config.train.timeout_s, config.cache.exchange)
         except ConfigError as error:  # it depends on nothing but what every rank has
             raise RefusalError(str(error)) from error
         name = comms.name

@@ -9,10 +9,12 @@ from mpi4py import MPI
 from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.role_placement import Placement
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.start.hosts import Hosts
 from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.plan.exchange import Kind
+from bagpipe_hpc.plan.exchange_grid import DIRECT, choose_grid
 
 ORACLE_RANK = 0
 """Rank of the oracle in `world` and in `planning`."""
@@ -36,7 +38,7 @@ class Communicators:
         saving: the same ranks, for the first trainer's third thread, which collects the files of a checkpoint.
         trainers: trainers only, for reductions in the compute thread; null elsewhere. So are the next ones.
         gathering: the trainers again, for the second stage of a reduction.
-        exchanges: the trainers again, for the rows that they exchange, one for each kind.
+        exchanges: the trainers again, for the rows that they exchange, for each kind; none elsewhere.
         movers: the trainers' movers, used by their second threads.
         dense: the trainers again, for sums of dense gradients, or Horovod's background thread.
         dense_gathering: the trainers again, for the second stage of such a sum.
@@ -55,7 +57,7 @@ class Communicators:
     saving: MPI.Comm
     trainers: MPI.Comm
     gathering: MPI.Comm
-    exchanges: tuple[MPI.Comm, ...]
+    exchanges: tuple[GridComms, ...]
     movers: MPI.Comm
     dense: MPI.Comm
     dense_gathering: MPI.Comm
@@ -64,12 +66,13 @@ class Communicators:
     timeout_s: float
 
     @classmethod
-    def create(cls, placement: Placement, timeout_s: float = _TIMEOUT_S) -> "Communicators":
+    def create(cls, placement: Placement, timeout_s: float = _TIMEOUT_S, exchange: str = DIRECT) -> "Communicators":
         """Put the world in the order of a placement, and split it by role. Collective over: all ranks.
 
         Args:
             placement: who is who; the same on every rank.
             timeout_s: see `Communicators`; where a call takes longer, the job is ended.
+            exchange: how trainers exchange rows (`cache.exchange`).
 
         Raises:
             ConfigError: MPI was initialised without support for several threads.
@@ -80,10 +83,10 @@ class Communicators:
                 "use an MPI built with full thread support"
             )
         with TimeLimit("all ranks to form the groups of their roles", timeout_s):
-            return cls._create(placement, timeout_s)
+            return cls._create(placement, timeout_s, exchange)
 
     @classmethod
-    def _create(cls, placement: Placement, timeout_s: float) -> "Communicators":
+    def _create(cls, placement: Placement, timeout_s: float, exchange: str) -> "Communicators":
         launch_rank = MPI.COMM_WORLD.Get_rank()
         rank = placement.order.index(launch_rank)
         world = MPI.Intracomm(MPI.COMM_WORLD.Split(0, rank))
@@ -93,6 +96,7 @@ class Communicators:
         def split(*roles: Role) -> MPI.Comm:
             return world.Split(0 if role in roles else MPI.UNDEFINED, rank)
 
+        trainers, grid = split(Role.TRAINER), choose_grid(exchange, layout.trainers).grid
         return cls(
             layout=layout,
             role=role,
@@ -102,9 +106,9 @@ class Communicators:
             planning=split(Role.ORACLE, Role.TRAINER),
             store=split(Role.SERVER, Role.TRAINER),
             saving=split(Role.SERVER, Role.TRAINER),
-            trainers=split(Role.TRAINER),
+            trainers=trainers,
             gathering=split(Role.TRAINER),
-            exchanges=tuple(split(Role.TRAINER) for _ in Kind),
+            exchanges=tuple(GridComms.split(trainers, grid) for _ in Kind) if role is Role.TRAINER else (),
             movers=split(Role.TRAINER),
             dense=split(Role.TRAINER),
             dense_gathering=split(Role.TRAINER),
@@ -157,7 +161,7 @@ class Communicators:
                 self.dense_gathering,
                 self.dense,
                 self.movers,
-                *reversed(self.exchanges),
+                *(comm for of_kind in reversed(self.exchanges) for comm in reversed(of_kind)),
                 self.gathering,
                 self.trainers,
                 self.saving,

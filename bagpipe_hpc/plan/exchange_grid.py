@@ -85,8 +85,8 @@ class GridChoice:
 def choose_grid(setting: str, trainers: int) -> GridChoice:
     """Choose for all trainers.
 
-    A small message costs a trainer some 5 us, one over a grid 20 us, and two hops carry all rows twice. So `auto`
-    takes the grid where it saves many messages, which are small then (docs/simulate.md has the figures).
+    A small message costs a trainer some 5 us, and a hop over a grid 60 us more; two hops carry all rows twice. So
+    `auto` takes the grid where it saves many messages, which are small then (docs/simulate.md has the figures).
 
     Args:
         setting: `cache.exchange`.

@@ -25,6 +25,7 @@ class Cluster:
         memory_bytes_per_s: rate of transfers within a host.
         message_s: a trainer's time to send rows to another trainer and to take in what comes from it, if it does so
             with all of them by one call.
+        hop_s: a trainer's time for a hop over a grid beside that: to lay it out, and to put rows in order.
     """
 
     trainers: int
@@ -37,6 +38,7 @@ class Cluster:
     call_s: float = 300e-6
     memory_bytes_per_s: float = 4e9
     message_s: float = 5e-6
+    hop_s: float = 60e-6
 
     @property
     def is_one_host(self) -> bool:

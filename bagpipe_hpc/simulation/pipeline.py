@@ -23,8 +23,6 @@ from bagpipe_hpc.simulation.cluster import (
 from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
 from bagpipe_hpc.simulation.step_order import StepOrder
 
-_GRID_MESSAGE = 4
-"""So many times longer a message over a grid takes than one of many by one call: it is put together of parts."""
 _BEGUN_AT_ONCE = 0.25
 """Part of the time of many messages by one call until that returns; the mover has the rest (docs/simulate.md)."""
 
@@ -184,7 +182,7 @@ class Pipeline:
         """How long it keeps a trainer to begin an exchange that others move on."""
         if not hops or not hops[0].rows:
             return 0.0
-        return (_BEGUN_AT_ONCE if len(hops) == 1 else 1.0) * self._messages_s(hops, 0)
+        return _BEGUN_AT_ONCE * self._messages_s(hops[0]) + self._laid_out_s(hops)
 
     def _begin_exchange(self, hops: Hops) -> Event:
         """Let the first hop of an exchange that has been begun go on behind compute; the event is its end."""
@@ -192,7 +190,7 @@ class Pipeline:
 
         def going_on() -> Process:
             if hops and hops[0].rows:
-                yield Sleep(self._messages_s(hops, 0) - self._begins_s(hops))
+                yield Sleep((1 - _BEGUN_AT_ONCE) * self._messages_s(hops[0]))
                 yield from self._travel(hops[0])
             self._simulation.happen(done)
 
@@ -204,17 +202,20 @@ class Pipeline:
         for number, hop in enumerate(hops[first:], first):
             if hop.rows:
                 copied_s = number * hop.rows * self._weight_bytes / self._cluster.memory_bytes_per_s
-                yield Sleep(noticed_s + self._messages_s(hops, number) + copied_s)
+                yield Sleep(noticed_s + self._laid_out_s(hops) + self._messages_s(hop) + copied_s)
                 yield from self._travel(hop)
 
     def _travel(self, hop: Hop) -> Process:
         yield Sleep(self._cluster.link_latency_s)
         yield Transfer(hop.rows * self._weight_bytes, self._between_trainers)
 
-    def _messages_s(self, hops: Hops, number: int) -> float:
+    def _messages_s(self, hop: Hop) -> float:
         """A trainer's time for the messages of a hop."""
-        parts = 1 if len(hops) == 1 else _GRID_MESSAGE
-        return parts * self._cluster.message_s * hops[number].messages
+        return self._cluster.message_s * hop.messages
+
+    def _laid_out_s(self, hops: Hops) -> float:
+        """A trainer's time for each of some hops beside its messages and bytes."""
+        return self._cluster.hop_s if len(hops) > 1 else 0.0
 
     def _exchange_behind(self, gradients: Hops, copies: Hops) -> Event:
         """Gradients go home and copies back, in this order, behind the next batch; the event is their end."""

@@ -271,7 +271,7 @@ class HomeRows:
         while self._rest and self._rest[0].has_come():
             self._keep_rest(self._rest.popleft())
         is_receiving = bool(self._rest and self._rest[0].arrivals)
-        return bool(awaited or self._late) or is_receiving or not self._exchange.has_sent_all
+        return bool(awaited or self._late) or is_receiving
 
     def is_ready(self, plan: ReceivedPlan) -> bool:
         """Whether all copies are here but those of what the batch before updates, and this home's rows up to date."""
@@ -315,14 +315,14 @@ class HomeRows:
         packed = self._device.to_host(sent if self._short is None else self._short.pack(sent))
         shape = int(flow.source.sum()), self._caches[own.group].width
         rows: NDArray[Any] = self._device.new_array(shape) if self._short is None else np.empty(shape, dtype=np.int16)
-        return _Sums(summed, self._rounded(kept), self._exchange.exchange(kind, own.group, packed, flow, rows))
+        return _Sums(summed, self._rounded(kept), self._exchange.exchange(kind, packed, flow, rows))
 
     def _exchange_copies(self, kind: Kind, own: _GroupExchange, slots: NDArray[np.int32]) -> Arrival:
         """Start to exchange copies: those of `slots` are sent."""
         flow, cache = own.counts.flow(kind), self._caches[own.group]
         copies = cache.copies_of(self._device.to_device(slots))
         rows = self._device.new_array((int(flow.source.sum()), cache.copy_width))
-        return self._exchange.exchange(kind, own.group, copies, flow, rows)
+        return self._exchange.exchange(kind, copies, flow, rows)
 
     def _total(self, group: int, sums: _Sums) -> tuple[Tensor, Tensor]:
         """Slots and sums over the trainers, in their order, from zero: the bits of a replicated sum."""

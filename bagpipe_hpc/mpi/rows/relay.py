@@ -1,85 +1,60 @@
-"""The first of two hops of rows between trainers: what comes from a trainer's own row, for it and for its column.
+"""Rows over a grid: a trainer of the sender's row takes them in, and passes them on within the receiver's column.
 
-A message of a trainer of the row has a part for each trainer of the column. MPI puts each part where it belongs: this
-trainer's own among the rows that it takes in, the others into the messages that it will send, in which parts are in the
-order of their senders. So no row is copied on the way but by MPI.
+A trainer takes in what its row has for its column, one sender's rows behind the other's, puts them into the order of
+their receivers, and passes them on. A row is thus copied once on the way, in memory. Where MPI put the parts there, by
+a datatype for each sender, a hop took four times as long (benchmarks/notes/2026-11-23-row-exchange.md).
 """
 
-from itertools import count
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
-from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
+from bagpipe_hpc.mpi.rows.grid_comms import GridComms
+from bagpipe_hpc.mpi.rows.hop import Hop
 from bagpipe_hpc.plan.exchange import Counts, Flow, pieces
-
-Message = tuple[int, NDArray[Any]]
-
-
-def have_come(requests: list[MPI.Request]) -> bool:
-    """Whether all are complete; tested several times over, but never waited for."""
-    return not requests or any(MPI.Request.Testall(requests) for _ in range(TESTS_A_WAKE))
 
 
 class Relay:
-    """Rows of one kind and batch that come to a trainer from its own row of the grid.
+    """Rows of one kind and batch on their first hop; one thread at a time may use it.
 
     Args:
-        comm: of the trainers.
-        tag: of the messages.
-        rows: takes in what is for this trainer, `[N, W]`: that of the first trainer first.
+        comms: of the kind.
+        rows: what this trainer sends, `[N, W]`, by the grid's `sending_places`.
         flow: how many rows come, of whom and for whom, over a grid of several rows.
+        into: takes in what is for this trainer, `[M, W]`.
 
     Attributes:
-        messages: what goes on to whom, once all have come.
-        is_done: whether it has been sent.
+        second: the second hop, once it has begun; rows are here when it is over.
     """
 
-    def __init__(self, comm: MPI.Comm, tag: int, rows: NDArray[Any], flow: Flow) -> None:
-        self.is_done = False
-        self._comm, self._tag = comm, tag
-        row, column = flow.grid.place(comm.Get_rank())
-        first = row * flow.grid.columns
-        starts = np.cumsum(flow.source) - flow.source
-        passed = flow.relayed.T.copy()  # [R, C]: for each receiver, of each sender
-        passed[row] = 0  # what is for this trainer has arrived
-        buffer = np.empty((passed.sum(), *rows.shape[1:]), dtype=rows.dtype)
-        receivers = range(column, flow.grid.trainers, flow.grid.columns)
-        parts = zip(receivers, (buffer[piece] for piece in pieces(passed.sum(1))), strict=True)
-        self.messages: list[Message] = [(receiver, part) for receiver, part in parts if len(part)]
-        addresses = MPI.Get_address(buffer) + self._places(passed).T * _row_bytes(buffer)
-        addresses[:, row] = MPI.Get_address(rows) + starts[first : first + flow.grid.columns] * _row_bytes(rows)
-        self._kept = buffer, rows
-        self._requests = [
-            self._receive(sender, counts, places)
-            for sender, counts, places in zip(count(first), flow.relayed, addresses, strict=False)
-            if counts.any()
-        ]
+    def __init__(self, comms: GridComms, rows: NDArray[Any], flow: Flow, into: NDArray[Any]) -> None:
+        self.second: Hop | None = None
+        self._comms, self._flow, self._into = comms, flow, into
+        taken = np.empty((flow.relayed.sum(), *rows.shape[1:]), dtype=rows.dtype)
+        to_columns = flow.to.reshape(flow.grid).sum(0)
+        self._first: Hop | None = Hop(comms.row, rows, to_columns, taken, flow.relayed.sum(1))
 
-    def _places(self, passed: Counts) -> NDArray[np.int64]:
-        """Where the rows of each sender for each receiver begin among those that go on: `[R, C]`, as `passed`."""
-        places: NDArray[np.int64] = (np.cumsum(passed) - passed.ravel()).reshape(passed.shape)
-        return places
+    def begin_second(self) -> bool:
+        """Pass rows on if all have come. Returns whether they have; never waits. Collective over: the column."""
+        if self._first is None or not self._first.is_over():
+            return False
+        row, column = self._comms.place
+        relayed, source = self._flow.relayed, self._flow.source.reshape(self._flow.grid)
+        passed = self._first.into.take(self._order(relayed), axis=0)
+        to, of_rows = relayed.sum(0), source.sum(1)
+        own, here = passed[pieces(to)[row]], self._into[pieces(of_rows)[row]]  # of the trainers of its row
+        before = int(relayed[:column, row].sum())
+        here[:before] = own[:before]
+        here[before + int(source[row, column]) :] = own[before:]
+        self.second = Hop(self._comms.column, passed, to, self._into, of_rows, stays=row)
+        self._first = None
+        return True
 
-    def _receive(self, sender: int, counts: Counts, addresses: NDArray[np.int64]) -> MPI.Request:
-        """Start to receive a message of so many rows at each address."""
-        rows, _ = self._kept
-        numbers = counts * rows.shape[1]
-        parts = MPI.Datatype.fromcode(rows.dtype.char).Create_hindexed(numbers.tolist(), addresses.tolist())
-        parts.Commit()
-        request = self._comm.Irecv([MPI.BOTTOM, 1, parts], source=sender, tag=self._tag)
-        parts.Free()  # once the message is here (MPI 4.1, section 5.1.9)
-        return request
-
-    def have_come(self) -> bool:
-        """Whether all messages are here. Never waits."""
-        if have_come(self._requests):
-            self._requests = []
-        return not self._requests
-
-
-def _row_bytes(rows: NDArray[Any]) -> int:
-    width: int = rows.shape[1]
-    return rows.itemsize * width
+    def _order(self, relayed: Counts) -> NDArray[np.intp]:
+        """Which of the rows that were taken in is where among those that are passed on: of each receiver, by sender."""
+        begins = (relayed.cumsum() - relayed.ravel()).reshape(relayed.shape)
+        sizes = relayed.T.ravel()
+        order: NDArray[np.intp] = np.repeat(begins.T.ravel() - (sizes.cumsum() - sizes), sizes)
+        order += np.arange(order.size)
+        return order

@@ -10,14 +10,15 @@ from mpi4py import MPI
 
 from bagpipe_hpc.mpi.rows import exchange as exchanges
 from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange
+from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.rows.relay import Relay
 from bagpipe_hpc.mpi.waiting import wait_until
 from bagpipe_hpc.plan.exchange import Flow, Kind
 from bagpipe_hpc.plan.exchange_grid import Grid
 
 WIDTH = 3
-ROUNDS = {(Kind.NOW_GRADIENTS, 0): [0, 1], (Kind.REST_COPIES, 0): [2, 3], (Kind.REST_COPIES, 1): [4]}
-"""Numbers of rounds of each kind and group."""
+ROUNDS = {Kind.NOW_GRADIENTS: [0, 1], Kind.REST_COPIES: [2, 3, 4]}
+"""Numbers of rounds of each kind."""
 
 
 def rows_between(sender: int, receiver: int, number: int) -> int:
@@ -58,18 +59,17 @@ def sent_rows(own: int, grid: Grid, number: int) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def arrived(exchange: RowExchange, arrivals: list[Arrival]) -> None:
-    """Wait as trainers do: whoever still waits passes the rows of others on."""
+def wait_for(arrivals: list[Arrival]) -> None:
+    """As trainers do: whoever still waits passes the rows of others on."""
     wait_until(lambda: all(arrival.is_complete() for arrival in arrivals), "rows of others", 30.0)
-    wait_until(lambda: exchange.has_sent_all, "own rows to go", 30.0)
 
 
 @contextmanager
-def comms_of_kinds(comm: MPI.Comm) -> Iterator[list[MPI.Comm]]:
-    comms = [comm.Dup() for _ in Kind]
-    yield comms
+def exchange_over(comm: MPI.Comm, grid: Grid) -> Iterator[RowExchange]:
+    comms = [GridComms.split(comm, grid) for _ in Kind]
+    yield exchanges.RowExchange(comms)
     for of_kind in comms:
-        of_kind.Free()
+        of_kind.free()
 
 
 def exchanged(comm: MPI.Comm, grid: Grid) -> dict[int, np.ndarray]:
@@ -78,14 +78,13 @@ def exchanged(comm: MPI.Comm, grid: Grid) -> dict[int, np.ndarray]:
     rounds = list(ROUNDS.items())
     if own % 2:
         rounds = rounds[1:] + rounds[:1]
-    with comms_of_kinds(comm) as comms:
-        exchange = exchanges.RowExchange(comms)
-        for (kind, group), numbers in rounds:
+    with exchange_over(comm, grid) as exchange:
+        for kind, numbers in rounds:
             for number in numbers:
                 flow = flow_of(own, grid, number)
                 rows = np.full((flow.source.sum(), WIDTH), -1, rows_of(own, own, number).dtype)
-                found[number] = exchange.exchange(kind, group, sent_rows(own, grid, number), flow, rows)
-        arrived(exchange, list(found.values()))
+                found[number] = exchange.exchange(kind, sent_rows(own, grid, number), flow, rows)
+        wait_for(list(found.values()))
     return {number: arrival.rows for number, arrival in found.items()}
 
 
@@ -117,20 +116,19 @@ def test_whoever_waits_for_one_kind_passes_on_the_others(comm: MPI.Comm) -> None
     """Trainers 0 and 2 of a column wait for different kinds, of which 1 and 3 send each other's one late."""
     own, grid, number = comm.Get_rank(), Grid(2, 2), 0
     first, last = (Kind.NOW_GRADIENTS, Kind.REST_COPIES)[:: 1 if own < 2 else -1]
-    with comms_of_kinds(comm) as comms:
-        exchange = RowExchange(comms)
+    with exchange_over(comm, grid) as exchange:
 
         def start(kind: Kind) -> Arrival:
             flow = flow_of(own, grid, number)
             rows = np.empty((flow.source.sum(), WIDTH), np.float32)
-            return exchange.exchange(kind, 0, sent_rows(own, grid, number), flow, rows)
+            return exchange.exchange(kind, sent_rows(own, grid, number), flow, rows)
 
         arrivals = [start(first)]
         if own % 2:
             time.sleep(0.1)  # what trainers 0 and 2 wait for themselves they have passed on by then
         arrivals.append(start(last))
         for arrival in arrivals:
-            arrived(exchange, [arrival])
+            wait_for([arrival])
 
 
 @pytest.mark.slow
@@ -143,26 +141,28 @@ def test_over_a_grid_that_is_no_square(comm: MPI.Comm, rows: int) -> None:
 class LastSenderFirst(Relay):
     """What it passes on to a trainer is not in the order of the senders."""
 
-    def _places(self, passed: np.ndarray) -> np.ndarray:
-        return super()._places(passed[:, ::-1])[:, ::-1]
+    def _order(self, relayed: np.ndarray) -> np.ndarray:
+        numbers = np.arange(relayed.sum())
+        by_sender = np.split(numbers, np.cumsum(relayed.sum(1))[:-1])
+        return np.concatenate(by_sender[::-1])[super()._order(relayed[::-1])]
 
 
 class SendsInRankOrder(RowExchange):
     """It sends what is for the others in the order of the trainers, as if it sent directly."""
 
-    def _send(self, kind: Kind, group: int, rows: np.ndarray, flow: Flow) -> None:
+    def _begin(self, kind: Kind, rows: np.ndarray, flow: Flow, into: np.ndarray) -> Relay:
         starts = np.cumsum(flow.to) - flow.to
         places = [np.arange(flow.to[trainer]) + starts[trainer] for trainer in np.argsort(flow.grid.sending_places)]
         mixed = np.empty_like(rows)
         mixed[np.concatenate(places)] = rows
-        super()._send(kind, group, mixed, flow)
+        return super()._begin(kind, mixed, flow, into)
 
 
 class SendsLastRowsFirst(RowExchange):
     """It sends directly what is for the last trainer to the first."""
 
-    def _exchange_directly(self, comm: MPI.Comm, rows: np.ndarray, flow: Flow, into: np.ndarray) -> Arrival:
-        return super()._exchange_directly(comm, rows[::-1].copy(), flow, into)
+    def _exchange_directly(self, kind: Kind, rows: np.ndarray, flow: Flow, into: np.ndarray) -> Arrival:
+        return super()._exchange_directly(kind, rows[::-1].copy(), flow, into)
 
 
 MUTANTS = {LastSenderFirst: Grid(2, 2), SendsInRankOrder: Grid(2, 2), SendsLastRowsFirst: Grid.direct(4)}
@@ -180,11 +180,17 @@ def test_a_broken_exchange_is_noticed(comm: MPI.Comm, mutant: type, monkeypatch:
 
 
 @pytest.mark.mpi(min_size=2)
-def test_nothing_to_send_is_complete_at_once(comm: MPI.Comm) -> None:
-    nothing, rows = np.zeros(comm.Get_size(), int), np.empty((0, WIDTH), np.float32)
-    with comms_of_kinds(comm) as comms:
-        exchange = RowExchange(comms)
-        for grid in (Grid(1, 2), Grid(2, 1)):
-            flow = Flow(grid, nothing, nothing, np.zeros((grid.columns, grid.rows), int))
-            arrived(exchange, [exchange.exchange(Kind.LATER_GRADIENTS, 0, rows, flow, rows)])
+@pytest.mark.parametrize("grid", [Grid(1, 2), Grid(2, 1)])
+def test_nothing_to_send_is_complete_without_others(comm: MPI.Comm, grid: Grid) -> None:
+    nothing, rows = np.zeros(2, int), np.empty((0, WIDTH), np.float32)
+    flow = Flow(grid, nothing, nothing, np.zeros((grid.columns, grid.rows), int))
+    with exchange_over(comm, grid) as exchange:
+        wait_for([exchange.exchange(Kind.LATER_GRADIENTS, rows, flow, rows)])
         assert exchange.trainer == comm.Get_rank()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_plan_for_another_grid_is_refused(comm: MPI.Comm) -> None:
+    nothing, rows = np.zeros(2, int), np.empty((0, WIDTH), np.float32)
+    with exchange_over(comm, Grid(2, 1)) as exchange, pytest.raises(ValueError, match="in a grid of"):
+        exchange.exchange(Kind.LATER_GRADIENTS, rows, Flow(Grid(1, 2), nothing, nothing, nothing), rows)

@@ -23,6 +23,7 @@ CLUSTER = Cluster(
     plan_s_per_sample=0.0,
     call_s=1 * MS,
     message_s=0.0,
+    hop_s=0.0,
 )
 """1,000 bytes a millisecond; 2 ms until the first byte of a fetch or a write-back."""
 BATCH = BatchLoad(
@@ -187,10 +188,10 @@ def test_to_begin_an_exchange_keeps_compute() -> None:
 
 
 def test_the_second_hop_of_a_grid_waits_for_compute() -> None:
-    """0.2 ms to begin; 0.5 + 0.96 ms behind 2.5 ms of compute; then 0.2 + 0.5 + 1.92 ms."""
+    """0.15 ms to begin; 0.15 + 0.5 + 0.96 ms behind 2.5 ms of compute; then 0.3 + 0.5 + 1.92 ms."""
     batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(10, 1), Hop(20, 1)))
-    slow = replace(CLUSTER, trainers=2, message_s=0.05 * MS, memory_bytes_per_s=1e15)
-    assert times(batch, Window(4, 1), slow, order=HALF) == StepTimes(0.0, 7.82, 0.0, 2.82)
+    slow = replace(CLUSTER, trainers=2, message_s=0.2 * MS, hop_s=0.1 * MS, memory_bytes_per_s=1e15)
+    assert times(batch, Window(4, 1), slow, order=HALF) == StepTimes(0.0, 7.87, 0.0, 2.87)
 
 
 def test_an_exchange_that_takes_too_long_is_waited_for() -> None:
@@ -202,7 +203,7 @@ def test_an_exchange_that_takes_too_long_is_waited_for() -> None:
 def test_over_a_grid_all_rows_travel_twice() -> None:
     """now: 0.5 + 2.88 ms and 0.5 + 1.92 ms, after 5 ms of compute; 0.2 ms a message, and 1.92 to put rows together."""
     batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(30, 2), Hop(20, 1)))
-    slow = replace(CLUSTER, trainers=2, message_s=0.05 * MS, memory_bytes_per_s=1e6)
+    slow = replace(CLUSTER, trainers=2, message_s=0.2 * MS, memory_bytes_per_s=1e6)
     assert times(batch, Window(4, 1), slow) == StepTimes(0.0, 13.32, 0.0, 8.32)
 
 
