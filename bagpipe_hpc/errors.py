@@ -78,6 +78,7 @@ _CURES = {
     errno.EROFS: "name a place on a file system that can be written to",
     errno.ENOSPC: "make room, or name another place",
     errno.EDQUOT: "make room, or name another place",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f), or name another place",
     errno.ENAMETOOLONG: "use a shorter name",
     errno.ELOOP: "its links lead in a circle",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",

@@ -23,14 +23,11 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
     Raises:
         FileNotFoundError: the block wrote nothing to the temporary path.
+        OSError: the file cannot be written; the error names `path`.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
+    with _written_aside(path) as partial:
         yield partial
         fsync(partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
     fsync(path.parent)
 
 
@@ -40,12 +37,26 @@ def replace_text(path: Path, text: str) -> None:
     It costs no wait for the disk, so it is for what is written again soon.
 
     Raises:
-        OSError: it cannot be written.
+        OSError: it cannot be written; the error names `path`.
+    """
+    with _written_aside(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def _written_aside(path: Path) -> Iterator[Path]:
+    """A temporary sibling of `path`, which takes its name when the block ends without an error.
+
+    An error of writing names no file, and one of opening the temporary one: both are made to name `path`.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        partial.write_text(text, encoding="utf-8")
+        yield partial
         partial.replace(path)
+    except OSError as error:
+        if error.errno is not None and error.filename in (None, str(partial)):
+            error.filename, error.filename2 = str(path), None
+        raise
     finally:
         partial.unlink(missing_ok=True)
 

@@ -26,6 +26,7 @@ from bagpipe_hpc.rows.copies import NumpyRowCopies, RowCopies
 from bagpipe_hpc.rows.partition import RowPartition, most_rows, total_rows
 from bagpipe_hpc.rows.server_parts import RowSorter
 from bagpipe_hpc.rows.store import Places, Records, RowStore, Use
+from bagpipe_hpc.terminal import counted
 
 _MOST_ROWS = int(np.iinfo(np.int32).max)
 """Offsets travel, and displacements of a datatype are, C ints."""
@@ -142,7 +143,7 @@ class RowWindow:
                     self._server = RowServer(messages, store or shared)
         self.moved = self._sorter.moved
         """Rows that this rank has got from, put to and added at each server, int64 `[S]` each."""
-        self.ways = f"rows of {len(self._near)} servers in shared memory, of {len(far)} by {transfers}"
+        self.ways = f"rows of {counted(len(self._near), 'server')} in shared memory, of {len(far)} by {transfers}"
         """How this rank's rows travel, for the log."""
 
     @property

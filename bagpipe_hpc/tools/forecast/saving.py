@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bagpipe_hpc.errors import CapacityError, ConfigError
+from bagpipe_hpc.errors import CapacityError, ConfigError, naming_files
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.plan.schedule import SegmentKind
 from bagpipe_hpc.planning.capacity import CacheNeed
@@ -19,7 +19,6 @@ from bagpipe_hpc.preparation.prepare import choose_window
 from bagpipe_hpc.preparation.saved_plans import cuts_of, plan_facts
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
-from bagpipe_hpc.storage.output_errors import writing
 from bagpipe_hpc.storage.plans.manifest import (
     KINDS,
     MANIFEST_NAME,
@@ -34,6 +33,7 @@ from bagpipe_hpc.storage.plans.plan_file import PlanWriter
 from bagpipe_hpc.storage.run_lock import RunLock
 from bagpipe_hpc.tools.forecast.pace import Pace, Tell
 from bagpipe_hpc.tools.forecast.sweep import Outlook
+from bagpipe_hpc.tools.inspection.text_table import size_text
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ def save_plans(outlook: Outlook, directory: Path, tell: Tell) -> Saved:
     Raises:
         CapacityError: the disk has not the room.
         ConfigError: another process saves plans there.
-        OutputError: a file cannot be written.
+        FileError: a file cannot be written.
     """
     run, trainers = outlook.run, outlook.trainers
     need = outlook.need if outlook.fits else _fitted(run, trainers)
@@ -93,7 +93,7 @@ def save_plans(outlook: Outlook, directory: Path, tell: Tell) -> Saved:
     planner = policy.planner(need.window, need.groups)
     path = directory / PLANS_NAME
     facts, cuts = plan_facts(run, trainers), cuts_of(run)
-    with writing(path), alone_in(directory):
+    with naming_files(), alone_in(directory):
         remove_partial_files(directory)
         (directory / MANIFEST_NAME).unlink(missing_ok=True)
         with atomic_write(path) as partial, partial.open("xb") as file:
@@ -147,8 +147,8 @@ def _require_room(outlook: Outlook, directory: Path) -> None:
     wanted, free = batches * outlook.traffic.plan_bytes, shutil.disk_usage(directory).free
     if wanted > free:
         raise CapacityError(
-            f"--save {directory}: plans take about {wanted / 1e9:.1f} GB there, and {free / 1e9:.1f} GB are free; make "
-            "room, name another folder, or let the oracle plan while it trains"
+            f"--save {directory}: plans take about {size_text(int(wanted))} there, and {size_text(free)} are free: "
+            "make room, name another folder, or let the oracle plan while it trains"
         )
 
 

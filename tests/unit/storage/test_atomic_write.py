@@ -1,11 +1,13 @@
 """A file is complete or absent, whatever happens while it is written."""
 
 import hashlib
+import resource
 from pathlib import Path
 
 import pytest
 
-from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256, remove_partial_files
+from bagpipe_hpc.errors import FileError, naming_files
+from bagpipe_hpc.storage.atomic_write import atomic_write, file_sha256, remove_partial_files, replace_text
 
 
 def test_success_renames_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -31,6 +33,30 @@ def test_failure_keeps_the_earlier_file(tmp_path: Path) -> None:
 def test_a_block_that_writes_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), atomic_write(tmp_path / "rows.bin"):
         pass
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, *, replaces: bool) -> None:
+    """A write that fails names no file, and one that cannot begin the temporary one."""
+    target = tmp_path / "rows.bin"
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(FileError, match=r"/rows\.bin: File too large; raise the limit"), naming_files():
+            write_much(target, replaces=replaces)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(FileError, match=r"/absent/rows\.bin: No such file"), naming_files():
+        write_much(tmp_path / "absent" / "rows.bin", replaces=replaces)
+
+
+def write_much(target: Path, *, replaces: bool) -> None:
+    if replaces:
+        replace_text(target, "rows" * 10)
+        return
+    with atomic_write(target) as partial:
+        partial.write_text("rows" * 10)
 
 
 def test_remove_partial_files_spares_finished_ones(tmp_path: Path) -> None:
