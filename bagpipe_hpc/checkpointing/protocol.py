@@ -121,13 +121,14 @@ def checkpoint_manifest(
         arithmetic: what decides about the bits of its weights.
         servers: number of servers.
         step: steps done.
-        segment: the segment that has ended, perhaps early.
+        segment: the segment that has ended, perhaps early, with what was heard before it.
         files: its own files.
         base: the checkpoint that it builds on; None where it holds all rows.
         standing: by the evaluations before that step.
     """
     train_samples, record = run.manifest.rows("train"), RowRecord.of(run.config)
-    epoch, epoch_step = divmod(step - run.data_step, -(-train_samples // segment.batch_size))
+    batches, of_these_rows = -(-train_samples // segment.batch_size), step - run.data_step
+    epoch, epoch_step = divmod(of_these_rows, batches)
     vocabularies = run.manifest.vocabularies
     return CheckpointManifest(
         step=step,
@@ -154,4 +155,5 @@ def checkpoint_manifest(
         arithmetic=arithmetic,
         config=to_document(run.config),
         standing=standing,
+        heard=tuple(one for one in segment.heard if one.steps(batches) < of_these_rows),
     )

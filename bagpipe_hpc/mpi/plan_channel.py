@@ -7,6 +7,7 @@ away from the slowest trainer, so the memory on both sides is bounded whatever t
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
@@ -26,6 +27,18 @@ _LONGEST_SLEEP_S = 2e-3
 
 _MOST_NUMBERS = 1 << 24
 """Of a message with weights."""
+
+
+class Word(NamedTuple):
+    """What the first trainer says behind some evaluations.
+
+    Attributes:
+        goes_on: whether training goes on.
+        log_loss: that was found; NaN where nobody asks.
+    """
+
+    goes_on: bool
+    log_loss: float
 
 
 class PlanSender:
@@ -80,8 +93,8 @@ class PlanSender:
             wait_for_all(requests, "the last plans to be sent", self._timeout_s)
         self._under_way.clear()
 
-    def await_word(self) -> bool:
-        """Wait until every trainer has finished every plan, and the first one has said whether training goes on.
+    def await_word(self) -> Word:
+        """Wait until every trainer has finished every plan, and the first one has said what it has found.
 
         Raises:
             WaitTimeoutError: a trainer did not finish a plan in time, or the word did not come.
@@ -90,9 +103,9 @@ class PlanSender:
         what = "trainer 0 to say whether training goes on"
         has_come = partial(self._comm.Iprobe, source=1, tag=_TAG_WORD)
         wait_until(has_come, what, self._timeout_s, longest_sleep_s=_LONGEST_SLEEP_S)
-        message = np.empty(1, dtype=np.int64)
+        message = np.empty(len(Word._fields), dtype=np.float64)
         self._comm.Recv(message, source=1, tag=_TAG_WORD)
-        return bool(message[0])
+        return Word(bool(message[0]), float(message[1]))
 
     def await_weights(self, rows: int, width: int) -> NDArray[np.float32]:
         """Wait until every trainer has finished every plan, and the first one has sent the weights of watched rows.
@@ -151,7 +164,7 @@ class PlanReceiver:
         self._requests: list[MPI.Request] = []
         self._buffers: list[NDArray[np.uint8]] = []
         self._finished = 0
-        self._credits: deque[tuple[MPI.Request, NDArray[np.int64]]] = deque()
+        self._credits: deque[tuple[MPI.Request, NDArray[Any]]] = deque()
 
     def poll(self) -> ReceivedPlan | None:
         """The next plan if it has arrived whole, else None; never waits. Keep calling until the last plan is there."""
@@ -177,11 +190,11 @@ class PlanReceiver:
     def give_credit(self) -> None:
         """Tell the oracle that one more plan is finished."""
         self._finished += 1
-        self._tell(self._finished, _TAG_CREDIT)
+        self._tell(np.asarray([self._finished], dtype=np.int64), _TAG_CREDIT)
 
-    def give_word(self, *, goes_on: bool) -> None:
-        """Tell the oracle, who waits for it after some evaluations, whether training goes on: on the first trainer."""
-        self._tell(int(goes_on), _TAG_WORD)
+    def give_word(self, word: Word) -> None:
+        """Tell the oracle, who waits for it after some evaluations, what was found: on the first trainer."""
+        self._tell(np.asarray(word, dtype=np.float64), _TAG_WORD)
 
     def show_weights(self, weights: NDArray[np.float32], timeout_s: float, watch: Callable[[], None]) -> None:
         """Send the weights of watched rows, float32 `[n, D]`, on the first trainer, and wait until they were seen."""
@@ -191,8 +204,7 @@ class PlanReceiver:
         seen = self._comm.Irecv(message, source=ORACLE_RANK, tag=_TAG_SEEN)
         wait_for_all([seen], "the oracle to decide by the weights of rows", timeout_s, watch)
 
-    def _tell(self, number: int, tag: int) -> None:
-        message = np.asarray([number], dtype=np.int64)
+    def _tell(self, message: NDArray[Any], tag: int) -> None:
         self._credits.append((self._comm.Isend(message, dest=ORACLE_RANK, tag=tag), message))
         while self._credits and self._credits[0][0].Test():
             self._credits.popleft()

@@ -10,6 +10,7 @@ from enum import Enum
 
 from bagpipe_hpc.config.schema import TrainConfig
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.slices import slice_bounds
 
 _MOST_SEGMENTS = 100_000
@@ -42,6 +43,8 @@ class Segment:
         slices: each batch of `batch_size` samples is cut into so many slices, and these are the batches of the segment:
             one trainer has each of them. 0: batches are whole, and all trainers share each of them.
         shows_rows: whether the policy is shown rows when the segment has ended (`Policy.watched`).
+        is_heard: whether it is an evaluation by which the policy orders the samples that are left (`Policy.hears`).
+        heard: those of before the segment, in their order; the order of its samples goes by them.
     """
 
     kind: SegmentKind
@@ -57,6 +60,8 @@ class Segment:
     split: str = "test"
     slices: int = 0
     shows_rows: bool = False
+    is_heard: bool = False
+    heard: tuple[Heard, ...] = ()
 
     @property
     def is_training(self) -> bool:
@@ -84,6 +89,8 @@ def build_schedule(
     steps_done: int = 0,
     data_step: int = 0,
     shown_before: Sequence[int] = (),
+    *,
+    hears: bool = False,
 ) -> list[Segment]:
     """All segments of a run in order, or those that are left of it.
 
@@ -95,6 +102,7 @@ def build_schedule(
             checkpoint, so it is one of the segments that are left.
         data_step: how many of them were on earlier rows. The length of the run and where it is cut count from there.
         shown_before: batches of an epoch, from 1, before which a segment ends and the policy is shown rows.
+        hears: whether the policy orders samples by evaluations, which are compared then.
 
     Raises:
         ConfigError: there is nothing to train on, the checkpoint is beyond the run's end, or there are too many
@@ -105,6 +113,12 @@ def build_schedule(
     batches_per_epoch, total_steps = _lengths(config, train_samples)
     _require_countable(config, batches_per_epoch, total_steps)
     _require_comparable(config, test_samples)
+    if hears and not (config.evaluate and config.evaluate_every_steps and test_samples):
+        raise ConfigError(
+            f"train.evaluate_every_steps = {config.evaluate_every_steps}, train.evaluate = "
+            f"{str(config.evaluate).lower()}, {test_samples} test rows: the policy orders samples by the test loss "
+            "within an epoch; set train.evaluate_every_steps=N and keep some test rows, or let its order be fixed"
+        )
     if steps_done - data_step > total_steps:
         raise ConfigError(
             f"the checkpoint is of step {steps_done}, and the run ends with step {data_step + total_steps}: set a "
@@ -116,7 +130,8 @@ def build_schedule(
         is_due = step > 0 and config.evaluate_every_steps > 0 and step % config.evaluate_every_steps == 0
         if not ((epoch_ends or is_due) and config.evaluate and test_samples):
             return []
-        compares, judged = config.keep_best or config.stop_after > 0, judged_samples(config, test_samples)
+        compares = config.keep_best or config.stop_after > 0 or hears
+        judged = judged_samples(config, test_samples)
         sizes = [test_samples] if epoch_ends else [judged]
         if epoch_ends and compares and judged != test_samples:
             sizes.append(judged)  # last, since training may end after it
@@ -132,6 +147,7 @@ def build_schedule(
                 checkpoint=False,
                 is_judged=samples == judged,
                 may_end=samples == judged and config.stop_after > 0 and step < total_steps,
+                is_heard=samples == judged and hears and step < total_steps,
             )
             for samples in sizes
         ]

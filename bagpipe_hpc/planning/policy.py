@@ -125,6 +125,24 @@ class Policy(ABC):
         return default
 
     @classmethod
+    def hears(cls, settings: Any) -> bool:  # noqa: ARG003
+        """Whether `order` goes by evaluations within an epoch (`TrainingRows.heard`).
+
+        It is asked anew behind each of them, and leaves the samples before it where they were.
+        """
+        return False
+
+    @classmethod
+    def replays(cls, settings: Any) -> str:  # noqa: ARG003
+        """Output folder of the run whose evaluations it hears in place of its own; empty for its own."""
+        return ""
+
+    @classmethod
+    def decision(cls, settings: Any, training: TrainingRows) -> str:  # noqa: ARG003
+        """What is to be said of the order behind the last evaluation that it has heard; empty if nothing."""
+        return ""
+
+    @classmethod
     def watched(cls, settings: Any, training: TrainingRows) -> WatchedRows | None:  # noqa: ARG003
         """Rows whose weights it is shown, and when; None for none.
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.config.schema import KernelsConfig
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.exchange_grid import AUTO, Grid, choose_grid
+from bagpipe_hpc.plan.heard import Heard
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,8 @@ class TrainingRows:
         sample_look_ups: look-ups of a sample, on average.
         row_bytes: of what is kept for a row of the usual width: weights and the optimizer's state.
         cache_rows: `cache.rows`; an order that goes by it says so in `Policy.order_settings`.
+        evaluated_every: `train.evaluate_every_steps`, counted from the first step on these rows; 0 without evaluations.
+        heard: of a policy that `hears`, the evaluations of before the samples that are ordered, in their order.
     """
 
     directory: str = ""
@@ -32,6 +35,8 @@ class TrainingRows:
     sample_look_ups: float = 1.0
     row_bytes: int = 4
     cache_rows: int = 0
+    evaluated_every: int = 0
+    heard: tuple[Heard, ...] = ()
 
 
 @dataclass(frozen=True)

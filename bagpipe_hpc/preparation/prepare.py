@@ -22,6 +22,7 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.data_lineage import data_step
 from bagpipe_hpc.run.evaluations import auc_feature
 from bagpipe_hpc.run.graph_features import with_neighbours
+from bagpipe_hpc.run.hearing import find_replayed
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.row_group import describe_widths
 from bagpipe_hpc.run.run import Run
@@ -59,7 +60,10 @@ def prepare_run(config: Config) -> Run:
     train_rows, test_rows = manifest.rows("train"), manifest.rows("test")
     watched = prepare_policy(config, manifest)
     shown_before = watched.before if watched else ()
-    schedule = build_schedule(config.train, train_rows, test_rows, steps_done, before, shown_before)
+    hears = policy_class(config.policy.name).hears(config.policy.settings)
+    schedule = build_schedule(config.train, train_rows, test_rows, steps_done, before, shown_before, hears=hears)
+    if start and start.manifest.data_step == before:  # else it was of earlier rows
+        schedule = [replace(segment, heard=start.manifest.heard) for segment in schedule]
     if config.train.batch_size > train_rows:
         raise ConfigError(
             f"train.batch_size = {config.train.batch_size}: the training data has {train_rows} rows, so no batch would "
@@ -68,6 +72,7 @@ def prepare_run(config: Config) -> Run:
     for remark in without_effect(config.train, train_rows, test_rows):
         log.warning(remark)
     run = Run(config, manifest, tuple(schedule), start, None if start else find_warm_start(config, manifest))
+    run = replace(run, replayed=find_replayed(run))
     require_seen(run)
     if run.warm_start:
         say_rows_taken(run.warm_start, Path(config.data.path), manifest)

@@ -45,6 +45,11 @@ def require_savable(run: Run) -> None:
             f"policy.name = {name!r}: goes by the weights that rows have while the run trains, so its plans cannot be "
             "saved; plan while training (leave out --save and train.plans), or use another policy"
         )
+    if policy_class(name).hears(settings):
+        raise ConfigError(
+            f"policy.name = {name!r}: orders samples by evaluations while the run trains, so its plans cannot be "
+            "saved; plan while training (leave out --save and train.plans), or let its order be fixed"
+        )
 
 
 def plan_facts(run: Run, trainers: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
 from bagpipe_hpc.mpi.rows.transfer import LONGEST_SLEEP_S, PendingRows, advance_any
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, Additions, ReceivedPlan
+from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.roles.batch_loader import BatchLoader
 from bagpipe_hpc.roles.read_ahead import ReadAhead
@@ -129,6 +130,10 @@ class Mover:
         self._barrier_since_s = 0.0
         self._planned = iter(settings.schedule)
         self._segments = iter(settings.schedule)
+        self._segment = next(self._segments)
+        self._coming: Segment | None = None
+        self._heard: queue.SimpleQueue[tuple[Heard, ...]] = queue.SimpleQueue()
+        self._now_heard = self._segment.heard
         self._planned_segments = 0
         self._finished_segments = 0
         self._last_segment = len(settings.schedule)
@@ -151,7 +156,7 @@ class Mover:
 
     def start(self) -> None:
         """Start moving; the servers' first values must be there."""
-        self._loader.start_segment(next(self._segments))
+        self._loader.start_segment(self._segment)
         self._cache_made = self._device.mark()
         self._thread.start()
 
@@ -182,6 +187,10 @@ class Mover:
     def retire(self, batch: ReadyBatch) -> None:
         """Start the write-backs in a batch's plan, after all updates that the device has been given so far."""
         self._to_retire.put((batch, self._device.mark()))
+
+    def tell(self, heard: tuple[Heard, ...]) -> None:
+        """Behind an evaluation by which samples are ordered: say what was heard so far."""
+        self._heard.put(heard)
 
     def wait_drained(self) -> None:
         """After retiring a closing batch: wait until all rows of all trainers are back at the servers.
@@ -221,6 +230,7 @@ class Mover:
     def _move_all(self) -> None:
         steps = (
             self._finish_retire,
+            self._begin_segment,
             self._finish_write_back,
             self._start_write_back,
             self._receive,
@@ -311,13 +321,25 @@ class Mover:
         self._trace.add("barrier", self._barrier_since_s, time.perf_counter(), "movers' barrier", group=self._retired)
         if self._retiring.is_closing:
             self._retired = NO_GROUP
-            self._is_closing = False
             self._rows.restart()
             self._finished_segments += 1
-            segment = next(self._segments, None)
-            if segment is not None and self._finished_segments < self._last_segment:
-                self._loader.start_segment(segment)
+            if self._finished_segments < self._last_segment:
+                self._coming = next(self._segments)
+                self._begin_segment()
             self._drained.set()
+        return True
+
+    def _begin_segment(self) -> bool:
+        """Turn to the next segment: behind an evaluation that orders its samples, once the compute thread has told."""
+        if self._coming is None:
+            return False
+        if self._segment.is_heard:
+            if self._heard.empty():
+                return False
+            self._now_heard = self._heard.get()
+        self._segment, self._coming = replace(self._coming, heard=self._now_heard), None
+        self._loader.start_segment(self._segment)
+        self._is_closing = False
         return True
 
     def _begin_batch(self) -> bool:

@@ -11,6 +11,7 @@ from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.plan_sources import Planned, open_source
+from bagpipe_hpc.run.hearing import Hearing
 from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,8 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
     whole ones: a row that another trainer would have used after the cut would need a private slot now.
 
     Training that may end for want of better evaluations ends in the same way. The trainers alone know when, so after
-    each evaluation that counts, nothing more is planned until they say whether training goes on.
+    each evaluation that counts, nothing more is planned until they say whether training goes on. So it is where the
+    policy orders samples by evaluations.
 
     Args:
         context: of this rank.
@@ -39,9 +41,10 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, context.fill_timeout_s)
     adds_in_order = run.config.train.deterministic and policy_class(run.config.policy.name).adds_rows
+    hearing = Hearing(run, speaks=True)
     ends = False
     late = outgrown = 0
-    for segment in run.schedule:
+    for segment in map(hearing.told, run.schedule):
         planned = 0
         for plan, beyond in _one_ahead(source.plans(segment, ends=ends or stop.is_asked()), sender):
             late += _is_late(plan, window)
@@ -64,7 +67,12 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
             with trace.span("watch"):
                 watch.see(segment, sender.await_weights(watch.rows.size, run.groups[0].width))
             sender.weights_seen()
-        ends = segment.may_end and not sender.await_word()
+        ends = False
+        if segment.may_end or segment.is_heard:
+            word = sender.await_word()
+            ends = not word.goes_on
+            if segment.is_heard:
+                hearing.hear(segment, word.log_loss)
     sender.finish()
     rows = need.total_rows + (need.reserved_rows if outgrown else 0)
     log.info("cache: %d of %d rows were in use at most; %d batches were fetched late", source.used_slots(), rows, late)

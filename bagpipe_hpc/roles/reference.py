@@ -30,6 +30,7 @@ from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.run.dense_start import check_dense
 from bagpipe_hpc.run.evaluations import start_evaluation, start_prediction
 from bagpipe_hpc.run.first_records import fill_partition
+from bagpipe_hpc.run.hearing import Hearing
 from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.purpose import Purpose
@@ -99,6 +100,7 @@ class Reference:
         self._stats = StepStats()
         self._loss_sums = [0.0] * self._slices
         self._judge = start_judge(run)
+        self._hearing = Hearing(run, speaks=True)
         self._keep_best = config.train.keep_best
         self._saved = run.steps_done if is_own_checkpoint(config, run.start) else None
         self._policy = run.policy(self._slices)
@@ -142,7 +144,7 @@ class Reference:
                 changes = changes_since(self._run.start.manifest, self._run, self._parts.arithmetic)
                 record.resumed(self._run.steps_done, self._run.start.directory, changes)
             ended_early_at = None
-            for segment in self._run.schedule:
+            for segment in map(self._hearing.told, self._run.schedule):
                 for reader in self._readers:
                     reader.start_segment(segment)
                 if segment.is_training:
@@ -262,6 +264,8 @@ class Reference:
         record.evaluation(segment.last_step, segment.epoch, evaluations, time.perf_counter() - start)
         if segment.is_judged:
             self._judge.see(segment.last_step, next(iter(evaluations.values())))
+        if segment.is_heard:
+            self._hearing.hear(segment, next(iter(evaluations.values())).log_loss)
 
     def _predict(self, segment: Segment, record: Record) -> None:
         start = time.perf_counter()

@@ -18,7 +18,7 @@ from bagpipe_hpc.models.gradient_groups import gradient_groups
 from bagpipe_hpc.models.size import count_weights
 from bagpipe_hpc.mpi.evaluation_peers import EvaluationPeers
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
-from bagpipe_hpc.mpi.plan_channel import PlanReceiver
+from bagpipe_hpc.mpi.plan_channel import PlanReceiver, Word
 from bagpipe_hpc.mpi.reduction import GradientReducer
 from bagpipe_hpc.mpi.rows.exchange import RowExchange
 from bagpipe_hpc.mpi.rows.window import RowWindow
@@ -33,6 +33,7 @@ from bagpipe_hpc.roles.trainer_reports import TrainerReports
 from bagpipe_hpc.rows.store import Use
 from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.evaluations import start_evaluation, start_prediction
+from bagpipe_hpc.run.hearing import Hearing
 from bagpipe_hpc.run.judging import best_of, outcome, start_judge
 from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.resumed_settings import changes_since
@@ -147,6 +148,7 @@ class Trainer:
             self._check_mover,
         )
         self._judge = start_judge(run)
+        self._hearing = Hearing(run)
         self._ended_early_at: int | None = None
         self._saved = run.steps_done if is_own_checkpoint(config, run.start) else None
         self._peers = EvaluationPeers(comms.trainers, timeout_s, self._check_mover)
@@ -192,7 +194,7 @@ class Trainer:
             self._record.resumed(self._run.steps_done, self._run.start.directory, changes)
         with self._reader:
             self._mover.start()
-            for segment in self._run.schedule:
+            for segment in map(self._hearing.told, self._run.schedule):
                 if segment.is_training:
                     done = yield from self._train(segment)
                 else:
@@ -303,8 +305,11 @@ class Trainer:
             self._record.evaluation(segment.last_step, segment.epoch, evaluations, time.perf_counter() - start)
         if segment.is_judged:
             self._judge.see(segment.last_step, first)
-        if segment.may_end:
-            self._decide(segment.last_step)
+        if segment.is_heard:
+            self._hearing.hear(segment, first.log_loss)
+            self._mover.tell(self._hearing.now)
+        if segment.may_end or segment.is_heard:
+            self._decide(segment, first.log_loss)
         return done
 
     def _predict(self, segment: Segment) -> int:
@@ -337,12 +342,12 @@ class Trainer:
         self._close(batch, StepStats())
         return done
 
-    def _decide(self, step: int) -> None:
+    def _decide(self, segment: Segment, log_loss: float) -> None:
         """Let training go on, or end for want of better evaluations: the oracle waits for the word and sees to it."""
-        ends = self._judge.has_lost_patience
-        self._ended_early_at = step if ends else None
+        ends = segment.may_end and self._judge.has_lost_patience
+        self._ended_early_at = segment.last_step if ends else None
         if self._record:
-            self._receiver.give_word(goes_on=not ends)
+            self._receiver.give_word(Word(not ends, log_loss))
 
     def _report(self, step: int, epoch: int) -> None:
         """Tell of the steps since the last report, unless one of them has diverged."""

@@ -84,6 +84,9 @@ FREE = (
 )
 """These change no bit of a step."""
 
+_EVALUATIONS = ("train.evaluate", "train.evaluate_every_steps", "train.evaluate_samples")
+"""Settings of `FREE` that are fixed where the policy orders samples by evaluations."""
+
 FIXED_DOORS = (MODELS,)
 """The own settings of what these name are as those of `FIXED`."""
 
@@ -181,7 +184,9 @@ def _other_widths(widths: dict[str, int], usual: int) -> dict[str, int]:
 
 def _order_of_policies(manifest: CheckpointManifest, config: Config) -> list[str]:
     """What is to be said of another policy, or another setting of it, where the samples come in another order by it."""
-    keys = [POLICIES.key, *own_keys(config, POLICIES), *policy_class(config.policy.name).order_settings]
+    policy = policy_class(config.policy.name)
+    evaluations = _EVALUATIONS if policy.hears(config.policy.settings) else ()
+    keys = [POLICIES.key, *own_keys(config, POLICIES), *policy.order_settings, *evaluations]
     then_name, _ = _both(manifest, config, POLICIES.key)
     if all(_orders_as_configured(name) for name in (then_name, config.policy.name)):
         return []

@@ -17,6 +17,7 @@ from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.group_look_ups import group_look_ups
+from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.lane_order import LaneOrder
 from bagpipe_hpc.plan.neighbours import Graph, NeighbourDraws
 from bagpipe_hpc.plan.sample_order import SampleOrder
@@ -65,6 +66,7 @@ class Run:
         trains: whether it trains, and goes on from `start`. Else it scores samples: it takes the weights of `start`
             without the optimizers' states, and saves nothing.
         logits: folder in which trainers leave what they predict; None where nothing is.
+        replayed: evaluations of another run by which the policy orders samples, in place of its own.
     """
 
     config: Config
@@ -74,6 +76,7 @@ class Run:
     warm_start: WarmStart | None = None
     trains: bool = True
     logits: Path | None = None
+    replayed: tuple[Heard, ...] = ()
 
     @cached_property
     def table_offsets(self) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.lane_order import AUTOMATIC, LaneOrder, automatic_lanes, usable_lanes
 from bagpipe_hpc.plan.sample_order import SampleOrder, ShardBlocks, require_each_once
 from bagpipe_hpc.plan.schedule import Segment
-from bagpipe_hpc.plan.section_order import SectionOrder
+from bagpipe_hpc.plan.section_order import Section, SectionOrder
 from bagpipe_hpc.planning.policy import TrainingRows
 from bagpipe_hpc.planning.policy_choice import policy_class, takes_lanes
 from bagpipe_hpc.rows.record import RowRecord
@@ -31,7 +31,7 @@ class SampleOrders:
     def __init__(self, config: Config, manifest: ShardManifest) -> None:
         self._config = config
         self._manifest = manifest
-        self._sound: set[SampleOrder] = set()
+        self._sound: set[tuple[SampleOrder, tuple[Section, ...]]] = set()
 
     def of(self, segment: Segment) -> SampleOrder | LaneOrder | SectionOrder:
         """The order of a segment's samples, as the policy wants it; those of an evaluation are not shuffled.
@@ -42,19 +42,21 @@ class SampleOrders:
         policy, default = self._config.policy, self._default(segment)
         if not segment.is_training:
             return default
-        order = policy_class(policy.name).order(policy.settings, default, self.training)
+        training = replace(self.training, heard=segment.heard)
+        order = policy_class(policy.name).order(policy.settings, default, training)
         if order.rows != segment.samples:
             raise PlanError(
                 f"policy.name = {policy.name!r}: its order has {order.rows} of {segment.samples} samples; use all"
             )
         if order == default:
             return LaneOrder(default, segment.batch_size, self.lanes) if isinstance(default, ShardBlocks) else default
-        if default not in self._sound:  # the policy's own was not yet found to use every sample once
+        sections = order.sections if isinstance(order, SectionOrder) else ()
+        if (default, sections) not in self._sound:  # the policy's own was not yet found to use every sample once
             try:
                 require_each_once(order)
             except PlanError as error:
                 raise PlanError(f"policy.name = {policy.name!r}: {error}") from error
-            self._sound.add(default)
+            self._sound.add((default, sections))
         if isinstance(order, SectionOrder) and isinstance(default, ShardBlocks):
             return order.with_lanes(segment.batch_size, self.lanes)
         return order
@@ -71,6 +73,7 @@ class SampleOrders:
             sample_look_ups=sum(replace(manifest, test=()).mean_look_ups),
             row_bytes=RowRecord.of(config).bytes,
             cache_rows=config.cache.rows,
+            evaluated_every=config.train.evaluate_every_steps if config.train.evaluate and manifest.rows("test") else 0,
         )
 
     @cached_property

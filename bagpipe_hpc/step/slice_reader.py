@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.run.evaluations import auc_feature
@@ -55,19 +56,19 @@ class SliceReader:
         self._features = run.model_facts.features
         self._groups = [list(group.look_ups.features) for group in run.groups]
         self._number = slice_number, slices
-        self._open: dict[bool, tuple[tuple[int, str, int], _SegmentColumns]] = {}
+        self._open: dict[bool, tuple[_Samples, _SegmentColumns]] = {}
 
     def start_segment(self, segment: Segment) -> None:
         """Turn to the batches of a segment."""
         self._segment = segment
-        order = segment.epoch, segment.split, segment.samples
+        samples = _Samples.of(segment)
         was, columns = self._open.get(segment.is_training, (None, None))
-        if columns is None or was != order:
+        if columns is None or was is None or not columns.go_on(was, samples, segment):
             if columns is not None:
                 columns.close()
             columns = _SegmentColumns(self._run, segment)
         self._columns = columns
-        self._open[segment.is_training] = order, columns
+        self._open[segment.is_training] = samples, columns
 
     def read(self, batch: int, samples: NDArray[np.int32] | None = None) -> SliceSamples:
         """The samples of the slice, as one micro-batch; arguments as for `read_parts`."""
@@ -118,12 +119,28 @@ class SliceReader:
             self._open.popitem()[1][1].close()
 
 
+class _Samples(NamedTuple):
+    """Which samples segments have, and by what they are ordered."""
+
+    epoch: int
+    split: str
+    samples: int
+    heard: tuple[Heard, ...]
+
+    @classmethod
+    def of(cls, segment: Segment) -> "_Samples":
+        heard = segment.heard if segment.is_training else ()
+        return cls(segment.epoch, segment.split, segment.samples, heard)
+
+
 class _SegmentColumns:
     """What a trainer reads of the samples of an epoch, or of an evaluation, in their order."""
 
     def __init__(self, run: Run, segment: Segment) -> None:
+        self._run = run
         self._shards = run.shards(segment)
-        shards, order, manifest = self._shards, run.order(segment), run.manifest
+        self._order = order = run.order(segment)
+        shards, manifest = self._shards, run.manifest
         is_ragged = any(feature.ragged for feature in manifest.features)
         has_id_weights = any(feature.weighted for feature in manifest.features)
         self.dense = SampleStream(shards.read_dense, order)
@@ -131,6 +148,10 @@ class _SegmentColumns:
         self.weights = SampleStream(shards.read_sample_weights, order) if manifest.weighted_samples else None
         self.id_weights = SampleStream(shards.read_id_weights, order) if has_id_weights else None
         self.lengths = SampleStream(shards.read_lengths, order) if is_ragged and not has_id_weights else None
+
+    def go_on(self, was: _Samples, now: _Samples, segment: Segment) -> bool:
+        """Whether a segment has the same samples in the same order, whatever was heard meanwhile."""
+        return now == was or (now[:-1] == was[:-1] and self._run.order(segment) == self._order)
 
     def close(self) -> None:
         self._shards.close()

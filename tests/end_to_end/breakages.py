@@ -397,6 +397,12 @@ def keep_the_last_row_sums(patch: Patch) -> None:
     patch(row_gradients, "added", lambda _, more: more)
 
 
+def trainers_do_not_hear(patch: Patch) -> None:
+    """Trainers read on in the order that was laid out first; the oracle plans by what it has heard."""
+    tell = Mover.tell
+    patch(Mover, "tell", lambda mover, _: tell(mover, ()))
+
+
 MUTANTS: dict[str, Breakage] = {
     "retire one step early": use_planner(mutants.RetiresEarly),
     "drop the delayed reduction": drop_the_delayed_reduction,
@@ -432,6 +438,7 @@ ADDITION_MUTANTS: dict[str, Breakage] = {
     "changes are forgotten": forget_changes_of_rows_that_come_anew,
     "the last trainer adds first": add_in_reverse_order,
 }
+ORDER_MUTANTS: dict[str, Breakage] = {"trainers do not hear": trainers_do_not_hear}
 FAULTS: dict[str, Breakage] = {
     "trainer fails in a step": fail_in_last_rank(TrainStep, "finish"),
     "mover fails in a fetch": fail_in_last_rank(RowWindow, "start_get"),
@@ -452,6 +459,7 @@ BREAKAGES = (
     | RATE_MUTANTS
     | CHECKPOINT_MUTANTS
     | ADDITION_MUTANTS
+    | ORDER_MUTANTS
     | FAULTS
     | {SLOW_DISK: write_slowly, FEW_SLOTS: have_few_slots, LEAVES_LATE: leave_behind_the_pass, NOTHING: lambda _: None}
 )

@@ -11,6 +11,8 @@ import pytest
 
 from bagpipe_hpc.cli.commands import main
 from bagpipe_hpc.config.doors import POLICIES
+from bagpipe_hpc.plan.heard import Heard
+from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.storage.policy_memory import SEEN_FOLDER
 from bagpipe_hpc.tools.compare import compare
@@ -38,6 +40,11 @@ CASES = {
         *("policy.drop_percent=30", "policy.drop_tolerance=15", "policy.stale_look_ups=20", "optimizer.rows=adam"),
     ],
     "pinned": ["policy.plan={folder}/plan.npz", "cache.sharing=home", "lookahead.batches=5"],
+    "fae, adaptive": [
+        *(*HOT, "policy.share_percent=12", "policy.adapt_share=true", "train.evaluate_every_steps=2"),
+        *("optimizer.rows=adam", "optimizer.rows_lr=0.001", "optimizer.dense_lr=0.001", "data.lanes=4"),
+        "data.block_rows=50",
+    ],
 }
 """Settings of runs that are killed, by the policy, and what else distinguishes them."""
 VICTIMS = dict(zip(CASES, cycle((ORACLE, SERVER, TRAINER)), strict=False))
@@ -45,6 +52,7 @@ EVERY, RESUMED_AT, LAST_STEP = 4, 8, 9
 """Checkpoints; the last one that is there when the run is killed; the last step that is done then.
 
 Slipstream takes snapshots behind steps 7 and 9: the one is in the checkpoint, the other is forgotten and taken anew.
+The adaptive share is doubled behind step 12, by evaluations behind 4 to 12.
 """
 
 
@@ -133,6 +141,8 @@ def test_a_killed_run_ends_as_one_that_was_left_alone(case: str, ended: Ended) -
     assert told(whole) == told(went_on)
     assert kept(whole) == kept(went_on)
     assert bool(kept(whole)) == (case == "slipstream")
+    assert heard(whole) == heard(went_on)
+    assert bool(heard(whole)) == (case == "fae, adaptive")
 
 
 def told(output: Path) -> list[tuple[object, ...]]:
@@ -144,6 +154,11 @@ def kept(output: Path) -> dict[str, bytes]:
     """What the policy of a run has kept of the rows that it watches."""
     folder = output / SEEN_FOLDER
     return {path.name: path.read_bytes() for path in folder.iterdir()} if folder.exists() else {}
+
+
+def heard(output: Path) -> tuple[Heard, ...]:
+    """By which evaluations a run has ordered its samples."""
+    return load_checkpoint(output).manifest.heard
 
 
 @pytest.mark.slow

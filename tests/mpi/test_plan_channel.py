@@ -9,7 +9,7 @@ from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi import plan_channel
-from bagpipe_hpc.mpi.plan_channel import PlanReceiver, PlanSender
+from bagpipe_hpc.mpi.plan_channel import PlanReceiver, PlanSender, Word
 from bagpipe_hpc.mpi.waiting import wait_until
 from bagpipe_hpc.plan.batch_plan import BatchPlan, ReceivedPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.plan_record import PlanRecord
@@ -138,25 +138,28 @@ def test_the_slowest_trainer_holds_the_oracle_back(comm):
     receiver.finish(TIMEOUT_S, nothing_to_watch)
 
 
+WORDS = Word(goes_on=True, log_loss=1 / 3), Word(goes_on=False, log_loss=5e-324)
+
+
 @pytest.mark.mpi(min_size=3)
 def test_the_word_comes_after_all_plans(comm):
-    """Whether training goes on; the first trainer says it, and credits of the others may still be under way then."""
+    """What was found; the first trainer says it, and credits of the others may still be under way then."""
     if comm.Get_rank() == 0:
         sender = PlanSender(comm, plans_ahead=5, timeout_s=TIMEOUT_S)
-        for number, goes_on in enumerate((True, False)):
+        for number, word in enumerate(WORDS):
             sender.send(plan(number))
-            assert sender.await_word() is goes_on
+            assert sender.await_word() == word
         sender.finish()
         silent = PlanSender(comm, plans_ahead=5, timeout_s=0.1)
         with pytest.raises(WaitTimeoutError, match="trainer 0 to say whether training goes on"):
             silent.await_word()
         return
     receiver = PlanReceiver(comm)
-    for goes_on in (True, False):
+    for word in WORDS:
         next_plan(receiver)
         receiver.give_credit()
         if comm.Get_rank() == 1:
-            receiver.give_word(goes_on=goes_on)
+            receiver.give_word(word)
     receiver.finish(TIMEOUT_S, nothing_to_watch)
 
 

@@ -1,14 +1,17 @@
 """What `manifest.json` of a checkpoint says, checked field by field."""
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 
 from bagpipe_hpc.config.float32 import is_float32
 from bagpipe_hpc.errors import CheckpointError, FileError, read_small
 from bagpipe_hpc.evaluation.standing import Standing
+from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.rows.groups import TableGroup, table_groups
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.partition import Tables
@@ -159,6 +162,8 @@ class CheckpointManifest:
     """The resolved configuration of the run: sections of settings. A resumed run is compared with it."""
     standing: Standing | None = field(default=None, metadata=OPTIONAL)
     """By the evaluations before this step: which was the best, and for how long none was better; None before any."""
+    heard: tuple[Heard, ...] = field(default=(), metadata=OPTIONAL)
+    """Evaluations before this step by which the policy orders samples, of these rows, in their order."""
 
     def __post_init__(self) -> None:
         _require(len(self.table_rows) > 0, "table_rows", self.table_rows, "the rows of at least one table")
@@ -180,7 +185,18 @@ class CheckpointManifest:
         _require(earlier, "base", self.base, f"null or a checkpoint before step {self.step}")
         standing = self.standing is None or 0 <= self.standing.best_step < self.step
         _require(standing, "standing", self.standing, "null or one of evaluations before the step")
+        self._check_heard()
         self._check_files()
+
+    def _check_heard(self) -> None:
+        """Evaluations lie in epochs of these rows, one behind the other, before the step."""
+        places, batches = [one.place for one in self.heard], -(-self.train_samples // self.batch_size)
+        lie_there = all(epoch >= 0 and 1 <= batch <= batches for epoch, batch in places)
+        steps = [*(one.steps(batches) for one in self.heard), self.step - self.data_step]
+        in_order = all(one < other for one, other in pairwise(steps))
+        _require(lie_there and in_order, "heard", places, "evaluations before the step, in their order")
+        are_numbers = all(math.isfinite(one.log_loss) for one in self.heard)
+        _require(are_numbers, "heard", self.heard, "evaluations with finite losses")
 
     def _check_widths(self) -> None:
         widths = self.table_widths

@@ -153,6 +153,11 @@ def _remarks(run: Run, outlooks: Sequence[Outlook], links: Sequence[Link]) -> li
         remarks.append(
             f"policy.name = {run.config.policy.name!r}: leaves samples out as it trains; all are planned here"
         )
+    if any(segment.is_heard for segment in run.schedule):
+        remarks.append(
+            f"policy.name = {run.config.policy.name!r}: orders samples by evaluations as it trains; here they come as "
+            "if these changed nothing"
+        )
     return [*remarks, ""] if remarks else []
 
 

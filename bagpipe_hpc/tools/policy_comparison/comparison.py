@@ -101,8 +101,8 @@ def _train(cell: Cell, run: Run, arguments: argparse.Namespace, total_rows: int,
         of_run = (*fixed, f"train.seed={seed}", f"train.output={folder}", "train.resume=auto")
         overrides = cell.overrides(arguments.overrides, total_rows, *of_run)
         trained.append(train(launch, arguments.config, overrides, folder))
-        leaves_samples_out = any(segment.shows_rows for segment in run.schedule)  # as it turns out while it trains
-        if seed == run.config.train.seed and not leaves_samples_out:
+        decides = any(segment.shows_rows or segment.is_heard for segment in run.schedule)  # of samples, as it trains
+        if seed == run.config.train.seed and not decides:
             _require_same(cell, trained[-1], traffic)
     return trained
 

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -281,3 +282,34 @@ def test_on_later_rows_a_run_is_cut_as_if_they_were_the_first(
 def test_a_checkpoint_beyond_the_end_on_later_rows_is_refused_with_both_steps() -> None:
     with pytest.raises(ConfigError, match="checkpoint is of step 111, and the run ends with step 110"):
         build_schedule(TrainConfig(batch_size=10), 100, 0, 111, 100)
+
+
+@given(compared_runs, st.integers(1, 60), st.integers(1, 30))
+def test_what_a_policy_hears_is_compared_and_training_follows(
+    config: TrainConfig, train_samples: int, test_samples: int
+) -> None:
+    """All evaluations of the same test rows but the last, of each evaluated step one; nothing else changes."""
+    config = replace(config, evaluate=True, evaluate_every_steps=max(1, config.evaluate_every_steps))
+    schedule = build_schedule(config, train_samples, test_samples, hears=True)
+    heard = [segment for segment in schedule if segment.is_heard]
+    last_step = schedule[-1].last_step
+    assert heard == [segment for segment in schedule if segment.is_judged and segment.last_step < last_step]
+    assert [segment.last_step for segment in heard] == sorted({segment.last_step for segment in heard})
+    assert len({segment.samples for segment in heard}) <= 1
+    evaluated = {segment.last_step for segment in schedule if not segment.is_training}
+    assert {segment.last_step for segment in heard} == evaluated - {last_step}
+    for segment in heard:
+        assert schedule[schedule.index(segment) + 1].is_training
+    compared = build_schedule(replace(config, keep_best=True), train_samples, test_samples)
+    assert [replace(segment, is_heard=False) for segment in schedule] == compared
+
+
+@pytest.mark.parametrize(
+    ("settings", "test_samples"),
+    [({"evaluate_every_steps": 0}, 5), ({"evaluate_every_steps": 2, "evaluate": False}, 5), ({}, 0)],
+)
+def test_without_evaluations_within_an_epoch_nothing_is_heard(settings: dict[str, Any], test_samples: int) -> None:
+    config = TrainConfig(batch_size=5, **settings)
+    with pytest.raises(ConfigError, match=r"train\.evaluate_every_steps = .*orders samples by the test loss within"):
+        build_schedule(config, 10, test_samples, hears=True)
+    build_schedule(config, 10, test_samples)

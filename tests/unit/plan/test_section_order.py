@@ -9,6 +9,7 @@ from bagpipe_hpc.plan.section_order import Section, SectionLayout, SectionOrder,
 from bagpipe_hpc.plan.slices import slice_bounds
 from bagpipe_hpc.planning.policies.fae.order import hot_cold_order
 from bagpipe_hpc.storage.shards.sample_stream import SampleStream
+from tests.unit.planning.policies.hot_samples import in_turns
 
 
 def order_of(hot: np.ndarray, batch_size: int, share: int, lanes: int, block_rows: int = 16) -> SectionOrder:
@@ -16,7 +17,7 @@ def order_of(hot: np.ndarray, batch_size: int, share: int, lanes: int, block_row
     default = ShardBlocks(
         hot.size, block_rows, 7, 1, shuffle=True, shard_rows=(hot.size // 3, hot.size - hot.size // 3)
     )
-    order = hot_cold_order(default, batch_size, share, lambda first, last: hot[first:last])
+    order = hot_cold_order(default, in_turns(batch_size, share), lambda first, last: hot[first:last])
     return order.with_lanes(batch_size, lanes) if lanes > 1 else order
 
 

@@ -3,6 +3,7 @@
 import logging
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,10 +23,12 @@ from bagpipe_hpc.config.schema import (
 )
 from bagpipe_hpc.errors import CapacityError, ConfigError, DataError
 from bagpipe_hpc.plan.bags import joined
+from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.planning import capacity
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
+from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
 from bagpipe_hpc.planning.segment_planner import plan_segment
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation import prepare as preparation
@@ -33,7 +36,7 @@ from bagpipe_hpc.preparation.prepare import choose_window, prepare_run
 from bagpipe_hpc.run.evaluations import auc_feature, is_exact, most_evaluation_bytes
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.shards.entries import TableInfo
-from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, ShardManifest, save_manifest
+from bagpipe_hpc.storage.shards.manifest import MANIFEST_NAME, ShardManifest, load_manifest, save_manifest
 from bagpipe_hpc.storage.shards.samples import Samples
 from bagpipe_hpc.storage.shards.writer import write_shard
 
@@ -75,6 +78,24 @@ def test_a_job_knows_the_whole_run(tmp_path: Path) -> None:
     places = np.concatenate([order.block_range(b)[0] + order.inside_block(b) for b in order.blocks().tolist()])
     np.testing.assert_array_equal(joined(list(job.batches(training))).grid, (ids + first_rows)[places])
     np.testing.assert_array_equal(joined(list(job.batches(evaluation))).grid, test_ids + first_rows)
+
+
+@pytest.mark.parametrize("same_rows", [True, False])
+def test_a_run_goes_on_with_what_was_heard_of_its_rows(
+    same_rows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of five batches an epoch, two steps of the second one are done; or an epoch of earlier rows, and two steps."""
+    config = write_clicks(tmp_path)
+    heard = (Heard(0, 2, 0.5), Heard(1, 1, 0.25))
+    rows = load_manifest(tmp_path).digest("train") if same_rows else "of earlier rows"
+    then = SimpleNamespace(step=7, data_step=0, heard=heard, training_data=rows, vocabularies=None)
+    monkeypatch.setattr(preparation, "find_start", lambda *_: SimpleNamespace(manifest=then))
+    policy = PolicyConfig("fae", FaeSettings(adapt_share=True))
+    train = replace(config.train, epochs=3, evaluate_every_steps=2)
+    run = prepare_run(replace(config, policy=policy, train=train))
+    assert {segment.heard for segment in run.schedule} == {heard if same_rows else ()}
+    assert run.schedule[0].first_step == 7
+    assert next(segment.last_step for segment in run.schedule if segment.is_heard) == (8 if same_rows else 9)
 
 
 def test_repeated_evaluations_are_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

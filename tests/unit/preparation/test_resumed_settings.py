@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from bagpipe_hpc.config.file import doors, own_keys, setting_types, to_document
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
 from bagpipe_hpc.preparation.resume import find_start
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.run.resumed_settings import (
@@ -298,6 +300,20 @@ def test_what_an_order_goes_by_stays(output: Path) -> None:
     told = r"policy\.share_percent: 50 then, 100 now .*cache\.rows: 0 then, 99 now \(the samples' order\)"
     with pytest.raises(CheckpointError, match=told):
         find_start(config, SHARDS)
+
+
+def test_evaluations_that_an_order_goes_by_stay(output: Path) -> None:
+    """At others the epoch's samples would have another order; where it is fixed, they may change."""
+    told = r"train\.evaluate_every_steps: 3 then, 4 now \(the samples' order\)"
+    for adapts in (True, False):
+        then = changed(changed(settings(output), "policy.name", "fae"), "train.evaluate_every_steps", 3)
+        then = replace(then, policy=replace(then.policy, settings=FaeSettings(adapt_share=adapts)))
+        rows = SHARDS.digest("train")
+        folder = output / str(adapts)
+        write_checkpoint(folder, sample_records(TABLES, 5), TABLES, training_data=rows, config=to_document(then))
+        now = config_at(changed(then, "train.evaluate_every_steps", 4), folder)
+        with pytest.raises(CheckpointError, match=told) if adapts else nullcontext():
+            find_start(now, SHARDS)
 
 
 def job_of(config: Config, shards: ShardManifest = SHARDS) -> Run:

@@ -224,6 +224,12 @@ def test_plans_that_depend_on_weights_cannot_be_saved(config: Path, plans: Path)
         SavedPlans(run, TRAINERS)
 
 
+def test_plans_that_depend_on_evaluations_cannot_be_saved(config: Path, plans: Path) -> None:
+    run = run_of(config, "policy.name=fae", "policy.adapt_share=true", f"train.plans={plans}")
+    with pytest.raises(ConfigError, match=r"policy\.name = 'fae': orders samples by evaluations while the run trains"):
+        SavedPlans(run, TRAINERS)
+
+
 def test_a_run_goes_on_where_a_saved_segment_ends(config: Path, plans: Path) -> None:
     run = run_of(config, f"train.plans={plans}")
     later = Run(run.config, run.manifest, run.schedule[3:])

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.config.schema import Config, DataConfig, PolicyConfig, TrainConfig
 from bagpipe_hpc.errors import PlanError
+from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.sample_order import SampleOrder, require_each_once
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import slice_bounds
@@ -132,6 +133,41 @@ def test_a_reader_gives_the_samples_of_a_plan(samples: list[int] | None, monkeyp
     np.testing.assert_array_equal(found.labels, -expected)
     assert found.weights is None
     assert found.bags == (None,)
+
+
+class Hearing(LookaheadPolicy):
+    """Turns its blocks round when it has heard of a loss above 1."""
+
+    @classmethod
+    def order(cls, settings: Any, default: SampleOrder, training: TrainingRows) -> SampleOrder:  # noqa: ARG003
+        turns = any(one.log_loss > 1 for one in training.heard)
+        return replace(default, seed=default.seed + 1) if turns else default
+
+
+def test_a_reader_goes_by_what_was_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It opens its files anew where that has changed the order, and evaluations do not mind."""
+    numbers, opened = np.arange(40, dtype=np.float32), []
+    shards = SimpleNamespace(
+        read_dense=lambda first, last: numbers[first:last, None],
+        read_labels=lambda first, last: numbers[first:last],
+        close=lambda: None,
+    )
+    monkeypatch.setattr(Run, "shards", lambda _, own: opened.append(own) or shards)
+    run = run_of(f"{__name__}:Hearing")
+
+    def numbers_of(own: Segment) -> list[int]:
+        return np.concatenate(
+            [run.order(own).block_range(b)[0] + run.order(own).inside_block(b) for b in run.order(own).blocks()]
+        )[10:20].tolist()
+
+    losses = [Heard(0, 1, loss) for loss in (0.5, 0.75, 2.0, 0.5)]
+    segments = [replace(segment(), heard=tuple(losses[:count])) for count in range(5)]
+    tests = [replace(own, kind=SegmentKind.EVALUATE) for own in segments]
+    with SliceReader(run, 0, 1) as reader:
+        for own in [one for pair in zip(segments, tests, strict=True) for one in pair]:
+            reader.start_segment(own)
+            assert reader.read(0).labels.tolist() == numbers_of(own)
+    assert opened == [segments[0], tests[0], segments[3]]
 
 
 @pytest.mark.parametrize("samples", [None, [3, 0, 9]])

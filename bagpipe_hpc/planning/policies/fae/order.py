@@ -3,7 +3,7 @@
 Legend: `P` pieces of blocks.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -16,6 +16,8 @@ from bagpipe_hpc.plan.section_order import Section, SectionOrder
 Int64s = NDArray[np.int64]
 AreHot = Callable[[int, int], NDArray[np.bool_]]
 """Whether samples `first` up to `last` are hot, bool `[last - first]`."""
+LayOut = Callable[[int, int], Sequence[Section]]
+"""In which sections so many cold samples and so many hot ones take turns."""
 COLD, HOT = 0, 1
 """Kinds of samples."""
 
@@ -60,7 +62,7 @@ def hot_batches(cold: int, hot: int, batch_size: int, share_percent: int) -> Int
     return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
 
-def hot_cold_order(default: SampleOrder, batch_size: int, share_percent: int, are_hot: AreHot) -> SectionOrder:
+def hot_cold_order(default: SampleOrder, lay_out: LayOut, are_hot: AreHot) -> SectionOrder:
     """Cold samples and hot ones in turn.
 
     So each block of samples is read once for its cold samples, once for its hot ones, and once more for each section
@@ -68,8 +70,7 @@ def hot_cold_order(default: SampleOrder, batch_size: int, share_percent: int, ar
 
     Args:
         default: the order of all samples.
-        batch_size: samples of a batch.
-        share_percent: as for `sections`.
+        lay_out: gives the sections.
         are_hot: tells hot samples.
     """
     numbers = default.blocks()
@@ -91,7 +92,7 @@ def hot_cold_order(default: SampleOrder, batch_size: int, share_percent: int, ar
         )
         for kind, counts in ((COLD, all_samples - hot), (HOT, hot))
     )
-    return SectionOrder(kinds, tuple(sections(kinds[COLD].rows, kinds[HOT].rows, batch_size, share_percent)))
+    return SectionOrder(kinds, tuple(lay_out(kinds[COLD].rows, kinds[HOT].rows)))
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ class HotBlockPlanner(RulePlanner):
         private_capacity: as for `RulePlanner`.
         verify: as for `RulePlanner`.
         feature_tables: as for `RulePlanner`.
+        any_block: while slots are measured, take a block to use all hot rows: it may be one of other batches later.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class HotBlockPlanner(RulePlanner):
         *,
         verify: bool = False,
         feature_tables: Sequence[int] = (),
+        any_block: bool = False,
     ) -> None:
         super().__init__(
             is_hot.size,
@@ -52,6 +54,7 @@ class HotBlockPlanner(RulePlanner):
             feature_tables=feature_tables,
         )
         self._is_hot = is_hot
+        self._least_slots = int(is_hot.sum()) if any_block and shared_capacity == UNLIMITED else 0
         self._goes_on = self._ends = False
 
     def start_segment(self, *, training: bool, first_step: int) -> None:
@@ -84,5 +87,8 @@ class HotBlockPlanner(RulePlanner):
         """Memory and slots that it took so far."""
         size = super().size()
         return PlannerSize(
-            size.state_bytes + self._is_hot.nbytes, size.window_bytes, size.shared_slots, size.private_slots
+            size.state_bytes + self._is_hot.nbytes,
+            size.window_bytes,
+            max(size.shared_slots, self._least_slots),
+            size.private_slots,
         )

@@ -7,9 +7,10 @@ import numpy as np
 from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.plan.sample_order import SampleOrder
-from bagpipe_hpc.plan.section_order import SectionOrder
+from bagpipe_hpc.plan.section_order import Section, SectionOrder
 from bagpipe_hpc.planning.planner import Planner
-from bagpipe_hpc.planning.policies.fae.order import hot_cold_order
+from bagpipe_hpc.planning.policies.fae.adaptive import Epochs, Share
+from bagpipe_hpc.planning.policies.fae.order import hot_cold_order, sections
 from bagpipe_hpc.planning.policies.fae.planner import WINDOW, HotBlockPlanner
 from bagpipe_hpc.planning.policies.fae.profile import make_profile, read_profile
 from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
@@ -62,7 +63,41 @@ class FaePolicy(Policy):
             BagpipeError: as for `read_profile`.
         """
         hot = read_profile(settings, training)
-        return hot_cold_order(default, training.batch_size, settings.share_percent, hot.are_hot)
+
+        def lay_out(cold_samples: int, hot_samples: int) -> list[Section]:
+            if not settings.adapt_share:
+                return sections(cold_samples, hot_samples, training.batch_size, settings.share_percent)
+            epochs = Epochs(cold_samples, hot_samples, training.batch_size, training.evaluated_every)
+            turns, _ = epochs.turns(default.epoch, Share(settings.share_percent), training.heard)
+            return epochs.sections(turns)
+
+        return hot_cold_order(default, lay_out, hot.are_hot)
+
+    @classmethod
+    def hears(cls, settings: FaeSettings) -> bool:
+        """Where the share adapts to the test loss."""
+        return settings.adapt_share
+
+    @classmethod
+    def replays(cls, settings: FaeSettings) -> str:
+        """As `Policy.replays`."""
+        return settings.replay
+
+    @classmethod
+    def decision(cls, settings: FaeSettings, training: TrainingRows) -> str:
+        """What the last evaluation has made of the share; nothing where it was within a turn."""
+        hot = read_profile(settings, training)
+        epochs = Epochs(
+            hot.sample_count - hot.hot_samples, hot.hot_samples, training.batch_size, training.evaluated_every
+        )
+        epoch = training.heard[-1].epoch
+        before, now = (
+            epochs.turns(epoch, Share(settings.share_percent), heard)[1]
+            for heard in (training.heard[:-1], training.heard)
+        )
+        if before == now:
+            return ""
+        return f"test loss {now.log_loss:.6f}, share {before.percent} % -> {now.percent} %"
 
     def window(self, wanted: Window) -> Window:  # noqa: ARG002
         """No batch's rows are fetched before the one before it is written back, but for those of a hot block."""
@@ -83,6 +118,7 @@ class FaePolicy(Policy):
             private_capacity,
             verify=facts.verify,
             feature_tables=facts.feature_tables,
+            any_block=self.settings.adapt_share,
         )
 
     def least_bytes(self, window: Window, most_batches: int) -> int:

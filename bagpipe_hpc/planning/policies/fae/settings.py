@@ -21,6 +21,13 @@ class FaeSettings:
     share_percent: int = 100
     """Share of the cold samples of an epoch that come before as large a share of the hot ones, and so in turn, in
     percent. 100: all cold ones, then all hot ones."""
+    adapt_share: bool = False
+    """Whether that share is only the first one (50 in the paper), and adapts to the test loss: halved, to 1 at least,
+    where the loss has risen behind hot samples, doubled, to 100 at most, where it fell four times in a row. Hot samples
+    then end at evaluations, which `train.evaluate_every_steps` asks for."""
+    replay: str = ""
+    """Output folder of a run whose decisions are taken over: by which test losses the share adapts; with `slipstream`,
+    which rows are stale in each epoch. Empty decides anew."""
 
     def __post_init__(self) -> None:
         if self.hot_rows < 0:
@@ -29,3 +36,10 @@ class FaeSettings:
             raise SettingError("sample_percent", self.sample_percent, "use a percentage above 0, up to 100")
         if not 1 <= self.share_percent <= 100:
             raise SettingError("share_percent", self.share_percent, "use 1 to 100")
+        if self.replay and not self.decides:
+            raise SettingError("replay", self.replay, "a run decides nothing with adapt_share = false; leave it out")
+
+    @property
+    def decides(self) -> bool:
+        """Whether a run makes decisions that another one may take over."""
+        return self.adapt_share

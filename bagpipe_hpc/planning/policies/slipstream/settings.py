@@ -22,11 +22,14 @@ class SlipstreamSettings(FaeSettings):
     """Share of the hot batches that are left, drawn by `train.seed`, whose samples tell what is stale, in percent."""
     stale_look_ups: int = 0
     """Look-ups of stale rows that a sample needs to be left out; 0: all of its look-ups."""
-    replay: str = ""
-    """Output folder of a run whose decisions are taken over, which rows are stale in each epoch; empty decides anew."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.adapt_share:
+            cure = (
+                "use false: snapshots are taken at batches that are known before the run, which an adaptive share moves"
+            )
+            raise SettingError("adapt_share", self.adapt_share, cure)
         if not 0 <= self.drop_percent < 100:
             raise SettingError("drop_percent", self.drop_percent, "use a percentage from 0 to below 100")
         if not 0 < self.drop_tolerance <= 100:
@@ -39,3 +42,8 @@ class SlipstreamSettings(FaeSettings):
             raise SettingError("judged_percent", self.judged_percent, "use a percentage above 0, up to 100")
         if self.stale_look_ups < 0:
             raise SettingError("stale_look_ups", self.stale_look_ups, "use 1 look-up or more, or 0 for all of a sample")
+
+    @property
+    def decides(self) -> bool:
+        """As `FaeSettings.decides`."""
+        return True

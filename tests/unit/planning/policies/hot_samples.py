@@ -1,5 +1,6 @@
 """Samples of which some look up hot rows alone, and the batches of an epoch of them, for tests of `fae`."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.section_order import SectionOrder
+from bagpipe_hpc.planning.policies.fae.order import LayOut, sections
 from bagpipe_hpc.planning.policies.fae.policy import FaePolicy
 from bagpipe_hpc.planning.policies.fae.profile import all_hot, hottest, profile_path
 from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
@@ -35,14 +37,26 @@ def profile_of(samples: Bags, budget_rows: int, sample_percent: float = 5.0) -> 
 
 
 def policy_of(
-    directory: Path, samples: Bags, budget_rows: int, *, batch_size: int, trainers: int = 2, share_percent: int = 100
+    directory: Path,
+    samples: Bags,
+    budget_rows: int,
+    *,
+    batch_size: int,
+    trainers: int = 2,
+    share_percent: int = 100,
+    evaluated_every: int = 0,
 ) -> FaePolicy:
-    """The policy for these samples, with their profile in a folder."""
-    training = TrainingRows(str(directory), DIGEST, batch_size, seed=1)
-    settings = FaeSettings(hot_rows=budget_rows, share_percent=share_percent)
+    """The policy for these samples, with their profile in a folder; its share adapts where there are evaluations."""
+    training = TrainingRows(str(directory), DIGEST, batch_size, seed=1, evaluated_every=evaluated_every)
+    settings = FaeSettings(hot_rows=budget_rows, share_percent=share_percent, adapt_share=evaluated_every > 0)
     profile_of(samples, budget_rows).save(profile_path(settings, training))
     facts = RunFacts(OFFSETS, trainers, batch_size, seed=1, training=training)
     return FaePolicy(settings, facts)
+
+
+def in_turns(batch_size: int, share_percent: int) -> LayOut:
+    """Sections of a fixed share."""
+    return partial(sections, batch_size=batch_size, share_percent=share_percent)
 
 
 def samples_in_order(order: SampleOrder | SectionOrder) -> np.ndarray:

@@ -33,6 +33,7 @@ from tests.unit.planning.policies.hot_samples import (
     OFFSETS,
     batches_of,
     drawn_samples,
+    in_turns,
     policy_of,
     profile_of,
     samples_in_order,
@@ -101,7 +102,7 @@ def test_the_order_has_each_sample_once_and_one_mixed_batch(
     rng = np.random.default_rng(seed)
     hot = rng.random(count) < rng.random()
     default = SampleOrder(count, 16, seed % 99, 1, shuffle)
-    order = hot_cold_order(default, batch_size, share, lambda first, last: hot[first:last])
+    order = hot_cold_order(default, in_turns(batch_size, share), lambda first, last: hot[first:last])
     require_each_once(order)
     numbers = samples_in_order(order)
     mixed = [
@@ -119,7 +120,7 @@ def test_the_order_has_each_sample_once_and_one_mixed_batch(
 @pytest.mark.parametrize("share", [1, 10, 50, 100])
 def test_samples_are_read_twice_and_once_more_where_a_part_begins(share: int) -> None:
     hot = np.random.default_rng(3).random(10_000) < 0.4
-    order = hot_cold_order(SampleOrder(10_000, 100, 1, 0), 32, share, lambda first, last: hot[first:last])
+    order = hot_cold_order(SampleOrder(10_000, 100, 1, 0), in_turns(32, share), lambda first, last: hot[first:last])
     read, before = 0, -1
     for piece, _, _ in layout_of(order).parts(0, order.rows):
         read, before = read + 100 * (piece != before), piece

@@ -24,6 +24,9 @@ DIGEST = "0123456789abcdef" * 4
 STANDING = {"measure": "auc", "samples": 9, "best_step": 40, "best": 0.75, "to_beat": 0.7, "without_better": 2}
 
 
+HEARD = {"epoch": 0, "batch": 5, "log_loss": 0.5}
+
+
 def manifest_of_two_servers() -> CheckpointManifest:
     return CheckpointManifest(
         step=100,
@@ -135,6 +138,19 @@ def test_round_trip_through_json(tmp_path: Path) -> None:
         ("standing", {**STANDING, "best_step": 100}),
         ("standing", {**STANDING, "best_step": -1}),
         ("standing", {**STANDING, "best": "0.75"}),
+        ("heard", 1),
+        ("heard", {}),
+        ("heard", [1]),
+        ("heard", [{"epoch": 0, "batch": 5}]),
+        ("heard", [{**HEARD, "epoch": -1}]),
+        ("heard", [{**HEARD, "batch": 0}]),
+        ("heard", [{**HEARD, "batch": 81}]),
+        ("heard", [{**HEARD, "batch": 5.0}]),
+        ("heard", [{**HEARD, "epoch": 1, "batch": 20}]),
+        ("heard", [{**HEARD, "epoch": 10**30}]),
+        ("heard", [HEARD, HEARD]),
+        ("heard", [{**HEARD, "batch": 6}, HEARD]),
+        ("heard", [{**HEARD, "log_loss": "0.5"}]),
         ("unheard_of", 1),
     ],
 )
@@ -164,10 +180,27 @@ def test_a_standing_may_be_absent(tmp_path: Path) -> None:
     assert load_checkpoint_manifest(path).standing is None
 
 
+def test_what_was_heard_lies_before_the_step(tmp_path: Path) -> None:
+    """Step 100 is batch 20 of the second epoch of 80 batches."""
+    document = json.loads(manifest_of_two_servers().to_json())
+    path = tmp_path / "manifest.json"
+    places = [(0, 5), (0, 80), (1, 19)]
+    heard = [{"epoch": epoch, "batch": batch, "log_loss": 0.5} for epoch, batch in places]
+    path.write_text(json.dumps(document | {"heard": heard}))
+    assert [one.place for one in load_checkpoint_manifest(path).heard] == places
+    path.write_text(path.read_text().replace("0.5", "1e999"))
+    with pytest.raises(CheckpointError, match=r"1e999|inf"):
+        load_checkpoint_manifest(path)
+    del document["heard"]
+    path.write_text(json.dumps(document))
+    assert load_checkpoint_manifest(path).heard == ()
+
+
 @pytest.mark.parametrize(
     "field",
     sorted(
-        {*json.loads(manifest_of_two_servers().to_json())} - {"standing", "table_widths", "data_step", "vocabularies"}
+        {*json.loads(manifest_of_two_servers().to_json())}
+        - {"standing", "table_widths", "data_step", "vocabularies", "heard"}
     ),
 )
 def test_a_missing_field_is_named(tmp_path: Path, field: str) -> None:

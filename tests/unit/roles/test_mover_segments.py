@@ -1,0 +1,77 @@
+"""The mover turns to the next segment once its order is known: behind some evaluations, when the trainer has told."""
+
+import threading
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from bagpipe_hpc.plan.batch_plan import ReceivedPlan
+from bagpipe_hpc.plan.heard import Heard
+from bagpipe_hpc.plan.schedule import Segment, SegmentKind
+from bagpipe_hpc.roles.mover import Mover, MoverSettings
+from bagpipe_hpc.roles.row_traffic import RowTraffic
+from bagpipe_hpc.step.slice_reader import SliceSamples
+from bagpipe_hpc.telemetry.trace import Trace
+from tests.unit.roles.rows_at_once import RowsAtOnce, nothing_to_sum
+from tests.unit.roles.test_mover_groups import NO_ROWS, NO_SLOTS, Barrier, Cache, Rows, batch, closing
+
+SAMPLES = SliceSamples(np.zeros((2, 1), np.float32), np.zeros(2, np.float32), None, (None,))
+TRAIN = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 6, 2, checkpoint=False)
+EVALUATE = replace(TRAIN, kind=SegmentKind.EVALUATE)
+TIMEOUT_S = 30.0
+
+
+class Asked(RowsAtOnce):
+    """Says when the mover has come round again."""
+
+    def __init__(self) -> None:
+        self.rounds = threading.Semaphore(0)
+
+    def advance(self) -> bool:
+        self.rounds.release()
+        return False
+
+
+def plans_of(segments: int) -> list[ReceivedPlan]:
+    """A batch and a closing plan each."""
+    end = closing()
+    own = replace(end.own, write_back_rows=NO_ROWS, write_back_slots=NO_SLOTS)
+    last = ReceivedPlan((end._replace(shared=replace(end.shared, batch=1), own=own),))
+    first = batch(70)
+    return [ReceivedPlan((first._replace(shared=replace(first.shared, batch=0)),)), last] * segments
+
+
+def test_no_segment_begins_before_its_order_is_known() -> None:
+    schedule = (TRAIN, replace(EVALUATE, is_heard=True), TRAIN, EVALUATE, TRAIN)
+    plans, begun, rows = plans_of(len(schedule)), list[Segment](), Asked()
+    parts: list[Any] = [
+        MoverSettings(schedule, 1, timeout_s=TIMEOUT_S),
+        SimpleNamespace(poll=lambda: plans.pop(0) if plans else None),
+        [RowTraffic(Rows([], 3, 1), Cache([], 3), 3)],  # type: ignore[arg-type]
+        Barrier([]),
+        SimpleNamespace(start_segment=begun.append, read_parts=lambda *_: [SAMPLES]),
+    ]
+    mover = Mover(*parts, Trace(enabled=False), rows, nothing_to_sum)
+    mover.start()
+
+    def end_segment() -> None:
+        assert mover.next_batch().plan.batch == 0
+        mover.retire(mover.next_batch())
+        mover.wait_drained()
+
+    for _ in schedule[:2]:
+        end_segment()
+    while rows.rounds.acquire(blocking=False):
+        pass
+    for _ in range(3):
+        assert rows.rounds.acquire(timeout=TIMEOUT_S)
+    assert begun == [*schedule[:2]]
+    assert mover._ready.empty()
+    heard = (Heard(0, 1, 0.5),)
+    mover.tell(heard)
+    for _ in schedule[2:]:
+        end_segment()
+    mover.join()
+    assert begun == [*schedule[:2], *(replace(segment, heard=heard) for segment in schedule[2:])]
