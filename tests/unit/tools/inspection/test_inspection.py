@@ -126,7 +126,7 @@ def test_a_checkpoint_is_described(tmp_path: Path) -> None:
     assert found["row optimizer"] == "rowwise_adagrad, sum_of_mean_squares (one a row)"
     assert found["files"] == "none of 3 damaged or absent (sizes only checked)"
     assert found["train.seed"] == "7"
-    assert found["trainers"] == "2 of 1 threads, linear layers by torch on cpu"
+    assert found["trainers"] == "2 of 1 thread, linear layers by torch on cpu"
     assert text.count("size as written") == 3
     assert (found["0.weight"], found["2.bias"]) == ("[4, 3]", "[1]")
     assert found["training rows"] == f"2560, digest {'1' * 64}"
