@@ -102,9 +102,9 @@ def carry_out(purpose: Purpose, loop: "Loop | None" = None) -> int:
     return EXIT_OK
 
 
-def train_reference(config: Config, loop: "Loop | None" = None) -> None:
-    """Train in this one process; arguments as for `train`."""
-    run_alone(Training(config), loop)
+def train_reference(config: Config) -> None:
+    """Train in this one process, by the cross-entropy of clicks."""
+    run_alone(Training(config))
 
 
 def run_alone(purpose: Purpose, loop: "Loop | None" = None) -> None:

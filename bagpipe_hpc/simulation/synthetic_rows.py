@@ -13,6 +13,8 @@ from bagpipe_hpc.rows.partition import table_offsets
 
 MOST_ROWS = 1 << 53
 """Rows are drawn as float64, which has every whole number up to here."""
+_LARGEST_UNSCALED = 1000
+"""Rows of a small table at most."""
 _NEARLY_ONE = 1e-9
 """The general formula cancels where the exponent is as close to 1; the one for 1 is then exact to as many digits."""
 
@@ -45,25 +47,24 @@ def draw_batches(
         yield np.minimum(ranks, sizes).astype(np.int64) - 1 + first_rows
 
 
-def scaled_tables(table_rows: tuple[int, ...], total_rows: int, largest_unscaled: int = 1000) -> tuple[int, ...]:
+def scaled_tables(table_rows: tuple[int, ...], total_rows: int) -> tuple[int, ...]:
     """Tables of the same proportions with `total_rows` in all; small ones, such as of weekdays, keep their size.
 
     Args:
         table_rows: the tables' sizes.
         total_rows: rows of all tables together.
-        largest_unscaled: rows of a small table at most.
 
     Raises:
         ConfigError: `total_rows` leaves none for one of the other tables, or is more than can be drawn.
     """
-    small = sum(rows for rows in table_rows if rows <= largest_unscaled)
-    least = small + sum(rows > largest_unscaled for rows in table_rows)
+    small = sum(rows for rows in table_rows if rows <= _LARGEST_UNSCALED)
+    least = small + sum(rows > _LARGEST_UNSCALED for rows in table_rows)
     if not least <= total_rows <= MOST_ROWS:
         raise ConfigError(
-            f"--rows {total_rows}: use {least} to {MOST_ROWS} rows; tables of up to {largest_unscaled} rows keep their "
-            f"size, {small} rows in all, and each of the others has one at least"
+            f"--rows {total_rows}: use {least} to {MOST_ROWS} rows; tables of up to {_LARGEST_UNSCALED} rows keep "
+            f"their size, {small} rows in all, and each of the others has one at least"
         )
     factor = (total_rows - small) / (sum(table_rows) - small)
-    scaled = [rows if rows <= largest_unscaled else max(1, round(rows * factor)) for rows in table_rows]
+    scaled = [rows if rows <= _LARGEST_UNSCALED else max(1, round(rows * factor)) for rows in table_rows]
     scaled[scaled.index(max(scaled))] += total_rows - sum(scaled)
     return tuple(scaled)

@@ -50,6 +50,6 @@ class Report:
                 raise refused(error, save) from error
 
 
-def median(values: Sequence[float], digits: int = 4) -> float:
-    """Median of several runs, rounded to significant digits for the JSON line."""
-    return float(f"{statistics.median(values):.{digits}g}")
+def median(values: Sequence[float]) -> float:
+    """Median of several runs, rounded to four significant digits for the JSON line."""
+    return float(f"{statistics.median(values):.4g}")

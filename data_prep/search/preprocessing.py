@@ -3,12 +3,9 @@
 import csv
 import io
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import ConfigError, DataError
 from bagpipe_hpc.storage.atomic_write import atomic_write
@@ -16,7 +13,7 @@ from bagpipe_hpc.terminal import printable
 from data_prep.schema.columns import NumericColumn
 from data_prep.schema.document import Schema
 from data_prep.schema.writing import schema_toml
-from data_prep.search.clusters import Clusters, LearnedClusters
+from data_prep.search.clusters import LearnedClusters
 from data_prep.search.descriptors import describe_columns
 from data_prep.search.features import ColumnFeatures
 from data_prep.search.pipelines import PIPELINES, indicator_of
@@ -60,7 +57,6 @@ def search_preprocessing(
     settings: SearchSettings,
     *,
     score: str = "log_loss",
-    clusters: Callable[[NDArray[np.float32], int, int], Clusters] = LearnedClusters,
 ) -> Found:
     """Search for groups of the dense columns of a schema, and a chain for each group.
 
@@ -69,7 +65,6 @@ def search_preprocessing(
         rows: of its columns.
         settings: how much is tried.
         score: what is compared, `log_loss` or `auc`.
-        clusters: makes what proposes groups, of the columns' attributes, the number of groups and the seed.
 
     Raises:
         ConfigError: the search would need the name of a column.
@@ -89,7 +84,7 @@ def search_preprocessing(
 
     given = [column for column in schema.outputs if isinstance(column, NumericColumn)]
     given_score = score_columns(given)
-    proposing = clusters(describe_columns(features, rows), settings.clusters, settings.seed)
+    proposing = LearnedClusters(describe_columns(features, rows), settings.clusters, settings.seed)
     tried = search(features.valid, features.has_missing, score_choice, proposing, settings)
     names = tuple(column.name for column in features.columns)
     left_out = tuple(column.name for column in features.left_out)

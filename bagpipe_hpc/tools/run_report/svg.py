@@ -18,6 +18,8 @@ _LONGEST_LABEL, _LONGEST_GROUP = 18, 60
 """Letters of what stands before a bar and above several."""
 _MARKERS = 7
 """Of a line."""
+_STEPS = 5
+"""Between the numbers of an axis, mostly; two more where its ends are not round."""
 _LEAST = 1e-290
 """A smaller difference is none: its parts have no room left in a float."""
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "1 4", "12 4")
@@ -64,11 +66,11 @@ def compact(value: float) -> str:
     return f"{value:.4g}"
 
 
-def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers from `low` or below to `high` or above, `most` + 2 at most."""
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers from `low` or below to `high` or above, seven at most."""
     if high - low < _LEAST:
         low, high = (low - 0.1 * abs(low), low + 0.1 * abs(low)) if abs(low) > 10 * _LEAST else (0.0, 1.0)
-    rough = (high - low) / most
+    rough = (high - low) / _STEPS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * (1 - 1e-9))
     first = math.floor(low / step + 1e-9)

@@ -14,6 +14,10 @@ from bagpipe_hpc.tools.sharding.task import GroupCosts, Task, groups_of, slowest
 
 Holders = tuple[int, ...]
 """The server of each table, `[T]`."""
+_DRAWN = 256
+"""Candidates that the policy draws, beside its likeliest."""
+_MEASURED = 10
+"""Of them, those that look best."""
 
 
 @dataclass(frozen=True)
@@ -46,24 +50,24 @@ class Learned:
         found: list[float] = costs.sum(dim=1).tolist()
         return found
 
-    def candidates(self, task: Task, drawn: int = 256) -> list[Holders]:
+    def candidates(self, task: Task) -> list[Holders]:
         """Assignments with room for all tables: the policy's likeliest and others that it draws, the cheapest first."""
         generator = torch.Generator().manual_seed(self.seed)
         found: dict[Holders, None] = {}
         with torch.no_grad():
             for episodes in (
                 roll_out(self.policy, self.model, task, 1, None),
-                roll_out(self.policy, self.model, task, drawn, generator),
+                roll_out(self.policy, self.model, task, _DRAWN, generator),
             ):
                 kept = episodes.holders[episodes.has_room].tolist()
                 found |= dict.fromkeys(map(tuple, kept))
         return sorted(found, key=lambda holders: self.expected_ms(task, holders))
 
-    def best(self, task: Task, costs: GroupCosts, measured: int = 10) -> Holders | None:
+    def best(self, task: Task, costs: GroupCosts) -> Holders | None:
         """The cheapest by what it costs, of the candidates that look best and of what was seen of that task.
 
         Returns:
             The assignment; None where none has room.
         """
-        tried = [*self.candidates(task)[:measured], *(self.seen if task is self.task else ())]
+        tried = [*self.candidates(task)[:_MEASURED], *(self.seen if task is self.task else ())]
         return min(tried, key=lambda holders: slowest_ms(costs, holders, task.servers), default=None)
