@@ -53,7 +53,8 @@ def find_sources(patterns: Sequence[str]) -> list[Path]:
             with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                 Path(pattern).lstat()  # a folder that may not be searched is refused by the system, with its name
             _require_reach(pattern)
-            raise DataError(f"{pattern}: no such input file; check the path, and quote patterns such as 'day_*.gz'")
+            named = pattern or repr(pattern)
+            raise DataError(f"{named}: no such input file; check the path, and quote patterns such as 'day_*.gz'")
         sources += files
     for source in sources:
         try:

@@ -49,6 +49,8 @@ def test_two_stars_reach_into_folders(tmp_path: Path) -> None:
 def test_wrong_inputs_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"none\*: no such input file"):
         find_sources([str(tmp_path / "none*")])
+    with pytest.raises(DataError, match=r"^'': no such input file"):
+        find_sources([""])
     write(tmp_path, "twice")
     with pytest.raises(DataError, match="twice: named twice"):
         find_sources([str(tmp_path / "twice"), str(tmp_path / "t*")])
