@@ -128,23 +128,27 @@ class RowWindow:
         self._announces: RowClient | None = None
         self._server: RowServer | None = None
         if routes.any_far:
-            ranks = [layout.world_rank(Role.SERVER, server) for server in range(layout.servers)]
-            if transfers == "one_sided":
-                with TimeLimit("all ranks to open the window on the tables", timeout_s):
-                    self._transfers = OneSidedRows(comm, self._tables.own, ranks)
-            else:
-                with TimeLimit("all ranks to open the channel of the tables", timeout_s):
-                    messages = comm.Dup()
-                self._transfers = client = RowClient(messages, ranks)
-                if reads_ahead and not routes.in_memory:
-                    self._announces = client
-                if layout.role(rank) is Role.SERVER:
-                    shared = SharedRows(self._tables, self._copies, self._own_add(routes))
-                    self._server = RowServer(messages, store or shared)
+            self._open_transfers(routes, transfers, store, reads_ahead=reads_ahead and not routes.in_memory)
         self.moved = self._sorter.moved
         """Rows that this rank has got from, put to and added at each server, int64 `[S]` each."""
         self.ways = f"rows of {counted(len(self._near), 'server')} in shared memory, of {len(far)} by {transfers}"
         """How this rank's rows travel, for the log."""
+
+    def _open_transfers(self, routes: RowRoutes, way: str, store: RowStore | None, *, reads_ahead: bool) -> None:
+        """Open the way of rows between far pairs. Collective over: `comm`."""
+        layout = routes.layout
+        ranks = [layout.world_rank(Role.SERVER, server) for server in range(layout.servers)]
+        if way == "one_sided":
+            with TimeLimit("all ranks to open the window on the tables", self._timeout_s):
+                self._transfers = OneSidedRows(self._comm, self._tables.own, ranks)
+            return
+        with TimeLimit("all ranks to open the channel of the tables", self._timeout_s):
+            messages = self._comm.Dup()
+        self._transfers = client = RowClient(messages, ranks)
+        self._announces = client if reads_ahead else None
+        if layout.role(self._comm.Get_rank()) is Role.SERVER:
+            shared = SharedRows(self._tables, self._copies, self._own_add(routes))
+            self._server = RowServer(messages, store or shared)
 
     @property
     def local(self) -> NDArray[np.float32]:
