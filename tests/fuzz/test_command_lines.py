@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from bagpipe_hpc.cli import commands
+from bagpipe_hpc.cli.argument_types import named_path
 from tests.fuzz.hunting import few_and_many, hunt, require_clear
 
 OUTPUTS = ("output", "save", "plot", "json", "statistics", "to", "logs", "tried")
@@ -82,8 +83,8 @@ def value_of(action: argparse.Action) -> st.SearchStrategy[str]:
         return st.sampled_from(OVERRIDES)
     if action.dest == "launch":
         return st.sampled_from(["false", "", "{", "{x}", "absent -n {ranks}", "'"])
-    if action.type in (None, Path):
-        takes_files = action.type is Path or action.dest in ("input", "edges", "schema", "file", "path", "nodes")
+    if action.type in (None, named_path):
+        takes_files = action.type is named_path or action.dest in ("input", "edges", "schema", "file", "path", "nodes")
         return st.sampled_from(INPUTS if takes_files else TEXTS)
     return st.sampled_from(SMALL if action.dest in AMOUNTS else NUMBERS)
 
