@@ -31,6 +31,9 @@ from bagpipe_hpc.planning.rule_planner import RulePlanner
 
 _NO_ROWS = np.empty(0, dtype=np.int64)
 _NO_SLOTS = np.empty(0, dtype=np.int32)
+_COPY_NOW, _COPY_LATER, _LENT_NOW, _LENT_LATER, _SOLO = range(5)
+"""Rows of a slice, in the order of its slots: copies of other homes' rows, own rows that others use as well, own rows
+that nobody else uses. The gradients of the first two kinds are summed now or later."""
 
 
 class ExchangePlanner(RulePlanner):
@@ -139,8 +142,9 @@ class ExchangePlanner(RulePlanner):
         rest = np.ones(rows.size, dtype=np.bool_) if self._copied is None else ~self._copied[rows]
         slots = placed.slots[rows]
         slots[away] = self._copy_slots(number, homes[away], users[away], rest[away])
-        # The rows of a slice: copies first, as they are sent, now before later; then its own.
-        kind = np.where(away, np.where(now, 0, 1), np.where(solo[rows], 4, np.where(now, 2, 3)))
+        copy, lent = np.where(now, _COPY_NOW, _COPY_LATER), np.where(now, _LENT_NOW, _LENT_LATER)
+        kind = np.where(away, copy, np.where(solo[rows], _SOLO, lent))
+        # Copies stand as they are sent.
         places = np.where(away, self.sending_places()[homes], 0)
         in_slice = _Split(np.lexsort((rows, places, kind, users)), users, trainers)
         summed = ~solo[rows] & self._training
@@ -159,7 +163,7 @@ class ExchangePlanner(RulePlanner):
             first, last = batch.starts[trainer], batch.starts[trainer + 1]
             counts = ExchangeCounts(
                 now_rows=sums_now.slots_of(trainer).size,
-                own_now=int((summed[own] & (kinds == 2)).sum()),
+                own_now=int((summed[own] & (kinds == _LENT_NOW)).sum()),
                 rest_slot=self.rows.first_copy(number) + int(now_arrived[trainer]),
                 next_slot=self.rows.first_copy(number + 1),
                 columns=self._grid.columns,
@@ -179,7 +183,7 @@ class ExchangePlanner(RulePlanner):
             plans.append(
                 TrainerPlan(
                     positions=as_positions(self.rows.translate(local, batch.rows[first:last]), local.size),
-                    private_slots=own_slots[kinds == 4],
+                    private_slots=own_slots[kinds == _SOLO],
                     fetch_rows=batch.unique[fetch].astype(np.int64),
                     fetch_slots=placed.slots[fetch],
                     write_back_rows=write_backs[trainer][0],
@@ -187,8 +191,8 @@ class ExchangePlanner(RulePlanner):
                     rows=expected,
                     versions=versions,
                     exchange=counts.encode(),
-                    copy_slots=own_slots[kinds <= 1],
-                    lent_slots=own_slots[(kinds == 2) | (kinds == 3)],
+                    copy_slots=own_slots[kinds <= _COPY_LATER],
+                    lent_slots=own_slots[(kinds == _LENT_NOW) | (kinds == _LENT_LATER)],
                     summed_slots=np.concatenate((sums_now.slots_of(trainer), sums_later.slots_of(trainer))),
                     sum_places=np.concatenate((sums_now.places_of(trainer), sums_later.places_of(trainer))),
                     sent_slots=np.concatenate((next_slots.of(trainer), rest_slots.of(trainer))),
