@@ -82,17 +82,7 @@ def write_shards(given: StageInputs, skipped_rows: Sequence[str]) -> ShardManife
     """
     team, rows, work, layout, settings = given.team, given.rows, given.work, given.layout, given.settings
     split, train_rows, earlier = given.split, given.train_rows, given.earlier
-    named = ", ".join(source.file for source in work.state.inputs)
-    if rows.rows == 0:
-        problem: DataError = NoRowsError(f"{named}: 0 good rows; check the inputs")
-        team.each_does(lambda: _refuse(problem))
-    if train_rows == 0 and settings.like is None:
-        problem = DataError(
-            f"{named}: {rows.rows} good rows leave none to train on; check the inputs and what is for tests"
-        )
-        team.each_does(lambda: _refuse(problem))
-    if train_rows == rows.rows and settings.test_files is None and settings.test_share > 0:
-        given.progress(f"note: no row is left for tests: {settings.test_share} of {rows.rows} rows is less than one")
+    _require_rows(given)
     made = make_vocabularies(given)
     vocabularies = made.tables
     rules = [settings.id_rule(table) for table in layout.tables]
@@ -145,6 +135,25 @@ def write_shards(given: StageInputs, skipped_rows: Sequence[str]) -> ShardManife
         weighted_samples=layout.weight is not None,
         others=layout.others,
     )
+
+
+def _require_rows(given: StageInputs) -> None:
+    """See that there are rows to train on; none for tests are noted. Collective over: all ranks of the team.
+
+    Raises:
+        NoRowsError: there are no rows.
+        DataError: there is no row to train on.
+    """
+    rows, settings = given.rows.rows, given.settings
+    named = ", ".join(source.file for source in given.work.state.inputs)
+    if rows == 0:
+        problem: DataError = NoRowsError(f"{named}: 0 good rows; check the inputs")
+        given.team.each_does(lambda: _refuse(problem))
+    if given.train_rows == 0 and settings.like is None:
+        problem = DataError(f"{named}: {rows} good rows leave none to train on; check the inputs and what is for tests")
+        given.team.each_does(lambda: _refuse(problem))
+    if given.train_rows == rows and settings.test_files is None and settings.test_share > 0:
+        given.progress(f"note: no row is left for tests: {settings.test_share} of {rows} rows is less than one")
 
 
 def _refuse(problem: DataError) -> NoReturn:
