@@ -272,3 +272,10 @@ def test_tables_of_several_widths_are_counted(config: Path, capsys: pytest.Captu
     assert sorted(found["record_bytes"]) == [4 * 4, 4 * DIM]
     assert "tables of several widths: bytes are counted, time is not predicted" in printed
     assert all(one["traffic"]["bytes"]["fetched"] > 0 == len(one["timings"]) for one in found["outlooks"])
+
+
+def test_an_order_that_is_decided_while_training_is_told(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fae = ["policy.name=fae", "train.evaluate_every_steps=2"]
+    for settings, is_told in (([], False), (["policy.adapt_share=true"], True)):
+        printed, _ = planned(capsys, config, *SMALL, *fae, *settings, "--trainers", 2)
+        assert ("here they come as if these changed nothing" in printed) == is_told
