@@ -1,7 +1,6 @@
 """A record of what each test took: seconds by the clock, and of processors, which a machine's load changes little."""
 
 import os
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,21 +27,21 @@ class ProcessorTime:
 
 
 class Durations:
-    """Adds a line for each test, `SECONDS PROCESSOR_SECONDS TEST`, set-up and end included, when the run ends."""
+    """Adds a line for each test that has ended to a file: `SECONDS PROCESSOR_SECONDS TEST`, set-up and end included."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seconds: dict[str, float] = defaultdict(float)
-        self._processor_s: dict[str, float] = defaultdict(float)
+        self._taken: dict[str, tuple[float, float]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._seconds[report.nodeid] += report.duration
-        self._processor_s[report.nodeid] += dict(report.user_properties).get(_PROCESSOR, 0.0)
-
-    def pytest_sessionfinish(self) -> None:
-        lines = [f"{seconds:8.2f} {self._processor_s[test]:8.2f} {test}\n" for test, seconds in self._seconds.items()]
+        seconds, processor_s = self._taken.pop(report.nodeid, (0.0, 0.0))
+        seconds += report.duration
+        processor_s += dict(report.user_properties).get(_PROCESSOR, 0.0)
+        if report.when != "teardown":
+            self._taken[report.nodeid] = seconds, processor_s
+            return
         with self._path.open("a", encoding="utf-8") as file:
-            file.writelines(lines)
+            file.write(f"{seconds:8.2f} {processor_s:8.2f} {report.nodeid}\n")
 
 
 def _processor_s() -> float:

@@ -6,7 +6,7 @@ server. A fork of it takes them and goes on as `python -m tests.end_to_end.train
 program ends; where that one is ended, so is the fork. Each process that runs tests has a server of its own.
 
 A fork finds modules imported, and all forks of a server order sets of strings alike, which ranks do not. So some runs
-start as a user starts them: those of the examples and of the preflight checks, and most of those of which a rank is
+start as a user starts them: those of the preflight checks, of the examples, and most of those of which a rank is
 killed.
 """
 
@@ -36,13 +36,18 @@ SOCKET_VARIABLE = "BAGPIPE_TEST_FORKS"
 """Names the socket of a server that is there already: for tests that are run by a test."""
 _IMPORTED = (
     "numpy",
+    "numpy.ma",
     "h5py",
+    "http.server",
     "pytest",
     "torch._dynamo",
-    "bagpipe_hpc.preparation.prepare",
+    "bagpipe_hpc.models.published.dlrm",
+    "bagpipe_hpc.preparation.saved_plans",
     "bagpipe_hpc.step.slice_step",
+    "bagpipe_hpc.telemetry.tensorboard_record",
 )
-"""What a fork finds; nothing of it may start threads or MPI. Optimizers import `torch._dynamo` when they are made."""
+"""What a fork finds; nothing of it may start threads, or import mpi4py, which starts MPI. Optimizers import
+`torch._dynamo` when they are made, `numpy.unique` imports `numpy.ma`, and Horovod `http.server`."""
 _MOST_FILES = 250
 _ABOVE_ALL_FILES = 500
 """Numbers of open files that no rank has yet."""

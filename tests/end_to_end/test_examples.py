@@ -6,10 +6,13 @@ import pytest
 
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.test_equality import RunRanks
+from tests.fork_server import forked_rank
 from tests.ragged_shards import write_ragged
 from tests.ranks import ROOT
 
 EXAMPLES = ROOT / "examples"
+FORKED = ("own_loop",)
+"""A module that forks run; users start programs."""
 CONFIG = """
 [model]
 embedding_dim = 4
@@ -25,17 +28,20 @@ batches = 4
 @pytest.mark.parametrize(
     "command",
     [
-        ("python", EXAMPLES / "own_loop.py"),
+        FORKED,
+        pytest.param(("python", EXAMPLES / "own_loop.py"), marks=pytest.mark.slow),
         pytest.param(
             ("bagpipe", "train", "model.name=own_model:FactorizationMachine", "model.hidden=8"), marks=pytest.mark.slow
         ),
     ],
-    ids=["own_loop", "own_model"],
+    ids=["own_loop, forked", "own_loop", "own_model"],
 )
 def test_an_example_trains_as_the_reference(
     command: tuple[str | Path, ...], run_ranks: RunRanks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+    if command is FORKED:
+        command = forked_rank(*FORKED)
     config = tmp_path / "run.toml"
     config.write_text(CONFIG, encoding="utf-8")
     write_ragged(tmp_path / "shards", samples=150, weighted_samples=True)

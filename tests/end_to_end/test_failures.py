@@ -14,7 +14,7 @@ from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from tests.end_to_end.test_equality import DRIVER
 from tests.end_to_end.train_many import END_OF_RUN
-from tests.fork_server import forked_rank
+from tests.fork_server import forked, forked_rank
 
 RunRanks = Callable[..., CompletedProcess[str]]
 
@@ -54,9 +54,7 @@ def test_a_silent_trainer_is_noticed(config_path: Path, run_ranks: RunRanks, tmp
 
 
 def test_too_few_ranks_are_refused(config_path: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
-    finished = run_ranks(
-        2, "python", "-m", "bagpipe_hpc", "train", config_path, f"train.output={tmp_path / 'out'}", timeout_s=60
-    )
+    finished = run_ranks(2, *forked(["bagpipe", "train", config_path, f"train.output={tmp_path / 'out'}"]))
     assert finished.returncode == 2
     assert finished.stderr.count("2 MPI ranks are too few") == 1
 
