@@ -13,7 +13,7 @@ from tests.end_to_end.breakages import HOME_MUTANTS, LEAVES_LATE, MICRO_BATCH_MU
 from tests.end_to_end.test_equality import DRIVER, train
 from tests.fork_server import forked_rank
 
-RUN: list[str] = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=15.0"]
+RUN: list[str] = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=60.0"]
 RUN += ["rows_rate.warmup_steps=40", "optimizer.rows_weight_decay=1e-4", "train.dense_sums=mpi"]
 AT_HOME, REPLICATED = ["cache.sharing=home"], ["cache.sharing=replicated"]
 VERIFIED = "debug.verify_rows=true"
@@ -58,7 +58,8 @@ def ended_runs(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> 
         runs = folder / "runs.json"
         runs.write_text(json.dumps([[*RUN, *settings[name], f"train.output={outputs[name]}"] for name in left]))
         breakages = [NOTHING if name in SOUND and name != LEAVES_LATE else name for name in left]
-        finished = run_ranks(4, *forked_rank(DRIVER), short_config, runs, "--break", *breakages, timeout_s=200)
+        limit_s = 120 + 20 * len(left)
+        finished = run_ranks(4, *forked_rank(DRIVER), short_config, runs, "--break", *breakages, timeout_s=limit_s)
         for name in left:
             if not (outputs[name] / "summary.json").exists():
                 assert finished.returncode, "all runs are over"

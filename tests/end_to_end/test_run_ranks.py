@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import termios
@@ -28,6 +29,7 @@ def on_terminal(
     environment = rank_environment({"RANKS_TIMEOUT_S": str(LIMIT_S)})
     process, terminal = pty.fork()
     if process == 0:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # which a shell's background jobs ignore
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         os.execve(RUN_RANKS, [str(RUN_RANKS), *arguments], environment)
     os.set_blocking(terminal, False)
