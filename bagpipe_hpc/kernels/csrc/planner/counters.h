@@ -10,7 +10,8 @@ namespace bagpipe {
 // Lines come in pairs from memory.
 constexpr std::size_t kLineBytes = 128;
 
-// Gives whole lines of the caches: threads that write to one line in turn wait for it each time.
+// Leaves a line free before and behind: threads that write to one line in turn wait for it each time. (glibc keeps no
+// aligned memory at hand for a thread.)
 template <class T>
 struct WholeLines {
   using value_type = T;
@@ -20,10 +21,9 @@ struct WholeLines {
   WholeLines(const WholeLines<Other>&) {}
 
   T* allocate(std::size_t count) {
-    const std::size_t lines = (count * sizeof(T) + kLineBytes - 1) / kLineBytes;
-    return static_cast<T*>(::operator new(lines * kLineBytes, std::align_val_t{kLineBytes}));
+    return reinterpret_cast<T*>(static_cast<char*>(::operator new(count * sizeof(T) + 2 * kLineBytes)) + kLineBytes);
   }
-  void deallocate(T* items, std::size_t) { ::operator delete(items, std::align_val_t{kLineBytes}); }
+  void deallocate(T* items, std::size_t) { ::operator delete(reinterpret_cast<char*>(items) - kLineBytes); }
 
   friend bool operator==(const WholeLines&, const WholeLines&) { return true; }
   friend bool operator!=(const WholeLines&, const WholeLines&) { return false; }
