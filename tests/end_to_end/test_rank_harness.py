@@ -13,6 +13,9 @@ import pytest
 from tests.fork_server import SOCKET_VARIABLE, server_socket
 from tests.ranks import ROOT, rank_environment
 
+ENDS_SOON = ("sleep", "0.3")
+"""What a rank runs to show that there is a launcher: MPICH's may die of SIGPIPE where a rank ends at once."""
+
 
 def run_planted(folder: Path, source: str, *options: str) -> tuple[subprocess.CompletedProcess[str], float]:
     """Run `source` under the conftest of tests/mpi, in a project of its own; returns the process and its seconds."""
@@ -46,7 +49,7 @@ def run_planted(folder: Path, source: str, *options: str) -> tuple[subprocess.Co
 
 @pytest.mark.slow
 def test_runs_each_test_on_its_number_of_ranks(tmp_path, run_ranks):
-    assert run_ranks(1, "true").returncode == 0  # skips where there is no launcher
+    assert run_ranks(1, *ENDS_SOON).returncode == 0  # skips where there is no launcher
     ended, _ = run_planted(
         tmp_path,
         """
@@ -67,7 +70,7 @@ def test_runs_each_test_on_its_number_of_ranks(tmp_path, run_ranks):
 @pytest.mark.slow
 @pytest.mark.parametrize("failing_rank", [0, 2])
 def test_failure_on_one_rank_fails_all(tmp_path, run_ranks, failing_rank):
-    assert run_ranks(1, "true").returncode == 0
+    assert run_ranks(1, *ENDS_SOON).returncode == 0
     ended, _ = run_planted(
         tmp_path,
         f"""
@@ -88,7 +91,7 @@ def test_failure_on_one_rank_fails_all(tmp_path, run_ranks, failing_rank):
 
 @pytest.mark.slow
 def test_failure_before_a_collective_does_not_hang(tmp_path, run_ranks):
-    assert run_ranks(1, "true").returncode == 0
+    assert run_ranks(1, *ENDS_SOON).returncode == 0
     ended, seconds = run_planted(
         tmp_path,
         """
@@ -106,7 +109,7 @@ def test_failure_before_a_collective_does_not_hang(tmp_path, run_ranks):
 
 @pytest.mark.slow
 def test_hang_is_ended_with_the_stacks(tmp_path, run_ranks):
-    assert run_ranks(1, "true").returncode == 0
+    assert run_ranks(1, *ENDS_SOON).returncode == 0
     ended, seconds = run_planted(
         tmp_path,
         """
@@ -123,7 +126,7 @@ def test_hang_is_ended_with_the_stacks(tmp_path, run_ranks):
 
 @pytest.mark.slow
 def test_skip_on_one_rank_only_is_a_failure(tmp_path, run_ranks):
-    assert run_ranks(1, "true").returncode == 0
+    assert run_ranks(1, *ENDS_SOON).returncode == 0
     ended, _ = run_planted(
         tmp_path,
         """
