@@ -25,7 +25,6 @@ LIBRARY = "delimited_text"
 """The compiled part of the package."""
 
 _ZERO = b"\0"
-_ALWAYS_THERE = (Label, Weight, Time, Group)
 _KINDS = {
     Values.HEX: Kind.HEX,
     Values.INTEGER: Kind.INTEGER,
