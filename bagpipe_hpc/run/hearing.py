@@ -34,7 +34,7 @@ class Hearing:
         return segment if segment.heard == self.now else replace(segment, heard=self.now)
 
     def hear(self, segment: Segment, log_loss: float) -> None:
-        """Take in an evaluation; where the run replays another one, that one's. It counts if its loss is a number.
+        """Take in an evaluation; where the run replays another one, that one's. It counts if its loss is finite.
 
         Args:
             segment: with that evaluation.
@@ -42,7 +42,7 @@ class Hearing:
         """
         own = Heard(*place_of(self._run, segment), log_loss)
         one = self._replayed[own.place] if self._replayed else own
-        if math.isnan(one.log_loss):
+        if not math.isfinite(one.log_loss):
             return
         self.now = (*(before for before in self.now if before.place < one.place), one)
         if not self._speaks:

@@ -80,6 +80,7 @@ def test_an_evaluation_that_is_made_once_more_takes_the_place_of_the_first() -> 
 def test_what_is_no_number_is_not_heard() -> None:
     hearing = Hearing(run_of(evaluation(0, 10)))
     hearing.hear(evaluation(0, 10), math.nan)
+    hearing.hear(evaluation(0, 10), math.inf)
     assert hearing.now == ()
 
 
