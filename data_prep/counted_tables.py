@@ -18,7 +18,7 @@ from bagpipe_hpc.storage.shards.waiting_values import WaitingValues
 from data_prep.formats.layout import Table
 from data_prep.hashed_counts import HashedCounts
 from data_prep.parsed_rows import ParsedRows, values_of
-from data_prep.preparation_state import WorkFolder, naming_output
+from data_prep.preparation_state import WorkFolder
 from data_prep.ranks.board import Stage
 from data_prep.ranks.team import Team
 from data_prep.wide_values import CountedValues
@@ -63,7 +63,7 @@ def count_tables(
         if not chosen:
             return
         found = count([tables[number] for number in chosen])
-        with naming_output(work.output):  # files have no table in common, so that the first one is a name
+        with work.naming_output():  # files have no table in common, so that the first one is a name
             path = work.parts_folder / f"{_PREFIX}{chosen[0]:05d}.arrows"
             _save(path, ((chosen[place], counted) for place, counted in found))
 

@@ -11,7 +11,7 @@ from data_prep.formats.layout import RowLayout
 from data_prep.formats.source_format import ColumnInput, TextInput
 from data_prep.input_blocks import bytes_of, parse_input_block, read_range
 from data_prep.input_ranges import InputRange
-from data_prep.parsed_rows import Part
+from data_prep.preparation_state import WorkFolder
 
 _SAMPLED_FILES, _SAMPLED_BLOCKS = 4, 4
 _ID_BYTES, _LABEL_BYTES = 4, 1
@@ -23,31 +23,29 @@ _UNITS = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
 def check_room(
-    output: Path,
+    work: WorkFolder,
     sources: Sequence[Path],
     ranges: Sequence[InputRange],
     open_input: Callable[[int], TextInput | ColumnInput],
     layout: RowLayout,
     compression: str,
-    parts: Sequence[Part],
     progress: Callable[[str], None],
 ) -> None:
     """Refuse what cannot fit, and note what may not.
 
     Args:
-        output: the folder, which is there.
+        work: the folder, with the parts that are there already.
         sources: the input files.
         ranges: of all files.
         open_input: says how the file of a number is read.
         layout: of the source format.
         compression: of the shards.
-        parts: that are there already.
         progress: takes the note.
 
     Raises:
         CapacityError: the disk has less free space than will be needed; the message has the numbers.
     """
-    left = sum(piece.bytes for piece in ranges) - sum(part.bytes for part in parts)
+    left = sum(piece.bytes for piece in ranges) - sum(part.bytes for part in work.parts)
     rows, parsed, read = (sum(numbers) for numbers in zip(*_sample(sources, ranges, open_input), strict=True))
     if not (rows and read):
         return
@@ -55,15 +53,17 @@ def check_room(
     row_bytes = (_LABEL_BYTES + _ID_BYTES * fields) * (1.0 if compression == "none" else _COMPRESSED)
     total_rows = sum(piece.bytes for piece in ranges) * rows / read
     of_parts, of_shards = left * parsed / read, total_rows * row_bytes
-    free = shutil.disk_usage(output).free
+    free = shutil.disk_usage(work.output).free
+    name = work.made_for or work.output
     need = (
-        f"{output}: about {_size(of_parts + of_shards)} are needed there ({_size(of_parts)} for parsed rows while it "
+        f"{name}: about {_size(of_parts + of_shards)} are needed there ({_size(of_parts)} for parsed rows while it "
         f"runs, {_size(of_shards)} for shards), and {_size(free)} are free"
     )
     if _CERTAIN * (of_parts + of_shards) > free:
         raise CapacityError(f"{need}; free some space, or choose another --output")
     if of_parts + of_shards > free:
-        progress(f"note: {need}; if that is too little, the same command goes on once there is more")
+        then = "starts anew" if work.made_for else "goes on"
+        progress(f"note: {need}; if that is too little, the same command {then} once there is more")
 
 
 def _size(size: float) -> str:

@@ -24,7 +24,7 @@ from data_prep.input_blocks import InputBlock, bytes_of, parse_input_block, read
 from data_prep.input_ranges import InputRange
 from data_prep.ordered_map import ordered_map
 from data_prep.parsed_rows import BadRow, Part, part_name
-from data_prep.preparation_state import WorkFolder, naming_output
+from data_prep.preparation_state import WorkFolder
 from data_prep.ranks.board import Stage, Tell
 from data_prep.ranks.team import Team
 from data_prep.text_blocks import TextPosition
@@ -115,7 +115,7 @@ def parse_input(task: ParseTask) -> ParsedInput:
     )
 
     def parse_share() -> list[Part | _Ended]:
-        with naming_output(work.output):
+        with work.naming_output():
             return list(parser.parse_share(left, begun))
 
     shares = team.together(parse_share)

@@ -8,7 +8,7 @@ each shard.
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import groupby, zip_longest
 from pathlib import Path
@@ -63,6 +63,7 @@ class WorkFolder:
         parts: finished parts of parsed rows, in the order of the input; of each range all up to one.
         vocabularies: the file of vocabularies, if it is finished.
         shards: finished shards by their names.
+        made_for: the file that its rows are prepared for; None: the user has named the folder itself.
     """
 
     output: Path
@@ -70,6 +71,11 @@ class WorkFolder:
     parts: tuple[Part, ...] = ()
     vocabularies: FileInfo | None = None
     shards: Mapping[str, ShardInfo] = field(default_factory=dict)
+    made_for: Path | None = None
+
+    def naming_output(self) -> AbstractContextManager[None]:
+        """As `naming_output`, of this folder."""
+        return naming_output(self.output, self.made_for)
 
     @property
     def parts_folder(self) -> Path:
@@ -207,18 +213,22 @@ def is_finished(output: Path) -> bool:
 
 
 @contextmanager
-def naming_output(output: Path) -> Iterator[None]:
-    """Turn what the system says about the output folder into an error that names it.
+def naming_output(output: Path, made_for: Path | None = None) -> Iterator[None]:
+    """Turn what the system says about the output folder into an error that names what the user has named.
+
+    Args:
+        output: the folder.
+        made_for: as that of `WorkFolder`.
 
     Raises:
         CapacityError: the disk is full.
         DataError: the system refuses something else.
     """
+    name = made_for or output
     try:
         yield
     except OSError as error:
         if error.errno in DISK_IS_FULL:
-            raise CapacityError(
-                f"{output}: the disk is full; free some space and run bagpipe prepare again to go on where it stopped"
-            ) from error
-        raise DataError(f"{output}: cannot be written ({reason(error)}); check the path and its permissions") from error
+            again = "and run bagpipe prepare again to go on where it stopped" if made_for is None else "and start again"
+            raise CapacityError(f"{name}: the disk is full; free some space {again}") from error
+        raise DataError(f"{name}: cannot be written ({reason(error)}); check the path and its permissions") from error

@@ -48,7 +48,12 @@ from data_prep.stage_inputs import StageInputs
 
 
 def prepare_clicks(
-    inputs: Sequence[str], output: Path, settings: PrepareSettings, progress: Progress, team: Team | None = None
+    inputs: Sequence[str],
+    output: Path,
+    settings: PrepareSettings,
+    progress: Progress,
+    team: Team | None = None,
+    made_for: Path | None = None,
 ) -> ShardManifest:
     """Turn raw clicks into a shard directory; after a kill, the same call goes on where the last one stopped.
 
@@ -63,6 +68,7 @@ def prepare_clicks(
         settings: how to prepare.
         progress: is given a line now and then; on the first rank only.
         team: the ranks that share the work; None for this process alone.
+        made_for: the file that the rows are prepared for, where the user has named that and not `output`.
 
     Returns:
         The manifest, which is also written to the folder.
@@ -79,7 +85,7 @@ def prepare_clicks(
     keep_freed_arrays()
     how = team.each_does(lambda: _Method.of(settings))
     with ExitStack() as held:
-        begun = team.first_does(lambda: _begin(inputs, output, how, team, progress, held))
+        begun = team.first_does(lambda: _begin(inputs, output, how, team, progress, held, made_for))
         if isinstance(begun, ShardManifest):
             return begun
         work, settings = begun.work, how.settings
@@ -105,7 +111,7 @@ def prepare_clicks(
             manifest = write_shards(given, parsed.skipped_rows)
         if fitted is not None:
             manifest = replace(manifest, settings={**(manifest.settings or {}), FITTED: fitted})
-        team.first_does(lambda: _finish(output, manifest))
+        team.first_does(lambda: _finish(work, manifest))
     return manifest
 
 
@@ -160,7 +166,13 @@ class _Begun:
 
 
 def _begin(
-    inputs: Sequence[str], output: Path, how: _Method, team: Team, progress: Progress, held: ExitStack
+    inputs: Sequence[str],
+    output: Path,
+    how: _Method,
+    team: Team,
+    progress: Progress,
+    held: ExitStack,
+    made_for: Path | None,
 ) -> _Begun | ShardManifest:
     """Look at the inputs and the folder, and take the folder; or give what was finished in it before."""
     sources = find_sources(inputs)
@@ -172,7 +184,7 @@ def _begin(
         raise ConfigError(f"prepare: test-files = {how.settings.test_files}: {cure}")
     opened = [how.open_input(source) for source in sources]
     wanted = how.state(sources)
-    with naming_output(output):
+    with naming_output(output, made_for):
         if not is_finished(output) or (output / LOCK_NAME).exists():  # which a killed preparation leaves
             output.mkdir(parents=True, exist_ok=True)
             _take_folder(output, team, held)
@@ -185,14 +197,14 @@ def _begin(
             return finished
         if note := order_note(sources):
             progress(note)
-        work = resume_or_start(output, wanted)
+        work = replace(resume_or_start(output, wanted), made_for=made_for)
         if work.parts:
             parsed = sum(part.rows for part in work.parts)
             progress(f"going on after {parsed:,} parsed rows, {len(work.shards)} shards")
         ranges = plan_ranges(sources, opened, work.state.range_bytes)
         layout, compression = how.source_format.layout, how.settings.compression
         try:
-            check_room(output, sources, ranges, opened.__getitem__, layout, compression, work.parts, progress)
+            check_room(work, sources, ranges, opened.__getitem__, layout, compression, progress)
         except CapacityError:
             if not work.parts:
                 remove_unfinished(output)
@@ -211,11 +223,11 @@ def _take_folder(output: Path, team: Team, held: ExitStack) -> None:
     held.callback(lock.release)
 
 
-def _finish(output: Path, manifest: ShardManifest) -> None:
+def _finish(work: WorkFolder, manifest: ShardManifest) -> None:
     """Write the manifest, and leave nothing else."""
-    with naming_output(output):
-        save_manifest(output, manifest)
-        remove_unfinished(output)
+    with work.naming_output():
+        save_manifest(work.output, manifest)
+        remove_unfinished(work.output)
 
 
 def _silent(_: str) -> None:

@@ -24,7 +24,6 @@ from bagpipe_hpc.storage.shards.writer import write_shard
 from data_prep.formats.layout import RowLayout, Sparse, SparseList, table_of
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import ParsedRows
-from data_prep.preparation_state import naming_output
 from data_prep.ranks.board import Stage, Tell
 from data_prep.sample_encoder import SampleEncoder
 from data_prep.stage_inputs import StageInputs
@@ -101,7 +100,7 @@ def write_shards(given: StageInputs, skipped_rows: Sequence[str]) -> ShardManife
     def write_share() -> list[ShardInfo]:
         own = left[team.rank :: team.size]
         shards = []
-        with naming_output(work.output):
+        with work.naming_output():
             for shard in _write_planned(given, own, reader):
                 shards.append(shard)
                 team.go_on(Tell(shard.rows, shard.rows, finished=True))

@@ -20,7 +20,6 @@ from data_prep.hashed_counts import count_hashed
 from data_prep.last_uses import known_tables, last_uses_of_rows
 from data_prep.ordered_map import ordered_map, worker_threads
 from data_prep.parsed_rows import values_of
-from data_prep.preparation_state import naming_output
 from data_prep.ranks.board import Tell
 from data_prep.recorded import RecordedPreparation
 from data_prep.stage_inputs import StageInputs
@@ -70,7 +69,7 @@ def make_vocabularies(given: StageInputs) -> MadeVocabularies:
 
 def _take_over(given: StageInputs, earlier: RecordedPreparation) -> FileInfo:
     """Copy the vocabularies of earlier rows."""
-    with naming_output(given.work.output):
+    with given.work.naming_output():
         copied = earlier.copy_vocabularies(given.work.output)
         given.work.note_vocabularies(copied)
     given.progress(f"took the vocabularies of {earlier.directory}")
@@ -101,7 +100,7 @@ def _count(given: StageInputs) -> tuple[FileInfo, FileInfo]:
                 if counts is not None:
                     yield table.name, TableUse(counts)
 
-        with naming_output(work.output):  # Of all tables only the values stay in memory.
+        with work.naming_output():  # Of all tables only the values stay in memory.
             waiting = write_waiting(work.output, waiting_values())
             info = write_vocabularies(work.output, vocabularies, buckets, uses(), given.train_rows)
             work.note_vocabularies(info)
@@ -180,7 +179,7 @@ def _grow(given: StageInputs, earlier: RecordedPreparation) -> tuple[FileInfo, F
                     before = read_counts(earlier.directory, earlier.manifest, table.name)
                     yield table.name, TableUse(before + day.counts)
 
-        with naming_output(work.output):
+        with work.naming_output():
             waiting = write_waiting(work.output, ((name, table.waiting) for name, table in grown.items()))
             info = write_vocabularies(work.output, vocabularies, settings.unseen_buckets, uses(), all_rows)
             work.note_vocabularies(info)

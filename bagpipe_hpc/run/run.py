@@ -43,6 +43,7 @@ from bagpipe_hpc.storage.checkpoints.folder import find_checkpoints
 from bagpipe_hpc.storage.exported import ExportedModel
 from bagpipe_hpc.storage.graphs.graph_file import map_graph
 from bagpipe_hpc.storage.graphs.reader import GraphShards
+from bagpipe_hpc.storage.logits import LogitsFolder
 from bagpipe_hpc.storage.shards.look_up_batches import LookUpBatches, place_ids
 from bagpipe_hpc.storage.shards.manifest import ShardManifest
 from bagpipe_hpc.storage.shards.reader import ClickShards
@@ -65,7 +66,7 @@ class Run:
         warm_start: what a new training begins with; None for first weights by the seed.
         trains: whether it trains, and goes on from `start`. Else it scores samples: it takes the weights of `start`
             without the optimizers' states, and saves nothing.
-        logits: folder in which trainers leave what they predict; None where nothing is.
+        logits: where trainers leave what they predict; None where nothing is.
         replayed: evaluations of another run by which the policy orders samples, in place of its own.
     """
 
@@ -75,7 +76,7 @@ class Run:
     start: Checkpoint | None = None
     warm_start: WarmStart | None = None
     trains: bool = True
-    logits: Path | None = None
+    logits: LogitsFolder | None = None
     replayed: tuple[Heard, ...] = ()
 
     @cached_property

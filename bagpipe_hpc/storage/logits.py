@@ -5,6 +5,7 @@ Shapes: `n` samples of a slice, `K` labels.
 
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,11 +19,24 @@ _AT_ONCE = 1 << 18
 _PART = "part-{:05d}.logits"
 
 
+@dataclass(frozen=True)
+class LogitsFolder:
+    """Where the parts are.
+
+    Attributes:
+        path: the folder, which is there.
+        made_for: the file of predictions; messages name it, since nobody has named the folder, which goes in the end.
+    """
+
+    path: Path
+    made_for: Path
+
+
 class LogitsWriter:
     """Writes the part of one trainer; a context manager that closes the file.
 
     Args:
-        folder: of the parts, which is there.
+        folder: of the parts.
         trainer: its number.
         labels: K.
 
@@ -30,14 +44,14 @@ class LogitsWriter:
         FileError: by every method: the system refuses the file.
     """
 
-    def __init__(self, folder: Path, trainer: int, labels: int) -> None:
-        self._path = folder / _PART.format(trainer)
+    def __init__(self, folder: LogitsFolder, trainer: int, labels: int) -> None:
+        self._made_for = folder.made_for
         self._labels = labels
         self._dtype = _dtype(labels)
         try:
-            self._file: BinaryIO = self._path.open("wb")
+            self._file: BinaryIO = (folder.path / _PART.format(trainer)).open("wb")
         except OSError as error:
-            raise refused(error, self._path) from error
+            raise refused(error, self._made_for) from error
 
     def __enter__(self) -> "LogitsWriter":
         return self
@@ -57,17 +71,17 @@ class LogitsWriter:
         try:
             self._file.write(records.tobytes())
         except OSError as error:
-            raise refused(error, self._path) from error
+            raise refused(error, self._made_for) from error
 
     def close(self) -> None:
         """See that the part is whole."""
         try:
             self._file.close()
         except OSError as error:
-            raise refused(error, self._path) from error
+            raise refused(error, self._made_for) from error
 
 
-def ordered_logits(folder: Path, trainers: int, rows: int, labels: int) -> NDArray[np.float32]:
+def ordered_logits(folder: LogitsFolder, trainers: int, rows: int, labels: int) -> NDArray[np.float32]:
     """The logits of all parts in the order of the split, in a file: memory does not grow with them.
 
     Args:
@@ -77,28 +91,30 @@ def ordered_logits(folder: Path, trainers: int, rows: int, labels: int) -> NDArr
         labels: K.
 
     Returns:
-        float32 `[rows, K]`, mapped from a file in `folder`.
+        float32 `[rows, K]`, mapped from a file in the folder.
 
     Raises:
         ConsistencyError: a row is in no part, or in two.
         FileError: the system refuses a file.
     """
-    dtype, path = _dtype(labels), folder / "ordered.logits"
+    dtype = _dtype(labels)
     found = 0
     try:
-        whole = _mapped(path, np.dtype(np.float32), (rows, labels))
-        is_there = _mapped(folder / "ordered.rows", np.dtype(np.bool_), (rows,))
+        whole = _mapped(folder.path / "ordered.logits", np.dtype(np.float32), (rows, labels))
+        is_there = _mapped(folder.path / "ordered.rows", np.dtype(np.bool_), (rows,))
         for trainer in range(trainers):
-            with (folder / _PART.format(trainer)).open("rb") as file:
+            with (folder.path / _PART.format(trainer)).open("rb") as file:
                 while len(records := np.frombuffer(file.read(_AT_ONCE * dtype.itemsize), dtype)):
                     whole[records["row"]] = records["logits"]
                     is_there[records["row"]] = True
                     found += len(records)
     except OSError as error:
-        raise refused(error, Path(error.filename) if error.filename else path) from error
+        raise refused(error, folder.made_for) from error
     there = sum(int(is_there[first : first + _AT_ONCE].sum()) for first in range(0, rows, _AT_ONCE))
     if (found, there) != (rows, rows):
-        raise ConsistencyError(f"{folder}: {found} predictions of {there} of {rows} rows: each must be there once")
+        raise ConsistencyError(
+            f"{folder.made_for}: {found} predictions of {there} of {rows} rows: each must be there once"
+        )
     return whole
 
 

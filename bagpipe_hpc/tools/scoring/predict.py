@@ -20,7 +20,7 @@ from bagpipe_hpc.preparation.scoring import prepare_scoring, require_same_ids
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.scored_settings import with_data
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
-from bagpipe_hpc.storage.logits import ordered_logits
+from bagpipe_hpc.storage.logits import LogitsFolder, ordered_logits
 from bagpipe_hpc.storage.scratch_folder import ScratchFolder, scratch_folder
 from bagpipe_hpc.terminal import printable
 from bagpipe_hpc.tools.scoring.predictions_file import check_predictions_file, columns_of, write_predictions
@@ -92,14 +92,15 @@ class Predicting(Scoring):
         """
         try:
             self._own = self._held.enter_context(scratch_folder(self._output))
-            (self._own.path / "logits").mkdir()
+            logits = LogitsFolder(self._own.path / "logits", self._output)
+            logits.path.mkdir()
         except OSError as error:
             raise refused(error, self._output) from error
         shards = self._own.path / "shards"
         data = Path(self.config.data.path)
         like = PrepareSettings(like=data, labelled=False, compression="none")
         try:
-            prepare_clicks(self._inputs, shards, like, log.info)
+            prepare_clicks(self._inputs, shards, like, log.info, made_for=self._output)
         except NoRowsError:
             earlier = load_named(data, self._names_data)
             self._write(np.empty((0, len(earlier.labels)), np.float32), earlier.labels)
@@ -107,7 +108,7 @@ class Predicting(Scoring):
         config = with_data(self.config, str(shards))
         config = replace(config, data=replace(config.data, verify="quick"))
         run = prepare_scoring(config, self.checkpoint, "test", trainers, SegmentKind.PREDICT)
-        self._run = replace(run, logits=self._own.path / "logits")
+        self._run = replace(run, logits=logits)
         self._parts = trainers or 1
         return self._run, ""
 

@@ -21,9 +21,10 @@ def free(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     monkeypatch.setattr(data_prep.disk_need, "shutil", SimpleNamespace(disk_usage=lambda _: SimpleNamespace(free=size)))
 
 
-def prepare(folder: Path, settings: PrepareSettings = NONE) -> list[str]:
+def prepare(folder: Path, settings: PrepareSettings = NONE, made_for: Path | None = None) -> list[str]:
     lines: list[str] = []
-    prepare_clicks([str(folder / "a"), str(folder / "b")], folder / "out", settings, lines.append)
+    inputs = [str(folder / "a"), str(folder / "b")]
+    prepare_clicks(inputs, folder / "out", settings, lines.append, made_for=made_for)
     return [line for line in lines if "needed there" in line]
 
 
@@ -43,6 +44,8 @@ def test_what_cannot_fit_is_refused_with_the_numbers(
     with pytest.raises(CapacityError, match=said):
         prepare(tmp_path)
     assert list((tmp_path / "out").iterdir()) == []
+    with pytest.raises(CapacityError, match=r"^found\.csv: about"):
+        prepare(tmp_path, made_for=Path("found.csv"))
     free(monkeypatch, ROWS * 157 * 3)
     assert prepare(tmp_path) == []
 
@@ -51,7 +54,16 @@ def test_what_may_not_fit_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     write(tmp_path)
     free(monkeypatch, int(ROWS * 157 * 1.95))
     [line] = prepare(tmp_path)
-    assert line.startswith("note: ")
+    assert line.startswith(f"note: {tmp_path / 'out'}: about")
+    assert line.endswith("the same command goes on once there is more")
+
+
+def test_a_note_names_the_file_that_rows_are_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    free(monkeypatch, int(ROWS * 157 * 1.95))
+    [line] = prepare(tmp_path, made_for=Path("found.csv"))
+    assert line.startswith("note: found.csv: about")
+    assert line.endswith("the same command starts anew once there is more")
 
 
 def test_compressed_shards_need_less(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -519,8 +519,10 @@ def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     source = write_text(tmp_path / "clicks", random_rows(3, seed=4))
     monkeypatch.setattr(data_prep.shard_stage, "write_encoded_shard", fail)
     monkeypatch.setattr(data_prep.shard_stage, "write_shard", fail)
-    with pytest.raises(CapacityError, match="out: the disk is full"):
+    with pytest.raises(CapacityError, match=r"out: the disk is full.* run bagpipe prepare again"):
         prepare_clicks([source], tmp_path / "out", PrepareSettings(), silent)
+    with pytest.raises(CapacityError, match=r"^found.csv: the disk is full; free some space and start again$"):
+        prepare_clicks([source], tmp_path / "rows", PrepareSettings(), silent, made_for=Path("found.csv"))
 
 
 def test_a_disk_that_is_full_at_the_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
