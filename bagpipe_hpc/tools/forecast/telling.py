@@ -15,6 +15,7 @@ from bagpipe_hpc.tools.inspection.text_table import size_text
 from bagpipe_hpc.tools.policy_comparison.plot import Panels
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED
 from bagpipe_hpc.tools.report import Report
+from bagpipe_hpc.tools.run_decisions import run_decisions
 
 PIECES = ("tables", "caches", "dense", "planner", "evaluation", "samples", "plans", "rows")
 """What ranks hold."""
@@ -149,15 +150,7 @@ def _remarks(run: Run, outlooks: Sequence[Outlook], links: Sequence[Link]) -> li
         remarks.append("tables of several widths: bytes are counted, time is not predicted")
     elif any((one.trainers, one.lookahead) not in link.timings for one in outlooks for link in links):
         remarks.append("-: no segment is longer than twice the window, so that there is no steady state to predict")
-    if any(segment.shows_rows for segment in run.schedule):
-        remarks.append(
-            f"policy.name = {run.config.policy.name!r}: leaves samples out as it trains; all are planned here"
-        )
-    if any(segment.is_heard for segment in run.schedule):
-        remarks.append(
-            f"policy.name = {run.config.policy.name!r}: orders samples by evaluations as it trains; here they come as "
-            "if these changed nothing"
-        )
+    remarks += [f"policy.name = {run.config.policy.name!r}: {decision}" for decision in run_decisions(run)]
     return [*remarks, ""] if remarks else []
 
 

@@ -4,7 +4,7 @@ import argparse
 import logging
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,15 @@ from bagpipe_hpc.tools.policy_comparison.plot import save_plot
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, Traffic, measure_traffic
 from bagpipe_hpc.tools.policy_comparison.training import Trained, launch_command, train
 from bagpipe_hpc.tools.report import Report
+from bagpipe_hpc.tools.run_decisions import run_decisions
 
 log = logging.getLogger(__name__)
 
 _LINEAR = "torch"
 """What multiplies matrices in all runs: `auto` times them anew in each run, and has other bits where it chooses
 otherwise."""
+_AS_PLANNED = " (as planned)"
+"""What follows the name of a policy whose runs move other rows than are shown."""
 _ROUNDING = 1e-9
 """Counts of a run and of its plans are means of the same whole numbers, added up in another order."""
 
@@ -38,13 +41,20 @@ class Found:
         cell: the policy and its conditions.
         traffic: by its plans; None where the policy cannot be had so.
         refusal: why not.
+        decisions: what its runs decide as they train, so that they move other rows than were planned.
         trained: by seed; empty where nothing was to be trained.
     """
 
     cell: Cell
     traffic: Traffic | None
     refusal: str = ""
+    decisions: tuple[str, ...] = ()
     trained: tuple[Trained, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The policy's, with a word where runs move other rows."""
+        return self.cell.contender.label + (_AS_PLANNED if self.decisions else "")
 
 
 def compare_policies(arguments: argparse.Namespace) -> Report:
@@ -72,7 +82,7 @@ def compare_policies(arguments: argparse.Namespace) -> Report:
     report.figures |= {"config": str(arguments.config), "overrides": arguments.overrides, "cells": _figures(found)}
     for title, rows in _tables(found):
         report.table(title, _headings(trained=arguments.train), rows)
-    report.lines += ["", *(f"{one.cell}: refused: {one.refusal}" for one in found if one.refusal)]
+    report.lines += ["", *_remarks(found)]
     if arguments.plot:
         save_plot(_panels(found), arguments.plot)
     return report
@@ -85,12 +95,12 @@ def _look_at(cell: Cell, arguments: argparse.Namespace, total_rows: int) -> Foun
         traffic = measure_traffic(run, cell.trainers, arguments.batches or 0)
     except (CapacityError, ConfigError) as error:
         return Found(cell, None, str(error))
-    if not arguments.train:
-        return Found(cell, traffic)
-    return Found(cell, traffic, trained=tuple(_train(cell, run, arguments, total_rows, traffic)))
+    planned = Found(cell, traffic, decisions=tuple(run_decisions(run)))
+    return replace(planned, trained=_train(planned, run, arguments, total_rows)) if arguments.train else planned
 
 
-def _train(cell: Cell, run: Run, arguments: argparse.Namespace, total_rows: int, traffic: Traffic) -> list[Trained]:
+def _train(planned: Found, run: Run, arguments: argparse.Namespace, total_rows: int) -> tuple[Trained, ...]:
+    cell = planned.cell
     launch = launch_command(arguments.launch, run.config.roles.servers or 1, cell.trainers)
     fixed = [f"roles.servers={run.config.roles.servers or 1}", "roles.placement=rank_order"]
     if run.config.kernels.linear == "auto":
@@ -101,10 +111,9 @@ def _train(cell: Cell, run: Run, arguments: argparse.Namespace, total_rows: int,
         of_run = (*fixed, f"train.seed={seed}", f"train.output={folder}", "train.resume=auto")
         overrides = cell.overrides(arguments.overrides, total_rows, *of_run)
         trained.append(train(launch, arguments.config, overrides, folder))
-        decides = any(segment.shows_rows or segment.is_heard for segment in run.schedule)  # of samples, as it trains
-        if seed == run.config.train.seed and not decides:
-            _require_same(cell, trained[-1], traffic)
-    return trained
+        if seed == run.config.train.seed and planned.traffic and not planned.decisions:
+            _require_same(cell, trained[-1], planned.traffic)
+    return tuple(trained)
 
 
 def _require_same(cell: Cell, trained: Trained, traffic: Traffic) -> None:
@@ -118,6 +127,19 @@ def _require_same(cell: Cell, trained: Trained, traffic: Traffic) -> None:
     for kind, value in planned.items():
         if abs(trained.moved[kind] - value) > _ROUNDING * max(1.0, value):
             raise BagpipeError(f"{cell}: {trained.moved[kind]} rows {kind} a batch in the run, {value} in its plans")
+
+
+def _remarks(found: Sequence[Found]) -> list[str]:
+    """What the tables have no room for."""
+    remarks = [f"{one.cell}: refused: {one.refusal}" for one in found if one.refusal]
+    decisions = {one.name: one.decisions for one in found if one.decisions}  # told once, not for each condition
+    remarks += [f"{name}: {decision}" for name, told in decisions.items() for decision in told]
+    for one in (one for one in found if one.decisions and one.trained):
+        fetched, written = (
+            _spread([run.moved[kind] for run in one.trained], "{:,.1f}") for kind in ("fetched", "written")
+        )
+        remarks.append(f"{one.cell}: its runs fetched {fetched} and wrote back {written} rows a trainer and batch")
+    return remarks
 
 
 def _headings(*, trained: bool) -> list[str]:
@@ -152,13 +174,13 @@ def _panels(found: Sequence[Found]) -> dict[str, list[tuple[str, Traffic]]]:
         if one.traffic:
             percent = one.cell.cache_percent
             cache = f"cache {percent:g} % of the rows" if percent else "caches as large as they want"
-            panels.setdefault(f"T = {one.cell.trainers}, {cache}", []).append((one.cell.contender.label, one.traffic))
+            panels.setdefault(f"T = {one.cell.trainers}, {cache}", []).append((one.name, one.traffic))
     return panels
 
 
 def _row(one: Found, traffic: Traffic) -> list[str]:
     row = [
-        one.cell.contender.label,
+        one.name,
         *(f"{traffic.rows[kind]:,.1f}" for kind in MOVED),
         f"{traffic.total_bytes / 1e3:,.1f}",
         f"{traffic.hit_rate:.1%}",
@@ -197,6 +219,7 @@ def _figures(found: Sequence[Found]) -> list[dict[str, Any]]:
             "trainers": one.cell.trainers,
             "cache_percent": one.cell.cache_percent,
             "refusal": one.refusal or None,
+            "decided_in_runs": list(one.decisions),
             "traffic": asdict(one.traffic) if one.traffic else None,
             "trained": [asdict(run) for run in one.trained],
         }

@@ -214,5 +214,32 @@ def test_runs_differ_in_what_is_compared_alone(
     assert all("kernels.linear=onednn" in text and "kernels.linear=torch" not in text for text in told)
 
 
+def test_rows_that_runs_do_not_move_are_told(
+    config: Path, launcher: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The launcher's runs move other rows than any plan names: an error, but for policies that decide as they train."""
+    hot = "policy.hot_rows=9999 policy.sample_percent=100"
+    fae, adaptive = f"fae {hot}", f"fae {hot} policy.adapt_share=true"
+    slipstream = f"slipstream {hot} policy.first_snapshot=1 policy.between_percent=30"
+    asked = [str(config), *SMALL, "train.evaluate_every_steps=2", "--trainers", "1", "--policies"]
+    plot = tmp_path / "plot.svg"
+    printed, found = compared(capsys, *asked, fae, adaptive, slipstream, "--plot", str(plot))
+    orders = "orders samples by evaluations as it trains; here they come as if these changed nothing"
+    leaves_out = "leaves samples out as it trains; all are planned here"
+    assert [one["decided_in_runs"] for one in found.values()] == [[], [orders], [leaves_out]]
+    rows = [line.split("  ")[0] for line in printed.splitlines()[2:5]]
+    assert rows == [fae, f"{adaptive} (as planned)", f"{slipstream} (as planned)"]
+    assert f"\n{adaptive} (as planned): {orders}\n{slipstream} (as planned): {leaves_out}\n" in printed
+    assert plot.read_text().count("(as planned)") == 2
+
+    asked = [*asked, adaptive, slipstream, "--train", "--output", str(tmp_path / "runs"), "--launch"]
+    printed, found = compared(capsys, *asked, f"{launcher} {{ranks}}", "--seeds", "1")
+    moved = "its runs fetched 6.0 and wrote back 4.0 rows a trainer and batch"
+    assert f"\n{adaptive}, T = 1, any cache: {moved}\n" in printed
+    assert [one["trained"][0]["moved"]["fetched"] for one in found.values()] == [6.0, 6.0]
+    assert cli.main(["compare-policies", *asked, f"{launcher} {{ranks}}", "--policies", fae]) == 2
+    assert "in its plans" in capsys.readouterr().err
+
+
 def _folders(seeds: int) -> list[tuple[int, str]]:
     return [(seed, f"bagpipe/trainers=1,cache=0,seed={seed}") for seed in range(1, seeds + 1)]
