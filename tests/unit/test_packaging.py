@@ -1,6 +1,7 @@
 """Recipes, citation and version say what pyproject.toml says."""
 
 import ast
+import importlib.metadata
 import re
 import tomllib
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 
 import bagpipe_hpc
 
@@ -49,6 +51,16 @@ def test_the_spack_recipe_needs_what_the_package_needs() -> None:
     assert found == needs()
     horovod = [text for call in of_name["depends_on"] if "horovod" in (text := ast.literal_eval(call.args[0]))]
     assert horovod[0].split()[0] == f"py-{project()['optional-dependencies']['horovod'][0].replace('==', '@')}"
+
+
+def test_what_the_set_up_installs_takes_the_oldest_python() -> None:
+    """Debian 12 has Python 3.11.2: what needs a later one is not found there, whatever the other versions are."""
+    pins = dict(re.findall(r"^([\w-]+)==(\S+)$", (ROOT / "scripts/constraints.txt").read_text(), re.MULTILINE))
+    installed = {found.metadata["Name"].lower(): found.metadata for found in importlib.metadata.distributions()}
+    known = {name for name, version in pins.items() if name in installed and installed[name]["Version"] == version}
+    assert {"numpy", "pytest"} <= known
+    oldest, wanted = f"{needs()['python']}.0", {name: installed[name]["Requires-Python"] or "" for name in known}
+    assert {name: python for name, python in wanted.items() if oldest not in SpecifierSet(python)} == {}
 
 
 def test_the_easybuild_recipe_has_what_the_package_needs() -> None:
