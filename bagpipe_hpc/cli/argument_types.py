@@ -13,6 +13,8 @@ MOST_GB = 1e9
 """Of the memory of a node."""
 MOST_S = 86_400.0
 """A day."""
+LEAST_GBIT_PER_S, MOST_GBIT_PER_S = 1e-6, 1e6
+"""Of a link: a kbit/s, and a Pbit/s."""
 _Number = TypeVar("_Number", int, float)
 
 
@@ -59,6 +61,19 @@ def positive_number(text: str) -> float:
     if not (number > 0 and math.isfinite(number)):
         raise argparse.ArgumentTypeError(f"{text}: use a finite number above 0")
     return number
+
+
+def microseconds(text: str) -> float:
+    """A time above 0 and no more than a day."""
+    return _at_most(MOST_S * 1e6, positive_number(text))
+
+
+def gbit_per_s(text: str) -> float:
+    """Speed of a link."""
+    speed = _at_most(MOST_GBIT_PER_S, positive_number(text))
+    if speed < LEAST_GBIT_PER_S:
+        raise argparse.ArgumentTypeError(f"{text}: use {LEAST_GBIT_PER_S:f} or more")
+    return speed
 
 
 def fraction(text: str) -> float:

@@ -1,6 +1,6 @@
 """Arguments that describe what is not at hand, a model's pace and a cluster's, for the commands that predict a run."""
 
-from bagpipe_hpc.cli.argument_types import named_path, positive_number
+from bagpipe_hpc.cli.argument_types import microseconds, named_path
 from bagpipe_hpc.cli.command_parser import CommandParser
 
 
@@ -10,15 +10,15 @@ def add_sample_time(parser: CommandParser, *, required: bool) -> None:
     compute.add_argument(
         "--calibrate", type=named_path, metavar="RUN", help="take the time of a sample from RUN's output"
     )
-    compute.add_argument("--compute-us-per-sample", type=positive_number, metavar="US", help="time of a sample")
+    compute.add_argument("--compute-us-per-sample", type=microseconds, metavar="US", help="time of a sample")
 
 
 def add_delays(parser: CommandParser) -> None:
     """How long messages are on their way, and how long the oracle takes."""
-    parser.add_argument("--latency-us", type=positive_number, default=50.0, metavar="US", help="one way (50)")
+    parser.add_argument("--latency-us", type=microseconds, default=50.0, metavar="US", help="one way (50)")
     parser.add_argument(
         "--oracle-us-per-sample",
-        type=positive_number,
+        type=microseconds,
         default=0.5,
         metavar="US",
         help="to read and plan a sample of a batch (0.5: one core)",

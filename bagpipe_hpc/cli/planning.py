@@ -3,7 +3,7 @@
 import sys
 from argparse import Namespace
 
-from bagpipe_hpc.cli.argument_types import gigabytes, named_path, nodes, nodes_or_none, positive, positive_number
+from bagpipe_hpc.cli.argument_types import gbit_per_s, gigabytes, named_path, nodes, nodes_or_none, positive
 from bagpipe_hpc.cli.cluster_arguments import add_delays, add_sample_time
 from bagpipe_hpc.cli.command_parser import CommandParser, add_config
 from bagpipe_hpc.cli.comparing import check_plot
@@ -27,7 +27,7 @@ def add_plan(parser: CommandParser) -> None:
     parser.add_argument("--batches", type=positive, metavar="N", help="that are planned of each segment (default: all)")
     add_sample_time(parser, required=False)
     parser.add_argument(
-        "--gbit-per-s", type=positive_number, nargs="+", default=[10.0], metavar="X", help="link of a node (10)"
+        "--gbit-per-s", type=gbit_per_s, nargs="+", default=[10.0], metavar="X", help="link of a node (10)"
     )
     add_delays(parser)
     parser.add_argument(

@@ -2,7 +2,14 @@
 
 from argparse import Namespace
 
-from bagpipe_hpc.cli.argument_types import count, named_path, positive, positive_number
+from bagpipe_hpc.cli.argument_types import (
+    gbit_per_s,
+    microseconds,
+    named_path,
+    nodes_or_none,
+    positive,
+    positive_number,
+)
 from bagpipe_hpc.cli.cluster_arguments import add_delays, add_sample_time
 from bagpipe_hpc.cli.command_parser import CommandParser, add_config
 from bagpipe_hpc.cli.outcome import EXIT_OK
@@ -23,12 +30,16 @@ def add_simulate(parser: CommandParser) -> None:
     parser.add_argument("--lookahead", type=positive, nargs="+", metavar="L", help="(default: 1 and the setting)")
     parser.add_argument("--trainers-per-host", type=positive, default=1, metavar="N", help="(default: 1)")
     parser.add_argument(
-        "--server-hosts", type=count, default=2, metavar="N", help="hosts of servers; 0: all on one host (default: 2)"
+        "--server-hosts",
+        type=nodes_or_none,
+        default=2,
+        metavar="N",
+        help="hosts of servers; 0: all on one host (default: 2)",
     )
-    parser.add_argument("--gbit-per-s", type=positive_number, default=10.0, metavar="X", help="each link (10)")
+    parser.add_argument("--gbit-per-s", type=gbit_per_s, default=10.0, metavar="X", help="each link (10)")
     add_delays(parser)
     parser.add_argument(
-        "--message-us", type=positive_number, default=5.0, metavar="US", help="of a trainer, to one other trainer (5)"
+        "--message-us", type=microseconds, default=5.0, metavar="US", help="of a trainer, to one other trainer (5)"
     )
     parser.add_argument("--batches", type=positive, metavar="N", help="that count (default: 100, or what the data has)")
     parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")

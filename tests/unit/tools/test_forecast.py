@@ -255,6 +255,9 @@ def test_what_cannot_be_is_refused(
         (["--server-nodes", "100001"], "argument --server-nodes: 100001: use 100,000 or less"),
         (["--nodes", "100001"], "argument --nodes: 100001: use 100,000 or less"),
         (["--node-gb", "1e300"], "argument --node-gb: 1e+300: use 1,000,000,000 or less"),
+        (["--gbit-per-s", "1e300"], "argument --gbit-per-s: 1e+300: use 1,000,000 or less"),
+        (["--gbit-per-s", "1e-300"], "argument --gbit-per-s: 1e-300: use 0.000001 or more"),
+        (["--latency-us", "1e300"], "argument --latency-us: 1e+300: use 86,400,000,000 or less"),
     ],
 )
 def test_numbers_that_no_cluster_has_are_refused(
