@@ -36,7 +36,7 @@ def positive(text: str) -> int:
 
 
 def nodes(text: str) -> int:
-    """A number of nodes, 1 or more."""
+    """A number of nodes or servers, 1 or more."""
     return _at_most(MOST_NODES, positive(text))
 
 

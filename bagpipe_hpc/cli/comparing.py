@@ -4,7 +4,7 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-from bagpipe_hpc.cli.argument_types import named_path, percentage, positive
+from bagpipe_hpc.cli.argument_types import named_path, nodes, percentage, positive
 from bagpipe_hpc.cli.command_parser import CommandParser, add_config
 from bagpipe_hpc.errors import ConfigError, require_appendable
 
@@ -52,7 +52,7 @@ def _add_contenders(parser: CommandParser, kind: str, example: str) -> None:
 def add_compare_placements(parser: CommandParser) -> None:
     """Give the command its arguments."""
     _add_contenders(parser, "placements", "'greedy_lookup tables.statistics=FILE'")
-    parser.add_argument("--servers", type=positive, nargs="+", default=[2, 4, 8], metavar="S", help="(default: 2 4 8)")
+    parser.add_argument("--servers", type=nodes, nargs="+", default=[2, 4, 8], metavar="S", help="(default: 2 4 8)")
     parser.add_argument("--trainers", type=positive, default=2, metavar="T", help="(default: 2)")
     parser.add_argument("--batches", type=positive, metavar="N", help="that are planned (default: all)")
     parser.add_argument(

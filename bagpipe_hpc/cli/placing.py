@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 
-from bagpipe_hpc.cli.argument_types import positive
+from bagpipe_hpc.cli.argument_types import nodes
 from bagpipe_hpc.cli.command_parser import CommandParser, add_config
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.terminal import printable
@@ -11,7 +11,7 @@ from bagpipe_hpc.terminal import printable
 def add_place(parser: CommandParser) -> None:
     """Give the command its arguments."""
     add_config(parser)
-    parser.add_argument("--servers", type=positive, required=True, metavar="S", help="servers of the run")
+    parser.add_argument("--servers", type=nodes, required=True, metavar="S", help="servers of the run")
 
 
 def place(arguments: Namespace) -> int:

@@ -10,6 +10,7 @@ from bagpipe_hpc.rows.access_statistics import read_statistics
 from bagpipe_hpc.rows.placements.assignment import require_room, server_bytes, server_limit, whole_tables
 from bagpipe_hpc.rows.placements.planned import PlannedTables, Request
 from bagpipe_hpc.rows.placements.table_plan import write_plan
+from bagpipe_hpc.run.output_folder import require_writable
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.atomic_write import atomic_write
 from bagpipe_hpc.storage.shards.manifest import load_manifest
@@ -27,8 +28,8 @@ def place_tables(config: Config, servers: int, say: Callable[[str], None]) -> Pa
         The file.
 
     Raises:
-        BagpipeError: the placement searches nothing, there is no plan, or the file is there already.
-        OSError: it cannot be written.
+        BagpipeError: the placement searches nothing, there is no plan, or its file is there or cannot be written.
+        OSError: it cannot be written in the end.
     """
     kind, settings = PLACEMENTS.implementation(config.tables.placement), config.tables.settings
     if not issubclass(kind, PlannedTables):
@@ -39,6 +40,9 @@ def place_tables(config: Config, servers: int, say: Callable[[str], None]) -> Pa
         raise SettingError("tables.plan", "", "name the file to write")
     if (path := Path(settings.plan)).exists():
         raise SettingError("tables.plan", str(path), "is there already; remove it, or use another name")
+    if not path.parent.is_dir():
+        raise SettingError("tables.plan", str(path), f"{path.parent} is no folder; make it, or name another")
+    require_writable("tables.plan", str(path), path.parent)
     run = Run(config, load_manifest(Path(config.data.path)), ())
     groups = [replace(group.tables.tables, row_bytes=group.record.bytes) for group in run.groups]
     tables, statistics = whole_tables(groups), read_statistics(settings.statistics_path)

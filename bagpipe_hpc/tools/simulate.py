@@ -202,7 +202,8 @@ def calibrate(run: Path) -> float:
         events = [json.loads(line) for line in (run / METRICS_NAME).read_text(encoding="utf-8").splitlines() if line]
         return compute_s_per_sample(events, load_config(run / CONFIG_NAME, []).train.batch_size)
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"--calibrate {run}: {error}; name the output folder of a finished run") from None
+        what = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        raise ConfigError(f"--calibrate {run}: {what}; name the output folder of a finished run") from None
 
 
 def simulate(arguments: argparse.Namespace) -> Report:

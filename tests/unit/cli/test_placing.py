@@ -64,9 +64,14 @@ def test_what_cannot_be_is_refused(config: list[str], tmp_path: Path, capsys: py
         (["tables.server_gb=1e-6"], "no split keeps all limits"),
         (["tables.statistics="], r"tables\.statistics = ''"),
         (["tables.plan="], r"tables\.plan = ''"),
+        ([f"tables.plan={tmp_path}/absent/plan.npz"], r"tables\.plan = .*absent is no folder; make it"),
+        (["tables.plan=/proc/plan.npz"], r"tables\.plan = '/proc/plan\.npz' cannot be written"),
     ):
         assert main(["place", *config, *overrides]) == 2
         assert re.search(problem, capsys.readouterr().err)
+    with pytest.raises(SystemExit):
+        main(["place", *config, "--servers", "100001"])
+    assert "--servers: 100001: use 100,000 or less" in capsys.readouterr().err
     (tmp_path / "plan.npz").touch()
     assert main(["place", *config]) == 2
     assert "is there already; remove it, or use another name" in capsys.readouterr().err

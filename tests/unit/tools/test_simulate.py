@@ -115,5 +115,5 @@ def test_more_than_a_host_can_plan_is_refused(
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="name the output folder of a finished run"):
+    with pytest.raises(ConfigError, match=r"/metrics\.jsonl: No such file or directory; name the output folder of a"):
         calibrate(tmp_path)
