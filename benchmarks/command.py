@@ -129,6 +129,16 @@ def _volumes_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _host_sharing_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--trainers", nargs="+", type=positive, metavar="T", help="(default: 8 16 64, quick: 4)")
+    parser.add_argument("--trainers-per-host", nargs="+", type=positive, metavar="N", help="(default: 4 8, quick: 2)")
+    parser.add_argument("--rows", type=positive, default=20_000_000, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--batch-size", type=positive, default=65536, metavar="N", help="samples (default: 65536)")
+    parser.add_argument("--lookahead", type=positive, default=40, metavar="L", help="window (default: 40)")
+    parser.add_argument("--batches", type=positive, default=10, metavar="N", help="that count (default: 10)")
+    parser.add_argument("--local-homes", action="store_true", help="also choose homes by uses of hosts, in NumPy: slow")
+
+
 def _planner_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=positive, default=16384, metavar="N", help="samples (default: 16384)")
     parser.add_argument("--lookahead", type=positive, default=200, metavar="L", help="window (default: 200)")
@@ -297,6 +307,11 @@ BENCHMARKS = {
         "volumes",
         "rows that a trainer moves for a batch, replicated and with one home: counted in runs, beside their plans",
         _volumes_arguments,
+    ),
+    "host_sharing": Benchmark(
+        "host_sharing",
+        "rows between hosts of several trainers, as they are sent and with one for all trainers of a host",
+        _host_sharing_arguments,
     ),
     "simulate": Benchmark("simulate", "what `bagpipe simulate` predicts, beside measured steps", _simulate_arguments),
 }
