@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import psutil
 
 from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
-from bagpipe_hpc.config.doors import DENSE_SUMS
 from bagpipe_hpc.tools.conditions import REPOSITORY
 from bagpipe_hpc.tools.report import Report, median
 from benchmarks.jobs.other_load import OtherLoad
@@ -25,6 +24,8 @@ from benchmarks.jobs.watched_command import CommandError
 from benchmarks.jobs.workload import WORKLOADS, Workload
 
 FOLDER = REPOSITORY / "build" / "bench"
+WAYS = ("horovod", "mpi")
+"""To sum dense gradients; of two trainers a grid is one row, which is `mpi`."""
 LAYOUT = RoleLayout(servers=1, trainers=2)
 FIRST_STEP = 40
 LOOK_EVERY_S = 0.02
@@ -65,7 +66,7 @@ def run(arguments: argparse.Namespace) -> Report:
     report.figures |= {"runs": arguments.runs, "steps": steps, "set": arguments.set, "jobs": []}
     for workload in WORKLOADS.values():
         shards = workload.shards(FOLDER, FIRST_STEP + steps + 20, workload.config([]).train.batch_size)
-        runs: dict[str, list[_Run]] = {way: [] for way in DENSE_SUMS.entries}
+        runs: dict[str, list[_Run]] = {way: [] for way in WAYS}
         for _ in range(arguments.runs):
             for way, found in runs.items():
                 found.append(_measure(workload, shards, steps, [f"train.dense_sums={way}", *arguments.set]))

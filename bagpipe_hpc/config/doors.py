@@ -305,6 +305,7 @@ DENSE_SUMS = Door(
     {
         "horovod": Entry("bagpipe_hpc.models.horovod_sums:HorovodSums"),
         "mpi": Entry("bagpipe_hpc.models.mpi_sums:MpiSums"),
+        "grid": Entry("bagpipe_hpc.models.mpi_sums:GridSums"),
     },
 )
 """The entries are `models.dense_sums.DenseSums`; their setting takes these names and `auto` alone."""

@@ -61,9 +61,9 @@ class DenseReducer:
             self._groups[self._started].start()
             self._started += 1
 
-    def advance(self) -> None:
-        """Move sums on while the backward pass runs, from another thread. Never waits."""
-        self._sums.advance()
+    def advance(self) -> bool:
+        """Move sums on while the backward pass runs, from another thread; whether to do so again soon. Never waits."""
+        return self._sums.advance()
 
     def wait(self) -> None:
         """Wait until every gradient holds its sum over all trainers.

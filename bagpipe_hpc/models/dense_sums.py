@@ -46,8 +46,8 @@ class DenseSums(Protocol):
             gradients: this trainer's; becomes the sum.
         """
 
-    def advance(self) -> None:
-        """Move on what is under way, from another thread. Never waits."""
+    def advance(self) -> bool:
+        """Move on what is under way, from another thread; whether to do so again soon. Never waits."""
 
     def close(self) -> None:
         """End it; nothing is under way."""

@@ -77,8 +77,9 @@ class HorovodSums:
             return _Gathering(hvd.allgather_async(gradients.unsqueeze(0), name=name), gradients)
         return _Reduction(hvd.grouped_allreduce_async_([gradients], op=hvd.Sum, name=name))
 
-    def advance(self) -> None:
+    def advance(self) -> bool:
         """Nothing: Horovod's thread does that."""
+        return False
 
     def close(self) -> None:
         """End Horovod's thread, if there is one."""

@@ -1,4 +1,4 @@
-"""Sums dense gradients over the trainers with messages, in rank order (`train.dense_sums=mpi`)."""
+"""Sums dense gradients over the trainers with messages (`train.dense_sums=mpi` and `grid`)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum
+from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum, SumComms
+from bagpipe_hpc.mpi.rows.grid_comms import GridComms
+from bagpipe_hpc.plan.exchange_grid import Grid
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class _Sum:
 
 
 class MpiSums:
-    """The `DenseSums` of the project's own reducer, which sums row gradients, too.
+    """The `DenseSums` of the project's own reducer, which sums row gradients, too: in rank order.
 
     Nobody spins: a sum is moved on by the mover while the compute thread computes, and by that while it waits.
 
@@ -47,9 +49,42 @@ class MpiSums:
         numbers = gradients.numpy()[:, None]
         return _Sum(self._reducer.start(numbers, into=numbers))
 
-    def advance(self) -> None:
-        """Test and start what comes next."""
+    def advance(self) -> bool:
+        """Test and start what comes next; it is in time with the longest pauses of who does so."""
         self._reducer.advance()
+        return False
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class GridSums(MpiSums):
+    """Sums over a grid of trainers, for many of them: within each row, then from row to row, and back the same way.
+
+    A trainer sends rows + columns - 2 messages each way in place of T - 1, in two hops. The order of additions is that
+    of the grid, the same in every run, and for less than four trainers or a prime number of them rank order.
+
+    Args:
+        comm: as for `MpiSums`.
+        gathering: as there.
+        deterministic: add in rank order: over the grid of one row, as `MpiSums` does.
+
+    Collective over: the trainers, as is `close`.
+    """
+
+    def __init__(self, comm: Any, gathering: Any, *, deterministic: bool) -> None:
+        trainers = comm.Get_size()
+        grid = Grid.direct(trainers) if deterministic else Grid.balanced(trainers)
+        self._adding, self._gathering = (GridComms.split(own, grid) for own in (comm, gathering))
+        across = None if grid.is_direct else SumComms(self._adding.column, self._gathering.column)
+        self._reducer = GradientReducer(self._adding.row, self._gathering.row, across=across)
+        self.trainers = trainers
+
+    def advance(self) -> bool:
+        """Test and start what comes next; whether anything is under way, whose hops wait to be begun."""
+        return self._reducer.advance()
+
+    def close(self) -> None:
+        """Give the grid's communicators back."""
+        self._gathering.free()
+        self._adding.free()

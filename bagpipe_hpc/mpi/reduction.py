@@ -5,12 +5,18 @@ and keeps its core while it waits; those of dense weights may (`models/mpi_sums.
 rows, in the order of the trainers, then all gather the shares: the bytes of a good allreduce, and a result that does
 not depend on MPI's choice of algorithm. `MPI_Iallreduce` itself is not used: in whole runs under Open MPI 5.0.11, on
 busy cores, it returned wrong sums (docs/architecture.md).
+
+Many trainers may stand in a grid. Each row of it sums as above, but before the shares are gathered each column sums
+what its trainers' rows have come to. So a trainer sends to the others of its row and column alone, and no more bytes.
+
+Both stages go by `MPI_Ialltoallv`, of which every message is under way at once. `MPI_Iallgatherv` would take the second
+one round by round, each of which begins only when somebody tests it, and has a latency.
 """
 
 import math
 import threading
-from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from mpi4py import MPI
@@ -23,6 +29,18 @@ _TESTS_A_WAKE = 16
 """As `row_transfer.TESTS_A_WAKE`, but its sleeps grow longer, and the thread has nothing else to do."""
 
 _Stages = Generator[MPI.Request, None, NDArray[np.float32]]
+
+
+class SumComms(NamedTuple):
+    """Communicators of the same ranks, on each of which sums start one stage, in one order.
+
+    Attributes:
+        adding: every rank gets its share of the others' numbers, and adds them.
+        gathering: every rank gets the others' sums.
+    """
+
+    adding: MPI.Comm
+    gathering: MPI.Comm
 
 
 class Packing(Protocol):
@@ -39,9 +57,9 @@ class PendingSum:
     """A sum that is under way; any thread may move it on.
 
     Args:
-        stages: yields one operation after the other and returns the sum.
-        older: the sum that was started before this one; it is completed first, since all trainers have to start the
-            same operations in the same order.
+        stages: yields one operation after the other, each on a communicator of its own, and returns the sum.
+        older: the sum that was started before this one. It is completed first, and has begun each stage before this one
+            does: all trainers have to start the same operations in the same order.
         lock: held by whoever moves a sum on: stages then start in one order, and no communicator meets two threads.
         timeout_s: longest wait for the other trainers.
         watch: see `wait_until`.
@@ -62,6 +80,7 @@ class PendingSum:
         self._watch = watch
         self._request: MPI.Request | None = None
         self._total: NDArray[np.float32] | None = None
+        self._begun = 0
         self._start_next_stage()
 
     @property
@@ -75,13 +94,15 @@ class PendingSum:
             return self._advance()
 
     def _advance(self) -> bool:
-        if self._older is not None:
-            if not self._older._advance():
-                return False
+        if self._older is not None and self._older._advance():
             self._older = None
-        while self._request is not None and self._request.Test():
+        while self._request is not None and self._request.Test() and self._may_begin_next:
             self._start_next_stage()
-        return self._request is None
+        return self._request is None and self._older is None
+
+    @property
+    def _may_begin_next(self) -> bool:
+        return self._older is None or self._older._begun > self._begun
 
     def advance_far(self) -> bool:
         """Advance several times over: between hosts a test moves a long message on by a small part of it."""
@@ -90,6 +111,7 @@ class PendingSum:
     def _start_next_stage(self) -> None:
         try:
             self._request = next(self._stages)
+            self._begun += 1
         except StopIteration as finished:
             self._request = None
             self._total = finished.value
@@ -112,6 +134,9 @@ class GradientReducer:
         comm: the trainers' communicator, on which that thread alone starts operations.
         gathering: another one, for second stages, which may meet the first stage of a newer sum; they are started by
             whichever thread moves the sum on, one at a time.
+        across: where `comm` and `gathering` are those of a row of a grid of trainers: those of this trainer's column,
+            which adds up what its rows have come to. Numbers are then added within each row, and the rows' sums from
+            the first to the last. Not with a `packing`.
         timeout_s: longest wait for the other trainers; unless given, without a limit.
         watch: see `wait_until`.
         new_array: gives memory for a sum, float32 of a shape; NumPy's unless given.
@@ -127,10 +152,10 @@ class GradientReducer:
         watch: Callable[[], None] = nothing_to_watch,
         new_array: Callable[[tuple[int, ...]], NDArray[np.float32]] | None = None,
         packing: Packing | None = None,
+        across: SumComms | None = None,
     ) -> None:
-        self.trainers: int = comm.Get_size()
-        self._comm = comm
-        self._gathering = gathering
+        self._levels = (SumComms(comm, gathering), *((across,) if across else ()))
+        self.trainers: int = math.prod(level.adding.Get_size() for level in self._levels)
         self._newest: PendingSum | None = None
         self._lock = threading.Lock()
         self._timeout_s = timeout_s
@@ -151,7 +176,7 @@ class GradientReducer:
         elif self.trainers == 2:
             stages = self._gather_and_add(gradients, into)
         else:
-            stages = self._add_shares(gradients, into)
+            stages = self._add_shares(self._levels, gradients, into)
         with self._lock:
             self._newest = PendingSum(stages, self._newest, self._lock, self._timeout_s, self._watch)
         return self._newest
@@ -168,27 +193,42 @@ class GradientReducer:
     def _gather_and_add(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> _Stages:
         """One stage: the fastest for two, who exchange no more than they would with shares."""
         gathered = np.empty((self.trainers, *gradients.shape), dtype=gradients.dtype)
-        yield self._comm.Iallgather(gradients, gathered)
+        yield self._levels[0].adding.Iallgather(gradients, gathered)
         total = self._new_array(gradients.shape) if into is None else into
         return add_in_order(self._unpacked(gathered, _new_array), total)
 
-    def _add_shares(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> _Stages:
-        """Two stages: send each trainer its share of the rows, then gather the summed shares."""
-        trainers, rank = self.trainers, self._comm.Get_rank()
+    def _add_shares(
+        self, levels: Sequence[SumComms], gradients: NDArray[Any], into: NDArray[np.float32] | None
+    ) -> _Stages:
+        """Two stages a level: send each trainer its share of the rows; behind the next level gather the summed shares.
+
+        Args:
+            levels: that are left, one at least.
+            gradients: as for `start`, as is `into`.
+            into: as there; the total of this level.
+        """
+        (adding, gathering), inner = levels[0], levels[1:]
+        trainers, rank = adding.Get_size(), adding.Get_rank()
         rows, width = gradients.shape
         bounds = np.asarray(slice_bounds(rows, trainers)) * width
         counts, starts = np.diff(bounds), bounds[:-1]
         own = counts[rank]
         kind = MPI.FLOAT if self._packing is None else MPI.INT16_T
-        parts = np.empty((trainers, own), dtype=gradients.dtype)
+        parts = np.empty((trainers, own // width, width), dtype=gradients.dtype)
         received = [parts, np.full(trainers, own), np.arange(trainers) * own, kind]
-        yield self._comm.Ialltoallv([gradients, counts, starts, kind], received)
+        yield adding.Ialltoallv([gradients, counts, starts, kind], received)
         share: NDArray[Any] = add_in_order(self._unpacked(parts, _new_array))
+        if inner:
+            share = yield from self._add_shares(inner, share, share)
         if self._packing is None:
             total = self._new_array(gradients.shape) if into is None else into
         else:
             share, total = self._packing.pack_array(share), np.empty_like(gradients)
-        yield self._gathering.Iallgatherv(share, [total, counts, starts, kind])
+        total.reshape(-1)[bounds[rank] : bounds[rank + 1]] = share.reshape(-1)
+        to_others = np.full(trainers, own)
+        to_others[rank] = counts[rank] = 0
+        sent = [share, to_others, np.zeros(trainers, dtype=np.int64), kind]
+        yield gathering.Ialltoallv(sent, [total, counts, starts, kind])
         return self._unpacked(total, self._new_array)
 
     def _nothing_to_add(self, gradients: NDArray[Any]) -> _Stages:

@@ -103,7 +103,7 @@ class Mover:
         reader: dense features and labels of this trainer's slices.
         trace: this rank's timeline.
         rows: what other trainers' updates of rows are waited for, and moved on while the compute thread computes.
-        advance_dense: moves sums of dense gradients on. Never waits.
+        advance_dense: moves sums of dense gradients on; whether to do so again soon. Never waits.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Mover:
         reader: SliceReader,
         trace: Trace,
         rows: RowSharing,
-        advance_dense: Callable[[], None],
+        advance_dense: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._receiver = receiver
@@ -242,7 +242,7 @@ class Mover:
         pause_s = _SHORTEST_PAUSE_S
         while self._finished_segments < self._last_segment:
             is_summing = self._rows.advance()
-            self._advance_dense()  # often enough between hosts with the longest pause: many tests a wake
+            is_summing |= self._advance_dense()
             if sum(step() for step in steps):
                 pause_s = _SHORTEST_PAUSE_S
                 continue

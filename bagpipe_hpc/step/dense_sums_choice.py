@@ -1,6 +1,7 @@
 """What sums the dense gradients of a run: one choice for all trainers, which have to take part in the same way.
 
-`train.dense_sums` names it, or says `auto`: then Horovod does where its thread has a core, and messages elsewhere.
+`train.dense_sums` names it, or says `auto`: then messages over a grid do with many trainers, else Horovod where its
+thread has a core, and messages elsewhere.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,9 @@ from typing import NamedTuple
 from bagpipe_hpc.cluster.core_share import threads_each
 
 AUTO = "auto"
+GRID_FROM_TRAINERS = 64
+"""From so many trainers on `auto` takes the grid. With 64 it is predicted to be as fast as Horovod, and faster with
+more (docs/simulate.md)."""
 
 
 class TrainerCores(NamedTuple):
@@ -60,10 +64,12 @@ def choose_dense_sums(setting: str, trainers: Sequence[TrainerCores]) -> DenseSu
         return DenseSumsChoice("mpi", "one trainer has nothing to sum")
     if setting != AUTO:
         return DenseSumsChoice(setting, f"train.dense_sums = {setting}")
+    if have_horovod and all(trainer.has_gpu for trainer in trainers):
+        return DenseSumsChoice("horovod", "train.dense_sums = auto: trainers compute on GPUs")
+    if len(trainers) >= GRID_FROM_TRAINERS:
+        return DenseSumsChoice("grid", f"train.dense_sums = auto: {GRID_FROM_TRAINERS} trainers or more")
     if not have_horovod:
         return DenseSumsChoice("mpi", "train.dense_sums = auto: Horovod is not installed for every trainer")
-    if all(trainer.has_gpu for trainer in trainers):
-        return DenseSumsChoice("horovod", "train.dense_sums = auto: trainers compute on GPUs")
     share, threads = threads_each([trainer[:2] for trainer in trainers]), max(trainer.threads for trainer in trainers)
     cores = f"train.dense_sums = auto: cores for each trainer: {share}, for its threads: {threads}"
     if share > threads:

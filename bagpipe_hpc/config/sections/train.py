@@ -98,8 +98,9 @@ class TrainConfig:
     """What `warm_start` takes of the checkpoint: `all`, `rows` alone, or the `dense` half alone."""
     dense_sums: str = "horovod"
     """What sums dense gradients over the trainers: `horovod`, in a thread that keeps a core busy; `mpi`, with messages
-    and in rank order, for trainers without a core to spare; or `auto`: `horovod` on GPUs, and where each trainer has a
-    core more than `threads`, else `mpi`. The run's `config.toml` says which it was."""
+    and in rank order, for trainers without a core to spare; `grid`, with messages over a grid of trainers, for many of
+    them; or `auto`: `horovod` on GPUs, `grid` from 64 trainers on, `horovod` where each trainer has a core more than
+    `threads`, else `mpi`. The run's `config.toml` says which it was."""
     plans: str = ""
     """Folder of plans that `bagpipe plan --save` wrote for this run: the oracle sends these and plans nothing, with the
     same bits (docs/plan.md). Plans of another run are refused. Empty: the oracle plans."""

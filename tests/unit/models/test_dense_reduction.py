@@ -43,8 +43,8 @@ class TwoAlike:
         self.started.append((group, gradients.numel()))
         return Doubled(gradients)
 
-    def advance(self) -> None:
-        pass
+    def advance(self) -> bool:
+        return False
 
     def close(self) -> None:
         pass

@@ -10,7 +10,7 @@ def trainers(count: int, cores: int, threads: int, *, has_gpu: bool = False) -> 
     return [TrainerCores(0, frozenset(range(cores)), threads, has_gpu)] * count
 
 
-@pytest.mark.parametrize("setting", ["horovod", "mpi"], ids=["by horovod", "by mpi"])
+@pytest.mark.parametrize("setting", ["horovod", "mpi", "grid"], ids=["by horovod", "by messages", "by a grid"])
 def test_a_setting_is_taken(setting: str) -> None:
     choice = choose_dense_sums(setting, trainers(2, cores=64, threads=1))
     assert str(choice) == f"sums of dense gradients: {setting} (train.dense_sums = {setting})"
@@ -28,10 +28,16 @@ def test_a_setting_is_taken(setting: str) -> None:
         ("horovod", trainers(2, cores=2, threads=1, has_gpu=True)),
         ("mpi", [*trainers(1, cores=2, threads=2), TrainerCores(1, frozenset(range(8)), 2, has_gpu=False)]),
         ("horovod", [TrainerCores(0, frozenset({k, k + 1}), 1, has_gpu=False) for k in (0, 2)]),
+        ("horovod", trainers(63, cores=256, threads=1)),
+        ("grid", trainers(64, cores=256, threads=1)),
+        ("grid", trainers(64, cores=1, threads=1)),
+        ("horovod", trainers(64, cores=256, threads=1, has_gpu=True)),
+        ("mpi", [place._replace(has_horovod=False) for place in trainers(2, cores=4, threads=1, has_gpu=True)]),
+        ("grid", [place._replace(has_horovod=False) for place in trainers(64, cores=4, threads=1, has_gpu=True)]),
     ],
 )
-def test_auto_is_horovod_where_its_thread_has_a_core(chosen: str, found: list[TrainerCores]) -> None:
-    """With each trainer, and whatever the cores of another host are."""
+def test_auto_goes_by_cores_and_by_the_number_of_trainers(chosen: str, found: list[TrainerCores]) -> None:
+    """Horovod where its thread has a core with each trainer, whatever another host has; the grid for many trainers."""
     assert choose_dense_sums("auto", found).name == chosen
 
 

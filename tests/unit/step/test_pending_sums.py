@@ -1,0 +1,75 @@
+"""Sums under way begin their stages in one order, whatever of them is over first."""
+
+import threading
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+
+from bagpipe_hpc.mpi.reduction import PendingSum
+from bagpipe_hpc.mpi.waiting import nothing_to_watch
+
+
+class Operation:
+    """A request that is over when the test says so."""
+
+    is_over = False
+
+    def Test(self) -> bool:  # noqa: N802 - MPI's name
+        return self.is_over
+
+
+class Sums:
+    """Sums of two stages each, what they have begun, and their operations by number and stage."""
+
+    def __init__(self) -> None:
+        self.begun: list[tuple[int, int]] = []
+        self.operations: dict[tuple[int, int], Operation] = {}
+        self.newest: PendingSum | None = None
+        self._lock = threading.Lock()
+
+    def start(self, number: int) -> PendingSum:
+        self.newest = PendingSum(self._stages(number), self.newest, self._lock, 30.0, nothing_to_watch)
+        return self.newest
+
+    def _stages(self, number: int) -> Generator[Any, None, Any]:
+        for stage in range(2):
+            self.begun.append((number, stage))
+            self.operations[number, stage] = Operation()
+            yield self.operations[number, stage]
+        return np.full(1, number)
+
+    def end(self, number: int, stage: int) -> None:
+        self.operations[number, stage].is_over = True
+        assert self.newest is not None
+        self.newest.advance()
+
+
+def test_a_stage_begins_when_the_older_sum_has_begun_its_own() -> None:
+    """All trainers start operations of a communicator in the same order, whichever message came first."""
+    sums = Sums()
+    sums.start(0), sums.start(1)
+    sums.end(1, 0)
+    assert sums.begun == [(0, 0), (1, 0)]
+    sums.end(0, 0)
+    assert sums.begun == [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+
+def test_a_stage_does_not_wait_for_the_end_of_the_older_sum() -> None:
+    """Their latencies pass side by side."""
+    sums = Sums()
+    first, second, third = (sums.start(number) for number in range(3))
+    for number in range(3):
+        sums.end(number, 0)
+    assert sums.begun[3:] == [(0, 1), (1, 1), (2, 1)]
+    assert not any(pending.is_complete for pending in (first, second, third))
+
+
+def test_sums_are_complete_in_their_order() -> None:
+    sums = Sums()
+    first, second = sums.start(0), sums.start(1)
+    for number, stage in ((0, 0), (1, 0), (1, 1)):
+        sums.end(number, stage)
+    assert not second.advance()
+    sums.end(0, 1)
+    assert [first.wait("the first"), second.wait("the second")] == [0, 1]
