@@ -3,8 +3,10 @@
 Legend: `B` samples of a slice, `P` pooled features of a width, `D` that width, `V` rows of a sequence over all samples.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,8 +44,18 @@ class SequenceRows:
         return block.masked_scatter(is_row.unsqueeze(2), self.rows), is_row
 
 
+class _Tensors(NamedTuple):
+    """What embeddings hold; as the arguments of `Embeddings`."""
+
+    pooled: dict[int, Tensor]
+    sequences: dict[str, SequenceRows]
+
+
 class Embeddings:
     """The embeddings of a slice, by the names of the features.
+
+    Those that are `coming` are waited for when a model first asks for some: what it computes before, such as a bottom
+    MLP, passes meanwhile.
 
     Args:
         features: all features, in the order of the data.
@@ -60,8 +72,26 @@ class Embeddings:
     ) -> None:
         self._features = features
         self._places = pooled_places(features)
-        self._pooled = {width: pooled[width] for width in dict.fromkeys(feature.width for feature in features)}
-        self._sequences = dict(sequences or {})
+        in_order = {width: pooled[width] for width in dict.fromkeys(feature.width for feature in features)}
+        tensors = _Tensors(in_order, dict(sequences or {}))
+        self._take: Callable[[], _Tensors] = lambda: tensors
+
+    @classmethod
+    def coming(cls, features: Sequence[FeatureFacts], come: Callable[[], "Embeddings"]) -> "Embeddings":
+        """Embeddings that `come` gives, of the same features; it is called once, when they are first asked for."""
+        found = cls.__new__(cls)
+        found._features = features
+        found._places = pooled_places(features)
+        found._take = functools.cache(lambda: come()._take())
+        return found
+
+    @property
+    def _pooled(self) -> dict[int, Tensor]:
+        return self._take().pooled
+
+    @property
+    def _sequences(self) -> dict[str, SequenceRows]:
+        return self._take().sequences
 
     @classmethod
     def of_stacked(cls, features: Sequence[FeatureFacts], pooled: Tensor) -> "Embeddings":

@@ -194,7 +194,7 @@ class Reference:
             own_sums: dict[int, Tensor] = {}
             for own, samples in self._micro_batches(number, part, reader, slices, groups):
                 self._parts.begin_pass(step, samples)
-                embeddings = own.embeddings(self._parts.caches, self._features)
+                embeddings = own.embeddings(self._parts.caches, self._features).requiring_gradients()
                 slice_step = SliceStep(self._parts.model, own, embeddings, slices.sample_count, step)
                 yield slice_step
                 loss, gradients = slice_step.result()

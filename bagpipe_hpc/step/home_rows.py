@@ -3,13 +3,13 @@
 The rules are in `planning/lookahead/home_rules.py`; plans name every slot that is sent, summed or filled. In step x:
 
   compute thread   in the backward pass, as soon as the gradients of embeddings are complete, exchange now gradients;
-                   behind it update solo rows; sum and update what came; exchange next copies for x + 1; before x + 1
-                   starts, wait for them
+                   behind it update solo rows; sum and update what came; exchange next copies for x + 1; wait for them
+                   when the model asks for the embeddings of x + 1
   mover            exchange later gradients; sum and update later(x), behind x + 1; then exchange the rest of the copies
                    for x + 2; meanwhile move on what the compute thread has begun
 
-Nothing but now gradients and next copies is on the critical path, and the layers that come behind the embeddings in the
-backward pass, such as DLRM's bottom MLP, run while now gradients travel.
+Nothing but now gradients and next copies is on the critical path, and the layers that need no embeddings, such as
+DLRM's bottom MLP, run while these travel: backward while gradients do, and forward while copies do.
 
 Each exchange is collective over the trainers, so all of them must have those of one kind in the same order:
 

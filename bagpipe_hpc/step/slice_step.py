@@ -22,7 +22,7 @@ class SliceStep:
     Args:
         model: dense half.
         inputs: of the slice.
-        embeddings: of its look-ups.
+        embeddings: of its look-ups; tensors that require gradients.
         batch_samples: of the global batch.
         step: number of the training step, from 1.
         take: as for `backward`; None where gradients are taken of the result alone. It gets none of a loss that is not
@@ -49,7 +49,7 @@ class SliceStep:
         self.dense = inputs.dense
         self.labels = inputs.labels
         self.weights = inputs.weights
-        self.embeddings = embeddings.requiring_gradients()
+        self.embeddings = embeddings
         self.batch_samples = batch_samples
         self.step = step
         self._model = model

@@ -1,12 +1,14 @@
 """One training step (BagPipe, SOSP 2023, section 3.3): what is computed, reduced and applied, and in which order.
 
-Order of events in step x: wait for the rows of x; forward and backward, in which reducing now(x) starts; finish it and
-later(x - 1); update those rows and the private ones; start reducing later(x), which hides behind step x + 1; finish the
-dense gradients; update the dense weights. Where a slice has several micro-batches, each waits for its own rows, goes
-forward and backward, and adds its gradients to those of the ones before; the rest is done once.
+Order of events in step x: wait for the rows of x from the servers; forward, in which copies of rows are waited for when
+the model first asks for embeddings, and backward, in which reducing now(x) starts; finish it and later(x - 1); update
+those rows and the private ones; start reducing later(x), which hides behind step x + 1; finish the dense gradients;
+update the dense weights. Where a slice has several micro-batches, each waits for its own rows, goes forward and
+backward, and adds its gradients to those of the ones before; the rest is done once.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import ConsistencyError
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.models.dense_reduction import DenseReducer
+from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.dense_step import predict
@@ -70,17 +73,26 @@ class TrainStep:
         self.stats = stats
 
     def start(self, batch: ReadyBatch, step: int) -> SliceStep:
-        """What a training loop gets of a micro-batch; `step` counts from 1 over the whole run."""
+        """What a training loop gets of a micro-batch; `step` counts from 1 over the whole run.
+
+        Rows that other trainers send are waited for when its embeddings are first asked for.
+        """
         if batch.part == 0:
-            self._rows.start(batch)
             self._dense_optimizer.zero_grad()
-        self._check_versions(batch)
         self._dense_reducer.begin_pass(is_last=batch.is_last)
         self._parts.begin_pass(step, batch.samples(self._slices, self._slice))
-        embeddings = batch.inputs.embeddings(self._caches, self._features)
+        embeddings = Embeddings.coming(self._features, partial(self._look_up, batch))
         self._row_gradients.begin_pass(batch)
         take = self._row_gradients.take if self._device.computes_at_once else None
         return SliceStep(self._model, batch.inputs, embeddings, batch.plan.batch_samples, step, take)
+
+    def _look_up(self, batch: ReadyBatch) -> Embeddings:
+        """What a model gets of a micro-batch, differentiable, within its forward pass or before."""
+        with torch.autocast(self._device.torch_device.type, enabled=False):
+            if batch.part == 0:
+                self._rows.start(batch)
+            self._check_versions(batch)
+            return batch.inputs.embeddings(self._caches, self._features).requiring_gradients()
 
     def add(self, batch: ReadyBatch, slice_step: SliceStep) -> None:
         """Add the gradients of what `start` gave to those of the batch, where the backward pass has not done so.

@@ -309,6 +309,21 @@ def test_three_trainers_without_fixed_order(
     assert compare(*outputs).largest() == 0.0
 
 
+@pytest.mark.slow
+def test_four_trainers_over_a_grid(short_config: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
+    """Dense gradients, within its rows first: near the reference, the same bits in two runs; in rank order its bits."""
+    reference, once, again, in_order = (tmp_path / name for name in ("reference", "once", "again", "in-order"))
+    train(run_ranks, 1, short_config, [overrides("sgd", reference, "train.reference_slices=4", PLAIN)], tmp_path)
+    settings = ["roles.servers=1", "train.dense_sums=grid", PLAIN]
+    runs = [overrides("sgd", out, *settings) for out in (once, again)]
+    train(
+        run_ranks, 6, short_config, [*runs, overrides("sgd", in_order, *settings, "train.deterministic=true")], tmp_path
+    )
+    assert 0.0 < compare(reference, once).largest() <= 1e-5
+    assert compare(once, again).largest() == 0.0
+    assert compare(reference, in_order).largest() == 0.0
+
+
 def test_evaluations_of_all_kinds_are_compared(references: References) -> None:
     told = [event for event in story(references("adagrad", 3)) if event[0] == "evaluation"]
     assert [step for _, step, *_ in told] == [13, 14, 26, 28]

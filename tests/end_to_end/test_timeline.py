@@ -27,6 +27,15 @@ def _overlaps(spans: list[dict[str, Any]], rank: int) -> int:
     return sum(begun < left < ended < come for (begun, ended), (left, come) in pairs)
 
 
+def _waits_within(spans: list[dict[str, Any]], rank: int) -> int:
+    """How many waits for copies of rows lie within a pass: layers that read no rows have been computed before."""
+    waits, passes = (
+        [(span["ts"], span["ts"] + span["dur"]) for span in spans if span["pid"] == rank and span["name"] == name]
+        for name in ("copies of rows", "forward, backward")
+    )
+    return sum(any(begun < since and until < ended for begun, ended in passes) for since, until in waits)
+
+
 @pytest.mark.slow
 def test_all_ranks_are_drawn(
     config_path: Path, run_ranks: Callable[..., CompletedProcess[str]], tmp_path: Path
@@ -48,6 +57,7 @@ def test_all_ranks_are_drawn(
         assert count(trainer, "wait for rows") == STEPS + SEGMENTS  # and for the closing plan of each
         assert count(trainer, "barrier") > 0
         assert _overlaps(spans, ranks[trainer]) == STEPS
+        assert _waits_within(spans, ranks[trainer]) == STEPS
     moved = {
         name: sum(event["args"]["rows"] for event in spans if event["name"] == name) for name in ("fetch", "write back")
     }

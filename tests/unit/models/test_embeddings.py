@@ -1,5 +1,7 @@
 """What a model is given: pooled vectors and sequences by name, padded where it asks for that."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -138,3 +140,31 @@ def test_models_are_tried_with_rows_of_all_shapes() -> None:
     assert len(tried.sequence("views").rows) == int(tried.sequence("views").lengths.sum())
     longest = longest_embeddings(FACTS, 3, CPU)
     assert [list(tensor.shape) for tensor in longest.tensors()] == [[3, 2, 2], [12, 2], [27, 2]]
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        Embeddings.stacked,
+        Embeddings.concatenated,
+        Embeddings.by_width,
+        lambda coming: coming["item"],
+        lambda coming: coming.sequence("views"),
+        str,
+    ],
+    ids=["stacked", "concatenated", "by width", "by name", "a sequence", "shapes"],
+)
+def test_embeddings_come_once_when_they_are_first_asked_for(ask: Callable[[Embeddings], object]) -> None:
+    asked = []
+
+    def come() -> Embeddings:
+        asked.append(1)
+        return whole()
+
+    coming = Embeddings.coming(FEATURES, come)
+    assert asked == []
+    ask(coming)
+    ask(coming)
+    assert asked == [1]
+    assert torch.equal(coming.stacked(), whole().stacked())
+    assert coming.sequence("history").rows is coming.by_width()[2][1]

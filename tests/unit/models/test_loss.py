@@ -90,7 +90,7 @@ def test_a_step_has_its_gradients(labels: int | None, weighted: bool, by_loop: b
     embeddings = Embeddings.of_stacked(FACTS.features, rows)
     if by_loop:
         inputs = NO_INPUTS._replace(dense=dense, labels=clicks, weights=weights)
-        step = SliceStep(model, inputs, embeddings, 20, step=1)
+        step = SliceStep(model, inputs, embeddings.requiring_gradients(), 20, step=1)
         click_training(Session(model, FACTS, iter([step]), 0, 1))
         loss, gradients = step.result()
     else:

@@ -29,7 +29,8 @@ class Sum(nn.Module):
 
 def slice_step(model: nn.Module, samples: int = 5) -> SliceStep:
     inputs = NO_INPUTS._replace(dense=torch.rand(samples, 3), labels=torch.ones(samples))
-    return SliceStep(model, inputs, Embeddings.of_stacked(FACTS.features, torch.rand(samples, 2, 4)), 10, step=7)
+    embeddings = Embeddings.of_stacked(FACTS.features, torch.rand(samples, 2, 4)).requiring_gradients()
+    return SliceStep(model, inputs, embeddings, 10, step=7)
 
 
 def test_the_default_loop_trains_by_cross_entropy() -> None:
