@@ -51,9 +51,13 @@ train: $(RUN)/prepared ## train DLRM on RANKS ranks: on synthetic clicks, or on 
 	scripts/run_ranks.sh $(RANKS) bagpipe train $(CONFIG) \
 	  data.path=$(RUN)/shards train.output=$(RUN)/run train.overwrite=true $(SET)
 
-.PHONY: reference
-reference: $(RUN)/prepared ## train again on one rank without cache, and compare with the last `make train` (same variables)
+# Before anything is set up for the comparison.
+.PHONY: trained
+trained:
 	@[ -d $(RUN)/run ] || { echo "nothing to compare with: run make train first" >&2; exit 1; }
+
+.PHONY: reference
+reference: trained $(RUN)/prepared ## train again on one rank without cache, and compare with the last `make train` (same variables)
 	scripts/run_ranks.sh 1 bagpipe train $(CONFIG) \
 	  data.path=$(RUN)/shards train.output=$(RUN)/reference train.overwrite=true \
 	  $(if $(findstring kernels.linear,$(SET)),,kernels.linear=$$(sed -n 's/^linear = "\(.*\)"$$/\1/p' $(RUN)/run/config.toml)) \

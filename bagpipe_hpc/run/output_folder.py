@@ -81,13 +81,15 @@ def require_writable(key: str, value: str, folder: Path) -> None:
     Raises:
         ConfigError: it cannot.
     """
+    nearest = folder
     try:
         nearest = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         with tempfile.TemporaryFile(dir=nearest):  # without a name where the system can; permissions do not say it all
             pass
     except (OSError, ValueError) as error:  # also a name that is too long, or has a NUL
+        why = f"{nearest}: {error.strerror}" if isinstance(error, OSError) else error  # it names the file of the trial
         raise ConfigError(
-            f"{key} = {value!r} cannot be written: {error}; choose another place, or change its permissions"
+            f"{key} = {value!r} cannot be written: {why}; choose another place, or change its permissions"
         ) from error
 
 
