@@ -1,4 +1,4 @@
-"""`python -m benchmarks store`: rows and bytes per second that trainers get from embedding servers and put to them.
+"""`python -m benchmarks store`: rows and bytes per second that trainers get from embedding servers, put there and add.
 
 In shared memory, beside `numpy.take` and index assignment of the same rows of the same memory; through MPI, beside
 plain blocking messages of the same size between the same ranks. The contenders run in turn on the same ranks, and a
@@ -10,6 +10,7 @@ import json
 import sys
 import tempfile
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from benchmarks.jobs.links import LINKS, NODES, Link, refusal, run_ranks
 from benchmarks.store.ranks import NEAR, Measurement, StoreSettings
 
 _TABLE_BYTES, _QUICK_TABLE_BYTES = 1 << 29, 1 << 27
-_PLAIN = {NEAR: {"get": "take", "put": "assign"}} | {way: {"get": "recv", "put": "send"} for way in TRANSFER_WAYS}
+_PLAIN = {NEAR: {"get": "take", "put": "assign", "add": "assign"}}
+_PLAIN |= {way: {"get": "recv", "put": "send", "add": "send"} for way in TRANSFER_WAYS}
 """What the store's operations are measured beside, by the way that rows travel."""
 
 
@@ -79,7 +81,7 @@ def _measure(settings: StoreSettings, link: Link) -> list[Measurement]:
 
 def _add_world(report: Report, link: Link, settings: StoreSettings, found: list[Measurement]) -> None:
     """One table: a line for each row size and way."""
-    table = []
+    table, processor = [], []
     for measurement in found:
         rates, row_bytes = measurement["rows_per_s"], measurement["row_bytes"]
         line = [f"{row_bytes} B, {measurement['way']}"]
@@ -101,8 +103,13 @@ def _add_world(report: Report, link: Link, settings: StoreSettings, found: list[
                 f"{plain_per_s * row_bytes / 1e9:.2f}",
                 f"{fraction:.0%}",
             ]
-        report.figures["measured"].append(figure)
+        cpu_us = {name: median(found) for name, found in measurement["cpu_us_per_row"].items()}
+        report.figures["measured"].append(figure | {f"{name}_cpu_us_per_row": found for name, found in cpu_us.items()})
         table.append(line)
+        beside = _PLAIN[measurement["way"]]
+        processor.append([line[0], *(f"{cpu_us[name]:.3f}" for name in (*beside, beside["get"], beside["put"]))])
     title = f"link {link.name}, {settings.servers} servers, {settings.trainers} trainers, {settings.rows} rows a call"
-    headings = ["rows", "get Mrow/s", "GB/s", "plain", "of plain", "put Mrow/s", "GB/s", "plain", "of plain"]
-    report.table(f"{title}; medians of {settings.runs} runs", headings, table)
+    headings = [f"{name} Mrow/s|GB/s|plain|of plain".split("|") for name in ("get", "put", "add")]
+    report.table(f"{title}; medians of {settings.runs} runs", ["rows", *chain(*headings)], table)
+    headings_cpu = ["rows", "get", "put", "add", "plain get", "plain put"]
+    report.table("processor time of servers and trainers, us a row", headings_cpu, processor)

@@ -3,7 +3,7 @@
     mpirun -n N python -m benchmarks.store.ranks '{"servers": 1, ...}'
 
 World rank 0 prints one line of JSON: for each row size and way, rows per second of every operation in every run, added
-up over the trainers, which work at the same time.
+up over the trainers, which work at the same time, and microseconds of servers' and trainers' processor time for a row.
 """
 
 import json
@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,27 @@ _TAG_READY = 11
 _TAG_PLAIN = 12
 
 Rates = dict[str, list[float]]
-"""Rows per second of each operation, in every run."""
+"""Rows per second of each operation, in every run; or another figure of each."""
+
+
+class Pass(NamedTuple):
+    """One operation in one run, on one rank; a server moves no rows of its own.
+
+    Attributes:
+        rows: that a trainer moved.
+        seconds: it took for that.
+        cpu_s: processor time of the rank until all ranks were done.
+    """
+
+    rows: int
+    seconds: float
+    cpu_s: float
+
+
+Passes = dict[str, list[Pass]]
+"""Of each operation, in every run."""
+
+_NOTHING = (0, 0.0)
 
 
 class Measurement(TypedDict):
@@ -45,6 +65,7 @@ class Measurement(TypedDict):
     row_bytes: int
     way: str
     rows_per_s: Rates
+    cpu_us_per_row: Rates
 
 
 @dataclass(frozen=True)
@@ -102,34 +123,35 @@ class StoreRank:
         self._records = np.ones((settings.rows, width), dtype=np.float32)
         self._plain_calls = min(settings.calls, self._partition.total_rows // settings.trainers // settings.rows)
 
-    def measure(self) -> Rates:
-        """Rows per second of each operation on this trainer, in every run; nothing on other ranks."""
+    def measure(self) -> Passes:
+        """What each operation took this rank, in every run; nothing on the oracle."""
         if self._comms.role is Role.SERVER:
             self._window.local[:] = 1.0
             self._window.synchronise()
         self._meet()
-        work: dict[str, Callable[[], float]] = {}
+        work: dict[str, Callable[[], tuple[int, float]]] = {}
         if self._comms.role is Role.TRAINER:
             work = self._near_work() if self._is_near else self._far_work()
-        names = ["take", "get", "assign", "put"] if self._is_near else ["recv", "get", "send", "put"]
-        rates: Rates = {name: [] for name in work}
+        names = ["take", "get", "assign", "put", "add"] if self._is_near else ["recv", "get", "send", "put", "add"]
+        passes: Passes = {name: [] for name in names}
         for run in range(self._settings.runs + 1):
             for name in names if run % 2 else reversed(names):
+                start_cpu_s, moved = time.process_time(), _NOTHING
                 if self._comms.role is Role.SERVER and name in ("recv", "send"):
                     self._serve_plainly(name)
                 if work:
                     self._comms.trainers.Barrier()
-                    rate = work[name]()
-                    if run:  # the first one brings pages and connections into being
-                        rates[name].append(rate)
+                    moved = work[name]()
                 self._meet()
-        return rates
+                if run:  # the first one brings pages and connections into being
+                    passes[name].append(Pass(*moved, time.process_time() - start_cpu_s))
+        return {} if self._comms.role is Role.ORACLE else passes
 
     def close(self) -> None:
         """Free the rows."""
         self._window.close()
 
-    def _near_work(self) -> dict[str, Callable[[], float]]:
+    def _near_work(self) -> dict[str, Callable[[], tuple[int, float]]]:
         """Passes over all rows of this trainer, beside NumPy on the same memory and the same rows."""
         calls = self._draw_rows()
         partition, table, records = self._partition, self._window.host_rows, self._records
@@ -140,11 +162,11 @@ class StoreRank:
             table[places[call]] = records
 
         return {
-            "take": lambda: self._rate(lambda call: np.take(table, places[call], axis=0), len(calls)),
-            "assign": lambda: self._rate(assign, len(calls)),
+            "take": lambda: self._timed(lambda call: np.take(table, places[call], axis=0), len(calls)),
+            "assign": lambda: self._timed(assign, len(calls)),
         } | self._row_work(calls)
 
-    def _far_work(self) -> dict[str, Callable[[], float]]:
+    def _far_work(self) -> dict[str, Callable[[], tuple[int, float]]]:
         """A few calls, beside plain messages of the same size between this trainer and a server."""
         world, layout = self._comms.world, self._comms.layout
         server = layout.world_rank(Role.SERVER, self._comms.role_rank % layout.servers)
@@ -158,20 +180,21 @@ class StoreRank:
             if call == calls - 1:
                 world.Recv(bytearray(), server, _TAG_READY)  # the server has it all
 
-        def receive_all() -> float:
+        def receive_all() -> tuple[int, float]:
             world.Send(bytearray(), server, _TAG_READY)
-            return self._rate(receive, calls, math.inf)
+            return self._timed(receive, calls, math.inf)
 
-        return {"recv": receive_all, "send": lambda: self._rate(send, calls, math.inf)} | self._row_work(
+        return {"recv": receive_all, "send": lambda: self._timed(send, calls, math.inf)} | self._row_work(
             self._draw_rows()[:calls]
         )
 
-    def _row_work(self, calls: list[NDArray[np.int64]]) -> dict[str, Callable[[], float]]:
+    def _row_work(self, calls: list[NDArray[np.int64]]) -> dict[str, Callable[[], tuple[int, float]]]:
         """The store's own operations."""
         window, records = self._window, self._records
         return {
-            "get": lambda: self._rate(lambda call: window.get(calls[call]), len(calls)),
-            "put": lambda: self._rate(lambda call: window.put(calls[call], records), len(calls)),
+            "get": lambda: self._timed(lambda call: window.get(calls[call]), len(calls)),
+            "put": lambda: self._timed(lambda call: window.put(calls[call], records), len(calls)),
+            "add": lambda: self._timed(lambda call: window.add(calls[call], records), len(calls)),
         }
 
     def _draw_rows(self) -> list[NDArray[np.int64]]:
@@ -181,8 +204,8 @@ class StoreRank:
         rows = self._settings.rows
         return list(own[: own.size // rows * rows].reshape(-1, rows))
 
-    def _rate(self, do: Callable[[int], object], calls: int, limit_s: float = _LONGEST_PASS_S) -> float:
-        """Rows per second of up to `calls` calls; no new one is begun after `limit_s`."""
+    def _timed(self, do: Callable[[int], object], calls: int, limit_s: float = _LONGEST_PASS_S) -> tuple[int, float]:
+        """Rows and seconds of up to `calls` calls; no new one is begun after `limit_s`."""
         start_s = time.perf_counter()
         seconds = 0.0
         done = 0
@@ -190,7 +213,7 @@ class StoreRank:
             do(done)
             done += 1
             seconds = time.perf_counter() - start_s
-        return done * self._settings.rows / seconds
+        return done * self._settings.rows, seconds
 
     def _serve_plainly(self, name: str) -> None:
         """A server's end of the plain messages: with all its trainers at once."""
@@ -227,18 +250,35 @@ def main() -> None:
         for row_bytes in settings.row_bytes:
             for way in settings.ways:
                 rank = StoreRank(comms, settings, row_bytes, way)
-                of_ranks: list[Rates] = comms.world.gather(rank.measure(), root=0) or []
+                of_ranks: list[Passes] = comms.world.gather(rank.measure(), root=0) or []
                 rank.close()
-                found.append({"row_bytes": row_bytes, "way": way, "rows_per_s": _added_up(of_ranks)})
+                found.append(
+                    {
+                        "row_bytes": row_bytes,
+                        "way": way,
+                        "rows_per_s": _each(of_ranks, _rows_per_s),
+                        "cpu_us_per_row": _each(of_ranks, _cpu_us),
+                    }
+                )
         if comms.world.Get_rank() == 0:
             print(json.dumps(found), flush=True)
 
 
-def _added_up(of_ranks: list[Rates]) -> Rates:
-    """The trainers' rates together; other ranks have none."""
-    of_trainers = [rates for rates in of_ranks if rates]
-    names = of_trainers[0] if of_trainers else {}
-    return {name: [sum(run) for run in zip(*(rates[name] for rates in of_trainers), strict=True)] for name in names}
+def _each(of_ranks: list[Passes], figure: Callable[[Sequence[Pass]], float]) -> Rates:
+    """A figure of all ranks' passes of each operation, in every run."""
+    of_all = [passes for passes in of_ranks if passes]
+    names = of_all[0] if of_all else {}
+    return {name: [figure(run) for run in zip(*(passes[name] for passes in of_all), strict=True)] for name in names}
+
+
+def _rows_per_s(run: Sequence[Pass]) -> float:
+    """The trainers' rates together."""
+    return sum(one.rows / one.seconds for one in run if one.rows)
+
+
+def _cpu_us(run: Sequence[Pass]) -> float:
+    """Processor time of all ranks for a row, in microseconds."""
+    return 1e6 * sum(one.cpu_s for one in run) / sum(one.rows for one in run)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,9 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, StoreSettings]]
             {
                 "row_bytes": row_bytes,
                 "way": way,
-                "rows_per_s": {name: [1e6, 3e6] for name in ("get", "put")}
+                "rows_per_s": {name: [1e6, 3e6] for name in store._PLAIN[way]}
                 | {name: [2e6, 6e6] for name in store._PLAIN[way].values()},
+                "cpu_us_per_row": {name: [0.25, 0.75] for name in (*store._PLAIN[way], *store._PLAIN[way].values())},
             }
             for row_bytes in settings.row_bytes
             for way in settings.ways
@@ -79,7 +80,11 @@ def test_figures_are_medians_and_fractions_within_a_run(measured: list[tuple[str
             "put_gb_per_s": 0.512,
             "assign_rows_per_s": 4e6,
             "put_fraction_of_assign": 0.5,
+            "add_rows_per_s": 2e6,
+            "add_gb_per_s": 0.512,
+            "add_fraction_of_assign": 0.5,
         }
+        | {f"{name}_cpu_us_per_row": 0.5 for name in ("get", "put", "add", "take", "assign")}
     ]
     assert len(measured) == 1
 
@@ -105,6 +110,7 @@ def test_a_tiny_measurement() -> None:
     found = store._measure(settings, LINKS["native"])
     assert [(entry["row_bytes"], entry["way"]) for entry in found] == [(64, way) for way in settings.ways]
     for entry in found:
-        assert set(entry["rows_per_s"]) == {"get", "put", *store._PLAIN[entry["way"]].values()}
-        assert all(len(rates) == 2 and min(rates) > 0 for rates in entry["rows_per_s"].values())
+        for figures in (entry["rows_per_s"], entry["cpu_us_per_row"]):
+            assert set(figures) == {"get", "put", "add", *store._PLAIN[entry["way"]].values()}
+            assert all(len(of_runs) == 2 and min(of_runs) > 0 for of_runs in figures.values())
     store._add_world(Report("store", {"measured": []}), LINKS["native"], settings, found)
