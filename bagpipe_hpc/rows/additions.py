@@ -33,10 +33,11 @@ def distinct_rounds(places: Places) -> Iterator[NDArray[np.int64] | None]:
     Yields:
         Which of the records are in the round, int64; None for all, where no place comes twice.
     """
-    order, turns = _turns(places)
-    if not turns.any():
+    ascending = np.sort(places)  # 10 to 20 times as fast as to say in which order
+    if not np.any(ascending[1:] == ascending[:-1]):
         yield None
         return
+    order, turns = _turns(places)
     by_turn = np.argsort(turns, kind="stable")
     yield from np.split(order[by_turn], np.cumsum(np.bincount(turns))[:-1])
 

@@ -10,6 +10,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.mpi.rows.row_places import rows_at
 from bagpipe_hpc.rows.additions import distinct_rounds
 
 
@@ -42,7 +43,6 @@ class HostTables:
                 "this MPI does not offer the unified memory model for shared windows, which embedding tables need: "
                 "use an MPI with coherent shared memory"
             )
-        self._row_type = MPI.FLOAT.Create_contiguous(record_width).Commit()
         self._row_bytes = row_bytes
         self.record_width = record_width
         """Numbers W of a record."""
@@ -74,11 +74,8 @@ class HostTables:
         """
         for places in distinct_rounds(offsets):
             added = records if places is None else records[places]
-            starts = (offsets if places is None else offsets[places]).astype(np.int64) * self._row_bytes
-            # By bytes, since a server may hold more rows than a C int counts.
-            rows = self._row_type.Create_hindexed_block(1, starts)  # type: ignore[arg-type] # a buffer, as it is
-            rows.Commit()
-            self._window.Accumulate([added, len(added), self._row_type], holder, (0, 1, rows), MPI.SUM)
+            rows = rows_at(offsets if places is None else offsets[places], self._row_bytes, MPI.FLOAT)
+            self._window.Accumulate([added, added.size, MPI.FLOAT], holder, (0, 1, rows), MPI.SUM)
             self._window.Flush(holder)
             rows.Free()
 
@@ -86,5 +83,4 @@ class HostTables:
         """Free the memory; no array on it may be used afterwards. Collective over: `host`; barrier before."""
         self.rows = self.own = np.empty((0, 0), dtype=np.float32)
         self._window.Unlock_all()
-        self._row_type.Free()
         self._window.Free()

@@ -10,6 +10,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from bagpipe_hpc.mpi.rows.row_places import copied_number, rows_at
 from bagpipe_hpc.mpi.rows.transfer import RowTransfer
 from bagpipe_hpc.rows.additions import distinct_rounds
 
@@ -32,8 +33,8 @@ class OneSidedRows:
 
     def __init__(self, comm: MPI.Intracomm, own: NDArray[np.float32], rank_of_server: list[int]) -> None:
         self._rank_of_server = rank_of_server
-        self._window = MPI.Win.Create(own if own.size else None, own.shape[1] * own.itemsize, comm=comm)
-        self._row_type = MPI.FLOAT.Create_contiguous(own.shape[1]).Commit()
+        self._window = MPI.Win.Create(own if own.size else None, own.itemsize, comm=comm)
+        self._row_bytes = own.shape[1] * own.itemsize
         self._window.Lock_all(MPI.MODE_NOCHECK)
 
     def start_get(self, server: int, offsets: NDArray[np.int32], into: NDArray[np.float32]) -> RowTransfer:
@@ -41,7 +42,7 @@ class OneSidedRows:
 
         Any number of ranks may read at once; nobody may write the same rows meanwhile.
         """
-        return self._start(self._window.Rget, server, offsets, into)
+        return self._start(self._window.Rget, server, offsets, into, copied_number(self._row_bytes))
 
     def start_put(self, server: int, offsets: NDArray[np.int32], records: NDArray[np.float32]) -> RowTransfer:
         """Start to write `records [N, W]` to distinct `offsets [N]` of a server, which has them once it is finished.
@@ -49,7 +50,8 @@ class OneSidedRows:
         No other rank may read or write these rows meanwhile. A request's completion is local; only the flush says that
         the server has the rows (MPI 4.1, section 12.5.4).
         """
-        return self._flushed([self._start(self._window.Rput, server, offsets, records)], server)
+        put = self._start(self._window.Rput, server, offsets, records, copied_number(self._row_bytes))
+        return self._flushed([put], server)
 
     def start_add(self, server: int, offsets: NDArray[np.int32], records: NDArray[np.float32]) -> RowTransfer:
         """Start to add `records [N, W]` to the rows at `offsets [N]` of a server; a row may come several times.
@@ -59,9 +61,9 @@ class OneSidedRows:
         """
         add = partial(self._window.Raccumulate, op=MPI.SUM)
         calls = [
-            self._start(add, server, offsets, records)
+            self._start(add, server, offsets, records, MPI.FLOAT)
             if places is None
-            else self._start(add, server, offsets[places], records[places])
+            else self._start(add, server, offsets[places], records[places], MPI.FLOAT)
             for places in distinct_rounds(offsets)  # a target may not hold a place twice (section 12.3.4)
         ]
         return self._flushed(calls, server)
@@ -82,16 +84,14 @@ class OneSidedRows:
         server: int,
         offsets: NDArray[np.int32],
         buffer: NDArray[np.float32],
+        number: MPI.Datatype,
     ) -> RowTransfer:
-        # One indexed datatype a call: a call for each row would take ten times as long.
-        rows = self._row_type.Create_indexed_block(1, offsets)  # type: ignore[arg-type] # a buffer, as it is
-        rows.Commit()
-        origin = [buffer, offsets.size, self._row_type]
-        request = call(origin, self._rank_of_server[server], (0, 1, rows))
+        # One datatype of all rows a call: a call for each row would take ten times as long.
+        rows = rows_at(offsets, self._row_bytes, number)
+        request = call([buffer, buffer.nbytes // number.Get_size(), number], self._rank_of_server[server], (0, 1, rows))
         return RowTransfer([request], rows.Free)
 
     def close(self) -> None:
         """End the access epoch and free the window. Collective over: `comm`; a barrier must have come before."""
         self._window.Unlock_all()
-        self._row_type.Free()
         self._window.Free()
