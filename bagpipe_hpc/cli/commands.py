@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bagpipe_hpc import __version__
-from bagpipe_hpc.cli.argument_types import count, named_path, positive_number, tolerance
+from bagpipe_hpc.cli.argument_types import count, named_path, seconds, tolerance
 from bagpipe_hpc.cli.command_parser import CommandParser, add_config
 from bagpipe_hpc.cli.comparing import (
     add_compare_placements,
@@ -216,7 +216,7 @@ def _add_run_commands(commands: "argparse._SubParsersAction[CommandParser]") -> 
         help="folder that all hosts must share (default: this one)",
     )
     doctor.add_argument(
-        "--timeout-s", type=positive_number, default=30.0, metavar="S", help="longest wait for a host (default: 30)"
+        "--timeout-s", type=seconds, default=30.0, metavar="S", help="longest wait for a host (default: 30)"
     )
 
     summary = "measure a checkpoint on prepared rows; start it like train, with as many ranks or others"

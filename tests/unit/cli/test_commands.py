@@ -131,6 +131,7 @@ def test_the_module_runs_as_the_command() -> None:
         ),
         (["compare", "a", "b", "--tolerance", "nan"], "--tolerance: nan: use a number, 0 or more"),
         (["compare", "a", "b", "--tolerance", "tiny"], "--tolerance: 'tiny': use a number"),
+        (["doctor", "--timeout-s", "1e300"], "--timeout-s: 1e+300: use 86,400 or less"),
         (["simulate", "a.toml", "--compute-us-per-sample", "1e300"], "1e+300: use 86,400,000,000 or less"),
         (["simulate", "a.toml", "--message-us", "nan"], "--message-us: nan: use a finite number above 0"),
         (["simulate", "a.toml", "--server-hosts", "100001"], "--server-hosts: 100001: use 100,000 or less"),
