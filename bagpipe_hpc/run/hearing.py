@@ -58,6 +58,22 @@ def place_of(run: Run, segment: Segment) -> tuple[int, int]:
     return segment.epoch, segment.last_step - run.data_step - segment.epoch * batches
 
 
+def as_replayed(run: Run) -> Run:
+    """A run that is planned without being trained, in the order of the run that it replays, if it does.
+
+    Returns:
+        The run, whose segments have heard what that one had before each of them, and decide nothing more.
+    """
+    if not run.replayed:
+        return run
+    hearing, told = Hearing(run), []
+    for segment in run.schedule:
+        told.append(replace(hearing.told(segment), is_heard=False))
+        if segment.is_heard:
+            hearing.hear(segment, math.nan)  # the other run's counts
+    return replace(run, schedule=tuple(told))
+
+
 def find_replayed(run: Run) -> tuple[Heard, ...]:
     """The evaluations of the run that this one replays, by its newest checkpoint; none where it hears its own.
 

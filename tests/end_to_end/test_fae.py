@@ -1,11 +1,16 @@
 """Runs with the policy `fae` end in the bits of the reference that replays their order."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from bagpipe_hpc.config.file import load_config
+from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.run.hearing import as_replayed
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
 from bagpipe_hpc.tools.compare import compare
+from bagpipe_hpc.tools.policy_comparison.traffic import measure_traffic
 from tests.end_to_end.breakages import NOTHING
 from tests.end_to_end.test_equality import RunRanks, train
 
@@ -71,6 +76,11 @@ def test_fae_equals_the_reference_of_its_order(short_config: Path, run_ranks: Ru
     replaying = f"policy.replay={found['adam, adaptive', 2]}", f"train.output={tmp_path / 'replayed'}"
     replayed = settings_of("adam, adaptive", profile, *replaying, "train.reference_slices=2")
     train(run_ranks, 1, short_config, [replayed], tmp_path)
+
+    run = as_replayed(prepare_run(load_config(short_config, [*replayed, "train.resume="])))
+    summary = json.loads((found["adam, adaptive", 2] / "summary.json").read_text())
+    moved = sum(trainer["rows_fetched"] for trainer in summary["trainers"]) / 2
+    assert measure_traffic(run, 2).rows["fetched"] == pytest.approx(moved)
 
     for kind, output in (alone | found).items():
         assert compare(references[kind], output).largest() == 0.0, kind

@@ -9,6 +9,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.gradient_order import gradient_order
 from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.preparation.saved_plans import require_savable
+from bagpipe_hpc.run.hearing import as_replayed
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.step_order import StepOrder
@@ -67,12 +68,12 @@ def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
 
 
 def plain_run(config: Config) -> Run:
-    """The run of a configuration from its start, whatever stands in its output folder.
+    """The run of a configuration from its start, whatever stands in its output folder; replayed, if it replays one.
 
     Raises:
         BagpipeError: as by `prepare_run`.
     """
-    return prepare_run(replace(config, train=replace(config.train, resume="")))
+    return as_replayed(prepare_run(replace(config, train=replace(config.train, resume=""))))
 
 
 def _usual_trainers(arguments: argparse.Namespace) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import BagpipeError, CapacityError, ConfigError
 from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.run.hearing import as_replayed
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.storage.shards.manifest import load_manifest
 from bagpipe_hpc.tools.asked_trainers import require_samples
@@ -91,7 +92,7 @@ def compare_policies(arguments: argparse.Namespace) -> Report:
 def _look_at(cell: Cell, arguments: argparse.Namespace, total_rows: int) -> Found:
     try:
         config = cell.config(arguments.config, arguments.overrides, total_rows)
-        run = prepare_run(config)
+        run = as_replayed(prepare_run(config))
         traffic = measure_traffic(run, cell.trainers, arguments.batches or 0)
     except (CapacityError, ConfigError) as error:
         return Found(cell, None, str(error))

@@ -2,6 +2,7 @@
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -12,10 +13,13 @@ import pytest
 from bagpipe_hpc.cli import commands as cli
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import BagpipeError, ConfigError
+from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.preparation.prepare import prepare_run
+from bagpipe_hpc.run.hearing import as_replayed, place_of
 from bagpipe_hpc.tools.policy_comparison.contender import Cell, Contender, cells
 from bagpipe_hpc.tools.policy_comparison.traffic import MOVED, measure_traffic
 from bagpipe_hpc.tools.policy_comparison.training import Trained, launch_command, train
+from bagpipe_hpc.tools.run_decisions import run_decisions
 from tests.unit.tools.small_clicks import small_config
 
 DIM, BATCH = 8, 50
@@ -239,6 +243,21 @@ def test_rows_that_runs_do_not_move_are_told(
     assert [one["trained"][0]["moved"]["fetched"] for one in found.values()] == [6.0, 6.0]
     assert cli.main(["compare-policies", *asked, f"{launcher} {{ranks}}", "--policies", fae]) == 2
     assert "in its plans" in capsys.readouterr().err
+
+
+def test_the_order_of_a_replayed_run_is_planned(config: Path) -> None:
+    """Losses that always rise make turns shorter, down to one evaluation; the run decides nothing then."""
+    fae = ["policy.name=fae", "policy.hot_rows=6300", "policy.sample_percent=100", "policy.adapt_share=true"]
+    run = prepare_run(load_config(config, [*SMALL, *fae, "policy.share_percent=20", "train.evaluate_every_steps=2"]))
+    assert as_replayed(run) is run
+    places = [place_of(run, segment) for segment in run.schedule if segment.is_heard]
+    losses = [Heard(*place, float(number)) for number, place in enumerate(places)]
+    replayed = as_replayed(replace(run, replayed=tuple(losses)))
+    assert [segment.heard for segment in replayed.schedule if segment.is_training] == [
+        tuple(losses[:count]) for count in range(len(losses) + 1)
+    ]
+    assert run_decisions(run) != run_decisions(replayed) == []
+    assert measure_traffic(replayed, 2).rows["fetched"] > measure_traffic(run, 2).rows["fetched"]
 
 
 def _folders(seeds: int) -> list[tuple[int, str]]:
