@@ -145,8 +145,8 @@ class TrainerPlan(PlanRecord):
     versions: Int32s
     """Versions that those rows must have when this batch reads them; as `rows`."""
     samples: Int32s | None = None
-    """The trainer's samples, numbers within the global batch `[n]`, in the order of `positions`; None for its default
-    slice (`slice_bounds`)."""
+    """The trainer's samples `[n]`, in the order of `positions`: numbers within the global batch, or beyond it where
+    samples are left out (`plan.full_batches`); None for its default slice (`slice_bounds`)."""
     add_rows: Int64s | None = None
     """Distinct global rows of the plan's retire group to whose records this trainer adds its changes `[A]`: what is in
     `add_slots` less what is in `base_slots`. From then on both are the base and the change, so that a row may stay.
@@ -276,7 +276,7 @@ class BatchPlan:
 
     def with_samples(self, slices: BatchSlices) -> "BatchPlan":
         """The same plan for trainers whose samples are those of `slices`; that of the first group says so."""
-        if slices.samples is None:
+        if slices.are_default:
             return self
         parts = (
             replace(part, samples=slices.of_trainer(number), micro_batches=slices.micro_batches_of(number))

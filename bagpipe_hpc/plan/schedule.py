@@ -32,7 +32,7 @@ class Segment:
         kind: training, evaluation or prediction.
         epoch: epoch of the training samples, from 0; an evaluation carries the epoch that it follows.
         first_batch: position of the first batch in its epoch.
-        batches: number of batches.
+        batches: number of batches; those that are trained on may be fewer where the policy leaves samples out.
         first_step: training steps done before this segment.
         samples: samples of the split that the batches are cut from.
         batch_size: samples of a batch; the last batch of an epoch may be smaller.
@@ -70,8 +70,15 @@ class Segment:
 
     @property
     def last_step(self) -> int:
-        """Training steps done when the segment has ended."""
+        """Training steps done when the segment has ended, with those that were passed over."""
         return self.first_step + (self.batches if self.is_training else 0)
+
+    def passed_over(self, batches: int) -> str:
+        """What is to be said where the samples that stay make so many batches; empty if these are all."""
+        if batches == self.batches:
+            return ""
+        steps = f"steps {self.first_step + batches + 1} to {self.last_step} are passed over"
+        return f"{steps}: the samples that are not left out fill {batches} of {self.batches} batches"
 
     def sample_range(self, batch: int) -> tuple[int, int]:
         """Positions of a batch (from 0 in this segment) in the epoch's order: the first, and one after the last."""

@@ -50,11 +50,14 @@ class BatchSlices:
             the same size, in the batch's own order.
         micro_batches: for each trainer the number of samples in each of its micro-batches, int32; None where slices are
             computed whole.
+        numbers: what trainers know the batch's samples by, int32 `[n]`: counted from the first sample of the batch in
+            whose place it is (`plan.full_batches`); None for 0 to n - 1.
     """
 
     bounds: list[int]
     samples: NDArray[np.int32] | None = None
     micro_batches: tuple[NDArray[np.int32], ...] | None = None
+    numbers: NDArray[np.int32] | None = None
 
     @classmethod
     def contiguous(cls, samples: int, trainers: int) -> "BatchSlices":
@@ -100,33 +103,21 @@ class BatchSlices:
 
     @property
     def sample_count(self) -> int:
-        """Samples that are computed: those of the batch, but for those that are left out."""
+        """Samples of the batch."""
         return self.bounds[-1]
 
-    def keeping(self, kept: NDArray[np.bool_]) -> "BatchSlices":
-        """The same without some samples: contiguous slices of the others, or what is left of those of a policy.
-
-        Args:
-            kept: of each sample of the batch, whether it stays, bool `[n]`.
-        """
-        trainers = len(self.bounds) - 1
-        if self.samples is None:
-            numbers = np.flatnonzero(kept).astype(np.int32)
-            return BatchSlices(slice_bounds(numbers.size, trainers), numbers)
-        parts = [self.samples[first:last] for first, last in pairwise(self.bounds)]
-        left = [part[kept[part]] for part in parts]
-        bounds = np.cumsum([0, *(part.size for part in left)]).tolist()
-        micro_batches = None
-        if self.micro_batches is not None:
-            cut = (np.split(kept[part], np.cumsum(of)[:-1]) for part, of in zip(parts, self.micro_batches, strict=True))
-            micro_batches = tuple(np.asarray([stay.sum() for stay in of], dtype=np.int32) for of in cut)
-        return BatchSlices(bounds, np.concatenate(left), micro_batches)
+    @property
+    def are_default(self) -> bool:
+        """Whether trainers find their samples by themselves."""
+        return self.samples is None and self.numbers is None
 
     def of_trainer(self, trainer: int) -> NDArray[np.int32] | None:
-        """The samples of one trainer, int32; None for its default slice."""
-        if self.samples is None:
+        """The numbers of one trainer's samples, int32; None for its default slice."""
+        if self.are_default:
             return None
-        return self.samples[self.bounds[trainer] : self.bounds[trainer + 1]]
+        first, last = self.bounds[trainer : trainer + 2]
+        own = np.arange(first, last, dtype=np.int32) if self.samples is None else self.samples[first:last]
+        return own if self.numbers is None else self.numbers[own]
 
     def micro_batches_of(self, trainer: int) -> NDArray[np.int32] | None:
         """Samples of each micro-batch of one trainer, int32; None for its whole slice."""
@@ -144,22 +135,6 @@ class BatchSlices:
 
 Slicing = Callable[[Bags], BatchSlices]
 """Gives the slices of a segment's batches: called with the global rows of each, in order."""
-
-
-Keep = Callable[[Bags], NDArray[np.bool_]]
-"""Which samples of a batch stay, bool `[n]`, from its global rows: one at least."""
-
-
-def skipping(slicing: Slicing, keep: Keep) -> Slicing:
-    """The same slices without the samples that do not stay."""
-
-    def slices(rows: Bags) -> BatchSlices:
-        whole, kept = slicing(rows), keep(rows)
-        if not kept.any():
-            raise PlanError(f"the policy skips all {rows.samples} samples of a batch; keep one")
-        return whole if kept.all() else whole.keeping(kept)
-
-    return slices
 
 
 def dealt_whole(trainers: int) -> Slicing:

@@ -10,9 +10,10 @@ from dataclasses import replace
 from bagpipe_hpc.errors import DataError, PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.full_batches import Keep
 from bagpipe_hpc.plan.group_look_ups import GroupLookUps
 from bagpipe_hpc.plan.schedule import Segment
-from bagpipe_hpc.plan.slices import Slicing, skipping
+from bagpipe_hpc.plan.slices import Slicing
 from bagpipe_hpc.planning.planner import Planner, PlannerSize
 from bagpipe_hpc.planning.policy import Policy
 from bagpipe_hpc.planning.slots import UNLIMITED, CacheSlots
@@ -143,11 +144,13 @@ class RunPolicy:
         """As `Policy.expected_slots`, of each group's cache."""
         return tuple(part.expected_slots(slots) for part, slots in zip(self.parts, beginning, strict=True))
 
-    def start_slicing(self, segment: Segment | None = None) -> Slicing:
-        """As `Policy.start_slicing`, without the samples of the segment that the policy skips; all if none is given."""
-        slicing = self._start_slicing()
-        keep = self._whole.keeping(segment) if segment is not None and segment.is_training else None
-        return slicing if keep is None else skipping(slicing, keep)
+    def start_slicing(self) -> Slicing:
+        """As `Policy.start_slicing`."""
+        return self._start_slicing()
+
+    def keeping(self, segment: Segment) -> Keep | None:
+        """As `Policy.keeping`, of a segment of any kind."""
+        return self._whole.keeping(segment) if segment.is_training else None
 
     @property
     def whole(self) -> Policy:

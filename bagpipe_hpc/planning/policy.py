@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import PlanError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.full_batches import Keep
 from bagpipe_hpc.plan.plan_record import any_has
 from bagpipe_hpc.plan.sample_order import SampleOrder
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.section_order import SectionOrder
-from bagpipe_hpc.plan.slices import Assigned, BatchSlices, Keep, Slicing
+from bagpipe_hpc.plan.slices import Assigned, BatchSlices, Slicing
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.row_slots import state_bytes
 from bagpipe_hpc.planning.run_facts import RunFacts, Sight, TrainingRows, WatchedRows
@@ -169,7 +170,11 @@ class Policy(ABC):
         raise NotImplementedError
 
     def keeping(self, segment: Segment) -> Keep | None:  # noqa: ARG002
-        """Which samples of the batches of a segment are trained on; None for all. One of a batch at least."""
+        """Which samples of the batches of a segment are trained on; None for all.
+
+        Those that stay make full batches, whatever batches they were in, so that a segment has fewer. The cache was
+        measured with all samples in their own batches: the planner's `size` says then what it takes for any others.
+        """
         return None
 
     def assignment(self) -> Assignment | None:

@@ -10,6 +10,7 @@ from typing import Self
 
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.full_batches import Keep, sliced
 from bagpipe_hpc.plan.slices import BatchSlices, Slicing
 from bagpipe_hpc.planning.planner import Planner
 
@@ -18,21 +19,23 @@ def plan_segment(
     planner: Planner,
     batches: Iterable[Bags],
     slicing: Slicing | None = None,
+    keep: Keep | None = None,
     *,
     training: bool = True,
     first_step: int = 0,
 ) -> Iterator[BatchPlan]:
-    """Plan a segment: one plan a batch, then the closing plan, after which no row is resident.
+    """Plan a segment: one plan a batch that is trained on, then the closing plan, after which no row is resident.
 
     Args:
         planner: the rows' state; it is in use until the last plan has been taken, but not while a plan is looked at.
         batches: global rows of each batch; read `lookahead` batches ahead of the plans, or one more.
         slicing: which trainer gets which samples of a batch; contiguous slices if it is not given.
+        keep: which samples stay, in full batches; all if it is not given. It comes with a slicing.
         training: false for an evaluation, whose rows are dropped instead of written back.
         first_step: training steps done before the segment; versions count from there.
     """
     planner.start_segment(training=training, first_step=first_step)
-    with _Loader(planner, batches, slicing) as loader:
+    with _Loader(planner, sliced(batches, slicing, keep)) as loader:
         for number in count():
             if not loader.fill_window(number):
                 break
@@ -46,7 +49,7 @@ def plan_segment(
 def measure_segment(planner: Planner, batches: Iterable[Bags], slicing: Slicing | None = None) -> None:
     """Assign slots as `plan_segment` does, without writing plans: the planner then knows how many it takes."""
     planner.start_segment(training=True, first_step=0)
-    with _Loader(planner, batches, slicing) as loader:
+    with _Loader(planner, sliced(batches, slicing, None)) as loader:
         for number in count():
             if not loader.fill_window(number):
                 break
@@ -61,10 +64,9 @@ class _Loader:
     The batches are read, and shared out, by the thread that calls.
     """
 
-    def __init__(self, planner: Planner, batches: Iterable[Bags], slicing: Slicing | None) -> None:
+    def __init__(self, planner: Planner, batches: Iterator[tuple[Bags, BatchSlices | None]]) -> None:
         self._planner = planner
-        self._batches = iter(batches)
-        self._slicing = slicing
+        self._batches = batches
         self._in_window: deque[BatchSlices | None] = deque()
         self._loaded = 0
         self._beside: Future[None] | None = None
@@ -104,9 +106,9 @@ class _Loader:
 
     def _next(self) -> tuple[Bags, list[int] | None] | None:
         """The next batch and its slices, as `Planner.load` takes them; None behind the last."""
-        if (rows := next(self._batches, None)) is None:
+        if (batch := next(self._batches, None)) is None:
             return None
-        slices = self._slicing(rows) if self._slicing else None
+        rows, slices = batch
         self._in_window.append(slices)
         self._loaded += 1
         if slices is None or slices.samples is None:

@@ -128,7 +128,6 @@ class Mover:
         self._rows = rows
         self._advance_dense = advance_dense
         self._barrier_since_s = 0.0
-        self._planned = iter(settings.schedule)
         self._segments = iter(settings.schedule)
         self._segment = next(self._segments)
         self._coming: Segment | None = None
@@ -253,7 +252,7 @@ class Mover:
             pause_s = min(pause_s * 1.5, LONGEST_SLEEP_S if under_way or is_summing else _LONGEST_PAUSE_S)
 
     def _receive(self) -> bool:
-        """Take a plan that has arrived; where a segment is closed before its end, no other follows."""
+        """Take a plan that has arrived; where a segment is closed before its first batch, no other follows."""
         plan = self._receiver.poll() if self._planned_segments < self._last_segment else None
         if plan is None:
             return False
@@ -261,7 +260,7 @@ class Mover:
         self._read_ahead.announce(plan)
         if plan.is_closing:
             self._planned_segments += 1
-            if plan.batch < next(self._planned).batches:
+            if not plan.batch:
                 self._last_segment = self._planned_segments
         return True
 

@@ -61,8 +61,10 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
                 sender.send(plan)
             trace.step = segment.first_step + (plan.shared.batch if segment.is_training else 0)
             planned = plan.shared.batch  # of the closing plan: how many there were
-        if planned < segment.batches:
+        if not planned:
             break
+        if remark := segment.passed_over(planned):
+            log.info("%s", remark)
         if segment.shows_rows and (watch := source.watch):
             with trace.span("watch"):
                 watch.see(segment, sender.await_weights(watch.rows.size, run.groups[0].width))

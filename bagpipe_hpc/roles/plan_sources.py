@@ -74,7 +74,8 @@ class PlannedSource:
         plans = plan_segment(
             self._planner,
             iter(()) if ends else self._run.batches(segment, self._run.reader_threads),
-            self._policy.start_slicing(segment),
+            self._policy.start_slicing(),
+            self._policy.keeping(segment),
             training=segment.is_training,
             first_step=segment.first_step,
         )

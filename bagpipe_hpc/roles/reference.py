@@ -22,6 +22,7 @@ from bagpipe_hpc.checkpointing.protocol import checkpoint_manifest
 from bagpipe_hpc.evaluation.peers import Alone
 from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.full_batches import sliced
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.plan.slices import BatchSlices, slice_samples
 from bagpipe_hpc.planning.slots import CacheSlots
@@ -168,18 +169,28 @@ class Reference:
     def _train(self, segment: Segment, record: Record) -> Iterator[SliceStep]:
         log_every = self._run.config.train.log_every_steps
         reported = self._stats.copy()
-        slicing = self._policy.start_slicing(segment)
-        for number, rows in enumerate(self._run.batches(segment)):
+        step, slicing, keep = segment.first_step, self._policy.start_slicing(), self._policy.keeping(segment)
+
+        def report() -> None:
+            nonlocal reported
+            self._divergence.require_finite()
+            interval = self._stats.since(reported)
+            reported = self._stats.copy()
+            loss = sum(self._loss_sums) / interval.steps
+            record.progress(step, segment.epoch, [interval], loss, self._parts.rates(step))
+            self._loss_sums = [0.0] * self._slices
+
+        for number, (rows, slices) in enumerate(sliced(self._run.batches(segment), slicing, keep)):
+            assert slices is not None, "there is a slicing"
             step = segment.first_step + number + 1
             with self._stats.timed("total_s"):
-                yield from self._step(number, rows, slicing(rows), step)
-            if step % log_every == 0 or number == segment.batches - 1:
-                self._divergence.require_finite()
-                interval = self._stats.since(reported)
-                reported = self._stats.copy()
-                loss = sum(self._loss_sums) / interval.steps
-                record.progress(step, segment.epoch, [interval], loss, self._parts.rates(step))
-                self._loss_sums = [0.0] * self._slices
+                yield from self._step(number, rows, slices, step)
+            if step % log_every == 0:
+                report()
+        if step % log_every:
+            report()
+        if remark := segment.passed_over(step - segment.first_step):
+            log.info("%s", remark)
         if segment.shows_rows:
             slots = self._on_device(self._watch.rows)
             self._watch.see(segment, self._parts.device.to_host(self._parts.caches[0].gather(slots)))

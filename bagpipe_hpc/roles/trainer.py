@@ -199,10 +199,10 @@ class Trainer:
                     done = yield from self._train(segment)
                 else:
                     done = self._predict(segment) if segment.kind is SegmentKind.PREDICT else self._evaluate(segment)
-                stopped = done < segment.batches
+                stopped = not done
                 if segment.shows_rows and not stopped and self._record:
                     self._show_rows()
-                step = segment.first_step + (done if segment.is_training else 0)
+                step = segment.first_step if stopped else segment.last_step
                 is_best = segment.is_judged and not stopped and self._judge.is_best(step)
                 keeps_best = is_best and self._run.config.train.keep_best
                 if segment.checkpoint or stopped or keeps_best:
@@ -243,7 +243,7 @@ class Trainer:
         """Train on the batches of a segment; how many there were: none, if the run is to stop."""
         stats = self._step.stats
         log_every = self._run.config.train.log_every_steps
-        done = 0
+        done, reported = 0, True
         while True:
             with stats.timed("total_s"):
                 batch = self._next_batch(done)
@@ -263,10 +263,12 @@ class Trainer:
                 self._receiver.give_credit()
                 self._checkpoints.check()
                 self._trace.step = step
-            if step % log_every == 0 or done == segment.batches:
+            if reported := step % log_every == 0 or done == segment.batches:
                 self._report(step, segment.epoch)
         with stats.timed("total_s"):
             self._close(batch, stats)
+        if not reported:  # the policy has left samples out, so that there are fewer batches
+            self._report(step, segment.epoch)
         return done
 
     def _next_batch(self, number: int) -> ReadyBatch:
@@ -296,7 +298,7 @@ class Trainer:
                 own.add(to_host(labels), logits, of_samples, None if weights is None else to_host(weights))
 
             done = self._score(segment, take)
-        if done < segment.batches:
+        if not done:
             return done
         evaluations = own.finish(self._peers)
         first = next(iter(evaluations.values()))

@@ -5,13 +5,13 @@ Legend: `n` samples of the slice, `N` dense features, `F` features, `K` labels.
 
 from contextlib import ExitStack
 from itertools import pairwise
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.models.facts import FeatureFacts
-from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.bags import Bags, joined
 from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.plan.slices import slice_bounds
@@ -205,10 +205,18 @@ def _read(
     number: tuple[int, int],
     samples: NDArray[np.int32] | None,
 ) -> _Columns:
-    """The samples of a batch, from its first up to one after its last, that are named, or else those of a slice."""
+    """The samples of a batch, from its first up to one after its last, that are named, or else those of a slice.
+
+    Those that are named may be of batches behind it, too. They are read from one batch after the other.
+    """
     first, last = batch
-    if samples is not None:
-        whole = stream.read(first, last)
-        return whole.take(samples) if isinstance(whole, Bags) else whole[samples]
-    bounds = slice_bounds(last - first, number[1])
-    return stream.read(first + bounds[number[0]], first + bounds[number[0] + 1])
+    if samples is None:
+        bounds = slice_bounds(last - first, number[1])
+        return stream.read(first + bounds[number[0]], first + bounds[number[0] + 1])
+    of_batches = np.flatnonzero(np.diff(samples // max(1, last - first))) + 1
+    parts: list[Any] = []
+    for own in np.split(samples, of_batches):
+        begin, end = (int(own.min()), int(own.max()) + 1) if own.size else (0, 0)
+        read: Any = stream.read(first + begin, first + end)
+        parts.append(read.take(own - begin) if isinstance(read, Bags) else read[own - begin])
+    return cast("_Columns", joined(parts) if isinstance(parts[0], Bags) else np.concatenate(parts))

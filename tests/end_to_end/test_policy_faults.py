@@ -37,7 +37,7 @@ CASES = {
     "fae": [*HOT, "policy.share_percent=30", "optimizer.rows=adam", "data.lanes=4", "data.block_rows=50"],
     "slipstream": [
         *(*HOT, "policy.first_snapshot=1", "policy.between_percent=20", "policy.judged_percent=100"),
-        *("policy.drop_percent=30", "policy.drop_tolerance=15", "policy.stale_look_ups=20", "optimizer.rows=adam"),
+        *("policy.drop_percent=50", "policy.drop_tolerance=10", "policy.stale_look_ups=20", "optimizer.rows=adam"),
     ],
     "pinned": ["policy.plan={folder}/plan.npz", "cache.sharing=home", "lookahead.batches=5"],
     "fae, adaptive": [

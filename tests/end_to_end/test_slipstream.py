@@ -1,30 +1,41 @@
 """Runs with the policy `slipstream` end in the bits of the reference, which decides by its own tables what to skip."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from bagpipe_hpc.storage.policy_memory import SEEN_FOLDER, load_memory
+from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME, SUMMARY_NAME, read_metrics
 from bagpipe_hpc.tools.compare import compare
-from tests.end_to_end.test_equality import TWO_HOSTS, RunRanks, train
+from tests.end_to_end.test_equality import TWO_HOSTS, RunRanks, story, train
 from tests.end_to_end.test_resume import interrupted
 
 SNAPSHOTS = (7, 9, 21, 23)
 """Steps: an epoch of 14 batches has hot ones from 6 to 11."""
+PASSED_OVER = 12
+"""A step: about half of the samples of the three hot batches up to it stay, which fill two at most."""
 
 
-def settings_of(policy: str, optimizer: str, folder: Path, output: Path, *more: str, drop: int = 30) -> list[str]:
+def settings_of(policy: str, optimizer: str, folder: Path, output: Path, *more: str, drop: int = 50) -> list[str]:
     fae = ["policy.hot_rows=2500", "policy.sample_percent=100", f"policy.profile={folder / 'hot.h5'}"]
     slipstream = [
         *("policy.first_snapshot=1", "policy.between_percent=20", "policy.judged_percent=100"),
-        *(f"policy.drop_percent={drop}", "policy.drop_tolerance=15", "policy.stale_look_ups=20"),
+        *(f"policy.drop_percent={drop}", "policy.drop_tolerance=10", "policy.stale_look_ups=20"),
     ]
     own = [*fae, *(slipstream if policy == "slipstream" else [])]
     return [
         *(f"policy.name={policy}", *own, f"optimizer.rows={optimizer}", f"train.output={output}"),
-        *("train.checkpoint_every_steps=4", *more),
+        *("train.checkpoint_every_steps=4", "train.log_every_steps=1", *more),
     ]
+
+
+def steps_of(output: Path) -> list[int]:
+    """The steps that a run has told of, one after the other; as many as it says in the end."""
+    steps = [event["step"] for event in read_metrics(output / METRICS_NAME) if event["event"] == "progress"]
+    assert json.loads((output / SUMMARY_NAME).read_text())["steps"] == len(steps)
+    return steps
 
 
 @pytest.mark.slow
@@ -34,10 +45,10 @@ def test_slipstream_equals_the_reference_and_fae_without_drops(
     """With one trainer and two; also what goes on from behind the snapshots, here and in another folder.
 
     What goes on from between them: `test_policy_faults.py`. The first trainer fetches the rows from a near server and
-    a far one, from memory and from disk.
+    a far one, from memory and from disk. The batches behind the second snapshot become fewer on the way.
     """
 
-    def settings(name: str, optimizer: str, *more: str, policy: str = "slipstream", drop: int = 30) -> list[str]:
+    def settings(name: str, optimizer: str, *more: str, policy: str = "slipstream", drop: int = 50) -> list[str]:
         return settings_of(policy, optimizer, tmp_path, tmp_path / name, *more, drop=drop)
 
     references = {"sgd 1": ("sgd", 1), "sgd 2": ("sgd", 2), "adam 2": ("adam", 2)}
@@ -66,6 +77,12 @@ def test_slipstream_equals_the_reference_and_fae_without_drops(
     assert compare(tmp_path / "fae", tmp_path / "nothing dropped").largest() == 0.0
     assert not (tmp_path / "nothing dropped" / SEEN_FOLDER).exists()
     assert compare(tmp_path / "fae", tmp_path / "sgd 2").largest() > 1e-4
+    assert steps_of(tmp_path / "fae") == steps_of(tmp_path / "nothing dropped") == list(range(1, 29))
+    for name in references:
+        steps = steps_of(tmp_path / name)
+        assert PASSED_OVER - 1 in steps
+        assert PASSED_OVER not in steps
+        assert steps == steps_of(tmp_path / f"reference {name}"), name
 
     behind = interrupted(tmp_path / "adam 2", tmp_path / "behind", 24)
     elsewhere = tmp_path / "elsewhere"
@@ -77,6 +94,9 @@ def test_slipstream_equals_the_reference_and_fae_without_drops(
     train(run_ranks, 5, short_config, runs, tmp_path)
     for output in (behind, elsewhere):
         assert compare(tmp_path / "adam 2", output).largest() == 0.0, output.name
+    assert [event for event in story(behind) if event[0] == "progress"] == [
+        event for event in story(tmp_path / "adam 2") if event[0] == "progress"
+    ]
     refused = settings("forgetful", "adam", "train.resume=auto", *two)
     said = train(run_ranks, 5, short_config, [refused], tmp_path, "--refused")
     assert "step-00000023.h5: is missing" in said

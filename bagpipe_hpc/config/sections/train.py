@@ -24,7 +24,7 @@ class TrainConfig:
     epochs: int = 1
     """Passes over the training rows."""
     max_steps: int = 0
-    """Stop after this many steps in all; 0 trains all epochs to their end."""
+    """Stop after this many steps in all, with those that a policy passes over; 0 trains all epochs to their end."""
     seed: int = 1
     """Seed of the first weights and of the sample order."""
     output: str = "output"

@@ -168,7 +168,8 @@ def _write_segments(
             plans = plan_segment(
                 planner,
                 run.batches(segment, run.reader_threads),
-                policy.start_slicing(segment),
+                policy.start_slicing(),
+                policy.keeping(segment),
                 training=segment.is_training,
                 first_step=segment.first_step,
             )

@@ -162,8 +162,8 @@ class _Case:
     def plans(self, planner: Planner, segment: Segment, batches: Iterator[Bags], memory_bytes: int) -> Iterator[None]:
         """Plan a segment and count its plans, one at each step."""
         read = self._counted.reading(within_memory(planner, batches, memory_bytes))
-        slicing = self.policy.start_slicing(segment)
-        plans = plan_segment(planner, read, slicing, training=segment.is_training, first_step=segment.first_step)
+        slicing, keep = self.policy.start_slicing(), self.policy.keeping(segment)
+        plans = plan_segment(planner, read, slicing, keep, training=segment.is_training, first_step=segment.first_step)
         for plan in self._counted.planning(plans) if segment.is_training else plans:
             if segment.is_training:
                 self._counted.add(plan)

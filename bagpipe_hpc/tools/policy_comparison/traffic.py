@@ -90,7 +90,8 @@ def measure_traffic(run: Run, trainers: int, most_batches: int = 0) -> Traffic:
     for segment in run.schedule:
         if segment.is_training:
             batches = counted.reading(islice(run.batches(segment), most_batches or None))
-            for plan in counted.planning(plan_segment(planner, batches, policy.start_slicing())):
+            plans = plan_segment(planner, batches, policy.start_slicing(), policy.keeping(segment))
+            for plan in counted.planning(plans):
                 counted.add(plan)
     return counted.traffic(need.window.lookahead, need.total_rows)
 

@@ -38,23 +38,6 @@ def test_samples_are_those_that_were_given(order: list[int], cuts: list[int]) ->
         assert (contiguous if own is None else own.tolist()) == part
 
 
-def test_samples_that_are_left_out_are_nobodys() -> None:
-    kept = np.asarray([True, False, True, True, False, True, True])
-    plain = BatchSlices.contiguous(7, 2).keeping(kept)
-    assert [part.tolist() for part in map(plain.of_trainer, range(2)) if part is not None] == [[0, 2, 3], [5, 6]]
-    given_away = of([6, 4, 0], [1, 5, 2, 3], samples=7).keeping(kept)
-    assert [part.tolist() for part in map(given_away.of_trainer, range(2)) if part is not None] == [[6, 0], [5, 2, 3]]
-    for slices in (plain, given_away):
-        assert slices.sample_count == 5
-    bags = Bags.one_hot(np.arange(14).reshape(7, 2))
-    assert [part.values.tolist() for part in given_away.parts(bags)] == [[12, 13, 0, 1], [10, 11, 4, 5, 6, 7]]
-    assert BatchSlices.contiguous(7, 2).sample_count == 7
-    micro = [(np.asarray([6, 4]), np.asarray([0])), (np.asarray([1]), np.asarray([5, 2, 3]))]
-    cut = BatchSlices.of(micro, 7, 2).keeping(kept)
-    assert cut.bounds == given_away.bounds
-    assert [sizes.tolist() for sizes in map(cut.micro_batches_of, range(2)) if sizes is not None] == [[1, 1], [0, 3]]
-
-
 def test_the_default_slices_are_recognised() -> None:
     """So that a policy that gives them does not pay for it."""
     assert of([0, 1], [2], samples=3) == BatchSlices.contiguous(3, 2)

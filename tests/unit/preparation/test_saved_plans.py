@@ -111,7 +111,7 @@ def test_saved_plans_are_those_of_a_planner(overrides: Sequence[str], config: Pa
     def planned(segment: Segment, *, ends: bool = False) -> Iterator[BatchPlan]:
         batches = iter(()) if ends else run.batches(segment)
         start = {"training": segment.is_training, "first_step": segment.first_step}
-        return plan_segment(planner, batches, policy.start_slicing(segment), **start)
+        return plan_segment(planner, batches, policy.start_slicing(), **start)
 
     assert {segment.is_training for segment in run.schedule} == {True, False}
     for segment in run.schedule:

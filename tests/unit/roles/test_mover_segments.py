@@ -43,9 +43,8 @@ def plans_of(segments: int) -> list[ReceivedPlan]:
     return [ReceivedPlan((first._replace(shared=replace(first.shared, batch=0)),)), last] * segments
 
 
-def test_no_segment_begins_before_its_order_is_known() -> None:
-    schedule = (TRAIN, replace(EVALUATE, is_heard=True), TRAIN, EVALUATE, TRAIN)
-    plans, begun, rows = plans_of(len(schedule)), list[Segment](), Asked()
+def started(schedule: tuple[Segment, ...], plans: list[ReceivedPlan], begun: list[Segment], rows: Asked) -> Mover:
+    """A mover that gets these plans, and notes the segments that it begins."""
     parts: list[Any] = [
         MoverSettings(schedule, 1, timeout_s=TIMEOUT_S),
         SimpleNamespace(poll=lambda: plans.pop(0) if plans else None),
@@ -55,14 +54,22 @@ def test_no_segment_begins_before_its_order_is_known() -> None:
     ]
     mover = Mover(*parts, Trace(enabled=False), rows, nothing_to_sum)
     mover.start()
+    return mover
 
-    def end_segment() -> None:
-        assert mover.next_batch().plan.batch == 0
-        mover.retire(mover.next_batch())
-        mover.wait_drained()
 
+def end_segment(mover: Mover) -> None:
+    """Take the only batch of a segment, and the closing one."""
+    assert mover.next_batch().plan.batch == 0
+    mover.retire(mover.next_batch())
+    mover.wait_drained()
+
+
+def test_no_segment_begins_before_its_order_is_known() -> None:
+    schedule = (TRAIN, replace(EVALUATE, is_heard=True), TRAIN, EVALUATE, TRAIN)
+    plans, begun, rows = plans_of(len(schedule)), list[Segment](), Asked()
+    mover = started(schedule, plans, begun, rows)
     for _ in schedule[:2]:
-        end_segment()
+        end_segment(mover)
     while rows.rounds.acquire(blocking=False):
         pass
     for _ in range(3):
@@ -72,6 +79,24 @@ def test_no_segment_begins_before_its_order_is_known() -> None:
     heard = (Heard(0, 1, 0.5),)
     mover.tell(heard)
     for _ in schedule[2:]:
-        end_segment()
+        end_segment(mover)
     mover.join()
     assert begun == [*schedule[:2], *(replace(segment, heard=heard) for segment in schedule[2:])]
+
+
+def test_a_segment_may_have_fewer_batches() -> None:
+    """Where samples are left out, the next one follows; none does where it has no batch: the run ends there."""
+    shorter = replace(TRAIN, batches=3)
+    schedule = (TRAIN, shorter, EVALUATE, TRAIN, TRAIN)
+    *plans, _, last = plans_of(4)
+    ending = ReceivedPlan(tuple(group._replace(shared=replace(group.shared, batch=0)) for group in last.groups))
+    begun = list[Segment]()
+    mover = started(schedule, [*plans, ending], begun, Asked())
+    for _ in schedule[:3]:
+        end_segment(mover)
+    closing_batch = mover.next_batch()
+    assert closing_batch.plan.is_closing
+    mover.retire(closing_batch)
+    mover.wait_drained()
+    mover.join()
+    assert begun == [*schedule[:4]]

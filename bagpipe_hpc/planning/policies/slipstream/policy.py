@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.plan.full_batches import Keep
 from bagpipe_hpc.plan.schedule import Segment
-from bagpipe_hpc.plan.slices import Keep
 from bagpipe_hpc.planning.policies.fae.order import hot_batches
 from bagpipe_hpc.planning.policies.fae.policy import FaePolicy
 from bagpipe_hpc.planning.policies.fae.profile import read_profile
@@ -141,14 +141,12 @@ class SlipstreamPolicy(FaePolicy):
             return None
         return self.keep
 
-    def keep(self, rows: Bags) -> NDArray[np.bool_]:
-        """Which samples of a batch stay, bool `[n]`; the first one stays where all others are left out."""
+    def keep(self, rows: Bags) -> NDArray[np.bool_] | None:
+        """Which samples of a hot batch stay, bool `[n]`; None for a cold one, which no hot sample joins."""
         if not self._is_hot[rows.values].all():
-            return np.ones(rows.samples, dtype=np.bool_)
+            return None
         moved = np.where(self._stale[rows.values], np.float32(0), np.float32(1))
         kept: NDArray[np.bool_] = sample_keys(rows, moved, self.settings.stale_look_ups) > 0
-        if not kept.any():
-            kept[:1] = True
         return kept
 
     def _judged(self, sight: Sight) -> list[int]:

@@ -8,7 +8,7 @@ from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
 
 @dataclass(frozen=True)
 class SlipstreamSettings(FaeSettings):
-    """As `fae`, and hot samples are left out whose rows have stopped moving (Slipstream, 2024)."""
+    """As `fae`, without hot samples whose rows have stopped moving (Slipstream, 2024); the others fill batches."""
 
     drop_percent: float = 30.0
     """Share of the hot samples that are left out behind the second snapshot of an epoch, in percent; 0: as `fae`."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bagpipe_hpc.config.doors import SettingError
-from bagpipe_hpc.errors import CheckpointError, PlanError
-from bagpipe_hpc.plan.bags import Bags
+from bagpipe_hpc.errors import CheckpointError
+from bagpipe_hpc.plan.bags import Bags, joined
+from bagpipe_hpc.plan.batch_plan import BatchPlan
+from bagpipe_hpc.plan.full_batches import sliced
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
-from bagpipe_hpc.plan.slices import skipping
 from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
 from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.policies.fae.order import hot_batches, sections
@@ -71,12 +73,13 @@ def test_stale_rows_are_those_that_did_not_move(tmp_path: Path) -> None:
     dropped = 0
     for rows in batches[behind:]:
         of_samples = [set(rows.take(np.asarray([number])).values.tolist()) for number in range(rows.samples)]
-        is_hot = all(own <= hot for own in of_samples)
-        expected = [not (is_hot and own <= frozen) for own in of_samples]
-        if not any(expected):
-            expected[0] = True
-        assert keep(rows).tolist() == expected
-        dropped += expected.count(False)
+        kept = keep(rows)
+        if not all(own <= hot for own in of_samples):
+            assert kept is None
+            continue
+        assert kept is not None
+        assert kept.tolist() == [not own <= frozen for own in of_samples]
+        dropped += kept.tolist().count(False)
     assert dropped > 20
 
 
@@ -183,18 +186,50 @@ def test_what_is_left_trains_as_it_should(tmp_path_factory: Any, seed: int, trai
         return
     shown(policy, batches, seed)
     rest = batches[policy._watched.before[1] :]
-    keep = policy.keeping(segment_of(len(batches), policy._watched.before[1])) or (
-        lambda rows: np.full(rows.samples, True)
-    )
-    slicing = skipping(policy.start_slicing(), keep)
-    plans = list(plan_segment(policy.planner(WINDOW, need.shared_rows, need.private_rows), rest, slicing))
+    keep = policy.keeping(segment_of(len(batches), policy._watched.before[1]))
+    planner, slicing = policy.planner(WINDOW, need.shared_rows, need.private_rows), policy.start_slicing()
+    plans = list(plan_segment(planner, rest, slicing, keep))
+    trained = [rows for rows, _ in sliced(rest, slicing, keep)]
+    assert [plan.shared.samples for plan in plans] == [*(rows.samples for rows in trained), 0]
     total_rows = int(OFFSETS[-1])
-    expected = train_plainly([rows.take(np.flatnonzero(keep(rows))) for rows in rest], total_rows)
+    expected = train_plainly(trained, total_rows)
+    whole = joined(rest)
     for eager in (True, False):
         executor = PlanExecutor(total_rows, trainers, need.shared_rows, need.private_rows, eager=eager)
-        executor.run(plans, rest)
+        executor.run(plans, [in_place(plan, number, whole) for number, plan in enumerate(plans[:-1])])
         np.testing.assert_array_equal(executor.store, expected)
-    assert plans[0].shared.samples == int(keep(rest[0]).sum())
+
+
+def in_place(plan: BatchPlan, number: int, whole: Bags) -> Bags:
+    """What the samples that a plan may name look up: from the first one of its place on, or those of its batch."""
+    is_named = any(part.samples is not None for part in plan.trainers)
+    first = number * BATCH_SIZE
+    return whole.part(first, whole.samples if is_named else min(first + BATCH_SIZE, whole.samples))
+
+
+def test_hot_and_cold_samples_are_in_no_batch_together(tmp_path: Path) -> None:
+    """With turns of both, in which hot batches become fewer, and cold ones stay as they are."""
+    samples = drawn_samples(1, 400)
+    policy = slipstream_of(tmp_path, samples, drop_percent=50.0, drop_tolerance=45.0, share_percent=25)
+    assert policy._watched is not None
+    batches, hot = batches_of(policy, samples), set(policy._watched.rows.tolist())
+    frozen = shown(policy, batches)
+    rest = batches[policy._watched.before[1] :]
+    trained = [rows for rows, _ in sliced(rest, policy.start_slicing(), policy.keep)]
+    assert len(trained) < len(rest)
+    cold = [rows for rows in rest if not hot.issuperset(rows.values.tolist())]
+    assert [rows for rows in trained if any(rows is own for own in cold)] == cold
+    runs = [
+        list(run) for is_cold, run in groupby(trained, lambda rows: any(rows is own for own in cold)) if not is_cold
+    ]
+    assert len(runs) > 1
+    for run in runs:
+        *full, last = run
+        assert all(rows.samples == BATCH_SIZE for rows in full)
+        assert 0 < last.samples <= BATCH_SIZE
+        for rows in run:
+            of_samples = [set(rows.part(number, number + 1).values.tolist()) for number in range(rows.samples)]
+            assert all(own <= hot and not own <= frozen for own in of_samples)
 
 
 def test_nothing_to_drop_is_fae(tmp_path: Path) -> None:
@@ -260,15 +295,6 @@ def test_hot_batches_are_those_without_a_cold_sample(cold: int, hot: int, size: 
     assert hot_batches(cold, hot, size, share).tolist() == found
 
 
-def test_a_batch_without_a_sample_is_refused(tmp_path: Path) -> None:
-    samples = drawn_samples(1, 40)
-    slicing = skipping(
-        slipstream_of(tmp_path, samples).start_slicing(), lambda rows: np.zeros(rows.samples, dtype=bool)
-    )
-    with pytest.raises(PlanError, match="skips all 9 samples of a batch; keep one"):
-        slicing(samples.part(0, 9))
-
-
 class Late(SlipstreamPolicy):
     """Takes the last snapshot of the epoch before for the first."""
 
@@ -284,7 +310,7 @@ class Late(SlipstreamPolicy):
 class Anything(SlipstreamPolicy):
     """Leaves out a sample with any stale row."""
 
-    def keep(self, rows: Bags) -> np.ndarray:
+    def keep(self, rows: Bags) -> np.ndarray | None:
         self.settings = replace(self.settings, stale_look_ups=1)
         return super().keep(rows)
 
@@ -292,7 +318,7 @@ class Anything(SlipstreamPolicy):
 class ColdToo(SlipstreamPolicy):
     """Leaves out samples of cold batches, too."""
 
-    def keep(self, rows: Bags) -> np.ndarray:
+    def keep(self, rows: Bags) -> np.ndarray | None:
         self._is_hot = np.ones_like(self._is_hot)
         return super().keep(rows)
 
