@@ -7,7 +7,7 @@ def run_decisions(run: Run) -> list[str]:
     """Say of a run's policy what it decides as it trains; empty where runs move the rows of their plans."""
     decisions = []
     if any(segment.shows_rows for segment in run.schedule):
-        decisions.append("leaves samples out as it trains; all are planned here")
+        decisions.append("leaves samples out as it trains, and takes fewer steps; all are planned here")
     if any(segment.is_heard for segment in run.schedule):
         decisions.append("orders samples by evaluations as it trains; here they come as if these changed nothing")
     return decisions

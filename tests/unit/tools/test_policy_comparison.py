@@ -229,7 +229,7 @@ def test_rows_that_runs_do_not_move_are_told(
     plot = tmp_path / "plot.svg"
     printed, found = compared(capsys, *asked, fae, adaptive, slipstream, "--plot", str(plot))
     orders = "orders samples by evaluations as it trains; here they come as if these changed nothing"
-    leaves_out = "leaves samples out as it trains; all are planned here"
+    leaves_out = "leaves samples out as it trains, and takes fewer steps; all are planned here"
     assert [one["decided_in_runs"] for one in found.values()] == [[], [orders], [leaves_out]]
     rows = [line.split("  ")[0] for line in printed.splitlines()[2:5]]
     assert rows == [fae, f"{adaptive} (as planned)", f"{slipstream} (as planned)"]
