@@ -87,7 +87,7 @@ def measure(config: Config, facts: ModelFacts, samples: int, steps: int) -> Mome
         sums.append(cache.sum_gradients(gradients, positions, rows, order))
         moments.see(ROWS)
 
-    for number, group in enumerate(gradient_groups(model), 1):
+    for number, group in enumerate(gradient_groups(model, side_by_side=True), 1):
         for weight in group:
             weight.register_post_accumulate_grad_hook(partial(moments.see, f"dense gradients of group {number}"))  # type: ignore[no-untyped-call]
     for step in range(1, steps + WARM_UP + 1):
@@ -114,7 +114,7 @@ def main() -> None:
         config = replace(config, kernels=replace(config.kernels, linear="torch"))
     torch.set_num_threads(1)
     facts = ModelFacts.one_hot(DENSE_FEATURES, SPARSE_FEATURES, config.model.embedding_dim, config.train.seed)
-    order = StepOrder.of(gradient_order(config.model, facts))
+    order = StepOrder.of(gradient_order(config.model, facts, side_by_side=True))
     predicted = {f"dense gradients of group {number}": dense.behind for number, dense in enumerate(order.sums, 1)}
     predicted[ROWS] = order.behind_rows
     found = {samples: dict(measure(config, facts, samples, arguments.steps).shares()) for samples in arguments.samples}

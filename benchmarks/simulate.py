@@ -7,6 +7,7 @@ numbers all others are predicted.
 import argparse
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict
 from bagpipe_hpc.tools.report import Report, median
-from bagpipe_hpc.tools.simulate import plan_trace, shards_trace, step_order, trace_policy
+from bagpipe_hpc.tools.simulate import plan_trace, shards_trace, step_orders, trace_policy
 from benchmarks.jobs.links import LINKS, Link
 from benchmarks.jobs.workload import WORKLOADS
 from benchmarks.step import benchmark as step
@@ -159,7 +160,8 @@ def _predict(job: Cell, busy_ms: float, line: dict[str, Any]) -> Prediction:
         busy_ms * 1e-3 * job["trainers"] / batch_size,
         spread=job["spread"],
     )
-    return predict(planned.loads, window, cluster, RowRecord.of(config), step_order(config, trace))
+    cluster = replace(cluster, dense_sums=config.train.dense_sums)
+    return predict(planned.loads, window, cluster, RowRecord.of(config), step_orders(config, trace).on(cluster))
 
 
 _HEADINGS = ("job", "L", "measured ms", "predicted ms", "error", "rows", "predicted", "reductions", "predicted", "")

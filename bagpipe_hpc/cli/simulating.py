@@ -3,6 +3,7 @@
 from argparse import Namespace
 
 from bagpipe_hpc.cli.argument_types import (
+    fraction,
     gbit_per_s,
     microseconds,
     named_path,
@@ -40,6 +41,13 @@ def add_simulate(parser: CommandParser) -> None:
     add_delays(parser)
     parser.add_argument(
         "--message-us", type=microseconds, default=5.0, metavar="US", help="of a trainer, to one other trainer (5)"
+    )
+    parser.add_argument(
+        "--moments",
+        type=fraction,
+        nargs="+",
+        metavar="SHARE",
+        help="of a step, left behind gradients of rows and behind each sum of dense ones (default: by the weights)",
     )
     parser.add_argument("--batches", type=positive, metavar="N", help="that count (default: 100, or what the data has)")
     parser.add_argument("--save", type=named_path, metavar="FILE", help="append the JSON line to FILE")

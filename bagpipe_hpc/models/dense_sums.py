@@ -29,9 +29,11 @@ class DenseSums(Protocol):
 
     Attributes:
         trainers: their number.
+        side_by_side: whether sums pass side by side, so that there may be more of them without further latencies.
     """
 
     trainers: int
+    side_by_side: bool
 
     def sums_on(self, device: torch.device) -> bool:
         """Whether it sums gradients that are on a device; others are copied to main memory first."""

@@ -10,9 +10,10 @@ from bagpipe_hpc.models.contract import OrdersGradients
 
 _GROUP_NUMBERS = 1 << 18
 """Of a group at least, 1 MB: each sum over the trainers has a price of its own, whatever its size."""
-_GROUP_SHARE = 1 / 4
-"""Of all weights that a group has at least. So there are few, and the first starts with half of the pass to come."""
-_LAST_SHARE = 1 / 8
+_GROUP_SHARES = (1 / 4, 1 / 6)
+"""Of all weights that a group has at least: where sums come one after the other, so that there are few, and where they
+pass side by side. The first starts with half of the pass to come."""
+_LAST_SHARES = (1 / 8, 1 / 16)
 """Of all weights that the last group has at least, which starts when the pass is over."""
 
 
@@ -21,17 +22,22 @@ def trainable(model: nn.Module) -> list[nn.Parameter]:
     return [weight for weight in model.parameters() if weight.requires_grad]
 
 
-def gradient_groups(model: nn.Module) -> list[list[nn.Parameter]]:
-    """The model's own groups, or else its parameters in reverse order of registration: four groups at most, of 1 MB.
+def gradient_groups(model: nn.Module, *, side_by_side: bool = False) -> list[list[nn.Parameter]]:
+    """The model's own groups, or else its parameters in reverse order of registration: a few groups of 1 MB or more.
 
     Modules register layers in the order in which forward uses them, as a rule; the backward pass goes the other way. A
     model that does otherwise is summed just as well, only later.
+
+    Args:
+        model: of the run.
+        side_by_side: whether sums pass side by side, so that one more costs no latency more (`DenseSums`): then there
+            are up to six groups, else four.
 
     Raises:
         ConfigError: the model's own groups leave a parameter out, or have one twice.
     """
     if not isinstance(model, OrdersGradients):
-        return list(_in_reverse(trainable(model)))
+        return list(_in_reverse(trainable(model), _GROUP_SHARES[side_by_side], _LAST_SHARES[side_by_side]))
     groups = [part for group in model.gradient_groups() if (part := [own for own in group if own.requires_grad])]
     names = {weight: name for name, weight in model.named_parameters() if weight.requires_grad}
     found = Counter(weight for group in groups for weight in group)
@@ -44,14 +50,14 @@ def gradient_groups(model: nn.Module) -> list[list[nn.Parameter]]:
     return groups
 
 
-def _in_reverse(weights: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+def _in_reverse(weights: list[nn.Parameter], share: float, last_share: float) -> Iterator[list[nn.Parameter]]:
     left = total = sum(weight.numel() for weight in weights)
     group: list[nn.Parameter] = []
     for weight in reversed(weights):
         group.append(weight)
         left -= weight.numel()
         size = sum(member.numel() for member in group)
-        if size >= max(_GROUP_NUMBERS, _GROUP_SHARE * total) and left >= _LAST_SHARE * total:
+        if size >= max(_GROUP_NUMBERS, share * total) and left >= last_share * total:
             yield group
             group = []
     if group:

@@ -11,7 +11,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.build import blaming_model, build_model
 from bagpipe_hpc.models.complete_gradients import noticing
 from bagpipe_hpc.models.dropout import DropoutMasks
-from bagpipe_hpc.models.embeddings import longest_embeddings
+from bagpipe_hpc.models.embeddings import Embeddings, longest_embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.gradient_groups import gradient_groups, trainable
 from bagpipe_hpc.models.loss import click_loss
@@ -28,37 +28,55 @@ class GradientOrder:
         behind_rows: whose gradients come when those of all embeddings are complete.
         groups: of each group that is summed over the trainers as one, in their order.
         behind_groups: whose gradients come when those of a group, and of the groups before it, are complete.
+        before_rows: of modules whose forward pass is over when a model first asks for embeddings.
     """
 
     weights: int
     behind_rows: int
     groups: tuple[int, ...]
     behind_groups: tuple[int, ...]
+    before_rows: int = 0
 
 
-def gradient_order(config: ModelConfig, facts: ModelFacts) -> GradientOrder:
+def gradient_order(config: ModelConfig, facts: ModelFacts, *, side_by_side: bool = False) -> GradientOrder:
     """Find it by a pass without memory, on torch's `meta` device, or in main memory if the model cannot do that.
+
+    Args:
+        config: names the model.
+        facts: its inputs.
+        side_by_side: as for `gradient_groups`.
 
     Raises:
         ConfigError: the model cannot be made, or a pass through it fails.
     """
     try:
         with torch.device("meta"):
-            return _order_in(build_model(config, facts), config.name, facts)
+            return _order_in(build_model(config, facts), config.name, facts, side_by_side=side_by_side)
     except ConfigError:
-        return _order_in(build_model(config, facts), config.name, facts)
+        return _order_in(build_model(config, facts), config.name, facts, side_by_side=side_by_side)
 
 
-def _order_in(model: nn.Module, name: str, facts: ModelFacts) -> GradientOrder:
+def _order_in(model: nn.Module, name: str, facts: ModelFacts, *, side_by_side: bool) -> GradientOrder:
     weights = trainable(model)
     come = 0
     come_with: dict[Tensor, int] = {}
     come_with_rows = None
     device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
     dense = torch.zeros(_SAMPLES, facts.dense_features, device=device)
-    embeddings = longest_embeddings(facts, _SAMPLES, device).requiring_gradients()
-    by_width = embeddings.by_width()
+    own = longest_embeddings(facts, _SAMPLES, device).requiring_gradients()
+    by_width = own.by_width()
     missing = set(by_width)
+    used: dict[Tensor, None] = {}
+    used_before_rows = 0
+
+    def are_asked_for() -> Embeddings:
+        nonlocal used_before_rows
+        used_before_rows = sum(weight.numel() for weight in used if weight.requires_grad)
+        return own
+
+    embeddings = Embeddings.coming(facts.features, are_asked_for)
+    for module in model.modules():
+        module.register_forward_hook(lambda module, *_: used.update(dict.fromkeys(module.parameters())))
 
     def has_come(weight: Tensor) -> None:
         nonlocal come
@@ -73,13 +91,13 @@ def _order_in(model: nn.Module, name: str, facts: ModelFacts) -> GradientOrder:
     for weight in weights:
         weight.register_post_accumulate_grad_hook(has_come)  # type: ignore[no-untyped-call]
     DropoutMasks(model, 0).begin(1, torch.arange(_SAMPLES, device=device))
-    with blaming_model(name, f"a pass fails on dense {list(dense.shape)} and {embeddings}"):
+    with blaming_model(name, f"a pass fails on dense {list(dense.shape)} and {own}"):
         logits = model(dense, embeddings)
         loss = click_loss(logits, torch.zeros_like(logits), _SAMPLES)
         with noticing(by_width, are_complete):
             torch.autograd.backward(loss)
-    groups = gradient_groups(model)
+    groups = gradient_groups(model, side_by_side=side_by_side)
     sizes = tuple(sum(weight.numel() for weight in group) for group in groups)
     ends = accumulate((max(come_with.get(weight, come) for weight in group) for group in groups), max)
     behind_rows = 0 if come_with_rows is None else come - come_with_rows
-    return GradientOrder(sum(sizes), behind_rows, sizes, tuple(come - end for end in ends))
+    return GradientOrder(sum(sizes), behind_rows, sizes, tuple(come - end for end in ends), used_before_rows)

@@ -59,6 +59,8 @@ class HorovodSums:
             cannot matter.
     """
 
+    side_by_side = False  # its thread makes one after the other
+
     def __init__(self, comm: Any, gathering: Any, *, deterministic: bool) -> None:  # noqa: ARG002
         self.trainers: int = comm.Get_size()
         self._ordered = deterministic and self.trainers > 2

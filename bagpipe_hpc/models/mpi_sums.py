@@ -36,6 +36,8 @@ class MpiSums:
         deterministic: it always is.
     """
 
+    side_by_side = True
+
     def __init__(self, comm: Any, gathering: Any, *, deterministic: bool) -> None:  # noqa: ARG002
         self._reducer = GradientReducer(comm, gathering)
         self.trainers = self._reducer.trainers

@@ -113,9 +113,8 @@ class Trainer:
         ]
         stats = StepStats()
         self._rows = self._row_sharing(RowUpdates(parts, stats, trace))
-        dense_reducer = DenseReducer(
-            gradient_groups(parts.model), sums, timeout_s=timeout_s, watch=self._check_mover, device=parts.device
-        )
+        groups = gradient_groups(parts.model, side_by_side=sums.side_by_side)
+        dense_reducer = DenseReducer(groups, sums, timeout_s=timeout_s, watch=self._check_mover, device=parts.device)
         self._mover = Mover(
             MoverSettings(run.schedule, need.window.group, timeout_s),
             self._receiver,

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from math import ceil, inf, log2
 
+from bagpipe_hpc.plan.exchange_grid import Grid
+from bagpipe_hpc.step.dense_sums_choice import AUTO, GRID_FROM_TRAINERS
+
 SERVERS_OUT, SERVERS_IN = "from the servers", "to the servers"
 TRAINER_OUT, TRAINER_IN = "from a trainer", "to a trainer"
 ORACLE_OUT = "from the oracle"
@@ -25,7 +28,12 @@ class Cluster:
         memory_bytes_per_s: rate of transfers within a host.
         message_s: a trainer's time to send rows to another trainer and to take in what comes from it, if it does so
             with all of them by one call.
-        hop_s: a trainer's time for a hop over a grid beside that: to lay it out, and to put rows in order.
+        hop_s: a trainer's time for a hop over a grid beside that: to lay it out.
+        notice_s: until a mover that has something under way sees that it may go on.
+        ordered_bytes_per_s: rate at which a trainer puts rows in order that it passes on.
+        added_bytes_per_s: rate at which it adds up parts of dense gradients.
+        dense_sums: as `train.dense_sums` has it.
+        begun_at_once: part of the time of many messages by one call until that returns; the mover has the rest.
     """
 
     trainers: int
@@ -39,6 +47,11 @@ class Cluster:
     memory_bytes_per_s: float = 4e9
     message_s: float = 5e-6
     hop_s: float = 60e-6
+    notice_s: float = 100e-6
+    ordered_bytes_per_s: float = 10e9
+    added_bytes_per_s: float = 20e9
+    dense_sums: str = "horovod"
+    begun_at_once: float = 0.25
 
     @property
     def is_one_host(self) -> bool:
@@ -65,6 +78,11 @@ class Cluster:
         }
 
     @property
+    def between_trainers(self) -> tuple[str, ...]:
+        """What carries bytes from a trainer to others and back."""
+        return (TRAINER_IN, TRAINER_OUT) if self.reduces_over_links else (MEMORY,)
+
+    @property
     def row_latency_s(self) -> float:
         """Time of a fetch or write-back beyond its bytes: there and back."""
         return self.call_s + (0.0 if self.is_one_host else 2 * self.latency_s)
@@ -78,6 +96,29 @@ class Cluster:
     def rounds_s(self) -> float:
         """Time of a collective operation of the trainers beyond its bytes: a message in each of log2 T rounds."""
         return ceil(log2(self.trainers)) * self.link_latency_s
+
+    @property
+    def chosen_dense_sums(self) -> str:
+        """What sums dense gradients; for `auto` there is a core for Horovod's thread."""
+        is_many = self.trainers >= GRID_FROM_TRAINERS
+        return ("grid" if is_many else "horovod") if self.dense_sums == AUTO else self.dense_sums
+
+    @property
+    def dense_grid(self) -> Grid | None:
+        """Over which trainers sum dense gradients with messages; None where Horovod does, or nobody."""
+        chosen = self.chosen_dense_sums
+        if self.trainers == 1 or chosen == "horovod":
+            return None
+        return Grid.direct(self.trainers) if chosen == "mpi" else Grid.balanced(self.trainers)
+
+    @property
+    def allreduce_s(self) -> float:
+        """Time of `MPI_Allreduce` of many numbers beyond their bytes.
+
+        A message in each of log2 T rounds that scatter the sum, and of as many that gather it (Thakur, Rabenseifner and
+        Gropp, Optimization of Collective Communication Operations in MPICH, 2005, section 4.5).
+        """
+        return 2 * self.rounds_s
 
     @property
     def link_latency_s(self) -> float:

@@ -20,11 +20,9 @@ from bagpipe_hpc.simulation.cluster import (
     TRAINER_OUT,
     Cluster,
 )
+from bagpipe_hpc.simulation.dense_summing import DenseSumming
 from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
 from bagpipe_hpc.simulation.step_order import StepOrder
-
-_BEGUN_AT_ONCE = 0.25
-"""Part of the time of many messages by one call until that returns; the mover has the rest (docs/simulate.md)."""
 
 
 @dataclass
@@ -100,38 +98,43 @@ class Pipeline:
         self._tell(self._planned[number])
 
     def _compute(self) -> Process:
-        now = later = home = exchanged = _happened()
+        now = later = home = exchanged = copies = _happened()
         for number, (load, times) in enumerate(zip(self._loads[:-1], self.steps, strict=True)):
             times.start_s = self._simulation.now_s
             yield self._ready[number]
             self._taken += 1
             times.wait_rows_s = self._simulation.now_s - times.start_s
             compute_s = self._cluster.compute_s_per_sample * load.slice_samples
-            begins_s = self._begins_s(load.now_home)
-            complete, dense = self._sum_dense()
-            left = 1.0
+            left = 1.0 - self._order.before_rows
+            yield Sleep(self._order.before_rows * compute_s)
+            waits_since_s = self._simulation.now_s
+            yield copies
+            waited_s = self._simulation.now_s - waits_since_s
+            sums = DenseSumming(self._simulation, self._cluster, self._order.sums)
             for behind, dense_sum in self._order.moments():
                 yield Sleep((left - behind) * compute_s)
                 left = behind
                 if dense_sum is not None:
-                    self._simulation.happen(complete[dense_sum])
+                    yield from sums.start(dense_sum)
                     continue
                 now = self._sum(load.reduced_now * self._weight_bytes)
-                yield Sleep(begins_s)
-                home = self._begin_exchange(load.now_home)
+                yield Sleep(self._begins_s(load.now_home))
+                home = self._go_on(load.now_home[:1])
             yield Sleep(left * compute_s)
-            waits_since_s = self._simulation.now_s - begins_s
+            waits_since_s = self._simulation.now_s - self._begins_s(load.now_home) - sums.begins_s
             yield home
             yield from self._exchange(load.now_home, first=1)
-            yield from self._exchange(load.next_copies)
-            yield from (now, later, exchanged, dense)
+            yield Sleep(self._begins_s(load.next_copies))
+            copies = self._go_on(load.next_copies)
+            yield from (now, later, exchanged)
+            yield from sums.wait()
             later = self._sum(load.reduced_later * self._weight_bytes)
             after_next = self._loads[min(number + 2, self._batches)]
             exchanged = self._exchange_behind(load.later_home, after_next.rest_copies)
             times.end_s = self._simulation.now_s
-            times.wait_reductions_s = times.end_s - waits_since_s
+            times.wait_reductions_s = waited_s + times.end_s - waits_since_s
             self._finish_step(number, load)
-        yield from (later, exchanged)
+        yield from (copies, later, exchanged)
         self._finish_step(self._batches, self._loads[-1])
 
     def _finish_step(self, number: int, load: BatchLoad) -> None:
@@ -155,59 +158,47 @@ class Pipeline:
     def _summed(self, summed_bytes: float) -> Transfer:
         """Each trainer sends shares of the parts and gets shares of the sum: 2 (T - 1) / T of the bytes each way."""
         trainers = self._cluster.trainers
-        return Transfer(2 * (trainers - 1) / trainers * summed_bytes, self._between_trainers)
-
-    @property
-    def _between_trainers(self) -> tuple[str, ...]:
-        """What carries bytes from a trainer to others and back."""
-        return (TRAINER_IN, TRAINER_OUT) if self._cluster.reduces_over_links else (MEMORY,)
-
-    def _sum_dense(self) -> tuple[list[Event], Event]:
-        """Get ready for a step's sums of dense gradients: events that say which are complete, and their end."""
-        complete, done = [Event() for _ in self._order.sums], Event()
-        self._simulation.start(self._summing_dense(complete, done))
-        return complete, done
-
-    def _summing_dense(self, complete: list[Event], done: Event) -> Process:
-        """One after the other, as Horovod's thread makes them; it notices at once what waits when it has made one."""
-        for dense, is_complete in zip(self._order.sums, complete, strict=True):
-            is_idle = not is_complete.has_happened
-            yield is_complete
-            if self._cluster.trainers > 1:
-                yield Sleep(self._cluster.collective_latency_s if is_idle else self._cluster.rounds_s)
-                yield self._summed(4 * dense.weights)
-        self._simulation.happen(done)
+        return Transfer(2 * (trainers - 1) / trainers * summed_bytes, self._cluster.between_trainers)
 
     def _begins_s(self, hops: Hops) -> float:
         """How long it keeps a trainer to begin an exchange that others move on."""
         if not hops or not hops[0].rows:
             return 0.0
-        return _BEGUN_AT_ONCE * self._messages_s(hops[0]) + self._laid_out_s(hops)
+        return self._cluster.begun_at_once * self._messages_s(hops[0]) + self._laid_out_s(hops)
 
-    def _begin_exchange(self, hops: Hops) -> Event:
-        """Let the first hop of an exchange that has been begun go on behind compute; the event is its end."""
+    def _go_on(self, hops: Hops) -> Event:
+        """Let an exchange that has been begun go on behind what the trainer does; the event is its end."""
         done = Event()
 
         def going_on() -> Process:
             if hops and hops[0].rows:
-                yield Sleep((1 - _BEGUN_AT_ONCE) * self._messages_s(hops[0]))
+                yield Sleep((1 - self._cluster.begun_at_once) * self._messages_s(hops[0]))
                 yield from self._travel(hops[0])
+            yield from self._exchange(hops, first=1, on_way_s=self._cluster.notice_s)
             self._simulation.happen(done)
 
         self._simulation.start(going_on())
         return done
 
-    def _exchange(self, hops: Hops, noticed_s: float = 0.0, first: int = 0) -> Process:
-        """Send rows to other trainers and wait for theirs, which are as many; pass rows on in between."""
+    def _exchange(self, hops: Hops, idle_s: float = 0.0, on_way_s: float = 0.0, first: int = 0) -> Process:
+        """Send rows to other trainers and wait for theirs, which are as many; pass rows on in between.
+
+        Args:
+            hops: of the exchange.
+            idle_s: until its first hop is noticed.
+            on_way_s: until the next ones are.
+            first: hop to begin with.
+        """
         for number, hop in enumerate(hops[first:], first):
             if hop.rows:
-                copied_s = number * hop.rows * self._weight_bytes / self._cluster.memory_bytes_per_s
-                yield Sleep(noticed_s + self._laid_out_s(hops) + self._messages_s(hop) + copied_s)
+                ordered_s = number * hop.rows * self._weight_bytes / self._cluster.ordered_bytes_per_s
+                noticed_s = on_way_s if number else idle_s
+                yield Sleep(noticed_s + self._laid_out_s(hops) + self._messages_s(hop) + ordered_s)
                 yield from self._travel(hop)
 
     def _travel(self, hop: Hop) -> Process:
         yield Sleep(self._cluster.link_latency_s)
-        yield Transfer(hop.rows * self._weight_bytes, self._between_trainers)
+        yield Transfer(hop.rows * self._weight_bytes, self._cluster.between_trainers)
 
     def _messages_s(self, hop: Hop) -> float:
         """A trainer's time for the messages of a hop."""
@@ -224,8 +215,10 @@ class Pipeline:
         return done
 
     def _exchanging(self, gradients: Hops, copies: Hops, done: Event) -> Process:
-        for hops in (gradients, copies):
-            yield from self._exchange(hops, self._cluster.call_s)
+        """What an idle mover is given takes a call to be noticed; then it looks more often."""
+        on_way_s = self._cluster.notice_s
+        yield from self._exchange(gradients, self._cluster.call_s, on_way_s)
+        yield from self._exchange(copies, on_way_s, on_way_s)
         self._simulation.happen(done)
 
     def _write_back(self) -> Process:

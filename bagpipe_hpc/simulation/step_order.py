@@ -1,13 +1,17 @@
 """When in a trainer's compute what others wait for is complete, and leaves."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from bagpipe_hpc.models.gradient_order import GradientOrder
+from bagpipe_hpc.config.schema import ModelConfig
+from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.facts import ModelFacts
+from bagpipe_hpc.models.gradient_order import GradientOrder, gradient_order
+from bagpipe_hpc.simulation.cluster import Cluster
 
-_BACKWARD = 2 / 3
-"""Of the time that a weight takes in a step, its backward pass: two of three products (docs/simulate.md)."""
+_FORWARD, _BACKWARD = 1 / 3, 2 / 3
+"""Of the time that a weight takes in a step, its passes: one and two of three products (docs/simulate.md)."""
 
 
 class DenseSum(NamedTuple):
@@ -29,22 +33,42 @@ class StepOrder:
     Attributes:
         behind_rows: share of compute that comes when the gradients of rows have left.
         sums: of dense gradients, in their order.
+        before_rows: share of compute that comes before a row is read.
     """
 
     behind_rows: float = 0.0
     sums: tuple[DenseSum, ...] = ()
+    before_rows: float = 0.0
 
     @classmethod
     def of(cls, order: GradientOrder) -> "StepOrder":
         """Give each weight the same share of compute, of which its backward pass is the end."""
         share = _BACKWARD / max(1, order.weights)
         sums = (DenseSum(size, share * behind) for size, behind in zip(order.groups, order.behind_groups, strict=True))
-        return cls(share * order.behind_rows, tuple(sums))
+        before_rows = _FORWARD / max(1, order.weights) * order.before_rows
+        return cls(share * order.behind_rows, tuple(sums), before_rows)
 
     @property
     def dense_weights(self) -> int:
         """Number of weights whose gradients are summed."""
         return sum(dense.weights for dense in self.sums)
+
+    def measured(self, moments: Sequence[float]) -> "StepOrder":
+        """The same with measured moments.
+
+        Args:
+            moments: shares of compute that come behind the gradients of rows, and behind each sum's.
+
+        Raises:
+            ConfigError: they are not as many as that, or no shares.
+        """
+        if len(moments) != 1 + len(self.sums) or not all(0 <= moment < 1 for moment in moments):
+            raise ConfigError(
+                f"--moments {' '.join(map(str, moments))}: needs {1 + len(self.sums)} shares from 0 to less than 1, of "
+                f"what is left behind gradients of rows and behind each of the {len(self.sums)} sums of dense gradients"
+            )
+        sums = (dense._replace(behind=moment) for dense, moment in zip(self.sums, moments[1:], strict=True))
+        return replace(self, behind_rows=moments[0], sums=tuple(sums))
 
     def moments(self) -> Iterator[tuple[float, int | None]]:
         """What leaves, as it comes: the share of compute behind it, and the number of the sum; None for rows.
@@ -54,3 +78,25 @@ class StepOrder:
         """
         found = [*((dense.behind, number) for number, dense in enumerate(self.sums)), (self.behind_rows, None)]
         yield from sorted(found, key=lambda moment: -moment[0])
+
+
+@dataclass(frozen=True)
+class StepOrders:
+    """Of one model, by what sums its dense gradients.
+
+    Attributes:
+        by_horovod: where sums come one after the other.
+        by_messages: where they pass side by side.
+    """
+
+    by_horovod: StepOrder
+    by_messages: StepOrder
+
+    @classmethod
+    def of(cls, config: ModelConfig, facts: ModelFacts) -> "StepOrders":
+        """Find them as `gradient_order` does; arguments and errors as there."""
+        return cls(*(StepOrder.of(gradient_order(config, facts, side_by_side=way)) for way in (False, True)))
+
+    def on(self, cluster: Cluster) -> StepOrder:
+        """The one of a cluster."""
+        return self.by_messages if cluster.dense_grid else self.by_horovod

@@ -16,7 +16,6 @@ from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.models.facts import ModelFacts
-from bagpipe_hpc.models.gradient_order import gradient_order
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.planning.capacity import within_memory
 from bagpipe_hpc.planning.policy import Policy, RunFacts
@@ -31,7 +30,7 @@ from bagpipe_hpc.simulation.batch_load import BatchLoad, loads_of
 from bagpipe_hpc.simulation.calibration import compute_s_per_sample
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import Prediction, predict
-from bagpipe_hpc.simulation.step_order import StepOrder
+from bagpipe_hpc.simulation.step_order import StepOrders
 from bagpipe_hpc.simulation.synthetic_rows import draw_batches, scaled_tables
 from bagpipe_hpc.telemetry.metrics_file import METRICS_NAME
 from bagpipe_hpc.tools.asked_trainers import require_samples
@@ -95,7 +94,7 @@ class Planned:
     private_slots: int
 
 
-def step_order(config: Config, trace: Trace) -> StepOrder:
+def step_orders(config: Config, trace: Trace) -> StepOrders:
     """When in a step gradients leave, with the model that a configuration names and the samples of a trace.
 
     Raises:
@@ -106,7 +105,7 @@ def step_order(config: Config, trace: Trace) -> StepOrder:
             f"model.embedding_dim_of = {config.model.embedding_dim_of!r}: a simulation has rows of one width; leave it "
             "out, and set model.embedding_dim to the width of most rows"
         )
-    return StepOrder.of(gradient_order(config.model, trace.facts))
+    return StepOrders.of(config.model, trace.facts)
 
 
 def shards_trace(config: Config) -> Trace:
@@ -212,7 +211,7 @@ def simulate(arguments: argparse.Namespace) -> Report:
     require_samples(arguments.trainers, config)
     trace = synthetic_trace(config, arguments.rows, arguments.zipf) if arguments.rows else shards_trace(config)
     per_sample_s = calibrate(arguments.calibrate) if arguments.calibrate else arguments.compute_us_per_sample * 1e-6
-    order = step_order(config, trace)
+    orders = step_orders(config, trace)
     cluster = Cluster(
         trainers=1,
         compute_s_per_sample=per_sample_s,
@@ -222,6 +221,7 @@ def simulate(arguments: argparse.Namespace) -> Report:
         latency_s=arguments.latency_us * 1e-6,
         plan_s_per_sample=arguments.oracle_us_per_sample * 1e-6,
         message_s=arguments.message_us * 1e-6,
+        dense_sums=config.train.dense_sums,
     )
     lookaheads = arguments.lookahead or sorted({1, config.lookahead.batches})
     steady_batches = arguments.batches or trace.steady_batches(max(lookaheads))
@@ -233,7 +233,7 @@ def simulate(arguments: argparse.Namespace) -> Report:
         "batch_size": config.train.batch_size,
         "batches": steady_batches,
         "record_bytes": record.bytes,
-        "dense_weights": order.dense_weights,
+        "dense_weights": orders.by_horovod.dense_weights,
         "cluster": asdict(cluster),
         "predictions": predictions,
     }
@@ -246,7 +246,11 @@ def simulate(arguments: argparse.Namespace) -> Report:
             if any(job["trainers"] == trainers and job["lookahead"] == window.lookahead for job in predictions):
                 continue  # a policy that takes the same window whatever is asked for
             planned = plan_trace(trace, policy, window, steady_batches)
-            prediction = predict(planned.loads, window, replace(cluster, trainers=trainers), record, order)
+            of_trainers = replace(cluster, trainers=trainers)
+            order = orders.on(of_trainers)
+            if arguments.moments:
+                order = order.measured(arguments.moments)
+            prediction = predict(planned.loads, window, of_trainers, record, order)
             cache_rows = planned.shared_slots + planned.private_slots
             rows.append(_row(trainers, window.lookahead, prediction, cache_rows, record))
             predictions.append(
@@ -254,6 +258,7 @@ def simulate(arguments: argparse.Namespace) -> Report:
                     "trainers": trainers,
                     "lookahead": window.lookahead,
                     "sharing": policy.facts.sharing,
+                    "dense_sums": of_trainers.chosen_dense_sums,
                     "cache_rows": cache_rows,
                     **_rounded(prediction),
                 }

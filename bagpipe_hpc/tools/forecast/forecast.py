@@ -6,13 +6,12 @@ from dataclasses import replace
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.models.gradient_order import gradient_order
 from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.preparation.saved_plans import require_savable
 from bagpipe_hpc.run.hearing import as_replayed
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.simulation.cluster import Cluster
-from bagpipe_hpc.simulation.step_order import StepOrder
+from bagpipe_hpc.simulation.step_order import StepOrders
 from bagpipe_hpc.tools.asked_trainers import require_samples
 from bagpipe_hpc.tools.forecast.advice import Advice, Split, advise_nodes, advise_window, splits_of
 from bagpipe_hpc.tools.forecast.pace import Tell
@@ -54,12 +53,12 @@ def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
         require_savable(run)
         require_folder(arguments.save)
     outlooks = plan_all(run, trainers, _lookaheads(arguments, run.config), arguments.batches or 0, tell)
-    order = StepOrder.of(gradient_order(run.config.model, run.model_facts))
-    judge = _Judge(arguments, base, outlooks, order)
+    orders = StepOrders.of(run.config.model, run.model_facts)
+    judge = _Judge(arguments, replace(base, dense_sums=run.config.train.dense_sums), outlooks, orders)
     report = Report("plan")
     report.figures |= {"config": str(arguments.config), "overrides": list(arguments.overrides)}
     links = [judge.link(gbit_per_s) for gbit_per_s in arguments.gbit_per_s]
-    tell_all(report, run, outlooks, links, order.dense_weights)
+    tell_all(report, run, outlooks, links, orders.by_horovod.dense_weights)
     if arguments.plot:
         save_plot(panels_of(outlooks), arguments.plot)
     if arguments.save:
@@ -112,11 +111,13 @@ class _Judge:
         arguments: of the command.
         base: speeds.
         outlooks: what was planned, by trainers, then windows.
-        order: when in a step gradients leave.
+        orders: when in a step gradients leave.
     """
 
-    def __init__(self, arguments: argparse.Namespace, base: Cluster, outlooks: list[Outlook], order: StepOrder) -> None:
-        self._arguments, self._base, self._order = arguments, base, order
+    def __init__(
+        self, arguments: argparse.Namespace, base: Cluster, outlooks: list[Outlook], orders: StepOrders
+    ) -> None:
+        self._arguments, self._base, self._orders = arguments, base, orders
         self._outlooks: dict[int, list[Outlook]] = {}
         for one in outlooks:
             self._outlooks.setdefault(one.trainers, []).append(one)
@@ -151,4 +152,4 @@ class _Judge:
 
     def _timing(self, one: Outlook, speeds: Cluster, server_nodes: int) -> Timing:
         cluster = replace(speeds, trainers=one.trainers, server_hosts=server_nodes)
-        return time_plans(one.loads, one.need.window, cluster, one.run.groups[0].record, self._order)
+        return time_plans(one.loads, one.need.window, cluster, one.run.groups[0].record, self._orders.on(cluster))

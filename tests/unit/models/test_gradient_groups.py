@@ -13,10 +13,10 @@ from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.gradient_groups import gradient_groups
 
 
-def names(model: nn.Module) -> list[list[str]]:
+def names(model: nn.Module, *, side_by_side: bool = False) -> list[list[str]]:
     """The groups, in words."""
     known = {weight: name for name, weight in model.named_parameters()}
-    return [[known[weight] for weight in group] for group in gradient_groups(model)]
+    return [[known[weight] for weight in group] for group in gradient_groups(model, side_by_side=side_by_side)]
 
 
 def test_a_plain_module_is_taken_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,12 +34,16 @@ def test_frozen_parameters_are_left_out_and_tied_ones_are_taken_once() -> None:
 
 
 def test_dlrms_top_comes_first() -> None:
-    """MLPerf's: its first sum starts with half of the pass to come, its last has the bottom MLP and the layer above."""
+    """MLPerf's: its first sum starts with half of the pass to come, its last has the bottom MLP and the layer above.
+
+    Where sums pass side by side that layer does not wait for the bottom MLP.
+    """
     settings = DLRMSettings(bottom_mlp=(512, 256), top_mlp=(1024, 1024, 512, 256))
     model = build_model(ModelConfig(embedding_dim=64, settings=settings), ModelFacts.one_hot(13, 26, 64, 1))
-    groups = [{name.rpartition(".")[0] for name in group} for group in names(model)]
-    bottom = {f"bottom.{number}" for number in (0, 2, 4)}
-    assert groups == [{"top.8", "top.6", "top.4"}, {"top.2"}, {"top.0"} | bottom]
+    upper, bottom = [{"top.8", "top.6", "top.4"}, {"top.2"}], {f"bottom.{number}" for number in (0, 2, 4)}
+    for side_by_side, lower in ((False, [{"top.0"} | bottom]), (True, [{"top.0"}, bottom])):
+        groups = [{name.rpartition(".")[0] for name in group} for group in names(model, side_by_side=side_by_side)]
+        assert groups == upper + lower
 
 
 def test_a_group_has_a_quarter_of_all_weights(monkeypatch: pytest.MonkeyPatch) -> None:

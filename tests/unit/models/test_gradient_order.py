@@ -54,10 +54,10 @@ TOP = 18 * 512 + 512 + 512 * 256 + 256 + 256 + 1
 @pytest.mark.parametrize(
     ("name", "order"),
     [
-        ("dlrm", GradientOrder(BOTTOM + TOP, BOTTOM, (BOTTOM + TOP,), (0,))),
-        (f"{__name__}:LooksAtValues", GradientOrder(5, 4, (5,), (0,))),
+        ("dlrm", GradientOrder(BOTTOM + TOP, BOTTOM, (BOTTOM + TOP,), (0,), before_rows=BOTTOM)),
+        (f"{__name__}:LooksAtValues", GradientOrder(5, 4, (5,), (0,), before_rows=4)),
         (f"{__name__}:ReadsFirst", GradientOrder(5, 0, (5,), (0,))),
-        (f"{__name__}:InOtherGroups", GradientOrder(5, 4, (1, 3, 1), (3, 0, 0))),
+        (f"{__name__}:InOtherGroups", GradientOrder(5, 4, (1, 3, 1), (3, 0, 0), before_rows=4)),
     ],
 )
 def test_weights_are_counted(name: str, order: GradientOrder) -> None:

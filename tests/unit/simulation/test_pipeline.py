@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from bagpipe_hpc.plan.exchange_grid import Grid
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.batch_load import BatchLoad, Hop
 from bagpipe_hpc.simulation.cluster import Cluster
+from bagpipe_hpc.simulation.dense_summing import hops_over
 from bagpipe_hpc.simulation.pipeline import Pipeline, StepTimes
 from bagpipe_hpc.simulation.step_order import DenseSum, StepOrder
 
@@ -24,6 +26,9 @@ CLUSTER = Cluster(
     call_s=1 * MS,
     message_s=0.0,
     hop_s=0.0,
+    notice_s=1 * MS,
+    ordered_bytes_per_s=1e15,
+    added_bytes_per_s=1e15,
 )
 """1,000 bytes a millisecond; 2 ms until the first byte of a fetch or a write-back."""
 BATCH = BatchLoad(
@@ -133,21 +138,21 @@ def test_later_that_takes_too_long_is_waited_for() -> None:
 
 
 def test_dense_sums_start_when_they_are_complete() -> None:
-    """1,000 weights: 1.5 + 4 ms from the middle of 5 ms of compute."""
+    """1,000 weights: 1 + 2 x 0.5 + 4 ms from the middle of 5 ms of compute."""
     batch = replace(BATCH, fetched=0, written=0)
     spread = replace(CLUSTER, trainers=2)
     order = StepOrder(sums=(DenseSum(1000, 0.5),))
-    assert times(batch, Window(4, 1), spread, order=order) == StepTimes(0.0, 8.0, 0.0, 3.0)
+    assert times(batch, Window(4, 1), spread, order=order) == StepTimes(0.0, 8.5, 0.0, 3.5)
 
 
 def test_dense_sums_come_one_after_the_other() -> None:
-    """One that waits takes 0.5 + 2 ms from the end of the one before, 8 ms; one that does not, 1 ms more."""
+    """One that waits takes 1 + 2 ms from the end of the one before, 8.5 ms; one that does not, 1 ms more."""
     batch = replace(BATCH, fetched=0, written=0)
     spread = replace(CLUSTER, trainers=2)
     order = StepOrder(sums=(DenseSum(1000, 0.5), DenseSum(500, 0.25)))
-    assert times(batch, Window(4, 1), spread, order=order) == StepTimes(0.0, 10.5, 0.0, 5.5)
+    assert times(batch, Window(4, 1), spread, order=order) == StepTimes(0.0, 11.5, 0.0, 6.5)
     order = StepOrder(sums=(DenseSum(10, 1.0), DenseSum(500, 0.0)))
-    assert times(batch, Window(4, 1), spread, order=order) == StepTimes(0.0, 8.5, 0.0, 3.5)
+    assert times(batch, Window(4, 1), spread, order=order) == StepTimes(0.0, 9.0, 0.0, 4.0)
 
 
 def test_a_slow_oracle_holds_all_up() -> None:
@@ -190,7 +195,7 @@ def test_to_begin_an_exchange_keeps_compute() -> None:
 def test_the_second_hop_of_a_grid_waits_for_compute() -> None:
     """0.15 ms to begin; 0.15 + 0.5 + 0.96 ms behind 2.5 ms of compute; then 0.3 + 0.5 + 1.92 ms."""
     batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(10, 1), Hop(20, 1)))
-    slow = replace(CLUSTER, trainers=2, message_s=0.2 * MS, hop_s=0.1 * MS, memory_bytes_per_s=1e15)
+    slow = replace(CLUSTER, trainers=2, message_s=0.2 * MS, hop_s=0.1 * MS)
     assert times(batch, Window(4, 1), slow, order=HALF) == StepTimes(0.0, 7.87, 0.0, 2.87)
 
 
@@ -203,7 +208,7 @@ def test_an_exchange_that_takes_too_long_is_waited_for() -> None:
 def test_over_a_grid_all_rows_travel_twice() -> None:
     """now: 0.5 + 2.88 ms and 0.5 + 1.92 ms, after 5 ms of compute; 0.2 ms a message, and 1.92 to put rows together."""
     batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(30, 2), Hop(20, 1)))
-    slow = replace(CLUSTER, trainers=2, message_s=0.2 * MS, memory_bytes_per_s=1e6)
+    slow = replace(CLUSTER, trainers=2, message_s=0.2 * MS, ordered_bytes_per_s=1e6)
     assert times(batch, Window(4, 1), slow) == StepTimes(0.0, 13.32, 0.0, 8.32)
 
 
@@ -213,3 +218,65 @@ def test_each_other_trainer_takes_a_message() -> None:
     batch = replace(batch, now_home=(Hop(30, 3),), next_copies=(Hop(1, 1),), later_home=(Hop(2, 2),))
     four = replace(CLUSTER, trainers=4, message_s=0.2 * MS, latency_s=0.0, bytes_per_s=1e15)
     assert times(batch, Window(4, 1), four) == StepTimes(0.0, 10.8, 0.0, 0.8)
+
+
+def test_copies_come_while_layers_that_need_no_rows_are_computed() -> None:
+    """A fifth of 5 ms of compute passes while copies take 0.5 + 0.96 ms; without it they are waited for to the end."""
+    batch = replace(BATCH, fetched=0, written=0, next_copies=(Hop(10, 1),))
+    spread = replace(CLUSTER, trainers=2)
+    assert times(batch, Window(4, 1), spread) == StepTimes(0.0, 6.46, 0.0, 1.46)
+    assert times(batch, Window(4, 1), spread, order=StepOrder(before_rows=0.2)) == StepTimes(0.0, 5.46, 0.0, 0.46)
+
+
+def test_the_second_hop_of_copies_is_noticed_by_the_mover() -> None:
+    """0.5 + 0.96 ms, then 1 ms until the mover looks, 0.5 + 0.96 ms."""
+    batch = replace(BATCH, fetched=0, written=0, next_copies=(Hop(10, 1), Hop(10, 1)))
+    assert times(batch, Window(4, 1), replace(CLUSTER, trainers=2)) == StepTimes(0.0, 8.92, 0.0, 3.92)
+
+
+def test_two_trainers_dense_sums_by_messages_are_one_hop() -> None:
+    """0.5 + 4 ms, to begin which keeps compute for a quarter of 0.4 ms; the rest of that passes behind 2.5 ms of it."""
+    batch = replace(BATCH, fetched=0, written=0)
+    two = replace(CLUSTER, trainers=2, dense_sums="mpi", message_s=0.4 * MS)
+    order = StepOrder(sums=(DenseSum(1000, 0.5),))
+    assert times(batch, Window(4, 1), two, order=order) == StepTimes(0.0, 7.4, 0.0, 2.4)
+
+
+def test_dense_sums_by_messages_pass_side_by_side() -> None:
+    """Three trainers and 4 ms of compute: of 1,500 weights 4 ms there and 4 ms back, each 0.5 ms on its way.
+
+    There from the beginning until 4.5 ms, when it is waited for; back until 9 ms. Of another one of no bytes that
+    counts, complete at the end of compute, both hops pass beside: by Horovod it would come behind.
+    """
+    batch = replace(BATCH, fetched=0, written=0)
+    three = replace(CLUSTER, trainers=3, dense_sums="mpi")
+    order = StepOrder(sums=(DenseSum(1500, 1.0), DenseSum(0, 0.0)))
+    assert times(batch, Window(4, 1), three, order=order) == StepTimes(0.0, 9.0, 0.0, 5.0)
+
+
+def test_the_mover_notices_hops_of_dense_sums_behind_compute() -> None:
+    """There 0.5 + 0.8 ms, and 0.2 to add 1,200 bytes up; 1 ms until the mover looks; back 0.5 + 0.8 ms: 3.8 ms in all.
+
+    They pass behind 4 ms of compute; from the middle of it on 1.8 ms of them are waited for.
+    """
+    batch = replace(BATCH, fetched=0, written=0)
+    three = replace(CLUSTER, trainers=3, dense_sums="mpi", added_bytes_per_s=6e6)
+    for behind, waited_ms in ((1.0, 0.0), (0.5, 1.8)):
+        order = StepOrder(sums=(DenseSum(300, behind),))
+        assert times(batch, Window(4, 1), three, order=order) == StepTimes(0.0, 4.0 + waited_ms, 0.0, waited_ms)
+
+
+@pytest.mark.parametrize(
+    ("grid", "sent", "messages"),
+    [
+        (Grid(1, 2), [1.0], [1]),
+        (Grid(1, 3), [2 / 3, 2 / 3], [2, 2]),
+        (Grid(2, 4), [3 / 4, 1 / 8, 1 / 8, 3 / 4], [3, 1, 1, 3]),
+    ],
+)
+def test_a_sum_over_a_grid_sends_no_more_bytes(grid: Grid, sent: list[float], messages: list[int]) -> None:
+    """2 (T - 1) / T of them, or all once of two trainers, in as many messages as a row and a column have others."""
+    hops = hops_over(grid)
+    assert [hop.sent for hop in hops] == pytest.approx(sent)
+    assert [hop.messages for hop in hops] == messages
+    assert sum(hop.added for hop in hops) == pytest.approx(1.0 if grid.is_direct else 1.0 + 1 / grid.columns)

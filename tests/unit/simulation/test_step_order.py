@@ -2,12 +2,17 @@
 
 import pytest
 
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.gradient_order import GradientOrder
-from bagpipe_hpc.simulation.step_order import DenseSum, StepOrder
+from bagpipe_hpc.simulation.cluster import Cluster
+from bagpipe_hpc.simulation.step_order import DenseSum, StepOrder, StepOrders
 
 
 def test_a_backward_pass_is_two_thirds_of_the_time_of_weights() -> None:
-    order = StepOrder.of(GradientOrder(weights=100, behind_rows=30, groups=(60, 40), behind_groups=(45, 0)))
+    order = StepOrder.of(
+        GradientOrder(weights=100, behind_rows=30, groups=(60, 40), behind_groups=(45, 0), before_rows=3)
+    )
+    assert order.before_rows == pytest.approx(0.01)
     assert order.behind_rows == pytest.approx(0.2)
     assert order.sums == (DenseSum(60, pytest.approx(0.3)), DenseSum(40, 0.0))
     assert order.dense_weights == 100
@@ -17,3 +22,27 @@ def test_a_backward_pass_is_two_thirds_of_the_time_of_weights() -> None:
 
 def test_a_model_without_weights_has_nothing_behind_rows() -> None:
     assert StepOrder.of(GradientOrder(0, 0, (), ())) == StepOrder()
+
+
+def test_measured_moments_take_the_place_of_those_by_weights() -> None:
+    order = StepOrder(0.2, (DenseSum(60, 0.3), DenseSum(40, 0.0)), 0.1)
+    assert order.measured([0.25, 0.5, 0.01]) == StepOrder(0.25, (DenseSum(60, 0.5), DenseSum(40, 0.01)), 0.1)
+
+
+@pytest.mark.parametrize("moments", [[0.2, 0.3], [0.2, 0.3, 0.1, 0.0], [0.2, 0.3, 1.0]])
+def test_moments_that_are_not_those_of_the_sums_are_refused(moments: list[float]) -> None:
+    with pytest.raises(ConfigError, match=r"--moments .*: needs 3 shares"):
+        StepOrder(0.2, (DenseSum(60, 0.3), DenseSum(40, 0.0))).measured(moments)
+
+
+def test_messages_sum_in_smaller_groups_than_horovod() -> None:
+    orders = StepOrders(StepOrder(0.1), StepOrder(0.2))
+    for name, trainers, share in (
+        ("horovod", 64, 0.1),
+        ("mpi", 2, 0.2),
+        ("mpi", 1, 0.1),
+        ("grid", 4, 0.2),
+        ("auto", 63, 0.1),
+        ("auto", 64, 0.2),
+    ):
+        assert orders.on(Cluster(trainers, 1e-6, dense_sums=name)).behind_rows == share

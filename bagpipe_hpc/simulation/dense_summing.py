@@ -1,0 +1,118 @@
+"""A step's sums of dense gradients in simulated time, by Horovod or with messages (`models/dense_sums.py`)."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from bagpipe_hpc.plan.exchange_grid import Grid
+from bagpipe_hpc.simulation.cluster import Cluster
+from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
+from bagpipe_hpc.simulation.step_order import DenseSum
+
+_BYTES = 4
+"""Of a number."""
+
+
+class _Hop(NamedTuple):
+    """What a trainer sends and takes in at once, and adds up when it has come.
+
+    Attributes:
+        messages: each way.
+        sent: share of the gradients' bytes, each way.
+        added: share of them that it adds up.
+    """
+
+    messages: int
+    sent: float
+    added: float = 0.0
+
+
+def hops_over(grid: Grid) -> tuple[_Hop, ...]:
+    """Those of one sum with messages (`mpi/reduction.py`).
+
+    Args:
+        grid: of two trainers at least, who send each other all that they have; more send shares, there and back.
+    """
+    if grid.trainers == 2:
+        return (_Hop(1, 1.0, 1.0),)
+    adding, left = [], 1.0
+    for members in (grid.columns, grid.rows):
+        if members > 1:
+            adding.append(_Hop(members - 1, (members - 1) / members * left, left))
+            left /= members
+    return (*adding, *(hop._replace(added=0.0) for hop in reversed(adding)))
+
+
+class DenseSumming:
+    """The sums of one step.
+
+    Args:
+        simulation: whose time passes.
+        cluster: who sums, and how.
+        sums: in their order.
+
+    Attributes:
+        begins_s: how long it has kept the compute thread to begin them.
+    """
+
+    def __init__(self, simulation: Simulation, cluster: Cluster, sums: Sequence[DenseSum]) -> None:
+        self.begins_s = 0.0
+        self._simulation = simulation
+        self._cluster = cluster
+        self._sums = sums
+        self._complete = [Event() for _ in sums]
+        self._done = [Event() for _ in sums]
+        self._is_awaited = False
+        grid = cluster.dense_grid
+        self._hops = () if grid is None else hops_over(grid)
+        self._begun = [[Event() for _ in self._hops] for _ in sums]
+        for process in (self._messages(number) for number in range(len(sums))) if grid else (self._horovod(),):
+            simulation.start(process)
+
+    def start(self, number: int) -> Process:
+        """The compute thread has the gradients of a sum, and begins it."""
+        if self._hops:
+            begins_s = self._cluster.begun_at_once * self._messages_s(self._hops[0])
+            self.begins_s += begins_s
+            yield Sleep(begins_s)
+        self._simulation.happen(self._complete[number])
+
+    def wait(self) -> Iterator[Event]:
+        """The ends of the sums, for which the compute thread waits from now on: it sees at once what has come."""
+        self._is_awaited = True
+        return iter(self._done)
+
+    def _horovod(self) -> Process:
+        """One after the other; its thread notices at once what waits when it has made one."""
+        for dense, complete, done in zip(self._sums, self._complete, self._done, strict=True):
+            call_s = 0.0 if complete.has_happened else self._cluster.call_s
+            yield complete
+            if (trainers := self._cluster.trainers) > 1:
+                yield Sleep(call_s + self._cluster.allreduce_s)
+                yield self._sent(dense, 2 * (trainers - 1) / trainers)
+                yield Sleep(self._added_s(dense, 1.0))
+            self._simulation.happen(done)
+
+    def _messages(self, number: int) -> Process:
+        """Hop by hop; each begins when the sum before has begun its own, and somebody has noticed what came."""
+        dense = self._sums[number]
+        yield self._complete[number]
+        for place, hop in enumerate(self._hops):
+            if place and not self._is_awaited:
+                yield Sleep(self._cluster.notice_s)
+            if number:
+                yield self._begun[number - 1][place]
+            yield Sleep((1.0 if place else 1.0 - self._cluster.begun_at_once) * self._messages_s(hop))
+            self._simulation.happen(self._begun[number][place])
+            yield Sleep(self._cluster.link_latency_s)
+            yield self._sent(dense, hop.sent)
+            yield Sleep(self._added_s(dense, hop.added))
+        self._simulation.happen(self._done[number])
+
+    def _messages_s(self, hop: _Hop) -> float:
+        return self._cluster.message_s * hop.messages
+
+    def _sent(self, dense: DenseSum, share: float) -> Transfer:
+        return Transfer(share * _BYTES * dense.weights, self._cluster.between_trainers)
+
+    def _added_s(self, dense: DenseSum, share: float) -> float:
+        return share * _BYTES * dense.weights / self._cluster.added_bytes_per_s
