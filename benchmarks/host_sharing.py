@@ -30,10 +30,9 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.batch_load import BatchLoad, Hop
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.prediction import predict, steady
-from bagpipe_hpc.simulation.step_order import StepOrder
 from bagpipe_hpc.tools.conditions import REPOSITORY
 from bagpipe_hpc.tools.report import Report
-from bagpipe_hpc.tools.simulate import Trace, step_order, synthetic_trace, trace_policy
+from bagpipe_hpc.tools.simulate import Trace, step_orders, synthetic_trace, trace_policy
 
 Counts = NDArray[np.int64]
 Cell = dict[str, Any]
@@ -166,7 +165,7 @@ def shared_cells(drawn: Drawn, of_hosts: Sequence[int], *, are_local: bool = Fal
         busiest.append(max((own.sent_slots.size for part in plan.trainers if (own := part.exchanged)), default=0))
         for of_host, of_plans in found.items():
             of_plans.append(crossings(plan, of_host))
-    order, record = step_order(drawn.config, drawn.trace), RowRecord.of(drawn.config)
+    orders, record = step_orders(drawn.config, drawn.trace), RowRecord.of(drawn.config)
     cells = []
     for of_host, of_plans in found.items():
         counted = of_plans[drawn.counted.start : drawn.counted.stop]
@@ -178,7 +177,8 @@ def shared_cells(drawn: Drawn, of_hosts: Sequence[int], *, are_local: bool = Fal
             ours = [_crossing(load, of_plan, kinds, of_host) for load, of_plan in zip(loads, of_plans, strict=True)]
             for gbit_per_s in _GBIT_PER_S:
                 cluster = _cluster(trainers, of_host, gbit_per_s)
-                for sums, steps in (("step_ms", order), ("step_ms_without_dense_sums", StepOrder(order.behind_rows))):
+                order = orders.on(cluster)
+                for sums, steps in (("step_ms", order), ("step_ms_without_dense_sums", replace(order, sums=()))):
                     predicted = predict(ours, drawn.window, cluster, record, steps)
                     cell[f"{sums}_{gbit_per_s}gbit"] = round(predicted.step_s * 1e3, 2)
             cells.append(cell)
