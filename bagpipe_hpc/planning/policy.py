@@ -135,7 +135,7 @@ class Policy(ABC):
 
     @classmethod
     def replays(cls, settings: Any) -> str:  # noqa: ARG003
-        """Output folder of the run whose evaluations it hears in place of its own; empty for its own."""
+        """Output folder of the run whose evaluations, or decisions by watched rows, it takes; empty for its own."""
         return ""
 
     @classmethod

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.config.doors import SettingError
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.schedule import Segment
@@ -26,12 +27,26 @@ def watched_rows(run: Run) -> NDArray[np.int64]:
 
 
 def require_seen(run: Run) -> None:
-    """See that a run that goes on finds what its policy kept of the rows that it was shown in this epoch.
+    """See that a run finds what policies kept of rows that they were shown, where it needs it.
+
+    One that goes on needs what its own kept last before that, in the same epoch. One that replays another run needs
+    what that kept last in each epoch.
 
     Raises:
-        CheckpointError: it is missing or damaged.
+        CheckpointError: what its own kept is missing or damaged.
+        SettingError: the other run has kept nothing at a step.
     """
     _kept(run)
+    watched, policy = _watched(run), run.config.policy
+    folder = policy_class(policy.name).replays(policy.settings)
+    if watched is None or not folder:
+        return
+    for segment in run.schedule:
+        if not segment.shows_rows or segment.first_batch + segment.batches != watched.before[-1]:
+            continue
+        if not (path := memory_path(Path(folder), segment.last_step)).exists():
+            cure = "name a run with the same data, batches and settings that has trained as far"
+            raise SettingError("policy.replay", folder, f"{path} is missing, by which this run is to decide; {cure}")
 
 
 class Watch:

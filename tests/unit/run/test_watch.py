@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bagpipe_hpc.config.doors import NoSettings
+from bagpipe_hpc.config.doors import NoSettings, SettingError
 from bagpipe_hpc.config.schema import Config, PolicyConfig, TrainConfig
 from bagpipe_hpc.errors import CheckpointError
 from bagpipe_hpc.plan.bags import Bags
@@ -96,6 +96,28 @@ def test_a_run_that_goes_on_finds_the_last_of_its_epoch(tmp_path: Path, batch: i
 def _path(output: Path, step: int) -> Path:
     output.mkdir(exist_ok=True)
     return memory_path(output, step)
+
+
+class Replaying(Watching):
+    """Takes over what another run has decided."""
+
+    @classmethod
+    def replays(cls, settings: Any) -> str:  # noqa: ARG003
+        return "other"
+
+
+def test_what_is_to_be_replayed_is_there_before_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was kept last in each epoch, of those that are left to train."""
+    monkeypatch.chdir(tmp_path)
+    last = replace(SEGMENT, first_batch=3, batches=4, first_step=13, shows_rows=True)
+    schedule = [replace(SEGMENT, shows_rows=True), last, replace(last, epoch=2, first_step=23)]
+    run = run_of(tmp_path, *schedule, policy=f"{__name__}:Replaying")
+    save_memory(_path(tmp_path / "other", 17), {"kept": ROWS})
+    with pytest.raises(SettingError, match=r"policy\.replay = 'other': other/policy/step-00000027\.h5 is missing"):
+        require_seen(run)
+    save_memory(_path(tmp_path / "other", 27), {"kept": ROWS})
+    require_seen(run)
+    require_seen(run_of(tmp_path, *schedule))
 
 
 def test_others_watch_nothing(tmp_path: Path) -> None:

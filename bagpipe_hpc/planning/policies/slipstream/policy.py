@@ -38,6 +38,26 @@ class SlipstreamPolicy(FaePolicy):
         self._stale_in = -1  # the epoch for which rows are stale
 
     @classmethod
+    def prepare(cls, settings: SlipstreamSettings, training: TrainingRows) -> None:
+        """As for `fae`; says so where nothing will be left out.
+
+        Raises:
+            BagpipeError: as for `make_profile`.
+        """
+        super().prepare(settings, training)
+        if settings.drop_percent and cls.watched(settings, training) is None:
+            batches = _hot_batches(settings, training)
+            log.warning(
+                "policy.first_snapshot = %d, policy.between_percent = %g: an epoch has %d hot batches, and none is "
+                "behind the second snapshot, which comes behind %d of them: no sample is left out, as with "
+                "policy.name = 'fae'; set smaller ones",
+                settings.first_snapshot,
+                settings.between_percent,
+                batches.size,
+                _last_between(settings, batches) + 1,
+            )
+
+    @classmethod
     def watched(cls, settings: SlipstreamSettings, training: TrainingRows) -> WatchedRows | None:
         """The hot rows, twice in an epoch; None where it has too few hot batches, or nothing is to be left out.
 
@@ -48,11 +68,12 @@ class SlipstreamPolicy(FaePolicy):
             return None
         profile = read_profile(settings, training)
         batches = _hot_batches(settings, training)
-        last = settings.first_snapshot + round(settings.between_percent / 100 * batches.size)
+        last = _last_between(settings, batches)
         if last + 1 >= batches.size:
             return None
-        before = max(1, int(batches[settings.first_snapshot])), int(batches[last]) + 1
-        return WatchedRows(profile.rows, before) if before[0] < before[1] else None
+        first = max(1, int(batches[settings.first_snapshot]))
+        second = max(first + 1, int(batches[last]) + 1)
+        return WatchedRows(profile.rows, (first, second)) if second <= batches[-1] else None
 
     def see(self, sight: Sight) -> dict[str, NDArray[Any]]:
         """Keep the first snapshot of an epoch; with the second, find out which rows are stale."""
@@ -93,15 +114,25 @@ class SlipstreamPolicy(FaePolicy):
         settings = self.settings
         threshold = find_threshold(keys, settings.drop_percent / 100, settings.drop_tolerance / 100)
         stale = self._watched.rows[moved < threshold]
-        log.info(
-            "policy.name: epoch %d: %d of %d hot rows moved by less than %.3g, which leaves out %.1f %% of %d samples",
-            sight.epoch,
-            stale.size,
-            moved.size,
-            threshold,
-            100 * left_out(keys, threshold),
-            keys.size,
-        )
+        if threshold:
+            log.info(
+                "policy.name: epoch %d: %d of %d hot rows moved by less than %.3g: that leaves out %.1f %% of %d samples",
+                sight.epoch,
+                stale.size,
+                moved.size,
+                threshold,
+                100 * left_out(keys, threshold),
+                keys.size,
+            )
+        else:
+            log.warning(
+                "policy.name: epoch %d: no threshold leaves out %g %% of %d samples, give or take %g %%: all stay in "
+                "this epoch; set another policy.drop_percent or a larger policy.drop_tolerance",
+                sight.epoch,
+                settings.drop_percent,
+                keys.size,
+                settings.drop_tolerance,
+            )
         return {"stale": stale, "epoch": np.asarray([sight.epoch]), "threshold": np.asarray([threshold])}
 
     def restore(self, kept: Mapping[str, NDArray[Any]]) -> None:
@@ -170,6 +201,11 @@ class SlipstreamPolicy(FaePolicy):
         watched, training = self._watched, self.facts.training
         snapshots = 2 * watched.rows.size * training.row_bytes if watched and training else 0
         return super().least_bytes(window, most_batches) + self.facts.total_rows + snapshots
+
+
+def _last_between(settings: SlipstreamSettings, batches: NDArray[np.int64]) -> int:
+    """Which of the hot batches of an epoch, from 0, is the last one before the second snapshot."""
+    return settings.first_snapshot + round(settings.between_percent / 100 * batches.size)
 
 
 def _hot_batches(settings: SlipstreamSettings, training: TrainingRows) -> NDArray[np.int64]:

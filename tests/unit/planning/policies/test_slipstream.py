@@ -232,6 +232,45 @@ def test_hot_and_cold_samples_are_in_no_batch_together(tmp_path: Path) -> None:
             assert all(own <= hot and not own <= frozen for own in of_samples)
 
 
+def test_what_leaves_nothing_out_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An epoch without hot batches behind the second snapshot, before the run; one without a threshold, in it."""
+    samples = drawn_samples(1, 400)
+    policy = slipstream_of(tmp_path, samples, drop_percent=50.0, drop_tolerance=1.0)
+    training, watched = policy.facts.training, policy._watched
+    assert training is not None
+    assert watched is not None
+    few = replace(policy.settings, first_snapshot=10_000)
+    for quiet in (policy.settings, replace(few, drop_percent=0.0)):
+        SlipstreamPolicy.prepare(quiet, training)
+    assert not caplog.records
+    SlipstreamPolicy.prepare(few, training)
+    assert "policy.first_snapshot = 10000, policy.between_percent = 10: an epoch has" in caplog.text
+    caplog.clear()
+    batches, weights = batches_of(policy, samples), np.zeros((watched.rows.size, WIDTH), dtype=np.float32)
+    for batch in watched.before:
+        policy.see(Sight(0, batch, batch, weights, batches.__getitem__))
+    assert "policy.name: epoch 0: no threshold leaves out 50 % of" in caplog.text
+    assert policy.keeping(segment_of(len(batches), watched.before[1])) is None
+
+
+def test_snapshots_of_hot_batches_alone_are_behind_the_first(tmp_path: Path) -> None:
+    """There is no segment before it."""
+    fae = policy_of(tmp_path, drawn_samples(1, 40), int(OFFSETS[-1]), batch_size=BATCH_SIZE)
+    training = fae.facts.training
+    assert training is not None
+
+    def before(**own: Any) -> tuple[int, ...]:
+        chosen = SlipstreamSettings(hot_rows=int(OFFSETS[-1]), **own)
+        watched = SlipstreamPolicy.watched(chosen, training)
+        return () if watched is None else watched.before
+
+    assert before(first_snapshot=0, between_percent=0.0) == (1, 2)
+    assert before(first_snapshot=1, between_percent=0.0) == (1, 2)
+    assert before(first_snapshot=2, between_percent=20.0) == (2, 4)
+    assert before(first_snapshot=3, between_percent=20.0) == ()
+    assert before(first_snapshot=4, between_percent=0.0) == ()
+
+
 def test_nothing_to_drop_is_fae(tmp_path: Path) -> None:
     samples = drawn_samples(1, 400)
     assert slipstream_of(tmp_path, samples, drop_percent=0.0)._watched is None
