@@ -17,6 +17,7 @@ from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.policies.fae.order import hot_batches
 from bagpipe_hpc.planning.policies.fae.policy import FaePolicy
 from bagpipe_hpc.planning.policies.fae.profile import read_profile
+from bagpipe_hpc.planning.policies.fae.settings import FaeSettings
 from bagpipe_hpc.planning.policies.slipstream.settings import SlipstreamSettings
 from bagpipe_hpc.planning.policies.slipstream.stale import find_threshold, left_out, movement, sample_keys
 from bagpipe_hpc.planning.policy import RunFacts, Sight, TrainingRows, WatchedRows
@@ -38,13 +39,14 @@ class SlipstreamPolicy(FaePolicy):
         self._stale_in = -1  # the epoch for which rows are stale
 
     @classmethod
-    def prepare(cls, settings: SlipstreamSettings, training: TrainingRows) -> None:
+    def prepare(cls, settings: FaeSettings, training: TrainingRows) -> None:
         """As for `fae`; says so where nothing will be left out.
 
         Raises:
             BagpipeError: as for `make_profile`.
         """
         super().prepare(settings, training)
+        assert isinstance(settings, SlipstreamSettings), "they are those of this policy"
         if settings.drop_percent and cls.watched(settings, training) is None:
             batches = _hot_batches(settings, training)
             log.warning(
@@ -116,7 +118,7 @@ class SlipstreamPolicy(FaePolicy):
         stale = self._watched.rows[moved < threshold]
         if threshold:
             log.info(
-                "policy.name: epoch %d: %d of %d hot rows moved by less than %.3g: that leaves out %.1f %% of %d samples",
+                "policy.name: epoch %d: %d of %d hot rows moved by less than %.3g: %.1f %% of %d samples are left out",
                 sight.epoch,
                 stale.size,
                 moved.size,
