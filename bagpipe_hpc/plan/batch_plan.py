@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts
+from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts, Hosted
 from bagpipe_hpc.plan.plan_record import Bytes, PlanRecord, encode_each
 from bagpipe_hpc.plan.slices import BatchSlices
 
@@ -174,6 +174,8 @@ class TrainerPlan(PlanRecord):
     add_rounds: Int32s | None = None
     """How many of `add_rows` are added in each round, in their order `[K]`; K is the same for all trainers. A round
     begins when that before has ended on every trainer. None for one round."""
+    hosted: Int32s | None = None
+    """Where rows are held once a host, `Hosted` encoded `[3]`; None where none is."""
 
     ARRAYS: ClassVar[dict[str, np.dtype[Any]]] = {
         "positions": _INT32,
@@ -201,6 +203,7 @@ class TrainerPlan(PlanRecord):
         "new_slots": _INT32,
         "merged_slots": _INT32,
         "add_rounds": _INT32,
+        "hosted": _INT32,
     }
 
     @property
@@ -218,7 +221,8 @@ class TrainerPlan(PlanRecord):
             return None
         names = ("copy_slots", "lent_slots", "summed_slots", "sum_places", "sent_slots")
         arrays = (array for name in names if (array := getattr(self, name)) is not None)
-        return Exchange(ExchangeCounts.decode(self.exchange), *arrays)
+        found = Exchange(ExchangeCounts.decode(self.exchange), *arrays)
+        return found if self.hosted is None else found._replace(hosted=Hosted.decode(self.hosted))
 
     @property
     def additions(self) -> Additions | None:

@@ -105,6 +105,29 @@ def _values(counts: ExchangeCounts) -> list[Counts]:
     return [getattr(counts, entry.name) for entry in fields(counts)]
 
 
+class Hosted(NamedTuple):
+    """Rows that one trainer of each host holds, so that what these sum goes on from host to host.
+
+    Attributes:
+        of_host: trainers g of a host: trainers h g to h g + g - 1 are on host h; 0 where no row is held so.
+        now_rows: how many of the rows that are summed before the next batch starts are held so; they come first.
+        later_rows: as `now_rows`, of those that are summed behind it.
+    """
+
+    of_host: int = 0
+    now_rows: int = 0
+    later_rows: int = 0
+
+    def encode(self) -> Int32s:
+        """As a plan has it."""
+        return np.asarray(self, dtype=np.int32)
+
+    @classmethod
+    def decode(cls, encoded: Int32s) -> Self:
+        """What `encode` gave."""
+        return cls(*encoded.tolist())
+
+
 class Summed(NamedTuple):
     """What a home sums.
 
@@ -112,11 +135,13 @@ class Summed(NamedTuple):
         slots: of the rows, int32 `[n]`.
         places: the row of each gradient, an index into `slots`: those of the first trainer first, in each ascending.
         sources: how many each trainer has, `[T]`.
+        hosted: how many of the rows are held once a host; they come first.
     """
 
     slots: Int32s
     places: Int32s
     sources: Counts
+    hosted: int = 0
 
 
 class Exchange(NamedTuple):
@@ -131,6 +156,7 @@ class Exchange(NamedTuple):
         sum_places: of each gradient that is summed now, its row's place among the slots; then likewise of later.
         sent_slots: of rows that live here, of which copies are sent: next ones, then the rest; in each, trainers are in
             the order of the grid's `sending_places`.
+        hosted: which of the rows that it sums are held once a host.
     """
 
     counts: ExchangeCounts
@@ -139,18 +165,21 @@ class Exchange(NamedTuple):
     summed_slots: Int32s
     sum_places: Int32s
     sent_slots: Int32s
+    hosted: Hosted = Hosted()
 
     @property
     def now(self) -> Summed:
         """What is summed before the next batch starts."""
         rows, gradients = self.counts.now_rows, int(self.counts.now_from.sum())
-        return Summed(self.summed_slots[:rows], self.sum_places[:gradients], self.counts.now_from)
+        return Summed(self.summed_slots[:rows], self.sum_places[:gradients], self.counts.now_from, self.hosted.now_rows)
 
     @property
     def later(self) -> Summed:
         """What is summed behind the next batch."""
         rows, gradients = self.counts.now_rows, int(self.counts.now_from.sum())
-        return Summed(self.summed_slots[rows:], self.sum_places[gradients:], self.counts.later_from)
+        return Summed(
+            self.summed_slots[rows:], self.sum_places[gradients:], self.counts.later_from, self.hosted.later_rows
+        )
 
     @property
     def next_sent(self) -> Int32s:

@@ -97,6 +97,11 @@ class Policy(ABC):
         """
 
     @property
+    def trainers_of_host(self) -> int:
+        """Trainers after one another that should share a host, since a row is held once for them; mostly 0: none."""
+        return 0
+
+    @property
     def most_missing(self) -> int:
         """Updates of a row by other trainers that a look-up may miss, one for each trainer and batch; mostly 0.
 

@@ -6,7 +6,7 @@ Legend: `U` unique rows of a batch.
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -71,7 +71,7 @@ class RulePlanner(ABC):
     ) -> None:
         self.window = window
         self.trainers = trainers
-        self.rows = self.slots_kind(
+        self.rows = self.new_slots(
             total_rows, trainers, shared_capacity, private_capacity, verify=verify, feature_tables=feature_tables
         )
         self._training = True
@@ -82,6 +82,10 @@ class RulePlanner(ABC):
         self._unwritten: RetiredByGroup = {}  # rows whose write-back is not in a plan yet
         self._occupied: RetiredByGroup = {}  # slots that only a later prefetch may take
         self._window_bytes = 0
+
+    def new_slots(self, *arguments: Any, **settings: Any) -> RowSlots:
+        """What keeps the slots of its rows; arguments as for `RowSlots`."""
+        return self.slots_kind(*arguments, **settings)
 
     # The rule.
 

@@ -1,13 +1,19 @@
 """Where rows live that several trainers use: one choice for all ranks, since plans and trainers must agree.
 
 `cache.sharing` names it, or says `auto`: then each row has one home where there are several trainers, the policy has
-planners for that, and trainers compute on CPUs.
+planners for that, and trainers compute on CPUs. With `tiered` a policy says of each row
+who holds it (`planning/homes/tiers.py`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-AUTO, HOME, REPLICATED = "auto", "home", "replicated"
+AUTO, HOME, REPLICATED, TIERED = "auto", "home", "replicated", "tiered"
+
+
+def has_homes(sharing: str) -> bool:
+    """Whether rows live at one trainer each, or most of them do."""
+    return sharing in (HOME, TIERED)
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,11 @@ class SharingChoice:
     reason: str
 
     def __str__(self) -> str:
-        what = {HOME: "at one trainer each", REPLICATED: "at every trainer that holds any"}
+        what = {
+            HOME: "at one trainer each",
+            REPLICATED: "at every trainer that holds any",
+            TIERED: "at every trainer, at one of each host, or at one, as the policy says",
+        }
         return f"rows live {what.get(self.name, self.name)}: {self.name} ({self.reason})"
 
 

@@ -16,6 +16,7 @@ from bagpipe_hpc.plan.exchange_grid import choose_grid
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.policy_choice import keeps_order, policy_class
+from bagpipe_hpc.planning.sharing_choice import has_homes
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.preparation.prepare import choose_window, require_weights_alone
@@ -56,7 +57,7 @@ def plan_facts(run: Run, trainers: int) -> dict[str, Any]:
     """What decides the plans of a run's segments, by setting; plain values, as JSON has them."""
     config, manifest, orders = run.config, run.manifest, run.sample_orders
     sharing = run.policy(trainers).whole.facts.sharing
-    grid = choose_grid(config.cache.exchange, trainers).grid if sharing == "home" else ()
+    grid = choose_grid(config.cache.exchange, trainers).grid if has_homes(sharing) else ()
     document = to_document(config)
     own = {key: document["policy"][key.partition(".")[2]] for key in own_keys(config, POLICIES)}
     files = {f"{key}, the file's SHA-256": file_sha256(path) for key, path in _named_files(own)}

@@ -4,6 +4,8 @@ import logging
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+from bagpipe_hpc.cluster.role_layout import Role
+from bagpipe_hpc.cluster.trainer_hosts import unlike_plan
 from bagpipe_hpc.mpi.plan_channel import PlanSender
 from bagpipe_hpc.plan.batch_plan import BatchPlan
 from bagpipe_hpc.planning.addition_order import in_rank_order
@@ -38,6 +40,7 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
     run, need, comms, trace = context.run, context.need, context.comms, context.trace
     window = need.window
     source = open_source(run, need, comms.layout.trainers, trace)
+    _see_hosts(context)
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
     sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, context.fill_timeout_s)
     adds_in_order = run.config.train.deterministic and policy_class(run.config.policy.name).adds_rows
@@ -81,6 +84,16 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
     source.close()
     if stop.is_asked():
         stop.answer()
+
+
+def _see_hosts(context: RoleContext) -> None:
+    """Say so where trainers are on other hosts than those that a plan of rows is made for."""
+    run, comms = context.run, context.comms
+    trainers = comms.layout.trainers
+    if of_host := run.policy(trainers).whole.trainers_of_host:
+        of_trainers = [comms.hosts[comms.layout.world_rank(Role.TRAINER, number)] for number in range(trainers)]
+        if problem := unlike_plan(of_trainers, of_host):
+            log.warning("%s", problem)
 
 
 def _one_ahead(planned: Iterator[Planned], sender: PlanSender) -> Iterator[Planned]:

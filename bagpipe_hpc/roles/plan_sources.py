@@ -12,6 +12,7 @@ from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.planning.capacity import CacheNeed
 from bagpipe_hpc.planning.groups import slots_by_group
 from bagpipe_hpc.planning.segment_planner import plan_segment
+from bagpipe_hpc.planning.sharing_choice import has_homes
 from bagpipe_hpc.preparation.saved_plans import SavedPlans
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.run.watch import Watch
@@ -54,7 +55,7 @@ def open_source(run: Run, need: CacheNeed, trainers: int, trace: Trace) -> PlanS
         trace: this rank's timeline.
     """
     source = SavedSource(run, trainers, trace) if run.config.train.plans else PlannedSource(run, need, trainers, trace)
-    if run.config.cache.sharing == "home":
+    if has_homes(run.config.cache.sharing):
         log.info("%s", choose_grid(run.config.cache.exchange, trainers))
     return source
 

@@ -21,10 +21,12 @@ from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver, Word
 from bagpipe_hpc.mpi.reduction import GradientReducer
 from bagpipe_hpc.mpi.rows.exchange import RowExchange
+from bagpipe_hpc.mpi.rows.host_chain import HostChain
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
+from bagpipe_hpc.planning.sharing_choice import HOME, has_homes
 from bagpipe_hpc.preparation.settling.trainer_compute import trainer_device
 from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
@@ -47,6 +49,7 @@ from bagpipe_hpc.step.row_sharing import RowSharing, RowUpdates
 from bagpipe_hpc.step.row_sums import RowSums
 from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader, SliceReader
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
+from bagpipe_hpc.step.tiered_rows import TieredRows
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.telemetry.server_load import ServerLoad, server_loads
 from bagpipe_hpc.telemetry.step_stats import StepStats
@@ -157,13 +160,15 @@ class Trainer:
         config, comms = self._run.config, self._comms
         short = short_floats(config.train.row_sums, config.train.batch_size)
         timeout_s = config.train.timeout_s
-        if config.cache.sharing == "home":
-            exchange, trainers = RowExchange(comms.exchanges), comms.layout.trainers
-            return HomeRows(self._parts.caches, updates, exchange, trainers, short, timeout_s, self._check_mover)
-        reducer = GradientReducer(
-            comms.trainers, comms.gathering, timeout_s, self._check_mover, self._device.new_array, short
-        )
-        return ReplicatedRows(updates, RowSums(reducer, self._device, short))
+        watch, sharing = self._check_mover, config.cache.sharing
+        reducer = GradientReducer(comms.trainers, comms.gathering, timeout_s, watch, self._device.new_array, short)
+        everywhere = ReplicatedRows(updates, RowSums(reducer, self._device, short))
+        if not has_homes(sharing):
+            return everywhere
+        exchange, trainers = RowExchange(comms.exchanges), comms.layout.trainers
+        chains = HostChain(comms.gathering, 0), HostChain(comms.gathering, 1)
+        at_homes = HomeRows(self._parts.caches, updates, exchange, trainers, short, timeout_s, watch, chains)
+        return at_homes if sharing == HOME else TieredRows(everywhere, at_homes)
 
     def _check_mover(self) -> None:
         """What waits of the compute thread watch: raise what ended the mover, if anything did."""

@@ -26,6 +26,9 @@ class Hop(NamedTuple):
     messages: int
 
 
+_OF_TWO_HOSTS = 2
+"""Hops of a sum there and back."""
+
 Hops = tuple[Hop, ...]
 """One after the other: a single one where rows travel directly, two over a grid of trainers."""
 
@@ -52,6 +55,9 @@ class BatchLoad:
         next_copies: copies that are sent then.
         later_home: gradients that go home behind the next batch.
         rest_copies: copies that come for this batch behind the one before.
+        now_over_hosts: sums of rows that are held once a host, on their way over the hosts and back, before the next
+            batch starts.
+        later_over_hosts: the same behind the next batch.
     """
 
     samples: int
@@ -71,12 +77,16 @@ class BatchLoad:
     next_copies: Hops = ()
     later_home: Hops = ()
     rest_copies: Hops = ()
+    now_over_hosts: Hops = ()
+    later_over_hosts: Hops = ()
 
     @property
     def rows_exchanged(self) -> int:
         """Rows that a trainer sends to others, passed on ones among them."""
-        return sum(
-            hop.rows for hops in (self.now_home, self.next_copies, self.later_home, self.rest_copies) for hop in hops
+        of_homes = (self.now_home, self.next_copies, self.later_home, self.rest_copies)
+        over_hosts = (self.now_over_hosts, self.later_over_hosts)  # each host but the ends sends there and back
+        return sum(hop.rows for hops in of_homes for hop in hops) + sum(
+            hop.rows for hops in over_hosts for hop in hops[: 1 if len(hops) == _OF_TWO_HOSTS else 2]
         )
 
     @classmethod
@@ -100,6 +110,7 @@ class BatchLoad:
             reduced_later=shared.later_slots.size,
             plan_bytes=broadcast_copies(len(trainers)) * _bytes(shared) + sum(map(_bytes, trainers)),
             **_exchanged(plan),
+            **_over_hosts(plan),
         )
 
 
@@ -131,6 +142,16 @@ def _exchanged(plan: BatchPlan) -> dict[str, Hops]:
         "rest_copies": Kind.REST_COPIES,
     }
     return {name: _hops([part.flow(kind) for part in parts]) for name, kind in kinds.items()} if parts else {}
+
+
+def _over_hosts(plan: BatchPlan) -> dict[str, Hops]:
+    """Sums of rows that are held once a host: a message from each host to the next one, and as many back."""
+    hosted = [own.hosted for part in plan.trainers if (own := part.exchanged)]
+    if not hosted or not hosted[0].of_host:
+        return {}
+    messages = 2 * (len(hosted) // hosted[0].of_host - 1)
+    most = max(of.now_rows for of in hosted), max(of.later_rows for of in hosted)
+    return dict(zip(("now_over_hosts", "later_over_hosts"), [(Hop(rows, 1),) * messages for rows in most], strict=True))
 
 
 def _hops(flows: Sequence[Flow]) -> Hops:

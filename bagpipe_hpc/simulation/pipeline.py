@@ -124,13 +124,14 @@ class Pipeline:
             waits_since_s = self._simulation.now_s - self._begins_s(load.now_home) - sums.begins_s
             yield home
             yield from self._exchange(load.now_home, first=1)
+            yield from self._exchange(load.now_over_hosts)
             yield Sleep(self._begins_s(load.next_copies))
             copies = self._go_on(load.next_copies)
             yield from (now, later, exchanged)
             yield from sums.wait()
             later = self._sum(load.reduced_later * self._weight_bytes)
             after_next = self._loads[min(number + 2, self._batches)]
-            exchanged = self._exchange_behind(load.later_home, after_next.rest_copies)
+            exchanged = self._exchange_behind(load.later_home + load.later_over_hosts, after_next.rest_copies)
             times.end_s = self._simulation.now_s
             times.wait_reductions_s = waited_s + times.end_s - waits_since_s
             self._finish_step(number, load)

@@ -27,6 +27,10 @@ Each exchange is collective over the trainers, so all of them must have those of
   gradients are applied before the closing plan may retire, and the rest of the copies came before their batch was
   handed over. So all exchanges of a segment have ended before `restart`, and before communicators are freed.
 
+Sums of rows that are held once a host go on from host to host (`step/home_sums.py`): now ones in the compute thread,
+before next copies, later ones in the mover, each in the order of the batches. Of a batch the holder on a host waits for
+those on other hosts, who wait for gradients of this batch and for what belongs to earlier batches alone.
+
 Nobody waits for ever, even if an exchange ended only when all trainers have begun it. A trainer begins the four of
 batch x, in the order rest, now, next, later, behind exchanges of earlier batches and earlier kinds alone: the rest of
 the copies waits for later(x - 2) and for rows that were written back behind earlier batches.
@@ -48,14 +52,13 @@ from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.kernels.short_floats import ShortFloats
 from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange
+from bagpipe_hpc.mpi.rows.host_chain import HostChain
 from bagpipe_hpc.mpi.waiting import wait_until
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
-from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts, Kind, Summed, pieces
+from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts, Kind, Summed
+from bagpipe_hpc.step.home_sums import HomeGradients, HomeSums, HomeTotal
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_sharing import RowUpdates
-
-_ROUNDED_TOTAL_FROM = 3
-"""Trainers from which on a replicated sum travels, and is rounded, once more."""
 
 
 class _GroupExchange(NamedTuple):
@@ -85,27 +88,12 @@ def _exchanges(plan: ReceivedPlan) -> list[_GroupExchange]:
     return found
 
 
-@dataclass
-class _Sums:
-    """Gradients that are summed at this home, of one group of tables.
-
-    Attributes:
-        summed: which rows, and whose gradients.
-        own: this trainer's contribution, float32 `[own, D]` on the device.
-        arrival: those of the others, and room for its own between them.
-    """
-
-    summed: Summed
-    own: Tensor
-    arrival: Arrival
-
-
 class _Begun(NamedTuple):
     """A group of tables whose now gradients are on their way, behind the rest of the backward pass."""
 
     own: _GroupExchange
     part: "_SliceSums"
-    now: _Sums
+    now: HomeGradients
 
 
 @dataclass
@@ -131,7 +119,8 @@ class _Later:
 
     batch: int
     step: int
-    sums: list[_Sums]
+    sums: list[HomeGradients]
+    totals: list[HomeTotal] = field(default_factory=list)
 
 
 @dataclass
@@ -158,6 +147,7 @@ class HomeRows:
         short: how gradients travel; None for float32.
         timeout_s: longest wait for another trainer.
         watch: see `wait_until`.
+        chains: sum over hosts, where rows are held once a host: the compute thread's, for now, and the mover's.
     """
 
     def __init__(
@@ -169,15 +159,17 @@ class HomeRows:
         short: ShortFloats | None,
         timeout_s: float,
         watch: Callable[[], None],
+        chains: tuple[HostChain, HostChain],
     ) -> None:
         self._caches = caches
         self._device = caches[0].device
         self._updates = updates
         self._exchange = exchange
-        self._trainer, self._trainers = exchange.trainer, trainers
         self._short = short if trainers > 1 else None
+        self._sums = HomeSums(caches, exchange.trainer, trainers, self._short)
         self._timeout_s = timeout_s
         self._watch = watch
+        self._chains = chains
         # The compute thread's.
         self._groups: list[_GroupExchange] = []
         self._begun: list[_Begun] = []
@@ -216,7 +208,7 @@ class HomeRows:
         part = _SliceSums.of(own, sums)
         if not self._begun:
             self._begun_s = time.perf_counter()
-        now = self._sums(Kind.NOW_GRADIENTS, own, own.rows.now, part.now, part.lent_now)
+        now = self._exchange_gradients(Kind.NOW_GRADIENTS, own, own.rows.now, part.now, part.lent_now)
         self._begun.append(_Begun(own, part, now))
         self._awaited = (*self._awaited, now.arrival)
 
@@ -224,14 +216,16 @@ class HomeRows:
         """Update solo rows and now(x), exchange copies of these; hand later(x) to the mover."""
         begun, self._begun = self._begun, []
         for own, part, _ in begun:
-            self._updates.apply(own.group, self._device.to_device(own.solo), self._rounded(part.solo), step)
+            self._updates.apply(own.group, self._device.to_device(own.solo), self._sums.rounded(part.solo), step)
         rows = sum(now.summed.slots.size for _, _, now in begun)
         with self._updates.waiting("gradients of rows", rows):
             arrivals = [now.arrival for _, _, now in begun]
             self._wait(arrivals, f"gradients of the rows that batch {batch.plan.batch + 1} needs")
+            totals = [self._sums.begin(now, self._chains[0]) for _, _, now in begun]
+            self._wait(totals, f"the sums over hosts of rows that batch {batch.plan.batch + 1} needs")
         self._updates.travelled("now gradients", self._begun_s, rows)
-        for own, _, now in begun:
-            self._updates.apply(own.group, *self._total(own.group, now), step)
+        for (own, _, _), total in zip(begun, totals, strict=True):
+            self._updates.apply(own.group, total.slots, self._sums.of(total), step)
             copies = self._exchange_copies(Kind.NEXT_COPIES, own, own.rows.next_sent)
             self._next.append((own.counts.next_slot, copies))
         self._awaited = tuple(copies for _, copies in self._next)
@@ -260,7 +254,7 @@ class HomeRows:
         awaited = sum(not arrival.is_complete() for arrival in self._awaited)
         while not self._computed.empty():
             self._late.append(self._exchange_later(self._computed.get()))
-        while self._late and all(of_group.arrival.is_complete() for of_group in self._late[0].sums):
+        while self._late and self._is_summed(self._late[0]):
             self._apply(self._late.popleft())
         for rest in self._rest:
             if rest.arrivals:
@@ -289,14 +283,25 @@ class HomeRows:
         tensors = [tensor for _, part in computed.parts for tensor in (part.later, part.lent_later)]
         self._device.follow(computed.mark, *tensors)
         sums = [
-            self._sums(Kind.LATER_GRADIENTS, own, own.rows.later, part.later, part.lent_later)
+            self._exchange_gradients(Kind.LATER_GRADIENTS, own, own.rows.later, part.later, part.lent_later)
             for own, part in computed.parts
         ]
         return _Later(computed.plan.batch, computed.step, sums)
 
+    def _is_summed(self, late: _Later) -> bool:
+        """Whether later(x) is; sums over hosts begin as soon as all gradients are here."""
+        if not late.totals:
+            if not all(of_group.arrival.is_complete() for of_group in late.sums):
+                return False
+            self._begin_totals(late)
+        return _are_complete(late.totals)
+
+    def _begin_totals(self, late: _Later) -> None:
+        late.totals = [self._sums.begin(of_group, self._chains[1]) for of_group in late.sums]
+
     def _apply(self, late: _Later) -> None:
-        for group, of_group in enumerate(late.sums):
-            self._updates.apply_behind(group, *self._total(group, of_group), late.step)
+        for total in late.totals:
+            self._updates.apply_behind(total.group, total.slots, self._sums.of(total), late.step)
         self._applied = late.batch
 
     def _keep_rest(self, rest: _Rest) -> None:
@@ -306,16 +311,16 @@ class HomeRows:
 
     # Both, each for rows of its own.
 
-    def _rounded(self, gradients: Tensor) -> Tensor:
-        return gradients if self._short is None else self._short.rounded(gradients)
-
-    def _sums(self, kind: Kind, own: _GroupExchange, summed: Summed, sent: Tensor, kept: Tensor) -> _Sums:
+    def _exchange_gradients(
+        self, kind: Kind, own: _GroupExchange, summed: Summed, sent: Tensor, kept: Tensor
+    ) -> HomeGradients:
         """Start to exchange gradients: those sent are of others' rows, those kept of this home's."""
         flow = own.counts.flow(kind)
         packed = self._device.to_host(sent if self._short is None else self._short.pack(sent))
         shape = int(flow.source.sum()), self._caches[own.group].width
         rows: NDArray[Any] = self._device.new_array(shape) if self._short is None else np.empty(shape, dtype=np.int16)
-        return _Sums(summed, self._rounded(kept), self._exchange.exchange(kind, packed, flow, rows))
+        arrival = self._exchange.exchange(kind, packed, flow, rows)
+        return HomeGradients(own.group, summed, own.rows.hosted.of_host, self._sums.rounded(kept), arrival)
 
     def _exchange_copies(self, kind: Kind, own: _GroupExchange, slots: NDArray[np.int32]) -> Arrival:
         """Start to exchange copies: those of `slots` are sent."""
@@ -324,21 +329,14 @@ class HomeRows:
         rows = self._device.new_array((int(flow.source.sum()), cache.copy_width))
         return self._exchange.exchange(kind, copies, flow, rows)
 
-    def _total(self, group: int, sums: _Sums) -> tuple[Tensor, Tensor]:
-        """Slots and sums over the trainers, in their order, from zero: the bits of a replicated sum."""
-        arrived: NDArray[Any] = sums.arrival.rows
-        if self._short is not None:
-            arrived = self._short.unpack(arrived, self._device.new_array(arrived.shape))
-        gradients, slots = self._device.to_device(arrived), self._device.to_device(sums.summed.slots)
-        gradients[pieces(sums.summed.sources)[self._trainer]] = sums.own
-        places = self._device.to_device(sums.summed.places)
-        total = self._caches[group].sum_gradients(gradients, places, len(slots))
-        if self._trainers >= _ROUNDED_TOTAL_FROM:
-            total = self._rounded(total)
-        return slots, total
+    def _wait(self, arrivals: Sequence[Arrival | HomeTotal], what: str) -> None:
+        wait_until(lambda: _are_complete(arrivals), what, self._timeout_s, self._watch)
 
-    def _wait(self, arrivals: Sequence[Arrival], what: str) -> None:
-        wait_until(lambda: all(arrival.is_complete() for arrival in arrivals), what, self._timeout_s, self._watch)
+
+def _are_complete(coming: Sequence[Arrival | HomeTotal]) -> bool:
+    """Whether all are; each of them is asked, and so moved on."""
+    complete = [one.is_complete() for one in coming]
+    return all(complete)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class ReplicatedRows:
 
     def begin_update(self, batch: ReadyBatch, group: int, sums: Tensor) -> None:
         """Start reducing now(x) of a group of tables."""
-        slots, shared = batch.inputs.look_ups[group].slots, batch.plan.groups[group].shared
+        slots, shared = batch.inputs.look_ups[group].slots[: len(sums)], batch.plan.groups[group].shared
         rows = _GroupRows(group, slots, sums, shared.now_slots.size, shared.later_slots.size)
         self._begun.append((rows, self._row_sums.start(rows.sums[rows.is_now])))
 

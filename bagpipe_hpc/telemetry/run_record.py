@@ -300,9 +300,10 @@ _COLUMNS = {
     "copied": "copied",
     "sent_home": "sent home",
     "relayed": "relayed",
+    "over_hosts": "over hosts",
 }
-_OF_HOMES = ("copied", "sent_home", "relayed")
-"""Left out where rows are replicated, or travel directly."""
+_OF_HOMES = ("copied", "sent_home", "relayed", "over_hosts")
+"""Left out where rows are replicated, travel directly, or have one home."""
 
 
 def summary_lines(trainers: list[dict[str, float]], width: int = 0) -> list[str]:

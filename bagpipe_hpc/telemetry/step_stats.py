@@ -9,7 +9,7 @@ from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 
 _MOVED = (
     *("reduced_now", "reduced_later", "private", "rows_fetched", "rows_written_back"),
-    *("copied", "sent_home", "relayed", "rows_added"),
+    *("copied", "sent_home", "relayed", "rows_added", "over_hosts"),
 )
 
 
@@ -21,7 +21,8 @@ class StepStats:
     trainer moves; `rows_added` are those of the latter that it adds to and may keep. `copied` are
     rows of which it got copies, `sent_home` those whose gradients it sent to their homes; both are 0 where rows are
     replicated. `relayed` are rows of either kind that came through it from its row of the grid, for itself or others;
-    0 where they travel directly.
+    0 where they travel directly. `over_hosts` are those of `reduced_now` and `reduced_later` whose sum went from host
+    to host, since a trainer of each host holds the row.
     """
 
     steps: int = 0
@@ -40,6 +41,7 @@ class StepStats:
     sent_home: int = 0
     relayed: int = 0
     rows_added: int = 0
+    over_hosts: int = 0
 
     @property
     def compute_s(self) -> float:
@@ -71,6 +73,7 @@ class StepStats:
                 self.reduced_later += exchange.later.slots.size
                 self.copied += int(exchange.counts.next_from.sum() + exchange.counts.rest_from.sum())
                 self.sent_home += int(exchange.counts.now_to.sum() + exchange.counts.later_to.sum())
+                self.over_hosts += exchange.hosted.now_rows + exchange.hosted.later_rows
                 self.relayed += int(exchange.counts.relayed.sum())
             self.rows_fetched += shared.fetch_rows.size + own.fetch_rows.size
         self.count_written(plan)

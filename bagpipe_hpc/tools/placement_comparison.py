@@ -212,7 +212,7 @@ def _load(run: Run, servers: int, moved: Sequence[PlanRows], look_ups: LookUps, 
 
 
 def _own_words(run: Run, servers: int) -> tuple[list[float], bool, dict[str, NDArray[np.int64]]]:
-    """What a placement expects of servers, whether in milliseconds, and the rows that it pins, by names of tables."""
+    """What a placement expects of servers, whether in milliseconds, and the rows that stay with trainers, by tables."""
     kind, settings = PLACEMENTS.implementation(run.config.tables.placement), run.config.tables.settings
     if not issubclass(kind, AssignedTables):
         return [], False, {}
@@ -221,7 +221,11 @@ def _own_words(run: Run, servers: int) -> tuple[list[float], bool, dict[str, NDA
     if not issubclass(kind, PlannedTables):
         return expected, kind.expects_ms, {}
     plan = read_plan(settings.plan_path)
-    return expected, kind.expects_ms, {name: plan.pinned_rows(name) for name in plan.tables}
+    return (
+        expected,
+        kind.expects_ms,
+        {name: np.concatenate((plan.pinned_rows(name), plan.hosted_rows(name))) for name in plan.tables},
+    )
 
 
 def _measured(run: Run, parts: Sequence[RowPartition], servers: int, moved: Sequence[PlanRows]) -> tuple[float, float]:

@@ -53,7 +53,18 @@ def place_tables(config: Config, servers: int, say: Callable[[str], None]) -> Pa
     require_room(tables, found.holders, servers, server_limit(settings))
     with atomic_write(path) as partial, partial.open("wb") as file:
         method, data = config.tables.placement, statistics.data
-        write_plan(file, method, data, servers, tables, found.holders, found.pinned, found.expected_ms)
+        write_plan(
+            file,
+            method,
+            data,
+            servers,
+            tables,
+            found.holders,
+            found.pinned,
+            found.expected_ms,
+            hosted=found.hosted,
+            trainer_hosts=found.trainer_hosts,
+        )
     for line in found.report:
         say(line)
     held = ", ".join(f"{of_server / 1e9:.3f}" for of_server in server_bytes(tables, found.holders, servers))

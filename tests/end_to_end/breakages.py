@@ -19,6 +19,7 @@ from bagpipe_hpc.errors import CapacityError
 from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.models.dense_sums import PendingDenseSum
 from bagpipe_hpc.models.mpi_sums import MpiSums
+from bagpipe_hpc.mpi.rows.host_chain import Add, ChainedSum, Floats, HostChain
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.plan.batch_plan import Additions, BatchPlan, TrainerPlan
@@ -38,6 +39,7 @@ from bagpipe_hpc.rows.updated import UpdatedRows
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step import dense_step, row_gradients
 from bagpipe_hpc.step.home_rows import HomeRows
+from bagpipe_hpc.step.home_sums import HomeSums
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.replicated_rows import DelayedUpdate, ReplicatedRows
 from bagpipe_hpc.step.row_sums import OwnRows
@@ -145,14 +147,34 @@ def update_delayed_rows_at_the_next_steps_rate(patch: Patch) -> None:
 
 def drop_late_gradients_of_others(patch: Patch) -> None:
     """A home applies later(x) with its own gradients only."""
-    apply = HomeRows._apply
+    begin = HomeRows._begin_totals
 
-    def apply_own(self: HomeRows, late: Any) -> None:
+    def sum_own(self: HomeRows, late: Any) -> None:
         for of_group in late.sums:
             of_group.arrival.rows[:] = 0
-        apply(self, late)
+        begin(self, late)
 
-    patch(HomeRows, "_apply", apply_own)
+    patch(HomeRows, "_begin_totals", sum_own)
+
+
+def sum_each_host_first(patch: Patch) -> None:
+    """A host adds its trainers' gradients to zero, and the sum to what earlier hosts have."""
+    start = HostChain.start
+
+    def sum_first(self: HostChain, of_host: int, shape: tuple[int, int], add: Add) -> ChainedSum:
+        def add_own(earlier: Floats | None) -> Floats:
+            own = add(None)
+            return own if earlier is None else earlier + own
+
+        return start(self, of_host, shape, add_own)
+
+    patch(HostChain, "start", sum_first)
+
+
+def keep_sums_on_their_host(patch: Patch) -> None:
+    """A trainer that holds a row once for its host takes the sum up to its host for that of all."""
+    of = HomeSums.of
+    patch(HomeSums, "of", lambda self, total: of(self, total._replace(over_hosts=None)))
 
 
 def take_no_next_copies(patch: Patch) -> None:
@@ -422,6 +444,10 @@ HOME_MUTANTS: dict[str, Breakage] = {
     "copies of updated rows are not taken in": take_no_next_copies,
     "gradients leave before they are complete": let_gradients_leave_early,
 }
+TIER_MUTANTS: dict[str, Breakage] = {
+    "hosts sum before they add": sum_each_host_first,
+    "sums stay on their host": keep_sums_on_their_host,
+}
 MICRO_BATCH_MUTANTS: dict[str, Breakage] = {
     "a mean of means": in_each_micro_batch(divide_by_its_own_size),
     "early dense gradients are lost": in_each_micro_batch(forget_dense_gradients),
@@ -455,6 +481,7 @@ LEAVES_LATE = "gradients of one trainer leave late"
 BREAKAGES = (
     MUTANTS
     | HOME_MUTANTS
+    | TIER_MUTANTS
     | MICRO_BATCH_MUTANTS
     | RATE_MUTANTS
     | CHECKPOINT_MUTANTS

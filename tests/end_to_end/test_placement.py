@@ -48,11 +48,14 @@ def test_the_example_of_the_page_places_rows(
         assert "rows" in file
         assert "runs" not in file
     planned = {}
-    for method in ("recshard", "flexshard"):
+    tiers = ["tables.trainer_hosts=2", "tables.once_a_host=true", "tables.within_gb_s=1000"]
+    for method, more in {"recshard": [], "flexshard": [], "tiers": tiers}.items():
         plan = tmp_path / f"{method}.npz"
-        of_plan = [f"tables.placement={method}", f"tables.statistics={statistics}", f"tables.plan={plan}"]
+        placement = method if method != "tiers" else "flexshard"
+        of_plan = [f"tables.placement={placement}", f"tables.statistics={statistics}", f"tables.plan={plan}", *more]
         assert main(["place", str(config_path), "--servers", "3", *of_plan, "tables.fast_gb=2e-5"]) == 0
-        assert 0 < sum(table.pinned for table in read_plan(plan).tables.values()) < 2e4 / 32
+        tables = read_plan(plan).tables.values()
+        assert 0 < sum(table.pinned + table.hosted for table in tables) < 2e4 / 32
         planned[method] = [*of_plan, "policy.name=pinned", f"policy.plan={plan}"]
     plan = tmp_path / "dreamshard.npz"
     learned = ["tables.placement=dreamshard", f"tables.statistics={statistics}", f"tables.plan={plan}"]
@@ -64,6 +67,7 @@ def test_the_example_of_the_page_places_rows(
         "by-look-ups": ["tables.placement=greedy_size_lookup", f"tables.statistics={statistics}"],
         "recshard": [*planned["recshard"], "cache.sharing=home", "lookahead.batches=5"],
         "flexshard": [*planned["flexshard"], "cache.sharing=replicated", "debug.verify_rows=true"],
+        "tiers": [*planned["tiers"], "cache.sharing=tiered", "debug.verify_rows=true"],
         "dreamshard": learned,
         "scattered-again": ["tables.placement=scattered_rows:ScatteredRows", "tables.spread=77"],
     }

@@ -9,6 +9,7 @@ from bagpipe_hpc.config.float32 import require_positive
 
 MEASURES = ("beginning", "all")
 SHARINGS = ("replicated", "home")
+"""Ways for any rows; `tiered` goes with a plan that says where each row is."""
 EXCHANGES = ("auto", "direct", "grid")
 _MOST_MEMORY_GB = 1_000_000
 
@@ -52,8 +53,9 @@ class CacheConfig:
     once; or `all` its batches, read once before the first step, which is exact."""
     sharing: str = "auto"
     """Where rows live that several trainers use: `replicated` at all of them, which sum and update alike; `home` at
-    one, to which the others send gradients, and which sends them copies; `auto`: `home` if there are two trainers or
-    more, on CPUs, and the policy has plans for it."""
+    one, to which the others send gradients, and which sends them copies; `tiered`: some at all, some at one of each
+    host, the others at one, as the plan of `policy.plan` says; `auto`: `home` if there are two trainers or more, on
+    CPUs, and the policy has plans for it."""
     exchange: str = "auto"
     """How rows with one home travel between trainers: `direct`, with a message to each other trainer; over a `grid` of
     R x C trainers in two hops, with R + C - 2 messages and all rows twice; `auto` takes the grid with many trainers."""
@@ -61,7 +63,7 @@ class CacheConfig:
     def __post_init__(self) -> None:
         require(self.rows >= 0, "cache.rows", self.rows, "use 1 or more rows, or 0 for what the window needs")
         require_one_of("cache.measure", self.measure, MEASURES)
-        ways = ("auto", *SHARINGS)
+        ways = ("auto", *SHARINGS, "tiered")
         require_one_of("cache.sharing", self.sharing, ways)
         require_one_of("cache.exchange", self.exchange, EXCHANGES)
 

@@ -156,6 +156,7 @@ class HomeSums:
             np.split(own, np.cumsum(part.slice_parts(trainer.private_slots.size))[:-1])
             for own, part, trainer in zip(sums, self._parts, plan.trainers, strict=True)
         ]
+        self._trainers = len(self._parts)
         self._given = []  # now and later: the gradients that each home gets of each trainer, its own among them
         for part, kind in enumerate((Kind.NOW_GRADIENTS, Kind.LATER_GRADIENTS)):
             given = _flowing(self._parts, kind, [of_slice[part] for of_slice in self._slices])
@@ -169,19 +170,38 @@ class HomeSums:
 
     def now(self, home: int) -> tuple[NDArray[np.int32], Int64s]:
         """Slots and sums of rows that the next batch uses."""
-        return self._total(home, self._parts[home].now, self._given[0][home])
+        return self._total(home, [part.now for part in self._parts], self._given[0])
 
     def later(self, home: int) -> tuple[NDArray[np.int32], Int64s]:
         """Slots and sums of the other rows."""
-        return self._total(home, self._parts[home].later, self._given[1][home])
+        return self._total(home, [part.later for part in self._parts], self._given[1])
 
-    def _total(self, home: int, summed: Summed, given: Sequence[Int64s]) -> tuple[NDArray[np.int32], Int64s]:
-        sums = np.zeros(summed.slots.size, dtype=np.int64)
-        for user, (piece, own) in enumerate(zip(pieces(summed.sources), given, strict=True)):
-            places = summed.places[piece]
-            if own.size != places.size:
-                raise PlanError(
-                    f"trainer {home} expects {places.size} gradients of trainer {user}, which has {own.size}"
-                )
-            sums[places] += own
-        return summed.slots, sums
+    def _total(
+        self, home: int, summed: Sequence[Summed], given: Sequence[Sequence[Int64s]]
+    ) -> tuple[NDArray[np.int32], Int64s]:
+        """What a home sums; of rows that a trainer of each host holds, what all of these do."""
+        sums = _sum_at(home, summed[home], given[home])
+        if hosted := summed[home].hosted:
+            of_host = self._parts[home].hosted.of_host
+            for peer in range(home % of_host, self._trainers, of_host):
+                if peer == home:
+                    continue
+                if (others := summed[peer].hosted) != hosted:
+                    raise PlanError(f"trainer {home} sums {hosted} rows with trainer {peer}, which sums {others}")
+                sums[:hosted] += _sum_at(peer, summed[peer], given[peer])[:hosted]
+        return summed[home].slots, sums
+
+
+def _sum_at(home: int, summed: Summed, given: Sequence[Int64s]) -> Int64s:
+    """The sums of the gradients that a home gets.
+
+    Raises:
+        PlanError: a trainer has another number of them than it expects.
+    """
+    sums = np.zeros(summed.slots.size, dtype=np.int64)
+    for user, (piece, own) in enumerate(zip(pieces(summed.sources), given, strict=True)):
+        places = summed.places[piece]
+        if own.size != places.size:
+            raise PlanError(f"trainer {home} expects {places.size} gradients of trainer {user}, which has {own.size}")
+        sums[places] += own
+    return sums

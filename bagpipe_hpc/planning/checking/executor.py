@@ -94,6 +94,7 @@ class PlanExecutor:
         self._to_fetch: deque[BatchPlan] = deque()
         self._delayed: tuple[int, NDArray[np.int32], Int64s] | None = None
         self._late: tuple[int, HomeSums] | None = None
+        self._alike: set[int] = set()  # rows that several homes hold, and update alike
         self._copies = Copies(self._caches, shared)
         self._plans: Sequence[BatchPlan] = ()
 
@@ -173,7 +174,7 @@ class PlanExecutor:
                     )
                 self.store[row] = self._caches[trainer][slot]
                 self.write_backs += 1
-                for other in range(len(self._caches)) if slot < self._shared else (trainer,):
+                for other in range(len(self._caches)) if slot < self._shared or row in self._alike else (trainer,):
                     if row in self._slot_of[other]:
                         self._written[other].add(row)
             if part.additions is not None:
@@ -202,6 +203,11 @@ class PlanExecutor:
         while self._to_fetch and self._to_fetch[0].shared.prefetch_after <= self._retired:
             plan = self._to_fetch.popleft()
             batch, shared = plan.shared.batch, plan.shared
+            if plan.trainers[0].hosted is not None:
+                rows, holders = np.unique(
+                    np.concatenate([part.fetch_rows for part in plan.trainers]), return_counts=True
+                )
+                self._alike.update(rows[holders > 1].tolist())
             for trainer, part in enumerate(plan.trainers):
                 self._fetch(batch, trainer, shared.fetch_rows, shared.fetch_slots, is_private=False)
                 first = part.pulled.first
@@ -276,10 +282,10 @@ class PlanExecutor:
         count, now = shared_slots.size, plan.shared.now_slots.size
         self._finish_delayed()
         if plan.trainers[0].exchange is not None:
-            self._exchange(number, plan, sums)
-            return
-        for trainer, part in enumerate(plan.trainers):
-            self._update(number, trainer, part.private_slots, sums[trainer][count:])
+            self._exchange(number, plan, [total[count:] for total in sums])
+        else:
+            for trainer, part in enumerate(plan.trainers):
+                self._update(number, trainer, part.private_slots, sums[trainer][count:])
         reduced = np.sum([total[:count] for total in sums], axis=0)
         for trainer in range(len(self._caches)):
             self._update(number, trainer, plan.shared.now_slots, reduced[:now])

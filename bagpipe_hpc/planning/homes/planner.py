@@ -8,7 +8,7 @@ Legend: `U` unique rows of a batch, `P` pairs of a row and a trainer that uses i
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,6 +76,21 @@ class ExchangePlanner(RulePlanner):
         """Rows that are written back behind a batch: those that leave. A rule may add some that stay."""
         return retired
 
+    def held_by(self, rows: NDArray[np.integer], homes: NDArray[np.integer], trainer: int) -> "Held":  # noqa: ARG002
+        """Which of some rows with their homes a trainer holds: those that have it for their home."""
+        return Held(np.flatnonzero(homes == trainer))
+
+    def are_alone(self, batch: UsedBatch) -> Bools:
+        """Rows that nobody else holds, `[U]`: if their home alone uses them, it updates them at once."""
+        return np.ones(batch.unique.size, dtype=np.bool_)
+
+    def are_shared(self, batch: UsedBatch) -> Bools | None:  # noqa: ARG002
+        """Rows that all trainers hold in the same slot, and sum as replicated ones, `[U]`; None where there are none.
+
+        They have no pairs.
+        """
+        return None
+
     # The planner.
 
     def start_segment(self, *, training: bool, first_step: int) -> None:
@@ -95,7 +110,7 @@ class ExchangePlanner(RulePlanner):
         fetched: Bools = slots == ABSENT
         homes[fetched] = self.choose_homes(batch, fetched)
         settled = Placed(slots, homes, fetched)
-        self._make_room(number, lambda: self.rows.can_fetch(settled))
+        self._make_room(number, lambda: self.rows.can_fetch(batch, settled))
         placed = self.rows.place(batch, settled)
         choice = self.choose(number, batch, following)
         dead = choice.dead
@@ -109,6 +124,8 @@ class ExchangePlanner(RulePlanner):
         batch, placed = decided.batch, decided.placed
         extend_groups(self._unwritten, self.written(number, batch, placed, decided.retired))
         retire_group = self.group_started_by(number)
+        shared_now, shared_later = self._shared(decided)
+        rows, versions = self.rows.expected_versions(batch.unique[np.concatenate((shared_now, shared_later))])
         shared = SharedPlan(
             batch=number,
             samples=batch.samples,
@@ -116,17 +133,24 @@ class ExchangePlanner(RulePlanner):
             retire_group=retire_group,
             unique_rows=batch.unique.size,
             fetched_rows=int(placed.fetched.sum()),
-            now_slots=_NO_SLOTS,
-            later_slots=_NO_SLOTS,
+            now_slots=placed.slots[shared_now],
+            later_slots=placed.slots[shared_later],
             fetch_rows=_NO_ROWS,
             fetch_slots=_NO_SLOTS,
-            rows=_NO_ROWS,
-            versions=_NO_SLOTS,
+            rows=rows,
+            versions=versions,
         )
         trainers = self._trainer_plans(number, decided, self._write_backs(retire_group))
         if self._training:
             self.rows.count_update(batch, self._first_step + number + 1)
         return BatchPlan(shared, trainers)
+
+    def _shared(self, decided: "_Decided") -> tuple[Int64s, Int64s]:
+        """Rows that all trainers hold, and that are summed now and later, indices into the unique ones."""
+        shared = self.are_shared(decided.batch)
+        if shared is None:
+            return _NO_ROWS, _NO_ROWS
+        return np.flatnonzero(shared & decided.now), np.flatnonzero(shared & ~decided.now)
 
     def _trainer_plans(
         self, number: int, decided: "_Decided", write_backs: Sequence[tuple[Int64s, Int32s]]
@@ -134,9 +158,9 @@ class ExchangePlanner(RulePlanner):
         trainers = self.trainers
         batch, following, placed = decided.batch, decided.following, decided.placed
         rows, users = batch.pair_rows, batch.pair_users
-        homes = placed.homes[rows]
+        homes = self.rows.pair_homes(batch.unique, placed.homes, rows, users)
         away = homes != users
-        solo = np.ones(batch.unique.size, dtype=np.bool_)
+        solo = self.are_alone(batch)
         solo[rows[away]] = False
         now = decided.now[rows]
         rest = np.ones(rows.size, dtype=np.bool_) if self._copied is None else ~self._copied[rows]
@@ -155,6 +179,7 @@ class ExchangePlanner(RulePlanner):
         now_counts, later_counts = (_without_own(sums.sources.T) for sums in (sums_now, sums_later))
         relayed = np.stack([self._relayed(of) for of in (now_counts, later_counts, next_counts, rest_counts)], axis=1)
         now_arrived = _counts(users[away & ~rest], homes[away & ~rest], trainers).sum(1)
+        all_shared = np.concatenate(self._shared(decided))
         plans = []
         for trainer in range(trainers):
             own = in_slice.of(trainer)
@@ -177,12 +202,15 @@ class ExchangePlanner(RulePlanner):
                 rest_from=rest_counts[:, trainer],
                 relayed=relayed[trainer],
             )
-            fetch = placed.fetched & (placed.homes == trainer)
+            fetch = np.zeros(batch.unique.size, dtype=np.bool_)
+            fetch[self.held_by(batch.unique, placed.homes, trainer).rows] = True
+            fetch &= placed.fetched
+            read = batch.unique[np.concatenate((all_shared, rows[own]))]
             expected, versions = self.rows.expected_versions(local)
             own_slots = slots[own].astype(np.int32)
             plans.append(
                 TrainerPlan(
-                    positions=as_positions(self.rows.translate(local, batch.rows[first:last]), local.size),
+                    positions=as_positions(self.rows.translate(read, batch.rows[first:last]), read.size),
                     private_slots=own_slots[kinds == _SOLO],
                     fetch_rows=batch.unique[fetch].astype(np.int64),
                     fetch_slots=placed.slots[fetch],
@@ -196,6 +224,7 @@ class ExchangePlanner(RulePlanner):
                     summed_slots=np.concatenate((sums_now.slots_of(trainer), sums_later.slots_of(trainer))),
                     sum_places=np.concatenate((sums_now.places_of(trainer), sums_later.places_of(trainer))),
                     sent_slots=np.concatenate((next_slots.of(trainer), rest_slots.of(trainer))),
+                    hosted=self.hosted(sums_now.hosted[trainer], sums_later.hosted[trainer]),
                 )
             )
         self._copied = copied
@@ -213,17 +242,18 @@ class ExchangePlanner(RulePlanner):
     def _sums(self, batch: UsedBatch, placed: Placed, pairs: Bools) -> "_HomeSums":
         """What homes sum of the gradients of some pairs."""
         rows, users = batch.pair_rows[pairs], batch.pair_users[pairs]
-        homes = placed.homes[rows]
+        homes = self.rows.pair_homes(batch.unique, placed.homes, rows, users)
         order = np.lexsort((rows, users, homes))
-        distinct = np.unique(rows)
-        by_home = np.argsort(placed.homes[distinct], kind="stable")
-        counts = np.bincount(placed.homes[distinct], minlength=self.trainers)
-        place = np.empty(batch.unique.size, dtype=np.int32)
-        place[distinct[by_home]] = np.arange(distinct.size) - np.repeat(np.cumsum(counts) - counts, counts)
+        summed = np.unique(rows)
+        held = [self.held_by(batch.unique[summed], placed.homes[summed], home) for home in range(self.trainers)]
+        place = np.empty(batch.unique.size, dtype=np.int32)  # the same at all who hold a row
+        for own in held:
+            place[summed[own.rows]] = np.arange(own.rows.size)
         return _HomeSums(
-            np.split(placed.slots[distinct[by_home]], np.cumsum(counts)[:-1]),
+            [placed.slots[summed[own.rows]] for own in held],
             np.split(place[rows[order]], np.cumsum(np.bincount(homes, minlength=self.trainers))[:-1]),
             _counts(homes, users, self.trainers),
+            [own.hosted for own in held],
         )
 
     def _copies_of(self, following: LoadedBatch | None, copied: Bools | None) -> tuple["_Parts", Int64s]:
@@ -232,7 +262,8 @@ class ExchangePlanner(RulePlanner):
             return _Parts([_NO_SLOTS] * self.trainers), np.zeros((self.trainers, self.trainers), dtype=np.int64)
         assert isinstance(following, UsedBatch), "loaded by HomeSlots"
         rows, users = following.pair_rows, following.pair_users
-        slots, homes = (of_rows[rows] for of_rows in self.rows.where(following.unique))
+        all_slots, all_homes = self.rows.where(following.unique)
+        homes, slots = self.rows.pair_homes(following.unique, all_homes, rows, users), all_slots[rows]
         return self._sent(homes, users, slots, rows, copied[rows] & (homes != users))
 
     def _sent(
@@ -244,6 +275,10 @@ class ExchangePlanner(RulePlanner):
         bounds = np.cumsum(np.bincount(homes, minlength=self.trainers))[:-1]
         return _Parts(np.split(slots[order].astype(np.int32), bounds)), _counts(homes, users, self.trainers)
 
+    def hosted(self, now_rows: int, later_rows: int) -> Int32s | None:  # noqa: ARG002
+        """What a plan says of rows that are held once a host, so many of those that are summed now and later."""
+        return None
+
     def sending_places(self) -> NDArray[np.intp]:
         """Where each trainer stands in the order in which a sender's rows for the others lie, `[T]`."""
         return self._grid.sending_places
@@ -254,6 +289,18 @@ class ExchangePlanner(RulePlanner):
         if self._grid.is_direct:
             return np.empty((columns, columns, 0), dtype=np.int64)
         return counts.reshape(rows, columns, rows, columns).transpose(0, 3, 1, 2).reshape(-1, columns, rows)
+
+
+class Held(NamedTuple):
+    """What a trainer holds of some rows.
+
+    Attributes:
+        rows: which, indices; in the order in which it sums them.
+        hosted: how many of them, the first ones, are held by a trainer of each host.
+    """
+
+    rows: Int64s
+    hosted: int = 0
 
 
 @dataclass(frozen=True)
@@ -275,11 +322,13 @@ class _HomeSums:
         slots: of the rows that each home sums.
         places: of each gradient that it gets, the row's place among them.
         sources: how many each trainer has for each home, `[T homes, T]`.
+        hosted: how many of the rows, the first ones, are held once a host.
     """
 
     slots: list[Int32s]
     places: list[Int32s]
     sources: Int64s
+    hosted: list[int]
 
     def slots_of(self, home: int) -> Int32s:
         return self.slots[home]

@@ -94,8 +94,25 @@ class HomeSlots(RowSlots):
         self._scratch[rows] = np.arange(rows.size, dtype=np.int32)
         return self._scratch
 
-    def can_fetch(self, settled: Placed) -> bool:
-        """Whether the homes have slots for all rows that are fetched."""
+    def pair_homes(
+        self,
+        unique: NDArray[np.integer],  # noqa: ARG002
+        homes: NDArray[np.integer],
+        rows: Int64s,
+        users: Int64s,  # noqa: ARG002
+    ) -> NDArray[np.integer]:
+        """Who holds the row of each pair for its user, `[P]`: the home.
+
+        Args:
+            unique: rows of a batch, `[U]`.
+            homes: of each of them, `[U]`.
+            rows: of the pairs, indices into `unique`, `[P]`.
+            users: of the pairs, `[P]`.
+        """
+        return homes[rows]
+
+    def can_fetch(self, batch: UsedBatch, settled: Placed) -> bool:  # noqa: ARG002
+        """Whether the homes have slots for all rows of a batch that are fetched."""
         rows = np.bincount(settled.homes[settled.fetched], minlength=self._trainers)
         return all(pool.has(int(count)) for pool, count in zip(self._private_pools, rows, strict=True))
 
@@ -105,18 +122,30 @@ class HomeSlots(RowSlots):
         Raises:
             CapacityError: there are not enough slots, of rows or of copies.
         """
-        slots, homes, fetched = settled.slots.copy(), settled.homes, settled.fetched
-        for trainer, pool in enumerate(self._private_pools):
-            own = fetched & (homes == trainer)
-            slots[own] = pool.take(int(own.sum())) + self._first_private
+        slots, homes, fetched = self.give_slots(batch, settled), settled.homes, settled.fetched
         self._slot[batch.unique] = slots
         self._home[batch.unique] = homes
-        away = batch.pair_users != homes[batch.pair_rows]
+        away = batch.pair_users != self.pair_homes(batch.unique, homes, batch.pair_rows, batch.pair_users)
         copies = int(np.bincount(batch.pair_users[away], minlength=1).max())
         self._most_copies = max(self._most_copies, copies)
         if self._most_copies > self._area:
             raise slots_used_up("shared", self.areas * self._area, self.areas * self._most_copies)
         return Placed(slots, homes, fetched)
+
+    def give_slots(self, batch: UsedBatch, settled: Placed) -> Int32s:  # noqa: ARG002
+        """The slot of each row of a batch at its home, `[U]`; those that are fetched get one.
+
+        Raises:
+            CapacityError: there are not enough slots.
+        """
+        return self._from_pools(settled.slots, settled.homes, settled.fetched)
+
+    def _from_pools(self, slots: Int32s, homes: Int32s, fetched: Bools) -> Int32s:
+        slots = slots.copy()
+        for trainer, pool in enumerate(self._private_pools):
+            own = fetched & (homes == trainer)
+            slots[own] = pool.take(int(own.sum())) + self._first_private
+        return slots
 
     def forget(self, rows: NDArray[np.integer]) -> None:
         """Note that rows leave: they are nowhere for the batches to come."""

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from functools import cached_property, partial
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from bagpipe_hpc.planning.lookahead.native import NativePlanner
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
 from bagpipe_hpc.planning.planner import Planner
 from bagpipe_hpc.planning.policy import Policy, with_spare
+from bagpipe_hpc.planning.sharing_choice import has_homes
 from bagpipe_hpc.planning.slots import COPY_AREAS, MOST_SLOTS, UNLIMITED, CacheSlots
 from bagpipe_hpc.planning.window import Window
 
@@ -55,7 +57,7 @@ class LookaheadPolicy(Policy):
     `kernels.planner_state` and `planner_threads` are for the native one.
     """
 
-    sharings = ("replicated", "home")
+    sharings: ClassVar[tuple[str, ...]] = ("replicated", "home")
 
     fetches_late = True
 
@@ -82,7 +84,7 @@ class LookaheadPolicy(Policy):
     def expected_slots(self, beginning: CacheSlots) -> CacheSlots:
         """As `Policy.expected_slots`; of copies, which cannot come later, as many are reserved as a batch can have."""
         expected = super().expected_slots(beginning)
-        if self.facts.sharing != "home":
+        if not has_homes(self.facts.sharing):
             return expected
         copies = min(self._most_copies, with_spare(beginning.shared // COPY_AREAS))
         most = max(copies, min(self._most_copies, (MOST_SLOTS - expected.private) // COPY_AREAS))
@@ -156,7 +158,7 @@ class LookaheadPolicy(Policy):
         look_ups = bags if facts.is_one_hot else 0
         if not self.is_native:
             index_bytes = 4 if table_rows.sum() < 1 << 31 else 8
-            homes = _HOME_BYTES if facts.sharing == "home" else 0
+            homes = _HOME_BYTES if has_homes(facts.sharing) else 0
             return int(table_rows.sum()) * (_REFERENCE_BYTES + versions + homes) + index_bytes * look_ups
         of_arrays = int(table_rows[~self.sparse_tables(window)].sum()) * (_DENSE_BYTES + versions)
         indices = facts.batch_look_ups if facts.sharing == "home" else np.minimum(table_rows, facts.batch_look_ups)

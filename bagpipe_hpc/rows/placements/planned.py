@@ -41,12 +41,16 @@ class Found:
         report: what is to be said of it, line by line.
         pinned: rows that stay with the trainers, by the names of tables; hottest first.
         expected_ms: of a batch, of each server, by the method's own model; empty where it has none.
+        hosted: rows that stay with a trainer of each host, as `pinned`.
+        trainer_hosts: hosts of trainers that they are for; 0 where no row is held so.
     """
 
     holders: Sequence[int]
     report: Sequence[str]
     pinned: Mapping[str, Int64s] = field(default_factory=dict)
     expected_ms: Sequence[float] = ()
+    hosted: Mapping[str, Int64s] = field(default_factory=dict)
+    trainer_hosts: int = 0
 
 
 class PlannedTables(AssignedTables):

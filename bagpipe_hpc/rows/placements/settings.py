@@ -130,6 +130,8 @@ class FlexShardSettings(PlannedSettings):
     """GB a second of its link to those of other hosts."""
     fast_gb: float = 0.0
     """GB of rows that may stay with each trainer."""
+    once_a_host: bool = False
+    """Whether rows may also stay with one trainer of each host; runs then need `cache.sharing = "tiered"`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

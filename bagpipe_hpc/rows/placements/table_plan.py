@@ -3,6 +3,8 @@
 `bagpipe place` writes it, `tables.plan` and `policy.plan` name it. The file is a `.npz` of NumPy without pickled
 objects: `format` (1), `method`, `data` (digest of the shards of the statistics), `servers`, `names`, and int64 `[N]`:
 `rows`, `holders` and `pinned`, the number of each table's pinned rows; `pinned/J` has those of table J, hottest first.
+Where rows are held once a host there are `trainer_hosts`, the number of hosts of trainers, and `hosted` and `hosted/J`
+in the way of `pinned`.
 `expected_ns`, int64 `[S]`, is what each server takes for a batch by the method's own model; 0 where it has none.
 """
 
@@ -30,11 +32,13 @@ class PlannedTable:
         rows: its rows.
         holder: its server.
         pinned: how many of its rows stay with the trainers.
+        hosted: how many more stay with a trainer of each host.
     """
 
     rows: int
     holder: int
     pinned: int
+    hosted: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ class TablePlan:
         servers: number of servers S.
         tables: by name.
         expected_ms: of a batch, of each server, by the method's own model; empty where it has none.
+        trainer_hosts: hosts of trainers that it is made for; 0 where it holds no rows once a host.
     """
 
     source: Path
@@ -56,6 +61,7 @@ class TablePlan:
     servers: int
     tables: Mapping[str, PlannedTable]
     expected_ms: tuple[float, ...] = ()
+    trainer_hosts: int = 0
 
     def of(self, name: str, rows: int) -> PlannedTable:
         """What it says of a table of a run.
@@ -75,12 +81,26 @@ class TablePlan:
         Raises:
             DataError: the file is damaged, or is another one now.
         """
+        return self._rows(name)[0]
+
+    def hosted_rows(self, name: str) -> Int64s:
+        """The rows of a table that stay with a trainer of each host, as `pinned_rows`.
+
+        Raises:
+            DataError: as there.
+        """
+        return self._rows(name)[1]
+
+    def _rows(self, name: str) -> tuple[Int64s, Int64s]:
+        """Pinned and hosted rows of a table."""
         table, number = self.tables[name], list(self.tables).index(name)
         with open_arrays(self.source, _KIND, _AGAIN) as file:
-            rows = file.integers(f"pinned/{number}", table.pinned)
+            pinned = file.integers(f"pinned/{number}", table.pinned)
+            hosted = file.integers(f"hosted/{number}", table.hosted) if self.trainer_hosts else pinned[:0]
+            rows = np.concatenate((pinned, hosted))
             if np.unique(rows).size < rows.size or rows.max(initial=0) >= table.rows:
                 file.refuse(f"pins rows of table {name!r:.80} that it does not have, or twice")
-        return rows
+        return pinned, hosted
 
 
 def write_plan(
@@ -92,6 +112,8 @@ def write_plan(
     holders: Sequence[int],
     pinned: Mapping[str, Int64s],
     expected_ms: Sequence[float] = (),
+    hosted: Mapping[str, Int64s] | None = None,
+    trainer_hosts: int = 0,
 ) -> None:
     """Write a plan.
 
@@ -104,6 +126,8 @@ def write_plan(
         holders: the server of each.
         pinned: rows that stay with the trainers, by the names of tables; hottest first.
         expected_ms: of a batch, of each server, by the method's own model; empty where it has none.
+        hosted: rows that stay with a trainer of each host, as `pinned`.
+        trainer_hosts: hosts of trainers, where there are such rows.
     """
     none = np.empty(0, dtype=np.int64)
     rows = [pinned.get(table.name, none) for table in tables]
@@ -119,6 +143,11 @@ def write_plan(
         "expected_ns": np.rint(1e6 * np.array(expected_ms or [0.0] * servers)).astype(np.int64),
         **{f"pinned/{number}": of_table for number, of_table in enumerate(rows)},
     }
+    if trainer_hosts:
+        at_hosts = [(hosted or {}).get(table.name, none) for table in tables]
+        members["trainer_hosts"] = np.array(trainer_hosts)
+        members["hosted"] = np.array([of_table.size for of_table in at_hosts], dtype=np.int64)
+        members |= {f"hosted/{number}": of_table for number, of_table in enumerate(at_hosts)}
     np.savez_compressed(file, allow_pickle=False, **members)
 
 
@@ -135,7 +164,9 @@ def read_plan(path: Path) -> TablePlan:
         rows, holders, pinned = (file.integers(name, len(names)).tolist() for name in ("rows", "holders", "pinned"))
         if max(holders, default=0) >= servers:
             file.refuse(f"gives a table to server {max(holders)} of {servers}")
-        by_name = dict(zip(names, map(PlannedTable, rows, holders, pinned), strict=True))
+        trainer_hosts = file.integer("trainer_hosts") if "trainer_hosts" in file.members else 0
+        hosted = file.integers("hosted", len(names)).tolist() if trainer_hosts else [0] * len(names)
+        by_name = dict(zip(names, map(PlannedTable, rows, holders, pinned, hosted), strict=True))
         expected_ns = file.integers("expected_ns", servers)
         expected_ms = tuple((expected_ns / 1e6).tolist()) if expected_ns.any() else ()
-        return TablePlan(path, file.text("method"), file.text("data"), servers, by_name, expected_ms)
+        return TablePlan(path, file.text("method"), file.text("data"), servers, by_name, expected_ms, trainer_hosts)

@@ -44,7 +44,8 @@ class Traffic:
     Attributes:
         rows: by the names of `MOVED`.
         bytes: the same on the link of a trainer, each way counted; a sum over all trainers goes round as shares of it,
-            there and back, and of what a home sums the others' part was sent home.
+            there and back, and of what a home sums the others' part was sent home. Of rows that are held once a host
+            the sums go from host to host, there and back, in 32 bits.
         hit_rate: share of the unique rows of batches that no trainer fetches.
         window: batches that the planner looks ahead, the current one included.
         cache_rows: slots of a trainer's caches.
@@ -153,6 +154,11 @@ class TrafficCount:
                 }
                 self._count(number, of_all)
                 self._count(number, _own(own))
+                if (exchange := own.exchanged) is not None and (of_host := exchange.hosted.of_host):
+                    hosts = self._trainers // of_host
+                    over_hosts = self._widths[number] * 2 * (hosts - 1) / hosts
+                    self._bytes["now"] += exchange.hosted.now_rows * over_hosts
+                    self._bytes["later"] += exchange.hosted.later_rows * over_hosts
 
     def _count(self, group: int, rows: dict[str, int]) -> None:
         both_ways = 2 * (self._trainers - 1) / self._trainers

@@ -219,9 +219,10 @@ def _classes(run: RunFiles, measured: Callable[[str, float], float]) -> list[Bar
 
 def _bytes(run: RunFiles) -> list[Bar]:
     sizes, trainers = run.row_bytes, len(trainer_means(run))
-    if sizes is None or not trainers:
+    sharing = run.settings.get("cache.sharing")
+    if sizes is None or not trainers or sharing == "tiered":  # of whose sums nobody knows how many trainers make them
         return []
-    has_homes = run.settings.get("cache.sharing") == "home"
+    has_homes = sharing == "home"
     goes_round = 0.0 if has_homes else 2.0 * (trainers - 1) / trainers  # with homes, what is summed was sent home
     of_class = {
         "fetched": sizes.record,

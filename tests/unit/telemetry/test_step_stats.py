@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bagpipe_hpc.plan.batch_plan import GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan
-from bagpipe_hpc.plan.exchange import ExchangeCounts
+from bagpipe_hpc.plan.exchange import ExchangeCounts, Hosted
 from bagpipe_hpc.telemetry import step_stats
 from bagpipe_hpc.telemetry.step_stats import StepStats, newly_resident
 
@@ -63,7 +63,10 @@ def test_what_trainers_exchange_is_counted() -> None:
     stats = StepStats()
     stats.count_plan(ReceivedPlan((GroupPlan(shared, replace(own, exchange=counts.encode(), **arrays)),)))
     assert (stats.reduced_now, stats.reduced_later, stats.private) == (3, 4, 6)
-    assert (stats.copied, stats.sent_home, stats.relayed) == (3, 3, 28)
+    assert (stats.copied, stats.sent_home, stats.relayed, stats.over_hosts) == (3, 3, 28, 0)
+    of_hosts = replace(own, exchange=counts.encode(), **arrays, hosted=Hosted(2, 2, 3).encode())
+    stats.count_plan(ReceivedPlan((GroupPlan(shared, of_hosts),)))
+    assert (stats.reduced_now, stats.reduced_later, stats.over_hosts) == (6, 8, 5)
 
 
 def test_without_rows_nothing_was_hit() -> None:
@@ -110,6 +113,7 @@ def test_means_are_per_step_and_in_milliseconds() -> None:
         "sent_home": 0.0,
         "relayed": 0.0,
         "rows_added": 0.0,
+        "over_hosts": 0.0,
     }
 
 

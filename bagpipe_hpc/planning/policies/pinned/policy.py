@@ -3,6 +3,9 @@
 Which rows these are says a plan of tables (`bagpipe place`), such as RecShard's (ASPLOS 2022). A pinned row is fetched
 when it is first used. It is never dead, so it is never private: its gradients are summed, now or behind the next batch,
 and it is written back with the segment's closing plan. Everything else is as with `bagpipe`.
+
+With `cache.sharing = "tiered"` a plan's pinned rows are with every trainer, its hosted ones with a trainer of each
+host, and all others have one home (FlexShard).
 """
 
 from collections.abc import Callable
@@ -11,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from bagpipe_hpc.planning.batch_rows import Bools, LoadedBatch
+from bagpipe_hpc.config.doors import SettingError
+from bagpipe_hpc.planning.batch_rows import Bools, Int64s, LoadedBatch
+from bagpipe_hpc.planning.homes.tiers import RowTiers, TieredExchange
 from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.lookahead.rules import LookaheadPlanner
@@ -21,39 +26,73 @@ from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.placements.settings import made_file
 from bagpipe_hpc.rows.placements.table_plan import read_plan
 
+_TIER_BYTES = 9
+"""Of a row of which tier, holder and slot are known."""
+_NO_ROWS = np.empty(0, dtype=np.int64)
+
 
 class PinnedPolicy(LookaheadPolicy):
-    """Keeps a plan's rows for a whole segment; it plans in NumPy, for rows that are replicated or have one home."""
+    """Keeps a plan's rows for a whole segment; it plans in NumPy, however rows are shared."""
+
+    sharings = ("replicated", "home", "tiered")
 
     is_native = False
 
     @cached_property
-    def pinned(self) -> Bools:
-        """Which rows stay, bool `[rows of all tables]`.
+    def tiers(self) -> RowTiers:
+        """Which rows stay with all trainers, and which with a trainer of each host.
 
         Raises:
-            BagpipeError: no file is named, or it is no plan of these tables.
+            BagpipeError: no file is named, or it is no plan of these tables, or for other hosts of trainers.
         """
         facts = self.facts
         plan = read_plan(made_file("policy.plan", self.settings.plan))
-        found = np.zeros(facts.total_rows, dtype=np.bool_)
+        found: tuple[list[Int64s], list[Int64s]] = [], []
         for name, first, rows in zip(
             facts.table_names, facts.table_offsets.tolist(), np.diff(facts.table_offsets).tolist(), strict=False
         ):
             plan.of(name, rows)
-            found[first + plan.pinned_rows(name)] = True
+            for of_tier, own in zip(found, (plan.pinned_rows(name), plan.hosted_rows(name)), strict=True):
+                of_tier.append(first + own)
+        everywhere, hosted = (np.concatenate((_NO_ROWS, *of_tier)) for of_tier in found)
+        hosts = plan.trainer_hosts if hosted.size else 1
+        if hosted.size and facts.sharing != "tiered":
+            cure = f"{plan.source} holds {hosted.size} rows once a host; use tiered, or place with once_a_host = false"
+            raise SettingError("cache.sharing", facts.sharing, cure)
+        if facts.trainers % hosts:
+            cure = f"is a plan for trainers on {hosts} hosts, and there are {facts.trainers}; use as many on each host"
+            raise SettingError("policy.plan", str(plan.source), cure)
+        return RowTiers(everywhere, hosted, facts.trainers // hosts)
+
+    @property
+    def trainers_of_host(self) -> int:
+        """Those of the plan's hosts, where rows are held once a host."""
+        return self.tiers.of_host if self.facts.sharing == "tiered" and self.tiers.hosted.size else 0
+
+    @cached_property
+    def pinned(self) -> Bools:
+        """Which rows stay, bool `[rows of all tables]`; errors as of `tiers`."""
+        found = np.zeros(self.facts.total_rows, dtype=np.bool_)
+        found[self.tiers.everywhere] = found[self.tiers.hosted] = True
         return found
 
     @property
     def rule(self) -> Callable[..., Planner]:
         """The look-ahead rule for the way that rows are shared, but for the pinned rows."""
+        if self.facts.sharing == "tiered":
+            return partial(PinnedTieredPlanner, grid=self.facts.grid, tiers=self.tiers, pinned=self.pinned)
         if self.facts.sharing == "home":
             return partial(PinnedHomePlanner, grid=self.facts.grid, pinned=self.pinned)
         return partial(PinnedPlanner, pinned=self.pinned)
 
     def expected_slots(self, beginning: CacheSlots) -> CacheSlots:
         """Those of `bagpipe`, and one for each pinned row: it comes sooner or later, and stays."""
-        expected, facts = super().expected_slots(beginning), self.facts
+        facts = self.facts
+        if facts.sharing == "tiered":  # which have theirs from the start
+            fixed = self.tiers.slots
+            of_others = super().expected_slots(beginning._replace(private=beginning.private - fixed))
+            return of_others._replace(private=min(facts.total_rows, of_others.private + fixed))
+        expected = super().expected_slots(beginning)
         rows = int(self.pinned.sum())
         if facts.sharing == "home":
             return expected._replace(private=min(facts.total_rows, expected.private + rows))
@@ -61,7 +100,8 @@ class PinnedPolicy(LookaheadPolicy):
 
     def least_bytes(self, window: Window, most_batches: int) -> int:
         """As of `bagpipe`, and the list of pinned rows."""
-        return super().least_bytes(window, most_batches) + self.pinned.nbytes
+        of_tiers = _TIER_BYTES * self.facts.total_rows if self.facts.sharing == "tiered" else 0
+        return super().least_bytes(window, most_batches) + self.pinned.nbytes + of_tiers
 
 
 class PinnedPlanner(LookaheadPlanner):
@@ -85,3 +125,13 @@ class PinnedPlanner(LookaheadPlanner):
 
 class PinnedHomePlanner(PinnedPlanner, HomePlanner):
     """Rows with one home: a pinned row stays at its home."""
+
+
+class PinnedTieredPlanner(PinnedPlanner, TieredExchange, HomePlanner):
+    """Rows in tiers: those that several trainers hold are the pinned ones.
+
+    Args:
+        arguments: as for `PinnedPlanner`.
+        tiers: which rows several trainers hold.
+        settings: as there.
+    """

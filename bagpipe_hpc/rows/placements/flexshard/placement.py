@@ -1,6 +1,7 @@
-"""FlexShard's tiers as a placement: rows of tier A are pinned at every trainer, all others are at one server.
+"""FlexShard's tiers as a placement: rows of tier A stay with every trainer, those of B with a trainer of each host.
 
-Nothing here holds a row once a host: thresholds are chosen without tier B, and what it would give is told beside them.
+All others are at one server. Without `once_a_host` thresholds are chosen without tier B, and what it would give is told
+beside them.
 """
 
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from bagpipe_hpc.rows.placements.assignment import deal_greedily, server_limit
-from bagpipe_hpc.rows.placements.flexshard.tiers import Links, choose_tiers
+from bagpipe_hpc.rows.placements.flexshard.tiers import Links, Tiers, choose_tiers
 from bagpipe_hpc.rows.placements.planned import Found, PlannedTables, Request
 
 
@@ -28,25 +29,38 @@ class FlexShard(PlannedTables):
         row_bytes = np.array([table.row_bytes for table in request.tables], dtype=np.int64)[table_of[order]]
         of_device = request.batch_size / request.statistics.samples / links.devices
         look_ups, spare = counts[order] * of_device, settings.fast_gb * 1e9
-        chosen = choose_tiers(links, look_ups, row_bytes, spare, keeps_place=True, has_tier_b=False)
-        tiers = choose_tiers(links, look_ups, row_bytes, spare, keeps_place=True)
-        in_a = np.bincount(table_of[order[: chosen.first_b]], minlength=len(hottest))
-        pinned = {
-            table.name: rows[:first]
-            for table, (rows, _), first in zip(request.tables, hottest, in_a.tolist(), strict=True)
-        }
-        costs = [
-            float(of_rows[first:].sum() * table.row_bytes)
-            for table, (_, of_rows), first in zip(request.tables, hottest, in_a.tolist(), strict=True)
-        ]
+        three = choose_tiers(links, look_ups, row_bytes, spare, keeps_place=True)
+        two = choose_tiers(links, look_ups, row_bytes, spare, keeps_place=True, has_tier_b=False)
+        chosen = three if settings.once_a_host else two
+        in_a, in_ab = (
+            np.bincount(table_of[order[:rows]], minlength=len(hottest)) for rows in (chosen.first_b, chosen.first_c)
+        )
+        pinned, hosted, costs = {}, {}, []
+        for table, (rows, of_rows), first_b, first_c in zip(request.tables, hottest, in_a, in_ab, strict=True):
+            pinned[table.name], hosted[table.name] = rows[:first_b], rows[first_b:first_c]
+            costs.append(float(of_rows[first_c:].sum() * table.row_bytes))
         plain = choose_tiers(links, look_ups, row_bytes, 0.0, keeps_place=True)
         return Found(
             deal_greedily(request.tables, costs, request.servers, server_limit(settings)),
-            [
-                f"flexshard: {chosen.first_b} of {counts.size} used rows with every trainer: {chosen.seconds:.3e} s "
-                f"a batch between trainers by the model; all rows once: {plain.seconds:.3e} s",
-                f"with a tier once a host, which runs do not have: {tiers.first_b} rows with every trainer, "
-                f"{tiers.first_c - tiers.first_b} once a host: {tiers.seconds:.3e} s",
-            ],
+            _report(chosen, three, plain, counts.size, once_a_host=settings.once_a_host),
             pinned,
+            hosted=hosted,
+            trainer_hosts=settings.trainer_hosts if settings.once_a_host else 0,
         )
+
+
+def _report(chosen: Tiers, three: Tiers, plain: Tiers, used: int, *, once_a_host: bool) -> list[str]:
+    """What is to be said of the tiers that are chosen, of all three if these are others, and of none."""
+    all_once = f"a batch between trainers by the model; all rows once: {plain.seconds:.3e} s"
+    if once_a_host:
+        between = f"{chosen.first_c - chosen.first_b} once a host"
+        return [
+            f"flexshard: {chosen.first_b} of {used} used rows with every trainer, {between}: "
+            f"{chosen.seconds:.3e} s {all_once}",
+            "train with policy.name = 'pinned', policy.plan = this file and cache.sharing = 'tiered'",
+        ]
+    return [
+        f"flexshard: {chosen.first_b} of {used} used rows with every trainer: {chosen.seconds:.3e} s {all_once}",
+        f"with a tier once a host (tables.once_a_host): {three.first_b} rows with every trainer, "
+        f"{three.first_c - three.first_b} once a host: {three.seconds:.3e} s",
+    ]

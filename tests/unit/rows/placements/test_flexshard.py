@@ -16,6 +16,7 @@ from bagpipe_hpc.rows.placements.flexshard.placement import FlexShard
 from bagpipe_hpc.rows.placements.flexshard.tiers import Floats, Links, choose_tiers
 from bagpipe_hpc.rows.placements.planned import Request
 from bagpipe_hpc.rows.placements.settings import FlexShardSettings
+from bagpipe_hpc.rows.placements.table_plan import read_plan, write_plan
 from tests.statistics_files import write_accesses, zipf_counts
 
 WORLDS = [(2, 1), (4, 1), (4, 2), (4, 4), (8, 2), (1, 1)]
@@ -155,6 +156,41 @@ def test_rows_of_tier_a_are_pinned(tmp_path: Path) -> None:
     for name, rows in ample.pinned.items():
         of_pinned = [counts[name][row] * look_ups for row in rows]
         assert min(of_pinned, default=9.0) > 2 / 3 * 3 / 4  # where summing costs as much as fetching, or more
+
+
+def test_rows_once_a_host_are_those_behind_tier_a(tmp_path: Path) -> None:
+    """Where they are wanted; the report then says how to train with them, and else what they would give."""
+    counts = {f"C{number}": zipf_counts(rows, 8000) for number, rows in enumerate((300, 2000, 40), start=1)}
+    statistics = read_statistics(write_accesses(tmp_path / "accesses.npz", counts, samples=1000))
+    tables = tuple(WholeTable(name, len(found), 8, 36) for name, found in counts.items())
+    request = Request(tables, statistics, servers=2, batch_size=100)
+    with_b, without = (
+        FlexShard.search(
+            request,
+            FlexShardSettings(trainers=4, trainer_hosts=2, fast_gb=36 * 20 / 1e9, once_a_host=once_a_host),
+        )
+        for once_a_host in (True, False)
+    )
+    assert (with_b.trainer_hosts, without.trainer_hosts) == (2, 0)
+    of_a, of_b = (sum(map(len, rows.values())) for rows in (with_b.pinned, with_b.hosted))
+    assert of_a + of_b / 2 <= 20 < sum(map(len, without.pinned.values())) + of_b / 2
+    assert f"{of_a} rows with every trainer, {of_b} once a host" in without.report[1]
+    assert f"{of_a} of " in with_b.report[0]
+    assert f" {of_b} once a host" in with_b.report[0]
+    assert "cache.sharing = 'tiered'" in with_b.report[1]
+    of_tiers = [
+        [counts[name][row] for name, found in rows.items() for row in found] for rows in (with_b.pinned, with_b.hosted)
+    ]
+    assert min(of_tiers[0], default=9e9) >= max(of_tiers[1])
+    path = tmp_path / "plan.npz"
+    with path.open("wb") as file:
+        of_plan = (file, "flexshard", "ab" * 32, 2, tables, with_b.holders, with_b.pinned)
+        write_plan(*of_plan, hosted=with_b.hosted, trainer_hosts=with_b.trainer_hosts)
+    plan = read_plan(path)
+    assert plan.trainer_hosts == 2
+    for name, rows in with_b.hosted.items():
+        np.testing.assert_array_equal(plan.hosted_rows(name), rows)
+        np.testing.assert_array_equal(plan.pinned_rows(name), with_b.pinned[name])
 
 
 @pytest.mark.parametrize(
