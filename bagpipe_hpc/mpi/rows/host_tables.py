@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.mpi.rows.row_places import rows_at
 from bagpipe_hpc.rows.additions import distinct_rounds
+from bagpipe_hpc.rows.huge_pages import ask_for_huge_pages
 
 
 class HostTables:
@@ -53,6 +54,7 @@ class HostTables:
             lowest, _ = self._window.Shared_query(MPI.PROC_NULL)  # of the first rank that holds any
             memory = MPI.memory.fromaddress(lowest.address, total_rows * row_bytes)
             self.rows = np.asarray(memory).view(np.float32).reshape(total_rows, record_width)
+            ask_for_huge_pages(self.rows)
         self.own = self.rows[first_row : first_row + own_rows]
         """This server's records, float32 `[own_rows, W]`."""
 

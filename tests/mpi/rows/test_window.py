@@ -1,5 +1,6 @@
 """Rows behind one-sided calls are a table: what trainers put and add, every trainer gets and the servers hold."""
 
+import mmap
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,8 +20,10 @@ from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.rows.disk.array_face import DiskRows
 from bagpipe_hpc.rows.disk.layout import BlockLayout
 from bagpipe_hpc.rows.disk.store import DiskStore
+from bagpipe_hpc.rows.huge_pages import ask_for_huge_pages
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.rows.store import Use
+from tests.memory_flags import asked_bytes
 
 TIMEOUT_S = 30.0
 ONE_SERVER = RoleLayout(servers=1, trainers=2)
@@ -303,6 +306,17 @@ def test_many_rows_go_in_one_call(same_host, transfers):
         ranks.on_trainers(swap)
         ranks.table[rows] = ranks.table[rows[::-1]]
         ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=3)
+def test_all_ranks_ask_for_huge_pages_of_the_tables():
+    """Each for itself; the oracle has no use for them, but maps them, too."""
+    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 0), "loads")
+    with RowWindow(MPI.COMM_WORLD, routes, RoundRobinPartition(1 << 16, 1), 80, TIMEOUT_S) as window:
+        tables = window.host_rows
+        if ask_for_huge_pages(np.empty(1 << 22, dtype=np.float64)):  # not on a kernel without them
+            whole = tables.nbytes - 2 * mmap.PAGESIZE
+            assert asked_bytes(tables.ctypes.data, tables.nbytes) >= whole
 
 
 @pytest.mark.mpi(min_size=4)
