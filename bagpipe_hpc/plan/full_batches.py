@@ -100,7 +100,9 @@ class _Waiting:
         """Their number."""
 
     def add(self, rows: Bags, positions: Int64s) -> None:
-        """Take in the samples at some positions of the segment, int64 `[n]`, which come next."""
+        """Take in the samples at some positions of the segment, int64 `[n]`, which come next; there may be none."""
+        if not rows.samples:
+            return
         self._rows.append(rows)
         self._positions.append(positions)
         self.samples += rows.samples
