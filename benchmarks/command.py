@@ -139,6 +139,15 @@ def _host_sharing_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--local-homes", action="store_true", help="also choose homes by uses of hosts, in NumPy: slow")
 
 
+def _tiers_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("shards", type=Path, nargs="?", metavar="SHARDS", help="prepared rows (default: generated)")
+    parser.add_argument("--trainers", type=positive, default=4, metavar="T", help="(default: 4)")
+    parser.add_argument("--hosts", type=positive, default=2, metavar="H", help="of as many each (default: 2)")
+    parser.add_argument("--fast-gb", type=positive_number, default=0.0005, metavar="GB", help="(default: 0.0005)")
+    parser.add_argument("--batch-size", type=positive, default=2048, metavar="N", help="samples (default: 2048)")
+    parser.add_argument("--lookahead", type=positive, default=10, metavar="L", help="window (default: 10)")
+
+
 def _planner_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch-size", type=positive, default=16384, metavar="N", help="samples (default: 16384)")
     parser.add_argument("--lookahead", type=positive, default=200, metavar="L", help="window (default: 200)")
@@ -312,6 +321,11 @@ BENCHMARKS = {
         "host_sharing",
         "rows between hosts of several trainers, as they are sent and with one for all trainers of a host",
         _host_sharing_arguments,
+    ),
+    "tiers": Benchmark(
+        "tiers",
+        "rows between trainers within hosts and between them, by where hot rows are held (FlexShard)",
+        _tiers_arguments,
     ),
     "simulate": Benchmark("simulate", "what `bagpipe simulate` predicts, beside measured steps", _simulate_arguments),
 }
