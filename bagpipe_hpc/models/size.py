@@ -80,11 +80,11 @@ def weights_bytes(
         trainers: number of trainers T. Of several, each sums the gradients in a buffer of its own.
         deterministic: Horovod gathers the gradients of all trainers before they are added, where more than two do.
         sums: `train.dense_sums`. If not by Horovod, messages may gather the gradients of two trainers, or of more all
-            parts of a trainer's share, as much as its own.
+            parts of a trainer's share, as much as its own; over a grid half as much again at most.
     """
-    gathered = trainers if deterministic and trainers > 2 else 0
+    gathered: float = trainers if deterministic and trainers > 2 else 0
     if sums != "horovod" and trainers > 1:
-        gathered = max(gathered, 2 if trainers == 2 else 1)
+        gathered = max(gathered, 2 if trainers == 2 else 1 if sums == "mpi" else 1.5)
     buffered = 1 if trainers > 1 else 0
     return round(_FLOAT_BYTES * weights * (2 + state_numbers + buffered + gathered))
 
