@@ -35,7 +35,12 @@ settings.
 With other threads, kernels, another device or precision, the last digits may be others.
 """
 
-_UPDATES_NOTHING = {"optimizer.rows": "sgd", "optimizer.dense": "SGD", "model.frozen": []}
+_UPDATES_NOTHING = {
+    "optimizer.rows": "sgd",
+    "optimizer.dense": "SGD",
+    "model.frozen": [],
+    "train.dense_sums": "mpi",  # no gradient is summed, and Horovod may not be installed
+}
 """Rows come without the states of optimizers, and take the less memory."""
 
 

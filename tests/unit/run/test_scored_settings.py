@@ -55,7 +55,7 @@ def test_the_model_is_the_checkpoints_and_nothing_is_trained(checkpoint: Checkpo
     assert config.train.threads == checkpoint.manifest.arithmetic.threads
     default = Config()
     assert (config.roles, config.tables, config.rows_rate) == (default.roles, default.tables, default.rows_rate)
-    assert config.train == replace(default.train, seed=9, batch_size=32, threads=1)
+    assert config.train == replace(default.train, seed=9, batch_size=32, threads=1, dense_sums="mpi")
 
 
 def test_how_it_is_computed_may_change(checkpoint: Checkpoint) -> None:
