@@ -2,7 +2,6 @@
 
 import mmap
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,7 +15,7 @@ from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.errors import CapacityError, WaitTimeoutError
 from bagpipe_hpc.kernels.block_file import block_files
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
+from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier, wait_until
 from bagpipe_hpc.rows.disk.array_face import DiskRows
 from bagpipe_hpc.rows.disk.layout import BlockLayout
 from bagpipe_hpc.rows.disk.store import DiskStore
@@ -354,8 +353,7 @@ def test_rows_that_do_not_come_are_an_error():
         if comm.Get_rank() == 2:
             get = window.start_get(np.arange(61), np.zeros((61, 5), dtype=np.float32))
             with pytest.raises(WaitTimeoutError, match=r"waited 0 s for 61 embedding rows from the servers"):
-                while not get.advance():
-                    time.sleep(0.01)
+                wait_until(get.advance, "the error", TIMEOUT_S)
             MPI.COMM_WORLD.send(None, 1)
         if comm.Get_rank() == 1:
             MPI.COMM_WORLD.recv(source=2)
