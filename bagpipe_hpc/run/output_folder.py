@@ -9,7 +9,7 @@ from pathlib import Path
 from bagpipe_hpc.config.file import to_toml
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.storage.atomic_write import atomic_write
+from bagpipe_hpc.storage.atomic_write import atomic_write, remove_partial_files
 from bagpipe_hpc.storage.checkpoints.best import forget_best_after
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint
 from bagpipe_hpc.storage.checkpoints.folder import CHECKPOINTS_FOLDER, remove_partial_checkpoints
@@ -163,6 +163,7 @@ def start_output(config: Config, start: Checkpoint | None) -> None:
             shutil.rmtree(output / STATUS_FOLDER, ignore_errors=True)  # there may be fewer ranks now
             cut_metrics(output / METRICS_NAME, start.manifest.step)
             remove_partial_checkpoints(output)
+            remove_partial_files(output / SEEN_FOLDER)
             forget_best_after(output / CHECKPOINTS_FOLDER, start.manifest.step)
         else:
             for path in _earlier_run(config):

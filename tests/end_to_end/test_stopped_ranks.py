@@ -20,7 +20,7 @@ WAITED_FOR = {
     ),
     TRAINER: (
         "trainer 0|oracle 0",
-        "trainer 1 to finish plan|(gradients of )?the (delayed )?rows|the (.* of the )?other trainers",
+        "trainer [01] to finish plan|(gradients of )?the (delayed )?rows|the (.* of the )?other trainers",
     ),
 }
 """For each rank that is stopped: who notices, and what it says that it waited for."""

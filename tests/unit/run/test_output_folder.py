@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bagpipe_hpc.config.file import load_config
@@ -18,6 +19,7 @@ from bagpipe_hpc.run.output_folder import (
 )
 from bagpipe_hpc.storage.checkpoints.best import Best, read_best, write_best
 from bagpipe_hpc.storage.checkpoints.checkpoint import load_checkpoint
+from bagpipe_hpc.storage.policy_memory import memory_path, save_memory
 from bagpipe_hpc.storage.run_lock import LOCK_NAME
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
@@ -111,6 +113,17 @@ def test_a_resumed_run_keeps_its_checkpoints_logs_and_metrics_so_far(tmp_path: P
     assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8") == "".join(lines[:3])
     assert (tmp_path / LOGS_NAME / "oracle-0.log").read_text(encoding="utf-8") == "earlier"
     assert len(list((tmp_path / "checkpoints").iterdir())) == 2
+
+
+def test_a_resumed_run_removes_what_a_killed_one_was_writing(tmp_path: Path) -> None:
+    """What its policy keeps of rows, of which it has written a part; what is whole stays."""
+    write_checkpoint(tmp_path, sample_records((5, 3), 3), (5, 3), step=100)
+    whole = memory_path(tmp_path, 90)
+    save_memory(whole, {"weights": np.zeros(3)})
+    (whole.parent / ".step-00000110.h5.4711.partial").write_bytes(b"half")
+    config = in_output(tmp_path, resume=str(tmp_path / "checkpoints" / "step-00000100"))
+    start_output(config, load_checkpoint(Path(config.train.resume)))
+    assert list(whole.parent.iterdir()) == [whole]
 
 
 def test_a_run_that_goes_on_from_before_the_best_checkpoint_forgets_that_it_was(tmp_path: Path) -> None:
