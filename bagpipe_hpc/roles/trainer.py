@@ -161,14 +161,17 @@ class Trainer:
         short = short_floats(config.train.row_sums, config.train.batch_size)
         timeout_s = config.train.timeout_s
         watch, sharing = self._check_mover, config.cache.sharing
-        reducer = GradientReducer(comms.trainers, comms.gathering, timeout_s, watch, self._device.new_array, short)
-        everywhere = ReplicatedRows(updates, RowSums(reducer, self._device, short))
+
+        def everywhere() -> ReplicatedRows:
+            reducer = GradientReducer(comms.trainers, comms.gathering, timeout_s, watch, self._device.new_array, short)
+            return ReplicatedRows(updates, RowSums(reducer, self._device, short))
+
         if not has_homes(sharing):
-            return everywhere
+            return everywhere()
         exchange, trainers = RowExchange(comms.exchanges), comms.layout.trainers
         chains = HostChain(comms.gathering, 0), HostChain(comms.gathering, 1)
         at_homes = HomeRows(self._parts.caches, updates, exchange, trainers, short, timeout_s, watch, chains)
-        return at_homes if sharing == HOME else TieredRows(everywhere, at_homes)
+        return at_homes if sharing == HOME else TieredRows(everywhere(), at_homes)
 
     def _check_mover(self) -> None:
         """What waits of the compute thread watch: raise what ended the mover, if anything did."""
