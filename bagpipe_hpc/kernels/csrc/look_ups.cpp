@@ -1,9 +1,14 @@
 // Ids of a block of samples become global rows of a batch.
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "simd.h"
 
 namespace {
+
+constexpr std::int64_t kAhead = 8;  // samples between asking for memory and using it
+constexpr std::size_t kLineBytes = 64;
 
 // Returns whether all ids are those of their tables.
 template <class Id>
@@ -14,6 +19,8 @@ inline __attribute__((always_inline)) bool place(const Id* __restrict ids, const
                                                  std::int64_t* __restrict rows) {
   std::uint64_t signs = 0;  // the highest bit is set by an id that is below 0, or not below the rows of its table
   for (std::int64_t number = 0; number < count; ++number) {
+    const auto* const coming = reinterpret_cast<const char*>(ids + samples[std::min(number + kAhead, count - 1)] * features);
+    for (std::size_t byte = 0; byte < static_cast<std::size_t>(features) * sizeof(Id); byte += kLineBytes) __builtin_prefetch(coming + byte);
     const Id* const from = ids + samples[number] * features;
     std::int64_t* const to = rows + number * features;
     for (std::int64_t feature = 0; feature < features; ++feature) {

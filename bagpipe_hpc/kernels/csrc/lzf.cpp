@@ -3,6 +3,7 @@
 //
 // LZF (Marc Lehmann's liblzf) is a row of pieces: 000nnnnn and n + 1 bytes as they are, or nnnooooo [nnnnnnnn]
 // oooooooo, a repetition of n + 2 bytes that started o + 1 bytes ago, with more of n in its own byte where nnn is 7.
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -76,6 +77,50 @@ inline void repeat(uint8_t* out, int64_t distance, int64_t length) {
     std::memcpy(out + done, from, static_cast<size_t>(known));
     done += known;
   }
+}
+
+// What the first byte of a piece says, by that byte.
+struct Piece {
+  uintptr_t repeats = 0;  // all bits where it is a repetition: its distance follows
+  uint8_t length = 0;
+  uint8_t more = 0;      // all bits where the next byte is to be added to the length
+  uint8_t distance = 0;  // number of the byte that has the lower bits of the distance
+  uint8_t bytes = 0;     // of the piece
+};
+
+constexpr std::array<Piece, 256> pieces() {
+  std::array<Piece, 256> found{};
+  for (unsigned first = 0; first < found.size(); ++first) {
+    Piece& piece = found[first];
+    const bool is_long = first >> 5 == 7;
+    if (first < kMostLiterals) {
+      piece.length = static_cast<uint8_t>(first + 1);
+      piece.bytes = static_cast<uint8_t>(first + 2);
+    } else {
+      piece.repeats = ~uintptr_t{0};
+      piece.length = static_cast<uint8_t>((first >> 5) + 2);
+      piece.more = is_long ? 255 : 0;
+      piece.distance = is_long ? 2 : 1;
+      piece.bytes = is_long ? 3 : 2;
+    }
+  }
+  return found;
+}
+constexpr std::array<Piece, 256> kPieces = pieces();
+
+constexpr int64_t kCopied = 16;  // bytes at once
+
+// The same as `repeat` for a distance below kCopied, where that many bytes more may be written.
+inline void repeat_near(uint8_t* out, int64_t distance, int64_t length) {
+  constexpr uint8_t kWhole[kCopied] = {0, 16, 16, 15, 16, 15, 12, 14, 16, 9, 10, 11, 12, 13, 14, 15};  // whole periods
+  uint8_t periods[2 * kCopied];
+  std::memcpy(periods, out - distance, kCopied);  // the first period, and what will be written over
+  for (int64_t known = distance; known < kCopied; known *= 2) {
+    uint8_t copied[kCopied];
+    std::memcpy(copied, periods, kCopied);
+    std::memcpy(periods + known, copied, kCopied);
+  }
+  for (int64_t done = 0; done < length; done += kWhole[distance]) std::memcpy(out + done, periods, kCopied);
 }
 
 // Room that a repetition, and literals up to `literals`, take at most.
@@ -156,16 +201,31 @@ BAGPIPE_EXPORT int64_t decompress_lzf(const uint8_t* packed, int64_t packed_byte
   const uint8_t* const end = packed + packed_bytes;
   uint8_t* const begin = out;
   uint8_t* const full = out + bytes;
+  // Far from both ends. What a piece is, and how long, is as good as random, and a branch on it would often be guessed
+  // wrong. So both kinds are copied by the same instructions; the next pieces write over what is too much.
+  while (end - at >= 3 + kMostLiterals && full - out >= kMostLength + kMostLiterals) {
+    const Piece& piece = kPieces[*at];
+    const int64_t length = piece.length + (piece.more & at[1]);
+    const uintptr_t distance = (((*at & 31u) << 8 | at[piece.distance]) + 1u) & piece.repeats;
+    if (static_cast<uintptr_t>(out - begin) < distance) return 0;
+    const auto literals = reinterpret_cast<uintptr_t>(at + 1), repeated = reinterpret_cast<uintptr_t>(out) - distance;
+    const auto* const from = reinterpret_cast<const uint8_t*>((literals & ~piece.repeats) | (repeated & piece.repeats));
+    at += piece.bytes;
+    if (distance - 1 < kCopied - 1) {
+      repeat_near(out, static_cast<int64_t>(distance), length);
+    } else {
+      std::memcpy(out, from, kCopied);
+      std::memcpy(out + kCopied, from + kCopied, kCopied);
+      for (int64_t done = 2 * kCopied; done < length; done += kCopied) std::memcpy(out + done, from + done, kCopied);
+    }
+    out += length;
+  }
   while (at < end) {
     const int64_t control = *at++;
     if (control < kMostLiterals) {
       const int64_t count = control + 1;
       if (end - at < count || full - out < count) return 0;
-      if (end - at >= kMostLiterals && full - out >= kMostLiterals) {
-        std::memcpy(out, at, kMostLiterals);  // of a known size, so without a call; what is too much is written over
-      } else {
-        std::memcpy(out, at, static_cast<size_t>(count));
-      }
+      std::memcpy(out, at, static_cast<size_t>(count));
       at += count;
       out += count;
       continue;
@@ -178,13 +238,7 @@ BAGPIPE_EXPORT int64_t decompress_lzf(const uint8_t* packed, int64_t packed_byte
     if (at == end) return 0;
     const int64_t distance = ((control & 31) << 8 | *at++) + 1;
     if (out - begin < distance || full - out < length) return 0;
-    if (distance >= 8 && full - out >= length + 8) {
-      for (int64_t done = 0; done < length; done += 8) std::memcpy(out + done, out + done - distance, 8);
-    } else if (distance == 1) {
-      std::memset(out, out[-1], static_cast<size_t>(length));
-    } else {
-      repeat(out, distance, length);
-    }
+    repeat(out, distance, length);
     out += length;
   }
   return out == full;

@@ -164,7 +164,7 @@ class LookUpBatches:
         if self._layout.lanes is None:
             return ids, inside
         # Many batches will take a little of the block: it is put in order while it is in the processor's cache.
-        return ids.take(inside) if isinstance(ids, Bags) else ids[inside], np.arange(inside.size)
+        return ids.take(inside) if isinstance(ids, Bags) else ids.take(inside, axis=0), np.arange(inside.size)
 
     def _let_go(self, piece: int, samples: int) -> None:
         """Forget a piece of which every sample is taken."""

@@ -21,7 +21,7 @@ LZF_PIECES = [bytes([count - 1]) + bytes(range(count)) for count in (1, 7, 32)]
 LZF_PIECES += [
     bytes([min(length - 2, 7) << 5 | (distance - 1) >> 8, *([length - 9] if length >= 9 else []), (distance - 1) & 255])
     for length in (3, 8, 9, 40, 264)
-    for distance in (1, 2, 7, 8, 9, 31, 33, 300)
+    for distance in (1, 2, 3, 5, 7, 8, 11, 15, 16, 17, 31, 33, 300)
 ]
 
 
@@ -65,7 +65,7 @@ def test_any_bytes_are_read_as_lzf_or_refused(packed: bytes) -> None:
     try:
         text = decompress(packed)
     except (IndexError, AssertionError):
-        assert all(lzf.decompress(found, size) is None for size in (0, 1, len(packed), 300))
+        assert all(lzf.decompress(found, size) is None for size in (0, 1, len(packed), 300, 3000))
         return
     for size in {0, len(text) - 1, len(text) + 1} - {-1, len(text)}:
         assert lzf.decompress(found, size) is None
@@ -77,7 +77,7 @@ def test_any_bytes_are_read_as_lzf_or_refused(packed: bytes) -> None:
 def test_repetitions_of_every_length_and_distance_come_back() -> None:
     rng = np.random.default_rng(1)
     noise = rng.integers(0, 256, 9000, dtype=np.uint8).tobytes()
-    for distance in (1, 2, 3, 5, 31, 255, 256, 257, 4000, 8191, 8192, 8193):
+    for distance in (*range(1, 18), 31, 255, 256, 257, 4000, 8191, 8192, 8193):
         text = b"".join(noise[:distance] + noise[:length] for length in (3, 4, 8, 9, 10, 263, 264, 265, 600))
         packed = lzf.compress(np.frombuffer(text, dtype=np.uint8))
         if packed is not None:

@@ -46,6 +46,17 @@ struct ColumnLookUps {
   std::int64_t place(std::int64_t number) const { return number - first_sample; }
 };
 
+// Rows of some samples, each counted from the first row of its feature's table; one before that becomes one behind all.
+inline void narrow_rows(const std::int64_t* from, std::int64_t samples, std::int64_t features,
+                        const std::int64_t* first_rows, std::uint32_t* to) {
+  for (std::int64_t sample = 0; sample < samples; ++sample, from += features, to += features) {
+    for (std::int64_t feature = 0; feature < features; ++feature) {
+      const auto row = static_cast<std::uint64_t>(from[feature] - first_rows[feature]);
+      to[feature] = static_cast<std::uint32_t>(std::min<std::uint64_t>(row, UINT32_MAX));
+    }
+  }
+}
+
 // The look-ups of one-hot samples, feature after feature: a thread then reads those of its tables alone, where it would
 // touch the memory of all of them otherwise. Rows are counted from the first of their table, of which there are fewer
 // than 2^32 - 1.
@@ -55,15 +66,18 @@ class TurnedLookUps {
 
   void make_room(const BatchRows& batch) { rows_.make_room(batch.samples * batch.features); }
 
-  // Turns samples `first` up to `end`. A row before its table's `first_rows` becomes one behind all.
+  // Turns samples `first` up to `end`, block by block; `first_rows` as in narrow_rows.
   void turn(const BatchRows& batch, const std::vector<std::int64_t>& first_rows, std::int64_t first, std::int64_t end) {
-    for (std::int64_t feature = 0; feature < batch.features; ++feature) {
-      const std::int64_t* const from = batch.rows + feature;
-      std::uint32_t* const to = rows_.data() + feature * batch.samples;
-      const std::int64_t first_row = first_rows[static_cast<std::size_t>(feature)];
-      for (std::int64_t sample = first; sample < end; ++sample) {
-        const auto row = static_cast<std::uint64_t>(from[sample * batch.features] - first_row);
-        to[sample] = static_cast<std::uint32_t>(std::min<std::uint64_t>(row, UINT32_MAX));
+    const std::int64_t features = batch.features;
+    std::vector<std::uint32_t> rows(static_cast<std::size_t>(kBlockSamples * features));
+    for (; first < end; first += kBlockSamples) {
+      const std::int64_t samples = std::min(kBlockSamples, end - first);
+      narrow_rows(batch.rows + first * features, samples, features, first_rows.data(), rows.data());
+      for (std::int64_t feature = 0; feature < features; ++feature) {
+        std::uint32_t* const to = rows_.data() + feature * batch.samples + first;
+        for (std::int64_t sample = 0; sample < samples; ++sample) {
+          to[sample] = rows[static_cast<std::size_t>(sample * features + feature)];
+        }
       }
     }
   }

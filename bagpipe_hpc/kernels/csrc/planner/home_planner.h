@@ -220,7 +220,7 @@ class HomePlanner final : public Planner {
     window_.run([&](std::size_t worker) {
       counts_[worker].clear();
       std::int64_t first = fetched[worker];
-      for (const Span& span : spans_[worker]) {
+      for (Span& span : spans_[worker]) {
         span.table->choose_homes(number, span, first, is_training_, counts_[worker]);
         first += span.fetched;
       }
@@ -258,6 +258,9 @@ class HomePlanner final : public Planner {
     const std::uint32_t number = window_.decided();
     const bool is_known = is_training_ && window_.loaded() > number && settings_.lookahead > 1;
     following_ = is_known ? cut(number + 1) : Spans{};
+    for (HomeTable& table : window_.tables()) {
+      if (is_known) table.begin_following(number + 1);
+    }
     each_span(following_, [&](std::size_t worker, Span& span) {
       span.table->count_following(number + 1, span, counts_[worker]);
     });

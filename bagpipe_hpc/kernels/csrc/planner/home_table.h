@@ -32,6 +32,8 @@ struct Span {
   std::int64_t end;
   std::int64_t fetched = 0;
   std::int64_t dead = 0;
+  std::int64_t solo = 0;    // the others are exchanged
+  std::int64_t copied = 0;  // pairs of a user and another trainer's row that the batch before uses too
 };
 
 // Where a trainer's part of a plan goes.
@@ -74,6 +76,8 @@ class alignas(kLineBytes) HomeTable {
     const BatchPairs& pairs = rows.users.of(number);
     fetched_.make_room(pairs.rows);
     dead_.make_room(pairs.rows);
+    solo_.make_room(pairs.rows);
+    exchanged_.make_room(pairs.rows);
     pair_positions_.make_room(pairs.count());
     positions_.make_room(pairs.meetings);
     if (rows.knows_versions()) versions_.make_room(pairs.rows);
@@ -96,7 +100,7 @@ class alignas(kLineBytes) HomeTable {
 
   // Gives homes to the rows that are fetched: of the users of each one takes it, in turn, by its number among all of
   // them, from `number_of_first`. Then counts.
-  void choose_homes(std::uint32_t number, const Span& span, std::int64_t number_of_first, bool is_training,
+  void choose_homes(std::uint32_t number, Span& span, std::int64_t number_of_first, bool is_training,
                     BatchCounts& counts) {
     const RowUses uses = rows.uses(number);
     const BatchPairs& pairs = rows.users.of(number);
@@ -107,11 +111,10 @@ class alignas(kLineBytes) HomeTable {
       uses.trainers[i] = home;
       ++counts.homes[home].fetched;
     }
-    each_row(number, span, is_training, [&](const Row& row) {
-      if (row.is_solo()) {
-        ++counts.homes[row.home].solo;
-        return;
-      }
+    separate_solo(number, span);
+    const std::uint32_t* const solo = solo_.data() + span.first;
+    for (std::int64_t k = 0; k < span.solo; ++k) ++counts.homes[uses.trainers[solo[k]]].solo;
+    each_exchanged(number, span, is_training, [&](const Row& row) {
       ++counts.homes[row.home].summed[row.needed];
       for (const std::uint16_t* user = row.users; user != row.users_end; ++user) {
         PairCounts& count = counts.of(*user, row.home);
@@ -149,11 +152,36 @@ class alignas(kLineBytes) HomeTable {
     }
   }
 
-  // Counts the copies that come for a batch after the update of the one before.
-  void count_following(std::uint32_t number, const Span& span, BatchCounts& counts) {
-    each_copied(number, span, [&](std::uint16_t user, std::uint16_t home, std::int32_t) {
-      ++counts.of(user, home).following;
-    });
+  // Two parts: begin, then for each span of the rows of the batch behind the decided one.
+
+  void begin_following(std::uint32_t number) {
+    const BatchPairs& pairs = rows.users.of(number);
+    copied_rows_.make_room(pairs.rows);
+    copies_.make_room(pairs.count());
+  }
+
+  // Lists and counts the copies that come for a batch after the update of the one before. Looks at no later uses, which may
+  // be linked meanwhile.
+  void count_following(std::uint32_t number, Span& span, BatchCounts& counts) {
+    const RowUses uses = rows.uses(number);
+    const BatchPairs& pairs = rows.users.of(number);
+    std::uint32_t* const copied = copied_rows_.data() + span.first;
+    std::int64_t count = 0;
+    for (std::int64_t i = span.first; i < span.end; ++i) {
+      copied[count] = static_cast<std::uint32_t>(i);
+      count += pairs.is_copied[i];
+    }
+    Copy* const first_copy = copies_.data() + pairs.first(span.first);
+    Copy* copy = first_copy;
+    for (std::int64_t k = 0; k < count; ++k) {
+      const std::uint16_t home = uses.trainers[copied[k]];
+      for (std::uint32_t pair = pairs.first(copied[k]); pair < pairs.ends[copied[k]]; ++pair) {
+        *copy = {uses.slots[copied[k]], pairs.users[pair], home};
+        copy += copy->user != home;
+      }
+    }
+    span.copied = copy - first_copy;
+    for (copy = first_copy; copy != first_copy + span.copied; ++copy) ++counts.of(copy->user, copy->home).following;
   }
 
   // Write a plan: versions of whole tables, then spans, then positions, of which each of `parts` takes a share.
@@ -174,16 +202,19 @@ class alignas(kLineBytes) HomeTable {
       outputs[home].to.own.fetch_rows[place] = uses.rows[fetched[k]];
       outputs[home].to.own.fetch_slots[place] = uses.slots[fetched[k]];
     }
-    each_row(number, span, is_training, [&](const Row& row) {
+    const std::uint32_t* const solo = solo_.data() + span.first;
+    const BatchPairs& pairs = rows.users.of(number);
+    for (std::int64_t k = 0; k < span.solo; ++k) {
+      const std::uint32_t i = solo[k];
+      const HomeOutput& home = outputs[uses.trainers[i]];
+      const std::int32_t place = counts.homes[uses.trainers[i]].solo++, position = home.not_solo + place;
+      home.to.own.private_slots[place] = uses.slots[i];
+      pair_positions_[pairs.first(i)] = position;
+      write_version(home, position, uses.rows[i], i);
+    }
+    each_exchanged(number, span, is_training, [&](const Row& row) {
       const HomeOutput& home = outputs[row.home];
       std::int32_t* position = pair_positions_.data() + row.first_pair;
-      if (row.is_solo()) {
-        const std::int32_t place = counts.homes[row.home].solo++;
-        home.to.own.private_slots[place] = row.slot;
-        *position = home.not_solo + place;
-        write_version(home, *position, uses.rows[row.index], row.index);
-        return;
-      }
       std::int32_t sum = 0;
       if (is_training) {
         sum = counts.homes[row.home].summed[row.needed]++;
@@ -211,11 +242,12 @@ class alignas(kLineBytes) HomeTable {
   // The slots of which copies are sent for a batch after the update of the one before.
   void write_following(std::uint32_t number, const Span& span, const BatchStarts& starts, BatchCounts& counts,
                        const std::vector<HomeOutput>& outputs) {
-    each_copied(number, span, [&](std::uint16_t user, std::uint16_t home, std::int32_t slot) {
-      if (user == home) return;
-      const std::int32_t place = starts.of(user, home).sent[kNext] + counts.of(user, home).following++;
-      outputs[home].to.sent_slots[place] = slot;
-    });
+    const Copy* const first = copies_.data() + rows.users.of(number).first(span.first);
+    for (const Copy* copy = first; copy != first + span.copied; ++copy) {
+      const std::int32_t place =
+          starts.of(copy->user, copy->home).sent[kNext] + counts.of(copy->user, copy->home).following++;
+      outputs[copy->home].to.sent_slots[place] = copy->slot;
+    }
   }
 
   void find_positions(std::uint32_t number, std::size_t part, std::size_t parts) {
@@ -229,12 +261,12 @@ class alignas(kLineBytes) HomeTable {
   const std::int32_t* positions() const { return positions_.data(); }
 
   std::size_t window_bytes() const {
-    return rows.window_bytes() + fetched_.bytes() + dead_.bytes() + pair_positions_.bytes() + positions_.bytes() +
-           versions_.bytes();
+    return rows.window_bytes() + fetched_.bytes() + dead_.bytes() + solo_.bytes() + exchanged_.bytes() +
+           pair_positions_.bytes() + positions_.bytes() + versions_.bytes() + copied_rows_.bytes() + copies_.bytes();
   }
 
  private:
-  // A row of a batch, and what the rules say of it.
+  // A row of a batch that is exchanged, and what the rules say of it.
   struct Row {
     std::int64_t index;
     std::uint32_t first_pair;
@@ -244,40 +276,45 @@ class alignas(kLineBytes) HomeTable {
     std::int32_t slot;
     std::uint16_t needed;  // kNow or kLater
     std::size_t copied;    // kNext or kRest
-
-    bool is_solo() const { return users + 1 == users_end && *users == home; }
   };
 
-  // Calls work(row) for the rows of a span.
-  template <class Work>
-  void each_row(std::uint32_t number, const Span& span, bool is_training, const Work& work) {
+  // A copy of a row for a user.
+  struct Copy {
+    std::int32_t slot;  // of its home
+    std::uint16_t user;
+    std::uint16_t home;
+  };
+
+  // Lists the rows of a span that their home alone uses, and the others. Without branches, as in `find`.
+  void separate_solo(std::uint32_t number, Span& span) {
     const RowUses uses = rows.uses(number);
     const BatchPairs& pairs = rows.users.of(number);
+    std::uint32_t *const solo = solo_.data() + span.first, *const exchanged = exchanged_.data() + span.first;
+    std::int64_t solo_count = 0;
     std::uint32_t first = pairs.first(span.first);
     for (std::int64_t i = span.first; i < span.end; ++i) {
       const std::uint32_t end = pairs.ends[i];
+      solo[solo_count] = exchanged[i - span.first - solo_count] = static_cast<std::uint32_t>(i);
+      solo_count += (end == first + 1) & (pairs.users[first] == uses.trainers[i]);
+      first = end;
+    }
+    span.solo = solo_count;
+  }
+
+  // Calls work(row) for the rows of a span that are not solo.
+  template <class Work>
+  void each_exchanged(std::uint32_t number, const Span& span, bool is_training, const Work& work) {
+    const RowUses uses = rows.uses(number);
+    const BatchPairs& pairs = rows.users.of(number);
+    const std::uint32_t* const exchanged = exchanged_.data() + span.first;
+    const std::uint16_t* const users = pairs.users.data();
+    for (std::int64_t k = 0; k < span.end - span.first - span.solo; ++k) {
+      const std::int64_t i = exchanged[k];
+      const std::uint32_t first = pairs.first(i), end = pairs.ends[i];
       // Without look-ahead the next batch is unknown, so every row that is not solo counts as needed by it.
       const std::uint16_t needed = (uses.next[i].batch == number + 1) | !has_lookahead_ ? kNow : kLater;
       const std::size_t copied = is_training & (pairs.is_copied[i] != 0) ? kNext : kRest;
-      const std::uint16_t* const users = pairs.users.data();
       work(Row{i, first, users + first, users + end, uses.trainers[i], uses.slots[i], needed, copied});
-      first = end;
-    }
-  }
-
-  // Calls work(user, home, slot) for each user of the rows of a span that the batch before uses too. Looks at no later
-  // uses, which may be linked meanwhile.
-  template <class Work>
-  void each_copied(std::uint32_t number, const Span& span, const Work& work) {
-    const RowUses uses = rows.uses(number);
-    const BatchPairs& pairs = rows.users.of(number);
-    std::uint32_t first = pairs.first(span.first);
-    for (std::int64_t i = span.first; i < span.end; ++i) {
-      const std::uint32_t end = pairs.ends[i];
-      for (std::uint32_t pair = pairs.is_copied[i] ? first : end; pair < end; ++pair) {
-        work(pairs.users[pair], uses.trainers[i], uses.slots[i]);
-      }
-      first = end;
     }
   }
 
@@ -292,9 +329,15 @@ class alignas(kLineBytes) HomeTable {
   // rows, and the positions of its pairs and meetings.
   Buffer<std::uint32_t> fetched_;
   Buffer<std::uint32_t> dead_;
+  Buffer<std::uint32_t> solo_;
+  Buffer<std::uint32_t> exchanged_;
   Buffer<std::int32_t> versions_;
   Buffer<std::int32_t> pair_positions_;
   Buffer<std::int32_t> positions_;
+  // Of the batch behind it: which rows the decided one uses too, and the copies of them that are sent, from the first row
+  // and pair of each span.
+  Buffer<std::uint32_t> copied_rows_;
+  Buffer<Copy> copies_;
 };
 
 }  // namespace bagpipe

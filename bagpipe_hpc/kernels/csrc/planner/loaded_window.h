@@ -105,7 +105,7 @@ class LoadedWindow {
     // there are.
     const std::vector<Share> shares =
         share_out(team.size(), [&](Table& table) { return table.rows.look_ups() + 8 * table.rows.unique_rows(number - 1); });
-    const bool is_turned = !batch.is_ragged() && own_loaders_ && can_turn_;
+    const bool is_turned = !batch.is_ragged() && can_turn_;
     if (is_turned) {
       turned_.make_room(batch);
       team.run([&](std::size_t worker) { turn_share(worker, team.size(), batch); });
@@ -185,10 +185,8 @@ class LoadedWindow {
   void turn_share(std::size_t worker, std::size_t workers, const BatchRows& batch) {
     std::vector<std::int64_t> first_rows;  // of each feature's table
     for (const std::size_t table : feature_tables_) first_rows.push_back(tables_[table].rows.settings().first_row);
-    const std::int64_t end = share_start(batch.samples, worker + 1, workers);
-    for (std::int64_t first = share_start(batch.samples, worker, workers); first < end; first += kBlockSamples) {
-      turned_.turn(batch, first_rows, first, std::min(first + kBlockSamples, end));
-    }
+    turned_.turn(batch, first_rows, share_start(batch.samples, worker, workers),
+                 share_start(batch.samples, worker + 1, workers));
   }
 
   void open_share(std::uint32_t number, const Share& share, std::mutex& in_place) {
@@ -222,14 +220,14 @@ class LoadedWindow {
       const ColumnLookUps column{batch.rows + feature, batch.features, table.rows.settings().first_row, first};
       return table.rows.load_column(batch, column, feature, first, indices);
     };
-    for (std::int64_t first = 0; first < batch.samples; first += kBlockSamples) {
-      if (!is_turned) prefetch_block(batch, first + kBlockSamples);
+    for (std::int64_t first = 0; first < batch.samples && !is_turned; first += kBlockSamples) {
+      prefetch_block(batch, first + kBlockSamples);
       for (Table* table : share) {
         if (table->rows.features.size() == 1 && !load_block(*table, table->rows.features.front(), first)) return false;
       }
     }
     for (Table* table : share) {
-      if (table->rows.features.size() == 1) continue;
+      if (table->rows.features.size() == 1 && !is_turned) continue;
       for (const std::int64_t feature : table->rows.features) {
         for (std::int64_t first = 0; first < batch.samples; first += kBlockSamples) {
           if (!load_block(*table, feature, first)) return false;
