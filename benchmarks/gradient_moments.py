@@ -1,6 +1,7 @@
 """How much of a step is left when gradients are complete, beside what `bagpipe simulate` takes for it?
 
     python benchmarks/gradient_moments.py configs/criteo_terabyte.toml --samples 256 1024 8192
+    python benchmarks/gradient_moments.py configs/criteo_terabyte.toml train.weight_gradients=late
 
 Takes the steps of one slice in one process, on one thread, with look-ups drawn from half as many rows, and prints the
 mean share of processor time that comes behind each group of dense gradients and behind the sums of row gradients. The
@@ -27,18 +28,19 @@ from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.gradient_groups import gradient_groups
-from bagpipe_hpc.models.gradient_order import gradient_order
 from bagpipe_hpc.models.loss import click_loss
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.record import RowRecord
-from bagpipe_hpc.simulation.step_order import StepOrder
-from bagpipe_hpc.step.compute_setup import model_kernels
+from bagpipe_hpc.simulation.step_order import StepOrders
+from bagpipe_hpc.step.compute_setup import late_weights_of, model_kernels
 from bagpipe_hpc.step.dense_step import backward
 from bagpipe_hpc.tools.report import Report
 
 CPU = torch.device("cpu")
 DENSE_FEATURES, SPARSE_FEATURES = 13, 26
 WARM_UP = 3
+TRAINERS = 2
+"""Whose gradients would be summed: gradients of weights come last where somebody waits for those of rows."""
 ROWS = "sums of row gradients"
 
 
@@ -71,7 +73,11 @@ class Moments:
 
 def measure(config: Config, facts: ModelFacts, samples: int, steps: int) -> Moments:
     """Train on one slice of random samples, again and again."""
-    model = build_model(config.model, facts, model_kernels(config, CPU))
+    late = late_weights_of(config, CPU, TRAINERS)
+    model = build_model(config.model, facts, model_kernels(config, CPU, late=late))
+    groups = gradient_groups(model, side_by_side=True)
+    if late:
+        groups.reverse()
     dense_updates = dense_optimizer(config.optimizer, model.parameters())
     row_updates = build_row_optimizer(config.optimizer, config.rows_rate)
     rng = np.random.default_rng(config.train.seed)
@@ -87,11 +93,13 @@ def measure(config: Config, facts: ModelFacts, samples: int, steps: int) -> Mome
         sums.append(cache.sum_gradients(gradients, positions, rows, order))
         moments.see(ROWS)
 
-    for number, group in enumerate(gradient_groups(model, side_by_side=True), 1):
+    for number, group in enumerate(groups, 1):
         for weight in group:
             weight.register_post_accumulate_grad_hook(partial(moments.see, f"dense gradients of group {number}"))  # type: ignore[no-untyped-call]
     for step in range(1, steps + WARM_UP + 1):
         start_s = time.thread_time()
+        if late:
+            late.begin_pass()
         dense_updates.zero_grad()
         looked_up = cache.look_up(slots, positions).view(samples, SPARSE_FEATURES, -1)
         embeddings = Embeddings.of_stacked(facts.features, looked_up).requiring_gradients()
@@ -114,7 +122,7 @@ def main() -> None:
         config = replace(config, kernels=replace(config.kernels, linear="torch"))
     torch.set_num_threads(1)
     facts = ModelFacts.one_hot(DENSE_FEATURES, SPARSE_FEATURES, config.model.embedding_dim, config.train.seed)
-    order = StepOrder.of(gradient_order(config.model, facts, side_by_side=True))
+    order = StepOrders.of(config, facts).by_messages
     predicted = {f"dense gradients of group {number}": dense.behind for number, dense in enumerate(order.sums, 1)}
     predicted[ROWS] = order.behind_rows
     found = {samples: dict(measure(config, facts, samples, arguments.steps).shares()) for samples in arguments.samples}

@@ -26,6 +26,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
+from bagpipe_hpc.kernels.grid_hops import grid_hops
 from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange
 from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.plan.exchange import Flow, Kind
@@ -106,9 +107,9 @@ class Times(NamedTuple):
 def measure(grid: Grid, rows: int, width: int, repeats: int, meeting: Meeting) -> list[Times]:
     """Exchange `rows` rows between each two trainers. Collective over: both ranks."""
     comms = GridComms(*map(OneAndOthers, (grid.columns, grid.rows)))  # type: ignore[arg-type] # as much as is used
-    exchange = RowExchange([comms] * len(Kind))
-    to = np.full(grid.trainers, rows)
-    relayed = np.full((grid.columns, 0 if grid.is_direct else grid.rows), rows)
+    exchange = RowExchange([comms] * len(Kind), grid_hops("auto"))
+    to = np.full(grid.trainers, rows, dtype=np.int32)
+    relayed = np.full((grid.columns, 0 if grid.is_direct else grid.rows), rows, dtype=np.int32)
     to[0] = relayed[:1, :1] = 0
     flow = Flow(grid, to, to, relayed)
 

@@ -29,15 +29,22 @@ def require_cores(threads: Mapping[str, int], cores: int) -> None:
 def threads_each(trainers: Sequence[tuple[int, frozenset[int]]]) -> int:
     """The number of threads that every trainer can have without taking another's core; at least 1.
 
-    A trainer shares its cores evenly with the trainers of its host that may use any of them. All get the least number
-    that this gives one of them: it decides how long a step takes, and in which order sums are computed.
+    All get the least number that `cores_of` gives one of them: it decides how long a step takes, and in which order
+    sums are computed.
 
     Args:
         trainers: of each trainer the number of its host, and the cores that it may use there.
     """
+    return max(1, min(cores_of(trainer, trainers) for trainer in trainers))
 
-    def share(host: int, cores: frozenset[int]) -> int:
-        sharers = sum(other_host == host and not cores.isdisjoint(other) for other_host, other in trainers)
-        return len(cores) // sharers
 
-    return max(1, min(share(host, cores) for host, cores in trainers))
+def cores_of(trainer: tuple[int, frozenset[int]], trainers: Sequence[tuple[int, frozenset[int]]]) -> int:
+    """The number of cores that one trainer has: it shares those that it may use evenly with others of its host.
+
+    Args:
+        trainer: one of them.
+        trainers: as for `threads_each`.
+    """
+    host, cores = trainer
+    sharers = sum(other_host == host and not cores.isdisjoint(other) for other_host, other in trainers)
+    return len(cores) // sharers

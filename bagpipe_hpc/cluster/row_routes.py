@@ -45,13 +45,26 @@ class RowRoutes:
                     )
         return routes
 
-    def servers_on_host(self, world_rank: int) -> tuple[int, ...]:
-        """Servers on the host of a rank, near or not."""
-        return tuple(server for server in range(self.layout.servers) if self._share_host(world_rank, server))
+    def sharers(self, world_rank: int) -> tuple[int, ...]:
+        """Ranks that have rows in memory together with a rank, itself among them, in order.
+
+        All servers and trainers of a host where both are; any other rank is alone.
+        """
+        layout = self.layout
+        here = [rank for rank, host in enumerate(self.hosts) if host == self.hosts[world_rank]]
+        sharing = tuple(rank for rank in here if layout.role(rank) is not Role.ORACLE)
+        both = {layout.role(rank) for rank in sharing} == {Role.SERVER, Role.TRAINER}
+        return sharing if self.loads and both and world_rank in sharing else (world_rank,)
+
+    def servers_shared(self, world_rank: int) -> tuple[int, ...]:
+        """Servers among the sharers of a rank, in the order of their numbers."""
+        layout = self.layout
+        ranks = (rank for rank in self.sharers(world_rank) if layout.role(rank) is Role.SERVER)
+        return tuple(layout.role_rank(rank) for rank in ranks)
 
     def near_servers(self, world_rank: int) -> tuple[int, ...]:
         """Servers whose rows a rank reaches in memory."""
-        return self.servers_on_host(world_rank) if self.loads else ()
+        return self.servers_shared(world_rank) if self.loads else ()
 
     def far_servers(self, world_rank: int) -> tuple[int, ...]:
         """Servers whose rows a rank reaches through MPI."""
@@ -67,6 +80,3 @@ class RowRoutes:
     def any_far(self) -> bool:
         """Whether any rows go through MPI."""
         return any(self.far_trainers(server) for server in range(self.layout.servers))
-
-    def _share_host(self, world_rank: int, server: int) -> bool:
-        return self.hosts[self.layout.world_rank(Role.SERVER, server)] == self.hosts[world_rank]

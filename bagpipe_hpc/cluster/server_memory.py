@@ -18,7 +18,7 @@ class Need:
     """What a rank, or all ranks of a host, are about to allocate of main memory.
 
     Attributes:
-        tables_bytes: rows of servers, in memory that the host's ranks share.
+        tables_bytes: rows of servers.
         caches_bytes: row caches of trainers.
         dense_bytes: dense models of trainers, with what a step computes.
         planner_bytes: the oracle's planner.
@@ -26,6 +26,7 @@ class Need:
         fullest_server_bytes: of `tables_bytes`, those of the server with the most.
         frames_bytes: rows that servers whose tables lie on disk keep in memory of their own.
         reading_bytes: samples that the oracle and trainers have read and not yet used.
+        tables_alone: whether a server's rows are in memory of its own; else in memory that ranks of its host share.
     """
 
     tables_bytes: int = 0
@@ -36,6 +37,7 @@ class Need:
     fullest_server_bytes: int = 0
     frames_bytes: int = 0
     reading_bytes: int = 0
+    tables_alone: bool = False
 
     def __add__(self, other: "Need") -> "Need":
         """What both allocate."""
@@ -48,6 +50,7 @@ class Need:
             max(self.fullest_server_bytes, other.fullest_server_bytes),
             self.frames_bytes + other.frames_bytes,
             self.reading_bytes + other.reading_bytes,
+            self.tables_alone or other.tables_alone,  # of a host's servers all share their rows with trainers, or none
         )
 
     @property
@@ -102,7 +105,12 @@ class HostNeed:
     @property
     def room_bytes(self) -> int:
         """What is left there for tables."""
-        return max(0, min(self.free_bytes - self.need.private_bytes, self.shared_bytes))
+        return max(0, min(self.free_bytes - self.need.private_bytes, self.most_tables_bytes))
+
+    @property
+    def most_tables_bytes(self) -> int:
+        """Memory where tables may lie, if nothing else does."""
+        return self.free_bytes if self.need.tables_alone else min(self.free_bytes, self.shared_bytes)
 
 
 def memory_problem(hosts: Sequence[HostNeed]) -> str | None:
@@ -114,7 +122,7 @@ def memory_problem(hosts: Sequence[HostNeed]) -> str | None:
                 f"tables, row caches, dense models, planner and evaluation need {_gb(need.total_bytes)} on {host.name} "
                 f"({host.ranks} ranks), which has {_gb(host.free_bytes)} free"
             )
-        elif need.tables_bytes > host.shared_bytes:
+        elif need.tables_bytes > host.most_tables_bytes:
             what = (
                 f"tables need {_gb(need.tables_bytes)} of shared memory on {host.name}, where /dev/shm has "
                 f"{_gb(host.shared_bytes)} free (mount -o remount,size=... enlarges it; of a container --shm-size)"
@@ -144,8 +152,8 @@ def _cure(hosts: Sequence[HostNeed]) -> str:
             f"{each}. These hosts have room: {enough} servers would do (roles.servers={enough}), each where there is "
             f"memory for {_gb(tables_bytes / enough)}; or use {smaller}"
         )
-    like = max(hosts, key=lambda host: min(host.free_bytes, host.shared_bytes))
-    more, enough = hosts_to_add(tables_bytes, rooms, min(like.free_bytes, like.shared_bytes))
+    like = max(hosts, key=lambda host: host.most_tables_bytes)
+    more, enough = hosts_to_add(tables_bytes, rooms, like.most_tables_bytes)
     if not more:
         return f"{each}. Use hosts with more memory, {smaller}"
     return (

@@ -11,7 +11,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.device import Device
 from bagpipe_hpc.models.complete_gradients import ONE_PASS
 from bagpipe_hpc.models.dense_sums import DenseSums, PendingDenseSum
-from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.mpi.waiting import Haste, wait_until
 
 
 class DenseReducer:
@@ -27,6 +27,7 @@ class DenseReducer:
         watch: called while waiting; raises if the wait has become pointless.
         device: where the gradients are. Where `sums` are not made there, each group is copied to main memory, and a
             thread starts its sum as soon as the copy is there.
+        ring: called when sums begin that `advance` moves on.
     """
 
     def __init__(
@@ -37,7 +38,9 @@ class DenseReducer:
         timeout_s: float,
         watch: Callable[[], None],
         device: Device,
+        ring: Callable[[], None],
     ) -> None:
+        self._ring = ring
         self._sums = sums
         self._timeout_s = timeout_s
         self._watch = watch
@@ -48,7 +51,7 @@ class DenseReducer:
                 _Group(part, partial(sums.start, number), stage, self._start_ready)
                 for number, part in enumerate(groups)
             ]
-        self._started = 0
+        self._started = self._finished = 0
 
     def begin_pass(self, *, is_last: bool) -> None:
         """Say before a backward pass whether it is the last one whose gradients are added up before they are summed."""
@@ -58,30 +61,50 @@ class DenseReducer:
     def _start_ready(self) -> None:
         """Start the groups whose turn it is."""
         while self._started < len(self._groups) and self._groups[self._started].is_ready:
-            self._groups[self._started].start()
-            self._started += 1
+            self._start_next()
 
-    def advance(self) -> bool:
-        """Move sums on while the backward pass runs, from another thread; whether to do so again soon. Never waits."""
-        return self._sums.advance()
+    def _start_next(self) -> None:
+        self._groups[self._started].start()
+        self._started += 1
+        if self._started == 1:
+            self._ring()
 
-    def wait(self) -> None:
-        """Wait until every gradient holds its sum over all trainers.
+    def advance(self) -> Haste:
+        """Move sums on while the backward pass runs, from another thread; how soon to do so again. Never waits."""
+        if self._sums.advance():
+            return Haste.SOON
+        return Haste.CALM if self._started else Haste.NONE
+
+    def start_rest(self) -> None:
+        """Behind the last backward pass: start the sums that are left.
 
         A gradient that the last of several passes has left as it was is complete, too.
+        """
+        while self._started < len(self._groups):
+            self._start_next()
+
+    def finish_next(self) -> None:
+        """Wait until every gradient of the next group, in their order, holds its sum over all trainers.
 
         Raises:
             WaitTimeoutError: another trainer did not take part in time.
         """
-        for group in self._groups[self._started :]:
-            group.start()
-        self._started = len(self._groups)
-        for group in self._groups[: self._started]:
-            what = "the dense gradients of the other trainers"
-            wait_until(group.is_summed, what, self._timeout_s, self._watch)
-        for group in self._groups[: self._started]:
-            group.finish()
-        self._started = 0
+        group = self._groups[self._finished]
+        wait_until(group.is_summed, "the dense gradients of the other trainers", self._timeout_s, self._watch)
+        group.finish()
+        self._finished += 1
+        if self._finished == len(self._groups):
+            self._started = self._finished = 0
+
+    def wait(self) -> None:
+        """Wait until every gradient holds its sum over all trainers.
+
+        Raises:
+            WaitTimeoutError: as for `finish_next`.
+        """
+        self.start_rest()
+        for _ in self._groups[self._finished :]:
+            self.finish_next()
 
 
 class _Group:

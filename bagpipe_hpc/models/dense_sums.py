@@ -49,7 +49,10 @@ class DenseSums(Protocol):
         """
 
     def advance(self) -> bool:
-        """Move on what is under way, from another thread; whether to do so again soon. Never waits."""
+        """Move on what is under way, from another thread; whether to do so again soon. Never waits.
+
+        It is asked from the first `start` of a step until the sums were waited for, every millisecond at least.
+        """
 
     def close(self) -> None:
         """End it; nothing is under way."""

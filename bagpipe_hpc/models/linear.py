@@ -10,6 +10,7 @@ Legend: `B` samples, `I` inputs, `O` outputs of a layer.
 
 import platform
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.output_gradient import OutputGradientKernel
+from bagpipe_hpc.models.late_weights import LateWeight, LateWeights
 
 LinearLayer = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
 """`(inputs [B, I], weight [O, I], bias [O], relu) -> [B, O]`, differentiable in the first three."""
@@ -79,24 +81,31 @@ def bfloat16_linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) ->
     return torch_linear(inputs.bfloat16(), weight.bfloat16(), bias.bfloat16(), relu)
 
 
-def onednn_linear(kernel: OutputGradientKernel) -> LinearLayer:
-    """A linear layer through oneDNN, forward and backward, float32 on the CPU; see `LinearLayer`."""
-    return _layer(_OneDnn(kernel))
+def onednn_linear(kernel: OutputGradientKernel, late: LateWeights | None = None) -> LinearLayer:
+    """A linear layer through oneDNN, forward and backward, float32 on the CPU; see `LinearLayer`.
+
+    Args:
+        kernel: masks and sums gradients.
+        late: puts gradients of weights off; None to compute them at once. Bits are the same.
+    """
+    return _layer(_OneDnn(kernel), late)
 
 
-def blas_linear(kernel: OutputGradientKernel) -> LinearLayer:
-    """A linear layer through torch's BLAS, forward and backward, float32 on the CPU; see `LinearLayer`.
+def blas_linear(kernel: OutputGradientKernel, late: LateWeights | None = None) -> LinearLayer:
+    """A linear layer through torch's BLAS, forward and backward, float32 on the CPU; arguments as for `onednn_linear`.
 
     Its outputs have the bits of `torch_linear`.
     """
-    return _layer(_Blas(kernel))
+    return _layer(_Blas(kernel), late)
 
 
-def _layer(products: "_Products") -> LinearLayer:
+def _layer(products: "_Products", late: LateWeights | None) -> LinearLayer:
     def linear(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> Tensor:
+        own = late.use(weight, bias) if late else None
         if not inputs.numel():  # oneDNN has no empty matrices
             return torch_linear(inputs, weight, bias, relu)
-        outputs: Tensor = _Linear.apply(inputs, weight, bias, relu, products)  # type: ignore[no-untyped-call]
+        token = own.token if own else None
+        outputs: Tensor = _Linear.apply(inputs, weight, bias, token, relu, products, own)  # type: ignore[no-untyped-call]
         return outputs
 
     return linear
@@ -114,28 +123,50 @@ class _Products(Protocol):
     def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """The outputs before the ReLU, `[B, O]`."""
 
-    def backward(
-        self, gradient: Tensor, outputs: Tensor | None, inputs: Tensor, weight: Tensor, *, for_inputs: bool
-    ) -> tuple[Tensor | None, Tensor, Tensor]:
-        """Gradients of inputs (None unless `for_inputs`), weight and bias; `gradient`, `outputs` as for `prepare`."""
+    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """The gradient of the outputs before the ReLU, as `for_inputs` and as `for_weight` take it, and the bias's.
+
+        Args:
+            gradient: of the outputs, contiguous.
+            outputs: what the ReLU gave; None without one.
+        """
+
+    def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
+        """The gradient of the inputs, `[B, I]`."""
+
+    def for_weight(self, prepared: Tensor, inputs: Tensor) -> Tensor:
+        """The gradient of the weight, contiguous `[O, I]`."""
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool, products: _Products) -> Tensor:
+    def forward(
+        ctx: Any,
+        inputs: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        token: Tensor | None,  # noqa: ARG004 - what the late gradient of the weight comes through
+        relu: bool,
+        products: _Products,
+        late: LateWeight | None,
+    ) -> Tensor:
         outputs = products.forward(inputs, weight, bias)
         if relu:
             outputs.relu_()  # not oneDNN's own, which makes 0 of NaN: a model that has diverged would look healthy
-        ctx.products = products
+        ctx.products, ctx.late = products, late
         ctx.save_for_backward(inputs, weight, outputs if relu else None)
         return outputs
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        products: _Products = ctx.products
         inputs, weight, outputs = ctx.saved_tensors
-        gradient = gradients[0].contiguous()
-        found = ctx.products.backward(gradient, outputs, inputs, weight, for_inputs=ctx.needs_input_grad[0])
-        return *found, None, None
+        own, transposable, for_bias = products.prepare(gradients[0].contiguous(), outputs)
+        for_inputs = products.for_inputs(own, weight) if ctx.needs_input_grad[0] else None
+        for_weight = partial(products.for_weight, transposable, inputs)
+        if ctx.late:
+            return for_inputs, None, for_bias, ctx.late.leave(for_weight), None, None, None
+        return for_inputs, for_weight(), for_bias, None, None, None, None
 
 
 class _Blas:
@@ -145,18 +176,18 @@ class _Blas:
     def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.nn.functional.linear(inputs, weight, bias)
 
-    def backward(
-        self, gradient: Tensor, outputs: Tensor | None, inputs: Tensor, weight: Tensor, *, for_inputs: bool
-    ) -> tuple[Tensor | None, Tensor, Tensor]:
+    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
         masked, for_bias = self._kernel.mask(gradient, outputs)
-        return masked @ weight if for_inputs else None, self._weight_gradient(masked, inputs), for_bias
+        return masked, masked, for_bias
 
-    @staticmethod
-    def _weight_gradient(masked: Tensor, inputs: Tensor) -> Tensor:
-        """The transpose of `masked [B, O]` times `inputs [B, I]`, contiguous `[O, I]`."""
+    def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
+        return prepared @ weight
+
+    def for_weight(self, prepared: Tensor, inputs: Tensor) -> Tensor:
+        """The transpose of `prepared [B, O]` times `inputs [B, I]`."""
         if inputs.shape[1] % _LINE:
-            return (inputs.t() @ masked).t().contiguous()
-        return masked.t() @ inputs
+            return (inputs.t() @ prepared).t().contiguous()
+        return prepared.t() @ inputs
 
 
 class _OneDnn:
@@ -166,18 +197,17 @@ class _OneDnn:
     def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return _product(inputs, weight, bias)
 
-    def backward(
-        self, gradient: Tensor, outputs: Tensor | None, inputs: Tensor, weight: Tensor, *, for_inputs: bool
-    ) -> tuple[Tensor | None, Tensor, Tensor]:
-        masked, transposed, for_bias = self._kernel.prepare(gradient, outputs)
-        return _product(masked, weight.t()) if for_inputs else None, self._weight_gradient(transposed, inputs), for_bias
+    def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        return self._kernel.prepare(gradient, outputs)
 
-    @staticmethod
-    def _weight_gradient(transposed: Tensor, inputs: Tensor) -> Tensor:
-        """`transposed [O, B]` times `inputs [B, I]`, contiguous `[O, I]`."""
-        if inputs.shape[1] <= _FEW_INPUTS < transposed.shape[0]:
-            return _product(inputs.t(), transposed).t().contiguous()
-        return _product(transposed, inputs.t())
+    def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
+        return _product(prepared, weight.t())
+
+    def for_weight(self, prepared: Tensor, inputs: Tensor) -> Tensor:
+        """`prepared [O, B]`, transposed, times `inputs [B, I]`."""
+        if inputs.shape[1] <= _FEW_INPUTS < prepared.shape[0]:
+            return _product(inputs.t(), prepared).t().contiguous()
+        return _product(prepared, inputs.t())
 
 
 def _product(left: Tensor, right: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -166,6 +166,11 @@ class PlanReceiver:
         self._finished = 0
         self._credits: deque[tuple[MPI.Request, NDArray[Any]]] = deque()
 
+    @property
+    def is_receiving(self) -> bool:
+        """Whether a part of the next plan has arrived."""
+        return bool(self._buffers)
+
     def poll(self) -> ReceivedPlan | None:
         """The next plan if it has arrived whole, else None; never waits. Keep calling until the last plan is there."""
         if not self._requests:

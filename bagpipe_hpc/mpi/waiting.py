@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 
 from mpi4py import MPI
 
@@ -15,6 +16,17 @@ sooner than who has yielded it. `time.sleep(0)` takes 70 us, for it sets a timer
 _SHORTEST_SLEEP_S = 20e-6
 _LONGEST_SLEEP_S = 500e-6
 _SHORTEST_SERVER_SLEEP_S = 100e-6
+
+
+class Haste(IntEnum):
+    """How soon somebody who moves things on, beside other work, should come again."""
+
+    NONE = 0
+    """Nothing is under way."""
+    CALM = 1
+    """Within the longest sleep of those who wait."""
+    SOON = 2
+    """Within the shortest: its time counts."""
 
 
 def nothing_to_watch() -> None:

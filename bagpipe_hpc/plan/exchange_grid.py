@@ -18,7 +18,7 @@ from bagpipe_hpc.config.sections.rows import EXCHANGES
 AUTO, DIRECT, OVER_GRID = EXCHANGES
 
 GRID_FROM_TRAINERS = 256
-"""From so many trainers on `auto` takes the grid. With 128 sending directly is predicted to be faster."""
+"""From so many trainers on `auto` takes the grid. With 128 either way is predicted to take the same within 2 %."""
 _LEAST_SAVING = 4
 """So many times fewer messages it must be then: one over a grid takes twice as long, and rows are copied on the way."""
 
@@ -85,7 +85,7 @@ class GridChoice:
 def choose_grid(setting: str, trainers: int) -> GridChoice:
     """Choose for all trainers.
 
-    A small message costs a trainer some 5 us, and a hop over a grid 60 us more; two hops carry all rows twice. So
+    A small message costs a trainer some 5 us, and a hop over a grid 20 us more; two hops carry all rows twice. So
     `auto` takes the grid where it saves many messages, which are small then (docs/simulate.md has the figures).
 
     Args:

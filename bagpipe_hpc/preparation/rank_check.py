@@ -17,6 +17,7 @@ from bagpipe_hpc.config.file import doors, own_keys, to_document
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.kernels.block_file import block_files
+from bagpipe_hpc.kernels.grid_hops import grid_hops
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import require_addressable
@@ -57,6 +58,7 @@ def check_settings(config: Config, comms: Communicators, check_output: Callable[
         return
     row_copies(config.kernels.backend)
     if comms.role is Role.TRAINER:
+        grid_hops(config.kernels.backend)
         from bagpipe_hpc.preparation.compute_check import check_compute_settings  # noqa: PLC0415 - torch, on trainers only
 
         check_compute_settings(config, comms.gpu_number, comms.layout.trainers)
@@ -207,7 +209,8 @@ def memory_need(run: Run, need: CacheNeed | None, comms: Communicators) -> Need:
         return Need(frames_bytes=int(run.config.tables.memory_gb * 1e9))
     if comms.role is Role.SERVER:
         tables_bytes = run.server_bytes(comms.layout.servers)[comms.role_rank]
-        return Need(tables_bytes=tables_bytes, fullest_server_bytes=tables_bytes)
+        is_alone = len(row_routes(run, comms).sharers(comms.world.Get_rank())) == 1
+        return Need(tables_bytes=tables_bytes, fullest_server_bytes=tables_bytes, tables_alone=is_alone)
     if comms.role is Role.ORACLE:
         return _oracle_need(run, need.planner_bytes if need else 0)
     from bagpipe_hpc.preparation.compute_check import trainer_need  # noqa: PLC0415 - torch, on trainers only

@@ -17,7 +17,8 @@ from bagpipe_hpc.run.run import Run
 
 log = logging.getLogger(__name__)
 
-_UNASKED_SLEEP_S = 2e-3
+_UNASKED_SLEEP_S = 5e-3
+"""Of a server whose rows trainers reach by themselves: it waits for barriers alone, and a poll takes 50 us."""
 
 
 def run_embedding_server(

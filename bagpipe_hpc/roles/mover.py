@@ -21,60 +21,22 @@ from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
-from bagpipe_hpc.mpi.rows.transfer import LONGEST_SLEEP_S, PendingRows, advance_any
-from bagpipe_hpc.plan.batch_plan import NO_GROUP, Additions, ReceivedPlan
+from bagpipe_hpc.mpi.rows.transfer import PendingRows, advance_any
+from bagpipe_hpc.mpi.waiting import Haste
+from bagpipe_hpc.plan.batch_plan import NO_GROUP, ReceivedPlan
 from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.roles.batch_loader import BatchLoader
+from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.read_ahead import ReadAhead
-from bagpipe_hpc.roles.row_traffic import FetchedRows, RowTraffic
+from bagpipe_hpc.roles.row_traffic import RowTraffic
+from bagpipe_hpc.roles.rows_under_way import Fetch, WriteBack
 from bagpipe_hpc.step.ready_batch import NO_INPUTS, ReadyBatch
 from bagpipe_hpc.step.row_sharing import RowSharing
 from bagpipe_hpc.step.slice_reader import SliceReader
 from bagpipe_hpc.telemetry.trace import Trace
 
-_SHORTEST_PAUSE_S = 20e-6
-_LONGEST_PAUSE_S = 500e-6
 _WATCH_EVERY_S = 0.1
-
-
-@dataclass(frozen=True)
-class Fetch:
-    """Rows of some batches on their way to the caches.
-
-    Attributes:
-        plans: of the batches.
-        groups: the rows of each group of tables.
-        since_s: when it started.
-    """
-
-    plans: list[ReceivedPlan]
-    groups: list[FetchedRows]
-    since_s: float
-
-    @property
-    def pending(self) -> list[PendingRows]:
-        """What has to be complete."""
-        return [group.pending for group in self.groups]
-
-
-@dataclass(frozen=True)
-class WriteBack:
-    """Rows of a group of batches on their way to the servers.
-
-    Attributes:
-        plan: of the group.
-        pending: the put, and then the add, of each group of tables.
-        since_s: when the put started.
-        left: what is added once that is complete, round by round, by the number of the group of tables.
-        has_added: whether a round of that has begun.
-    """
-
-    plan: ReceivedPlan
-    pending: list[PendingRows]
-    since_s: float
-    left: tuple[dict[int, Additions], ...]
-    has_added: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,7 +65,8 @@ class Mover:
         reader: dense features and labels of this trainer's slices.
         trace: this rank's timeline.
         rows: what other trainers' updates of rows are waited for, and moved on while the compute thread computes.
-        advance_dense: moves sums of dense gradients on; whether to do so again soon. Never waits.
+        advance_dense: moves sums of dense gradients on; how soon to do so again. Never waits.
+        pace: how often it looks; rung by whoever gives it something to move on.
     """
 
     def __init__(
@@ -115,7 +78,8 @@ class Mover:
         reader: SliceReader,
         trace: Trace,
         rows: RowSharing,
-        advance_dense: Callable[[], bool],
+        advance_dense: Callable[[], Haste],
+        pace: MoverPace,
     ) -> None:
         self._settings = settings
         self._receiver = receiver
@@ -127,6 +91,7 @@ class Mover:
         self._trace = trace
         self._rows = rows
         self._advance_dense = advance_dense
+        self._pace = pace
         self._barrier_since_s = 0.0
         self._segments = iter(settings.schedule)
         self._segment = next(self._segments)
@@ -165,13 +130,20 @@ class Mover:
         Raises:
             WaitTimeoutError: they did not come in time.
         """
+        try:
+            batch = self._ready.get_nowait()
+        except queue.Empty:
+            with self._pace.awaited():
+                batch = self._await_batch()
+        self._device.follow(batch.ready, *batch.inputs.tensors())
+        return batch
+
+    def _await_batch(self) -> ReadyBatch:
         timeout_s = self._settings.timeout_s
         deadline = time.monotonic() + timeout_s
         while True:
             try:
-                batch = self._ready.get(timeout=_WATCH_EVERY_S)
-                self._device.follow(batch.ready, *batch.inputs.tensors())
-                return batch
+                return self._ready.get(timeout=_WATCH_EVERY_S)
             except queue.Empty:
                 self.check()
                 if time.monotonic() > deadline:
@@ -186,10 +158,12 @@ class Mover:
     def retire(self, batch: ReadyBatch) -> None:
         """Start the write-backs in a batch's plan, after all updates that the device has been given so far."""
         self._to_retire.put((batch, self._device.mark()))
+        self._pace.ring()
 
     def tell(self, heard: tuple[Heard, ...]) -> None:
         """Behind an evaluation by which samples are ordered: say what was heard so far."""
         self._heard.put(heard)
+        self._pace.ring()
 
     def wait_drained(self) -> None:
         """After retiring a closing batch: wait until all rows of all trainers are back at the servers.
@@ -199,10 +173,12 @@ class Mover:
         """
         timeout_s = 2 * self._settings.timeout_s  # one for the puts, one for the barrier
         deadline = time.monotonic() + timeout_s
-        while not self._drained.wait(_WATCH_EVERY_S):
-            self.check()
-            if time.monotonic() > deadline:
-                raise WaitTimeoutError.after(timeout_s, f"the rows of groups after {self._retired} to be written back")
+        with self._pace.awaited():
+            while not self._drained.wait(_WATCH_EVERY_S):
+                self.check()
+                if time.monotonic() > deadline:
+                    what = f"the rows of groups after {self._retired} to be written back"
+                    raise WaitTimeoutError.after(timeout_s, what)
         self._drained.clear()
 
     def check(self) -> None:
@@ -238,18 +214,39 @@ class Mover:
             self._begin_batch,
             self._start_fetch,
         )
-        pause_s = _SHORTEST_PAUSE_S
         while self._finished_segments < self._last_segment:
-            is_summing = self._rows.advance()
-            is_summing |= self._advance_dense()
-            if sum(step() for step in steps):
-                pause_s = _SHORTEST_PAUSE_S
-                continue
-            under_way = [rows for call in (self._fetch, self._write_back) if call for rows in call.pending]
-            if under_way and advance_any(*under_way):
-                continue
-            time.sleep(pause_s)
-            pause_s = min(pause_s * 1.5, LONGEST_SLEEP_S if under_way or is_summing else _LONGEST_PAUSE_S)
+            self._pace.begin_round()
+            are_rows_moving, dense = self._rows.advance(), self._advance_dense()
+            if not sum(step() for step in steps):
+                self._await_change(dense, are_rows_moving=are_rows_moving)
+
+    def _await_change(self, dense: Haste, *, are_rows_moving: bool) -> None:
+        """Sleep until somebody rings or something has come, and ask meanwhile for nothing but what is under way.
+
+        Args:
+            dense: how soon sums of dense gradients want to be moved on.
+            are_rows_moving: whether rows between trainers are under way: they make batches ready, and let groups leave.
+        """
+        pending = [rows for call in (self._fetch, self._write_back) if call for rows in call.pending]
+        steps = [self._receive]
+        if self._barrier.is_entered:
+            steps.append(self._finish_retire)
+        if are_rows_moving:
+            steps += [self._hand_over, self._start_write_back]
+        while not self._pace.rest(self._haste(dense, is_soon=bool(pending) or are_rows_moving)):
+            are_rows_moving = are_rows_moving and self._rows.advance()
+            dense = self._advance_dense() if dense else dense
+            if (pending and advance_any(*pending)) or any(step() for step in steps):
+                return
+
+    def _haste(self, dense: Haste, *, is_soon: bool) -> Haste:
+        """How soon to look again; the next plan can wait while one is here."""
+        if is_soon:
+            return Haste.SOON
+        is_planned = bool(self._incoming) or self._planned_segments >= self._last_segment
+        if self._barrier.is_entered or self._receiver.is_receiving or not is_planned:
+            return max(dense, Haste.CALM)
+        return dense
 
     def _receive(self) -> bool:
         """Take a plan that has arrived; where a segment is closed before its first batch, no other follows."""

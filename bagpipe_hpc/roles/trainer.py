@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.checkpointing.protocol import SavingSettings, checkpoint_manifest
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
+from bagpipe_hpc.kernels.grid_hops import grid_hops
 from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.dense_sums import DenseSums, open_dense_sums
@@ -27,9 +28,10 @@ from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.planning.sharing_choice import HOME, has_homes
-from bagpipe_hpc.preparation.settling.trainer_compute import trainer_device
+from bagpipe_hpc.preparation.settling.trainer_compute import has_core_beside_threads, trainer_device
 from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
+from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.roles.trainer_reports import TrainerReports
 from bagpipe_hpc.rows.store import Use
@@ -41,7 +43,9 @@ from bagpipe_hpc.run.output_folder import is_own_checkpoint
 from bagpipe_hpc.run.resumed_settings import changes_since
 from bagpipe_hpc.run.watch import watched_rows
 from bagpipe_hpc.step.compute import ComputeParts
+from bagpipe_hpc.step.compute_setup import late_weights_of
 from bagpipe_hpc.step.dense_replicas import dense_digests
+from bagpipe_hpc.step.dense_updates import DenseUpdates, reads_by_layers
 from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.replicated_rows import ReplicatedRows
@@ -68,9 +72,11 @@ def run_trainer(context: RoleContext, windows: Sequence[RowWindow], loop: Loop) 
     comms, train = context.comms, context.run.config.train
     timeout_s = train.timeout_s
     wait_for_barrier(comms.trainers, "the other trainers to be ready to start", timeout_s)
+    with TimeLimit("the other trainers to say which cores they have", timeout_s):
+        pace = MoverPace(has_core=has_core_beside_threads(comms))
     with TimeLimit("the other trainers to start sums of dense gradients", timeout_s):
         sums = open_dense_sums(train.dense_sums, comms.dense, comms.dense_gathering, deterministic=train.deterministic)
-    Trainer(context, windows, sums).run(loop)
+    Trainer(context, windows, sums, pace, loop).run()
     with TimeLimit("the other trainers to end sums of dense gradients", timeout_s):
         sums.close()
 
@@ -82,9 +88,14 @@ class Trainer:
         context: of this rank.
         windows: the rows at the servers, of each group of tables.
         sums: of dense gradients over the trainers.
+        pace: of its mover.
+        loop: computes the loss of each slice.
     """
 
-    def __init__(self, context: RoleContext, windows: Sequence[RowWindow], sums: DenseSums) -> None:
+    def __init__(
+        self, context: RoleContext, windows: Sequence[RowWindow], sums: DenseSums, pace: MoverPace, loop: Loop
+    ) -> None:
+        self._loop = loop
         self._run = run = context.run
         self._need = need = context.need
         self._comms = comms = context.comms
@@ -92,7 +103,10 @@ class Trainer:
         self._fill_timeout_s = context.fill_timeout_s
         config = run.config
         device = trainer_device(run, comms)
-        self._parts = parts = ComputeParts.of(run, device, need.groups, comms.layout.trainers)
+        late_weights = late_weights_of(config, device, comms.layout.trainers)
+        self._parts = parts = ComputeParts.of(
+            run, device, need.groups, comms.layout.trainers, late_weights=late_weights
+        )
         self._cache_bytes = sum(cache.bytes for cache in parts.caches)
         log.info(
             "cache of %d rows (%d shared, %d private), %.1f MB on %s",
@@ -115,9 +129,14 @@ class Trainer:
             for window, cache, group, own in zip(windows, parts.caches, run.groups, updated, strict=True)
         ]
         stats = StepStats()
-        self._rows = self._row_sharing(RowUpdates(parts, stats, trace))
+        self._rows = self._row_sharing(RowUpdates(parts, stats, trace), pace.ring)
         groups = gradient_groups(parts.model, side_by_side=sums.side_by_side)
-        dense_reducer = DenseReducer(groups, sums, timeout_s=timeout_s, watch=self._check_mover, device=parts.device)
+        if late_weights:
+            groups.reverse()  # as they are finished then, and as the next step needs them
+        can_wait = late_weights is not None and reads_by_layers(config, loop)
+        dense_reducer = DenseReducer(
+            groups, sums, timeout_s=timeout_s, watch=self._check_mover, device=parts.device, ring=pace.ring
+        )
         self._mover = Mover(
             MoverSettings(run.schedule, need.window.group, timeout_s),
             self._receiver,
@@ -127,13 +146,14 @@ class Trainer:
             trace,
             self._rows,
             dense_reducer.advance,
+            pace,
         )
         self._divergence = parts.divergence
         self._step = TrainStep(
             parts,
             self._rows,
             stats,
-            dense_reducer,
+            DenseUpdates(parts, dense_reducer, groups, stats, trace, can_wait=can_wait),
             run.model_facts.features,
             self._own_slice,
             trace,
@@ -155,7 +175,7 @@ class Trainer:
         self._saved = run.steps_done if is_own_checkpoint(config, run.start) else None
         self._peers = EvaluationPeers(comms.trainers, timeout_s, self._check_mover)
 
-    def _row_sharing(self, updates: RowUpdates) -> RowSharing:
+    def _row_sharing(self, updates: RowUpdates, ring: Callable[[], None]) -> RowSharing:
         """How rows that several trainers use are kept."""
         config, comms = self._run.config, self._comms
         short = short_floats(config.train.row_sums, config.train.batch_size)
@@ -164,24 +184,22 @@ class Trainer:
 
         def everywhere() -> ReplicatedRows:
             reducer = GradientReducer(comms.trainers, comms.gathering, timeout_s, watch, self._device.new_array, short)
-            return ReplicatedRows(updates, RowSums(reducer, self._device, short))
+            return ReplicatedRows(updates, RowSums(reducer, self._device, short, ring))
 
         if not has_homes(sharing):
             return everywhere()
-        exchange, trainers = RowExchange(comms.exchanges), comms.layout.trainers
+        exchange = RowExchange(comms.exchanges, grid_hops(config.kernels.backend))
+        trainers = comms.layout.trainers
         chains = HostChain(comms.gathering, 0), HostChain(comms.gathering, 1)
-        at_homes = HomeRows(self._parts.caches, updates, exchange, trainers, short, timeout_s, watch, chains)
+        at_homes = HomeRows(self._parts.caches, updates, exchange, trainers, short, timeout_s, watch, chains, ring)
         return at_homes if sharing == HOME else TieredRows(everywhere(), at_homes)
 
     def _check_mover(self) -> None:
         """What waits of the compute thread watch: raise what ended the mover, if anything did."""
         self._mover.check()
 
-    def run(self, loop: Loop) -> None:
+    def run(self) -> None:
         """Train, evaluate and save as the schedule says.
-
-        Args:
-            loop: computes the loss of each slice.
 
         Raises:
             ConfigError: the loop has left something out.
@@ -190,7 +208,7 @@ class Trainer:
         session = Session(
             self._parts.model, self._run.model_facts, self._slices(), self._comms.role_rank, layout.trainers
         )
-        loop(session)
+        self._loop(session)
         session.require_end()
 
     def _slices(self) -> Iterator[SliceStep]:
@@ -286,6 +304,7 @@ class Trainer:
     def _close(self, batch: ReadyBatch, stats: StepStats) -> None:
         """The closing batch of a segment: afterwards every row of every trainer is at its server."""
         self._rows.finish_delayed()
+        self._step.settle()
         self._mover.retire(batch)
         stats.count_written(batch.plan)
         with stats.timed("wait_rows_s"):

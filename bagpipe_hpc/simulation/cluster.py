@@ -28,9 +28,11 @@ class Cluster:
         memory_bytes_per_s: rate of transfers within a host.
         message_s: a trainer's time to send rows to another trainer and to take in what comes from it, if it does so
             with all of them by one call.
-        hop_s: a trainer's time for a hop over a grid beside that: to lay it out.
+        hop_s: a trainer's time for a hop over a grid beside that: to lay it out, and the call (13 to 23 us measured:
+            benchmarks/notes/2026-11-23-row-exchange.md).
         notice_s: until a mover that has something under way sees that it may go on.
-        ordered_bytes_per_s: rate at which a trainer puts rows in order that it passes on.
+        ordered_bytes_per_s: rate at which a trainer puts rows in order that it passes on (measured of 1 to 2.6 MB: 10
+            to 16 GB/s, the same note).
         added_bytes_per_s: rate at which it adds up parts of dense gradients.
         dense_sums: as `train.dense_sums` has it.
         begun_at_once: part of the time of many messages by one call until that returns; the mover has the rest.
@@ -46,9 +48,9 @@ class Cluster:
     call_s: float = 300e-6
     memory_bytes_per_s: float = 4e9
     message_s: float = 5e-6
-    hop_s: float = 60e-6
+    hop_s: float = 20e-6
     notice_s: float = 100e-6
-    ordered_bytes_per_s: float = 10e9
+    ordered_bytes_per_s: float = 12e9
     added_bytes_per_s: float = 20e9
     dense_sums: str = "horovod"
     begun_at_once: float = 0.25

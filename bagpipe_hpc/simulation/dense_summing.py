@@ -1,6 +1,6 @@
 """A step's sums of dense gradients in simulated time, by Horovod or with messages (`models/dense_sums.py`)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from bagpipe_hpc.plan.exchange_grid import Grid
@@ -76,10 +76,11 @@ class DenseSumming:
             yield Sleep(begins_s)
         self._simulation.happen(self._complete[number])
 
-    def wait(self) -> Iterator[Event]:
-        """The ends of the sums, for which the compute thread waits from now on: it sees at once what has come."""
+    def wait(self, number: int) -> Process:
+        """Let the compute thread wait for the end of a sum: it sees at once what has come."""
         self._is_awaited = True
-        return iter(self._done)
+        yield self._done[number]
+        self._is_awaited = False
 
     def _horovod(self) -> Process:
         """One after the other; its thread notices at once what waits when it has made one."""

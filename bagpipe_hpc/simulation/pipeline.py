@@ -71,6 +71,7 @@ class Pipeline:
         self._retired = 0
         self._taken = 0
         self._fetched = 0
+        self._is_waiting = False
         self._news = Event()  # for the mover: something that it may have waited for has happened
         self.steps = [StepTimes() for _ in range(self._batches)]
 
@@ -99,44 +100,68 @@ class Pipeline:
 
     def _compute(self) -> Process:
         now = later = home = exchanged = copies = _happened()
+        order, earlier = self._order, DenseSumming(self._simulation, self._cluster, ())
         for number, (load, times) in enumerate(zip(self._loads[:-1], self.steps, strict=True)):
             times.start_s = self._simulation.now_s
             yield self._ready[number]
             self._taken += 1
             times.wait_rows_s = self._simulation.now_s - times.start_s
             compute_s = self._cluster.compute_s_per_sample * load.slice_samples
-            left = 1.0 - self._order.before_rows
-            yield Sleep(self._order.before_rows * compute_s)
-            waits_since_s = self._simulation.now_s
-            yield copies
-            waited_s = self._simulation.now_s - waits_since_s
-            sums = DenseSumming(self._simulation, self._cluster, self._order.sums)
-            for behind, dense_sum in self._order.moments():
+            left, waited_s = 1.0, 0.0
+            for share, dense_sum in self._pauses(number):
+                yield Sleep((left - 1.0 + share) * compute_s)
+                left = 1.0 - share
+                waits_since_s = self._simulation.now_s
+                yield from self._awaited(copies) if dense_sum is None else earlier.wait(dense_sum)
+                waited_s += self._simulation.now_s - waits_since_s
+            sums = DenseSumming(self._simulation, self._cluster, order.sums)
+            has_left, has_updated, begun_s = False, False, self._begins_s(load.now_home)
+            for behind, dense_sum in order.moments():
                 yield Sleep((left - behind) * compute_s)
                 left = behind
                 if dense_sum is not None:
                     yield from sums.start(dense_sum)
-                    continue
-                now = self._sum(load.reduced_now * self._weight_bytes)
-                yield Sleep(self._begins_s(load.now_home))
-                home = self._go_on(load.now_home[:1])
+                else:
+                    now = self._sum(load.reduced_now * self._weight_bytes)
+                    yield Sleep(begun_s)
+                    home, has_left = self._go_on(load.now_home, load.now_over_hosts), True
+                if order.is_late and has_left and not has_updated and home.has_happened:
+                    yield Sleep(self._begins_s(load.next_copies))
+                    begun_s += self._begins_s(load.next_copies)
+                    copies, has_updated = self._go_on(load.next_copies), True
             yield Sleep(left * compute_s)
-            waits_since_s = self._simulation.now_s - self._begins_s(load.now_home) - sums.begins_s
-            yield home
-            yield from self._exchange(load.now_home, first=1)
-            yield from self._exchange(load.now_over_hosts)
-            yield Sleep(self._begins_s(load.next_copies))
-            copies = self._go_on(load.next_copies)
+            waits_since_s = self._simulation.now_s - begun_s - sums.begins_s
+            yield from self._awaited(home)
+            if not has_updated:
+                yield Sleep(self._begins_s(load.next_copies))
+                copies = self._go_on(load.next_copies)
             yield from (now, later, exchanged)
-            yield from sums.wait()
+            if not order.waits:
+                for dense_sum in range(len(order.sums)):
+                    yield from sums.wait(dense_sum)
+            earlier = sums
             later = self._sum(load.reduced_later * self._weight_bytes)
             after_next = self._loads[min(number + 2, self._batches)]
             exchanged = self._exchange_behind(load.later_home + load.later_over_hosts, after_next.rest_copies)
             times.end_s = self._simulation.now_s
             times.wait_reductions_s = waited_s + times.end_s - waits_since_s
             self._finish_step(number, load)
-        yield from (copies, later, exchanged)
+        for _, dense_sum in self._pauses(self._batches):
+            yield from self._awaited(copies) if dense_sum is None else earlier.wait(dense_sum)
+        yield from (later, exchanged)
         self._finish_step(self._batches, self._loads[-1])
+
+    def _pauses(self, number: int) -> list[tuple[float, int | None]]:
+        """Where a forward pass waits, as shares of compute: for copies (None), and for sums of the step before."""
+        waits = enumerate(self._order.waits) if number else ()
+        found: list[tuple[float, int | None]] = [(self._order.before_rows, None), *((at, which) for which, at in waits)]
+        return sorted(found, key=lambda pause: pause[0])
+
+    def _awaited(self, event: Event) -> Process:
+        """Wait for other trainers: the compute thread sees at once what has come, and passes it on."""
+        self._is_waiting = True
+        yield event
+        self._is_waiting = False
 
     def _finish_step(self, number: int, load: BatchLoad) -> None:
         if load.retire_group:
@@ -167,7 +192,7 @@ class Pipeline:
             return 0.0
         return self._cluster.begun_at_once * self._messages_s(hops[0]) + self._laid_out_s(hops)
 
-    def _go_on(self, hops: Hops) -> Event:
+    def _go_on(self, hops: Hops, over_hosts: Hops = ()) -> Event:
         """Let an exchange that has been begun go on behind what the trainer does; the event is its end."""
         done = Event()
 
@@ -175,7 +200,9 @@ class Pipeline:
             if hops and hops[0].rows:
                 yield Sleep((1 - self._cluster.begun_at_once) * self._messages_s(hops[0]))
                 yield from self._travel(hops[0])
-            yield from self._exchange(hops, first=1, on_way_s=self._cluster.notice_s)
+            noticed_s = 0.0 if self._is_waiting else self._cluster.notice_s
+            yield from self._exchange(hops, first=1, on_way_s=noticed_s)
+            yield from self._exchange(over_hosts)
             self._simulation.happen(done)
 
         self._simulation.start(going_on())

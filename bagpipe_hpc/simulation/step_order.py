@@ -4,8 +4,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from bagpipe_hpc.config.schema import ModelConfig
+from bagpipe_hpc.config.doors import MODELS
+from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.config.sections.train import LATE
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.build import takes_kernels
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.gradient_order import GradientOrder, gradient_order
 from bagpipe_hpc.simulation.cluster import Cluster
@@ -34,11 +37,16 @@ class StepOrder:
         behind_rows: share of compute that comes when the gradients of rows have left.
         sums: of dense gradients, in their order.
         before_rows: share of compute that comes before a row is read.
+        waits: for each sum the share of the next step's compute that comes before it is waited for; none where all are
+            waited for at the end of a step.
+        is_late: whether gradients of weights come behind those of rows, which may be updated between them.
     """
 
     behind_rows: float = 0.0
     sums: tuple[DenseSum, ...] = ()
     before_rows: float = 0.0
+    waits: tuple[float, ...] = ()
+    is_late: bool = False
 
     @classmethod
     def of(cls, order: GradientOrder) -> "StepOrder":
@@ -47,6 +55,23 @@ class StepOrder:
         sums = (DenseSum(size, share * behind) for size, behind in zip(order.groups, order.behind_groups, strict=True))
         before_rows = _FORWARD / max(1, order.weights) * order.before_rows
         return cls(share * order.behind_rows, tuple(sums), before_rows)
+
+    def late(self, *, can_wait: bool) -> "StepOrder":
+        """The same with gradients of weights last, first those of weights that the next step reads first.
+
+        Args:
+            can_wait: whether the next step waits for each sum when it reads the weights.
+        """
+        share = _FORWARD / max(1, self.dense_weights)  # of a weight, each of its three products
+        sums, waits, before = [], [], 0
+        for dense in reversed(self.sums):
+            waits.append(share * before)
+            before += dense.weights
+            sums.append(DenseSum(dense.weights, share * (self.dense_weights - before)))
+        behind_rows = share * self.dense_weights + self.behind_rows / 2
+        return replace(
+            self, behind_rows=behind_rows, sums=tuple(sums), waits=tuple(waits) if can_wait else (), is_late=True
+        )
 
     @property
     def dense_weights(self) -> int:
@@ -93,9 +118,13 @@ class StepOrders:
     by_messages: StepOrder
 
     @classmethod
-    def of(cls, config: ModelConfig, facts: ModelFacts) -> "StepOrders":
-        """Find them as `gradient_order` does; arguments and errors as there."""
-        return cls(*(StepOrder.of(gradient_order(config, facts, side_by_side=way)) for way in (False, True)))
+    def of(cls, config: Config, facts: ModelFacts) -> "StepOrders":
+        """Find them for a run's model, as `gradient_order` does; errors as there."""
+        orders = [StepOrder.of(gradient_order(config.model, facts, side_by_side=way)) for way in (False, True)]
+        if config.train.weight_gradients == LATE and takes_kernels(config.model):
+            can_wait = config.model.name in MODELS.entries and not config.optimizer.dense_clip_norm
+            orders = [order.late(can_wait=can_wait) for order in orders]
+        return cls(*orders)
 
     def on(self, cluster: Cluster) -> StepOrder:
         """The one of a cluster."""

@@ -20,6 +20,7 @@ from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_rate import DenseRate
 from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.gradient_clipping import clip_dense
+from bagpipe_hpc.models.late_weights import LateWeights
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.rows.optimizers.build import build_row_optimizer
 from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
@@ -50,6 +51,7 @@ class ComputeParts:
         row_decay: of the weights of rows; None for none.
         rows_clip_norm: `optimizer.rows_clip_norm`.
         dense_clip_norm: `optimizer.dense_clip_norm`.
+        late_weights: whose gradients come last; None where all come at once.
     """
 
     caches: tuple[RowCache, ...]
@@ -65,10 +67,18 @@ class ComputeParts:
     row_decay: RowDecay | None
     rows_clip_norm: float
     dense_clip_norm: float
+    late_weights: LateWeights | None = None
 
     @classmethod
     def of(
-        cls, run: Run, device: torch.device, slots: Sequence[CacheSlots], slices: int, *, holds_all_rows: bool = False
+        cls,
+        run: Run,
+        device: torch.device,
+        slots: Sequence[CacheSlots],
+        slices: int,
+        *,
+        holds_all_rows: bool = False,
+        late_weights: LateWeights | None = None,
     ) -> "ComputeParts":
         """Make the parts, after `start_threads` and with `kernels.linear` settled.
 
@@ -78,6 +88,7 @@ class ComputeParts:
             slots: of the cache of each group of tables.
             slices: of a batch: the number of trainers, or what the reference sums over.
             holds_all_rows: every row has the slot of its number.
+            late_weights: puts gradients of weights off; None for none.
         """
         config = run.config
         is_cpu = device.type == "cpu"
@@ -89,7 +100,7 @@ class ComputeParts:
             RowCache(own.total, group.record, operations, device, holds_all=holds_all_rows, reserved=own.reserved_slots)
             for own, group in zip(slots, run.groups, strict=True)
         )
-        model = build_model(config.model, run.model_facts, model_kernels(config, device)).to(device)
+        model = build_model(config.model, run.model_facts, model_kernels(config, device, late=late_weights)).to(device)
         optimizer = dense_optimizer(config.optimizer, model.parameters())
         load_dense(run, model, optimizer)
         row_names = tuple(group.tables.row_name for group in run.groups)
@@ -120,6 +131,7 @@ class ComputeParts:
             RowDecay.of(config.optimizer),
             config.optimizer.rows_clip_norm,
             config.optimizer.dense_clip_norm,
+            late_weights,
         )
 
     def begin_pass(self, step: int, samples: NDArray[np.int64]) -> None:
@@ -152,9 +164,13 @@ class ComputeParts:
         """Update the dense weights in a step, whose gradients hold their sums over the batch."""
         if self.dense_clip_norm:
             clip_dense(self.model.parameters(), self.dense_clip_norm)
+        self.step_dense(step)
+        self.divergence.see_dense(step)
+
+    def step_dense(self, step: int) -> None:
+        """Update the dense weights that have a gradient, unclipped and unseen."""
         self.dense_rate.set(step)
         self.dense_optimizer.step()
-        self.divergence.see_dense(step)
 
     def rates(self, step: int) -> dict[str, float]:
         """The learning rates of a step, by the names that they have in the metrics."""

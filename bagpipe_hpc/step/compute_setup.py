@@ -8,6 +8,7 @@ import torch
 
 from bagpipe_hpc.cluster.core_share import threads_each
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.config.sections.train import LATE
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
@@ -15,6 +16,7 @@ from bagpipe_hpc.models.build import takes_kernels
 from bagpipe_hpc.models.contract import ModelKernels
 from bagpipe_hpc.models.dense_rate import require_rate_followed
 from bagpipe_hpc.models.interaction import choose_interaction
+from bagpipe_hpc.models.late_weights import LateWeights
 from bagpipe_hpc.models.linear import (
     LinearLayer,
     bfloat16_linear,
@@ -144,13 +146,16 @@ def row_threads(config: Config) -> int:
     return config.kernels.row_threads or torch.get_num_threads()
 
 
-def model_kernels(config: Config, device: torch.device, linear: str = "") -> ModelKernels:
+def model_kernels(
+    config: Config, device: torch.device, linear: str = "", late: LateWeights | None = None
+) -> ModelKernels:
     """What computes the layers of a model that takes its kernels from others.
 
     Args:
         config: of the run.
         device: where they are computed.
         linear: in place of `kernels.linear`; else that is settled (`step/linear_choice.py`).
+        late: puts gradients of weights off, where layers are computed natively; None for none.
 
     Raises:
         ConfigError: native code is asked for and was not built or does not load.
@@ -161,8 +166,23 @@ def model_kernels(config: Config, device: torch.device, linear: str = "") -> Mod
         layer = bfloat16_linear
     elif device.type == "cpu":
         make = onednn_linear if (linear or config.kernels.linear) == "onednn" else blas_linear
-        layer = make(output_gradient_kernel(backend))
+        layer = make(output_gradient_kernel(backend), late)
     return ModelKernels(layer, choose_interaction(backend, device))
+
+
+def late_weights_of(config: Config, device: torch.device, trainers: int) -> LateWeights | None:
+    """What puts gradients of weights off, as `train.weight_gradients` says; None where they are computed at once.
+
+    One trainer has nobody who waits for it. Other code than the native layers has one pass for both products: on GPUs,
+    in bfloat16, and of models that compute their layers themselves. That is said.
+    """
+    if config.train.weight_gradients != LATE or trainers == 1:
+        return None
+    name, precision = config.model.name, config.model.precision
+    if device.type == "cpu" and precision == "float32" and takes_kernels(config.model):
+        return LateWeights()
+    log.info("train.weight_gradients = late: without effect on layers of %s on %s in %s", name, device, precision)
+    return None
 
 
 def usable_linear(config: Config, device: torch.device) -> tuple[str, ...]:

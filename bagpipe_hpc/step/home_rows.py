@@ -3,8 +3,9 @@
 The rules are in `planning/lookahead/home_rules.py`; plans name every slot that is sent, summed or filled. In step x:
 
   compute thread   in the backward pass, as soon as the gradients of embeddings are complete, exchange now gradients;
-                   behind it update solo rows; sum and update what came; exchange next copies for x + 1; wait for them
-                   when the model asks for the embeddings of x + 1
+                   behind it, or between gradients of weights that come last (`train.weight_gradients=late`), update
+                   solo rows; sum and update what came; exchange next copies for x + 1; wait for them when the model
+                   asks for the embeddings of x + 1
   mover            exchange later gradients; sum and update later(x), behind x + 1; then exchange the rest of the copies
                    for x + 2; meanwhile move on what the compute thread has begun
 
@@ -148,6 +149,7 @@ class HomeRows:
         timeout_s: longest wait for another trainer.
         watch: see `wait_until`.
         chains: sum over hosts, where rows are held once a host: the compute thread's, for now, and the mover's.
+        ring: tells the mover that it has something to move on.
     """
 
     def __init__(
@@ -160,6 +162,7 @@ class HomeRows:
         timeout_s: float,
         watch: Callable[[], None],
         chains: tuple[HostChain, HostChain],
+        ring: Callable[[], None],
     ) -> None:
         self._caches = caches
         self._device = caches[0].device
@@ -170,10 +173,13 @@ class HomeRows:
         self._timeout_s = timeout_s
         self._watch = watch
         self._chains = chains
+        self._ring = ring
         # The compute thread's.
         self._groups: list[_GroupExchange] = []
         self._begun: list[_Begun] = []
         self._begun_s = 0.0
+        self._totals: list[HomeTotal] = []
+        self._has_updated_now = False
         self._next: list[tuple[int, Arrival]] = []
         # From the compute thread to the mover; what the former waits for, the latter moves on before.
         self._awaited: tuple[Arrival, ...] = ()
@@ -211,26 +217,54 @@ class HomeRows:
         now = self._exchange_gradients(Kind.NOW_GRADIENTS, own, own.rows.now, part.now, part.lent_now)
         self._begun.append(_Begun(own, part, now))
         self._awaited = (*self._awaited, now.arrival)
+        self._ring()
+
+    def update_early(self, batch: ReadyBatch, step: int) -> None:  # noqa: ARG002
+        """Update solo rows and now(x) and exchange copies, if all gradients have come that this takes."""
+        has_begun = 0 < len(self._begun) == len(self._groups)
+        if has_begun and not self._has_updated_now and self._is_now_summed():
+            self._update_solo(step)
+            self._update_now(step)
 
     def update(self, batch: ReadyBatch, step: int) -> None:
-        """Update solo rows and now(x), exchange copies of these; hand later(x) to the mover."""
-        begun, self._begun = self._begun, []
-        for own, part, _ in begun:
-            self._updates.apply(own.group, self._device.to_device(own.solo), self._sums.rounded(part.solo), step)
-        rows = sum(now.summed.slots.size for _, _, now in begun)
-        with self._updates.waiting("gradients of rows", rows):
-            arrivals = [now.arrival for _, _, now in begun]
-            self._wait(arrivals, f"gradients of the rows that batch {batch.plan.batch + 1} needs")
-            totals = [self._sums.begin(now, self._chains[0]) for _, _, now in begun]
-            self._wait(totals, f"the sums over hosts of rows that batch {batch.plan.batch + 1} needs")
-        self._updates.travelled("now gradients", self._begun_s, rows)
-        for (own, _, _), total in zip(begun, totals, strict=True):
+        """Update solo rows and now(x) and exchange copies, unless that was early; hand later(x) to the mover."""
+        if not self._has_updated_now:
+            self._update_solo(step)
+            with self._updates.waiting("gradients of rows", self._now_rows()):
+                what = f"gradients of the rows that batch {batch.plan.batch + 1} needs"
+                wait_until(self._is_now_summed, what, self._timeout_s, self._watch)
+            self._update_now(step)
+        begun, self._begun, self._has_updated_now = self._begun, [], False
+        later = [(own, part) for own, part, _ in begun]
+        self._give(_Computed(batch.plan, step, later, self._device.mark()))
+
+    def _is_now_summed(self) -> bool:
+        """Whether now(x) is; sums over hosts begin as soon as all gradients are here."""
+        if not self._totals:
+            if not _are_complete([now.arrival for _, _, now in self._begun]):
+                return False
+            self._totals = [self._sums.begin(now, self._chains[0]) for _, _, now in self._begun]
+        return _are_complete(self._totals)
+
+    def _update_now(self, step: int) -> None:
+        """Update now(x), which is summed, and let copies leave: of solo rows, too, which are updated by now."""
+        totals, self._totals = self._totals, []
+        self._updates.travelled("now gradients", self._begun_s, self._now_rows())
+        for (own, _, _), total in zip(self._begun, totals, strict=True):
             self._updates.apply(own.group, total.slots, self._sums.of(total), step)
             copies = self._exchange_copies(Kind.NEXT_COPIES, own, own.rows.next_sent)
             self._next.append((own.counts.next_slot, copies))
         self._awaited = tuple(copies for _, copies in self._next)
-        later = [(own, part) for own, part, _ in begun]
-        self._computed.put(_Computed(batch.plan, step, later, self._device.mark()))
+        self._ring()
+        self._has_updated_now = True
+
+    def _update_solo(self, step: int) -> None:
+        """Update the rows that this trainer alone has used; the next batch may need copies of them elsewhere."""
+        for own, part, _ in self._begun:
+            self._updates.apply(own.group, self._device.to_device(own.solo), self._sums.rounded(part.solo), step)
+
+    def _now_rows(self) -> int:
+        return sum(now.summed.slots.size for _, _, now in self._begun)
 
     def finish_delayed(self) -> None:
         """End the last exchange of next copies; the mover applies what is late before rows leave (`may_retire`)."""
@@ -240,7 +274,12 @@ class HomeRows:
 
     def only_read(self, batch: ReadyBatch) -> None:
         """Note that the copies of a batch may be overwritten."""
-        self._computed.put(_Computed(batch.plan, 0, [], self._device.mark()))
+        self._give(_Computed(batch.plan, 0, [], self._device.mark()))
+
+    def _give(self, computed: _Computed) -> None:
+        """Hand a batch to the mover."""
+        self._computed.put(computed)
+        self._ring()
 
     # The mover.
 

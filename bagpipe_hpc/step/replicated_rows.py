@@ -49,6 +49,9 @@ class ReplicatedRows:
         rows = _GroupRows(group, slots, sums, shared.now_slots.size, shared.later_slots.size)
         self._begun.append((rows, self._row_sums.start(rows.sums[rows.is_now])))
 
+    def update_early(self, batch: ReadyBatch, step: int) -> None:
+        """Nothing: no other trainer waits for what this one updates."""
+
     def update(self, batch: ReadyBatch, step: int) -> None:
         """Wait for now(x); finish later(x - 1); update those and the private rows; start reducing later(x)."""
         groups, reductions = zip(*self._begun, strict=True)

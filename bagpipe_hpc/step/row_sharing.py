@@ -39,6 +39,9 @@ class RowSharing(Protocol):
             sums: of the slice, for the rows of the group, float32 `[U, D]`.
         """
 
+    def update_early(self, batch: ReadyBatch, step: int) -> None:
+        """Do what can be done of `update` while the backward pass goes on. Never waits; arguments as there."""
+
     def update(self, batch: ReadyBatch, step: int) -> None:
         """Update the rows of a batch whose groups have all been begun, some of them behind the next one.
 
@@ -59,7 +62,11 @@ class RowSharing(Protocol):
         """Learn that the rows which a batch fetches are in the cache; batches come in their order."""
 
     def advance(self) -> bool:
-        """Move on what is under way; whether anything is. Never waits."""
+        """Move on what is under way; whether anything is. Never waits.
+
+        With nothing under way no answer of `is_ready` and `may_retire` changes before the compute thread has done
+        something, and rung.
+        """
 
     def is_ready(self, plan: ReceivedPlan) -> bool:
         """Whether the compute thread may have a batch that is expected."""

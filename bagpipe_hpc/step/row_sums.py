@@ -1,5 +1,6 @@
 """Sums of row gradients over the trainers, from and to the device that computes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -57,12 +58,16 @@ class RowSums:
         reducer: sums arrays in main memory.
         device: where the gradients are.
         short: how the reducer's numbers are packed; None where they are float32.
+        ring: tells the mover that it has a sum to move on.
     """
 
-    def __init__(self, reducer: GradientReducer, device: Device, short: ShortFloats | None = None) -> None:
+    def __init__(
+        self, reducer: GradientReducer, device: Device, short: ShortFloats | None, ring: Callable[[], None]
+    ) -> None:
         self._reducer = reducer
         self._device = device
         self._short = short if reducer.trainers > 1 else None
+        self._ring = ring
 
     def start(self, sums: Tensor) -> PendingRows:
         """Start summing `[rows, D]`, left alone until the sum has been waited for.
@@ -72,7 +77,9 @@ class RowSums:
         if self._reducer.trainers == 1:
             return OwnRows(sums)
         packed = sums if self._short is None else self._short.pack(sums)
-        return ReducedRows(self._reducer.start(self._device.to_host(packed)), self._device)
+        pending = self._reducer.start(self._device.to_host(packed))
+        self._ring()
+        return ReducedRows(pending, self._device)
 
     def advance(self) -> bool:
         """Move on what is under way, from another thread than the one that starts sums; whether anything is."""

@@ -25,6 +25,7 @@ class SliceStep:
         embeddings: of its look-ups; tensors that require gradients.
         batch_samples: of the global batch.
         step: number of the training step, from 1.
+        before_backward: called first by `backward`, when the forward pass is over.
         take: as for `backward`; None where gradients are taken of the result alone. It gets none of a loss that is not
             finite, which ends the run: nothing of such a step may reach other trainers.
 
@@ -45,6 +46,7 @@ class SliceStep:
         batch_samples: int,
         step: int,
         take: TakesGradients | None = None,
+        before_backward: Callable[[], object] = lambda: None,
     ) -> None:
         self.dense = inputs.dense
         self.labels = inputs.labels
@@ -54,6 +56,7 @@ class SliceStep:
         self.step = step
         self._model = model
         self._take = take
+        self._before_backward = before_backward
         self._result: tuple[Tensor, dict[int, Tensor]] | None = None
 
     def backward(self, loss: Tensor) -> None:
@@ -71,6 +74,7 @@ class SliceStep:
         if loss.dim() or not loss.requires_grad:
             kind = f"of shape {list(loss.shape)}" if loss.dim() else "that depends on no weight and no embedding"
             raise ConfigError(f"step {self.step}: backward got a loss {kind}; give it a scalar with a gradient")
+        self._before_backward()
         take = self._take if self._take and math.isfinite(loss.item()) else None
         self._result = loss.detach(), backward(self._model, self.embeddings, loss, take)
 

@@ -43,6 +43,10 @@ class TieredRows:
         self._everywhere.begin_update(batch, group, sums[:rows])
         self._at_homes.begin_update(batch, group, sums[rows:])
 
+    def update_early(self, batch: ReadyBatch, step: int) -> None:
+        """Update now(x) of rows with homes."""
+        self._at_homes.update_early(batch, step)
+
     def update(self, batch: ReadyBatch, step: int) -> None:
         """Update now(x) of both."""
         self._everywhere.update(batch, step)

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import ConsistencyError
 from bagpipe_hpc.kernels.device import Mark
-from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.embeddings import Embeddings
 from bagpipe_hpc.models.facts import FeatureFacts
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.dense_step import predict
+from bagpipe_hpc.step.dense_updates import DenseUpdates
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_gradients import RowGradients
 from bagpipe_hpc.step.row_sharing import RowSharing
@@ -36,7 +36,7 @@ class TrainStep:
         parts: rows, model and their optimizers.
         rows: sums row gradients over the trainers, and updates the rows.
         stats: where a step's counts and times go.
-        dense_reducer: sums dense gradients over the trainers.
+        dense: sums dense gradients over the trainers, and updates the dense weights.
         features: what a sample looks up.
         slice_number: of this trainer's slice of each batch, from 0, and how many slices there are.
         trace: this rank's timeline.
@@ -48,7 +48,7 @@ class TrainStep:
         parts: ComputeParts,
         rows: RowSharing,
         stats: StepStats,
-        dense_reducer: DenseReducer,
+        dense: DenseUpdates,
         features: Sequence[FeatureFacts],
         slice_number: tuple[int, int],
         trace: Trace,
@@ -61,7 +61,7 @@ class TrainStep:
         self._dense_optimizer = parts.dense_optimizer
         self._divergence = parts.divergence
         self._rows = rows
-        self._dense_reducer = dense_reducer
+        self._dense = dense
         self._features = features
         self._slice, self._slices = slice_number
         self._trace = trace
@@ -79,12 +79,21 @@ class TrainStep:
         """
         if batch.part == 0:
             self._dense_optimizer.zero_grad()
-        self._dense_reducer.begin_pass(is_last=batch.is_last)
+        self._dense.begin_pass(is_last=batch.is_last)
         self._parts.begin_pass(step, batch.samples(self._slices, self._slice))
+        if late := self._parts.late_weights:
+            late.begin_pass(partial(self._update_early, batch, step), self._dense.before_use)
         embeddings = Embeddings.coming(self._features, partial(self._look_up, batch))
         self._row_gradients.begin_pass(batch)
         take = self._row_gradients.take if self._device.computes_at_once else None
-        return SliceStep(self._model, batch.inputs, embeddings, batch.plan.batch_samples, step, take)
+        return SliceStep(
+            self._model, batch.inputs, embeddings, batch.plan.batch_samples, step, take, self._dense.settle
+        )
+
+    def _update_early(self, batch: ReadyBatch, step: int) -> None:
+        """Update rows that others wait for, between late products, if all their gradients have come."""
+        if batch.is_last:
+            self._rows.update_early(batch, step)
 
     def _look_up(self, batch: ReadyBatch) -> Embeddings:
         """What a model gets of a micro-batch, differentiable, within its forward pass or before."""
@@ -109,13 +118,14 @@ class TrainStep:
     def finish(self, batch: ReadyBatch, step: int) -> None:
         """Apply the gradients of a batch, whose last micro-batch this is; the step becomes the version of its rows."""
         self._rows.update(batch, step)
-        with self.stats.timed("wait_reductions_s"), self._trace.span("reduce dense", rows=0):
-            self._dense_reducer.wait()
-        with self._trace.span("dense optimizer"):
-            self._parts.update_dense(step)
+        self._dense.end_step(step)
         self.stats.count_plan(batch.plan)
         self._device.wait(self._last_step)
         self._last_step = self._device.mark()
+
+    def settle(self) -> None:
+        """Behind the last step of a segment: see that all weights are those behind it."""
+        self._dense.settle()
 
     def take_loss(self) -> float:
         """The sum of the losses since the last call; it waits for the device."""

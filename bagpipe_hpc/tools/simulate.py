@@ -105,7 +105,7 @@ def step_orders(config: Config, trace: Trace) -> StepOrders:
             f"model.embedding_dim_of = {config.model.embedding_dim_of!r}: a simulation has rows of one width; leave it "
             "out, and set model.embedding_dim to the width of most rows"
         )
-    return StepOrders.of(config.model, trace.facts)
+    return StepOrders.of(config, trace.facts)
 
 
 def shards_trace(config: Config) -> Trace:

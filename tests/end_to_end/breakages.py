@@ -47,6 +47,7 @@ from bagpipe_hpc.step.slice_step import SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
+from tests.end_to_end.late_mutants import IN_SMALL_GROUPS, LATE_MUTANTS, sum_in_small_groups
 from tests.unit.planning.lookahead import mutants
 
 Patch = Callable[[object, str, object], None]
@@ -483,10 +484,17 @@ BREAKAGES = (
     | HOME_MUTANTS
     | TIER_MUTANTS
     | MICRO_BATCH_MUTANTS
+    | LATE_MUTANTS
     | RATE_MUTANTS
     | CHECKPOINT_MUTANTS
     | ADDITION_MUTANTS
     | ORDER_MUTANTS
     | FAULTS
-    | {SLOW_DISK: write_slowly, FEW_SLOTS: have_few_slots, LEAVES_LATE: leave_behind_the_pass, NOTHING: lambda _: None}
+    | {
+        SLOW_DISK: write_slowly,
+        FEW_SLOTS: have_few_slots,
+        LEAVES_LATE: leave_behind_the_pass,
+        IN_SMALL_GROUPS: sum_in_small_groups,
+        NOTHING: lambda _: None,
+    }
 )

@@ -50,6 +50,8 @@ AT_HOME = {"shortest", "long", "usual", "beyond the data"}
 BY_HOROVOD = {"no look-ahead", "short", "beyond the data"}
 """With these windows Horovod sums dense gradients, in deterministic mode from three trainers on; with others messages
 do, whose sums are always in rank order."""
+LATE = {"no look-ahead", "shortest", "usual"}
+"""In runs with these windows and several trainers gradients of weights come last, and the next step waits for sums."""
 GRIDS = {(1, 4): [("adam", "long"), ("sgd", "shortest")], (1, 6): [("adagrad", "usual"), ("sgd", "no look-ahead")]}
 """Worlds of further cases, whose trainers exchange rows with one home over a grid, of 2 x 2 and 2 x 3."""
 TWO_HOSTS = {(2, 2): (0, 0, 2, 0, 2)}
@@ -217,6 +219,7 @@ def test_distributed_equals_reference(
             f"cache.sharing={'home' if trainers > 1 and is_at_home(name, trainers) else 'replicated'}",
             *(["cache.exchange=grid"] if (servers, trainers) in GRIDS else []),
             *(["roles.transfers=one_sided"] if optimizer == "sgd" else []),
+            *(["train.weight_gradients=late"] if name in LATE else []),
             *(["train.checkpoint_every_steps=11", "cache.rows=3000"] if name == "long" else []),
         )
         for (optimizer, name), output in cases.items()

@@ -47,7 +47,7 @@ OWN_SETTINGS = {
 assert set(OWN_SETTINGS) == set(MODELS.entries) - {"graphsage"}  # which needs a graph: `test_graph.py`
 OPTIMIZERS = tuple(ROW_OPTIMIZERS.entries)
 HEART = [(model, OPTIMIZERS[number % len(OPTIMIZERS)]) for number, model in enumerate(OWN_SETTINGS)]
-"""Each model once, with optimizers in turn; `make test-all` compares all pairs."""
+"""Each model once, with optimizers in turn and gradients of weights last; `make test-all` compares all pairs."""
 
 Case = tuple[str, str]
 
@@ -86,7 +86,8 @@ def test_every_model_with_every_row_optimizer_equals_the_reference(
         ]
 
     train(run_ranks, 1, config_path, runs("references", "train.reference_slices=2", PLAIN), tmp_path)
-    train(run_ranks, 4, config_path, runs("runs", "roles.servers=1", "debug.verify_rows=true"), tmp_path)
+    late = f"train.weight_gradients={'late' if chosen is HEART else 'at_once'}"
+    train(run_ranks, 4, config_path, runs("runs", "roles.servers=1", "debug.verify_rows=true", late), tmp_path)
     for model, optimizer in chosen:
         reference, found = (tmp_path / folder / f"{model}-{optimizer}" for folder in ("references", "runs"))
         assert compare(reference, found).largest() == 0.0, (model, optimizer)

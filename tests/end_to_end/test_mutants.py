@@ -10,17 +10,20 @@ import pytest
 
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.breakages import HOME_MUTANTS, LEAVES_LATE, MICRO_BATCH_MUTANTS, MUTANTS, NOTHING
+from tests.end_to_end.late_mutants import IN_SMALL_GROUPS, LATE_MUTANTS
 from tests.end_to_end.test_equality import DRIVER, train
 from tests.fork_server import forked_rank
 
 RUN: list[str] = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=60.0"]
 RUN += ["rows_rate.warmup_steps=40", "optimizer.rows_weight_decay=1e-4", "train.dense_sums=mpi"]
 AT_HOME, REPLICATED = ["cache.sharing=home"], ["cache.sharing=replicated"]
+LATE = [*AT_HOME, "train.weight_gradients=late"]
 VERIFIED = "debug.verify_rows=true"
 IN_TWO = ["policy.name=hotline", "policy.hot_rows=2000", "policy.learning_batches=2", "policy.refresh_batches=4"]
 """Most samples touch hot rows alone, so slices have two micro-batches."""
 SOUND = {"plain": REPLICATED, "verified": [*REPLICATED, VERIFIED], "at home, verified": [*AT_HOME, VERIFIED]}
-SOUND |= {"in two micro-batches": [*IN_TWO, VERIFIED], LEAVES_LATE: [*AT_HOME, VERIFIED]}
+SOUND |= {"in two micro-batches": [*IN_TWO, VERIFIED, "train.weight_gradients=late"], LEAVES_LATE: [*AT_HOME, VERIFIED]}
+SOUND |= {"weights' gradients last, verified": [*LATE, VERIFIED], IN_SMALL_GROUPS: LATE}
 """Settings of runs in which nothing is broken."""
 OTHER_SLICES = {"in two micro-batches", *MICRO_BATCH_MUTANTS}
 """Runs with a reference of their own, since trainers have other samples."""
@@ -51,13 +54,13 @@ def ended_runs(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
     folder = tmp_path_factory.mktemp("mutants")
     settings = SOUND | dict.fromkeys(HOME_MUTANTS, AT_HOME) | dict.fromkeys(MUTANTS, REPLICATED)
-    settings |= dict.fromkeys(MICRO_BATCH_MUTANTS, IN_TWO)
+    settings |= dict.fromkeys(MICRO_BATCH_MUTANTS, IN_TWO) | dict.fromkeys(LATE_MUTANTS, LATE)
     outputs = {name: folder / f"out-{number}" for number, name in enumerate(settings)}
     ended: dict[str, tuple[Path, str]] = {}
     while left := [name for name in settings if name not in ended]:
         runs = folder / "runs.json"
         runs.write_text(json.dumps([[*RUN, *settings[name], f"train.output={outputs[name]}"] for name in left]))
-        breakages = [NOTHING if name in SOUND and name != LEAVES_LATE else name for name in left]
+        breakages = [NOTHING if name in SOUND and name not in {LEAVES_LATE, IN_SMALL_GROUPS} else name for name in left]
         limit_s = 120 + 20 * len(left)
         finished = run_ranks(4, *forked_rank(DRIVER), short_config, runs, "--break", *breakages, timeout_s=limit_s)
         for name in left:
@@ -79,7 +82,7 @@ def test_the_sound_program_survives(
     assert compare(reference(name), output).largest() == 0.0
 
 
-@pytest.mark.parametrize("mutant", [*HOME_MUTANTS, *MUTANTS, *MICRO_BATCH_MUTANTS])
+@pytest.mark.parametrize("mutant", [*HOME_MUTANTS, *MUTANTS, *MICRO_BATCH_MUTANTS, *LATE_MUTANTS])
 def test_mutant_is_killed(
     mutant: str, reference: Callable[[str], Path], ended_runs: dict[str, tuple[Path, str]]
 ) -> None:

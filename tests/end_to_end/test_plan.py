@@ -90,7 +90,7 @@ def require_foretold(summary: dict[str, Any], outlook: dict[str, Any]) -> None:
     """See that a run did what its plans say."""
     assert summary["lookahead_batches"] == 5  # not cut: the cache is as large as it must be
     assert summary["cache_rows"] == outlook["peak_rows"]
-    assert summary["planner_bytes"] == pytest.approx(outlook["planner_bytes"], rel=0.02)  # lists grow by use
+    assert summary["planner_bytes"] == pytest.approx(outlook["planner_bytes"], rel=1 / 16)  # to spare in lists
     assert summary["hit_rate"] == outlook["traffic"]["hit_rate"]
     for planned, counted in COUNTED.items():
         of_run = sum(trainer[counted] for trainer in summary["trainers"]) / TRAINERS

@@ -96,7 +96,9 @@ class Model:
     def __init__(self, sums: DenseSums, device: Cpu = IN_PLACE, timeout_s: float = TIMEOUT_S, watch=nothing_to_watch):
         self.parameters = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
         groups = [self.parameters[2:], self.parameters[:2]]
-        self.reducer = DenseReducer(groups, sums, timeout_s=timeout_s, watch=watch, device=device)
+        self.reducer = DenseReducer(
+            groups, sums, timeout_s=timeout_s, watch=watch, device=device, ring=nothing_to_watch
+        )
 
     def backward(self, chosen: list[np.ndarray], *, turned_round: bool = False) -> None:
         """A backward pass whose gradients are `chosen`, which finishes one parameter after the other."""

@@ -95,6 +95,7 @@ def test_the_mutants_of_the_exactness_page_are_those_of_the_tests() -> None:
 
     mpi4py.rc.initialize = False  # the mutants of a run patch what talks through MPI
     from tests.end_to_end.breakages import HOME_MUTANTS, MICRO_BATCH_MUTANTS, MUTANTS
+    from tests.end_to_end.late_mutants import LATE_MUTANTS
     from tests.mpi.rows import test_exchange as exchange
     from tests.unit.plan import test_full_batches as full_batches
     from tests.unit.plan import test_neighbours as neighbours
@@ -104,7 +105,13 @@ def test_the_mutants_of_the_exactness_page_are_those_of_the_tests() -> None:
 
     broken = [*rules.MUTANTS, *rules.RAGGED_MUTANTS, *rules.SHARED_TABLE_MUTANTS, *home_rules.MUTANTS]
     broken += [*exchange.MUTANTS, *neighbours.MUTANTS, *plan_file.MUTANTS, *full_batches.MUTANTS]
-    assert listed == {*MUTANTS, *HOME_MUTANTS, *MICRO_BATCH_MUTANTS, *(mutant.__name__ for mutant in broken)}
+    assert listed == {
+        *MUTANTS,
+        *HOME_MUTANTS,
+        *MICRO_BATCH_MUTANTS,
+        *LATE_MUTANTS,
+        *(mutant.__name__ for mutant in broken),
+    }
 
 
 def test_a_page_that_names_what_is_not_there_is_noticed(tmp_path: Path) -> None:

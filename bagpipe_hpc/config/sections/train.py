@@ -9,6 +9,7 @@ from bagpipe_hpc.config.sections.execution import MOST_TRAINERS
 BEST_BY = ("auc", "log_loss", "group_auc")
 DEVICES = ("auto", "cpu", "cuda")
 ROW_SUMS = ("float32", "bfloat16", "float16")
+AT_ONCE, LATE = WEIGHT_GRADIENTS = ("at_once", "late")
 WARM_START_PARTS = ("all", "rows", "dense")
 MOST_EXACT_SAMPLES = 1 << 30
 """Of an evaluation whose predictions are all kept."""
@@ -112,6 +113,10 @@ class TrainConfig:
     """Folder for a file of each rank for node exporter's textfile collector, written as often; empty for none."""
     tensorboard: bool = False
     """Write event files for TensorBoard to `output`/tensorboard; needs the package `tensorboard`."""
+    weight_gradients: str = AT_ONCE
+    """When several trainers on CPUs compute the gradients of linear layers' weights: `at_once`, with those of their
+    inputs; or `late`, behind all of those, so that gradients of rows leave sooner and travel behind them. The bits are
+    the same. It pays with many trainers whose steps take several milliseconds (docs/simulate.md)."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "log_every_steps", "reference_slices"):
@@ -147,6 +152,7 @@ class TrainConfig:
         require(told, "train.prometheus", self.prometheus, "set train.status_every_s, which is 0, or leave it out")
         require_one_of("train.row_sums", self.row_sums, ROW_SUMS)
         require_one_of(DENSE_SUMS.key, self.dense_sums, ("auto", *DENSE_SUMS.entries))
+        require_one_of("train.weight_gradients", self.weight_gradients, WEIGHT_GRADIENTS)
         require_one_of("train.device", self.device, DEVICES)
         require(bool(self.output), "train.output", self.output, "name a folder")
 

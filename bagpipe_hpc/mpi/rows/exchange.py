@@ -27,6 +27,7 @@ from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.rows.hop import Hop
 from bagpipe_hpc.mpi.rows.relay import Relay
 from bagpipe_hpc.plan.exchange import Flow, Kind
+from bagpipe_hpc.plan.grid_hops import GridHops, Layout
 
 
 class Arrival:
@@ -74,9 +75,11 @@ class RowExchange:
 
     Args:
         comms: for this alone: those of each kind.
+        hops: lays hops over a grid out, and puts rows in order that are passed on.
     """
 
-    def __init__(self, comms: Sequence[GridComms]) -> None:
+    def __init__(self, comms: Sequence[GridComms], hops: GridHops) -> None:
+        self._hops = hops
         self._comms = dict(zip(Kind, comms, strict=True))
         self._grid = comms[0].grid
         row, column = comms[0].place
@@ -100,7 +103,7 @@ class RowExchange:
                 is.
 
         Raises:
-            ValueError: the plan is for another grid of trainers.
+            ValueError: the plan is for another grid of trainers, or its numbers of rows contradict each other.
         """
         if flow.grid != self._grid:
             raise ValueError(f"a plan for trainers in a grid of {flow.grid}: they are in one of {self._grid}")
@@ -111,12 +114,13 @@ class RowExchange:
         return Arrival(into, lambda: relay.second, self.pass_on)
 
     def _exchange_directly(self, kind: Kind, rows: NDArray[Any], flow: Flow, into: NDArray[Any]) -> Arrival:
-        hop = Hop(self._comms[kind].row, rows, flow.to, into, flow.source, stays=self._own)
+        to, source = (Layout.of(counts, rows.shape[1], stays=self._own) for counts in (flow.to, flow.source))
+        hop = Hop(self._comms[kind].row, rows, to, into, source)
         return Arrival(into, lambda: hop)
 
     def _begin(self, kind: Kind, rows: NDArray[Any], flow: Flow, into: NDArray[Any]) -> Relay:
         """Start the first hop."""
-        return Relay(self._comms[kind], rows, flow, into)
+        return Relay(self._comms[kind], rows, flow, into, self._hops)
 
     def pass_on(self) -> None:
         """Begin second hops, of each kind in order. Never waits, for threads neither."""

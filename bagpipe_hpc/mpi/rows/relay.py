@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.rows.hop import Hop
-from bagpipe_hpc.plan.exchange import Counts, Flow, pieces
+from bagpipe_hpc.plan.exchange import Flow
+from bagpipe_hpc.plan.grid_hops import GridHops
 
 
 class Relay:
@@ -23,38 +24,33 @@ class Relay:
         rows: what this trainer sends, `[N, W]`, by the grid's `sending_places`.
         flow: how many rows come, of whom and for whom, over a grid of several rows.
         into: takes in what is for this trainer, `[M, W]`.
+        hops: lays them out, and puts rows in order.
 
     Attributes:
         second: the second hop, once it has begun; rows are here when it is over.
+
+    Raises:
+        ValueError: the numbers of rows contradict each other.
     """
 
-    def __init__(self, comms: GridComms, rows: NDArray[Any], flow: Flow, into: NDArray[Any]) -> None:
+    def __init__(self, comms: GridComms, rows: NDArray[Any], flow: Flow, into: NDArray[Any], hops: GridHops) -> None:
         self.second: Hop | None = None
-        self._comms, self._flow, self._into = comms, flow, into
-        taken = np.empty((flow.relayed.sum(), *rows.shape[1:]), dtype=rows.dtype)
-        to_columns = flow.to.reshape(flow.grid).sum(0)
-        self._first: Hop | None = Hop(comms.row, rows, to_columns, taken, flow.relayed.sum(1))
+        self._comms, self._flow, self._into, self._hops = comms, flow, into, hops
+        self._layouts = hops.lay_out(flow, comms.place, rows.shape[1])
+        taken = self._room(self._layouts.of_senders.numbers)
+        self._first: Hop | None = Hop(comms.row, rows, self._layouts.to_columns, taken, self._layouts.of_senders)
 
     def begin_second(self) -> bool:
         """Pass rows on if all have come. Returns whether they have; never waits. Collective over: the column."""
         if self._first is None or not self._first.is_over():
             return False
-        row, column = self._comms.place
-        relayed, source = self._flow.relayed, self._flow.source.reshape(self._flow.grid)
-        passed = self._first.into.take(self._order(relayed), axis=0)
-        to, of_rows = relayed.sum(0), source.sum(1)
-        own, here = passed[pieces(to)[row]], self._into[pieces(of_rows)[row]]  # of the trainers of its row
-        before = int(relayed[:column, row].sum())
-        here[:before] = own[:before]
-        here[before + int(source[row, column]) :] = own[before:]
-        self.second = Hop(self._comms.column, passed, to, self._into, of_rows, stays=row)
+        passed = self._room(self._layouts.to_rows.numbers)
+        self._hops.pass_on(self._flow, self._comms.place, self._first.into, passed, self._into)
+        self.second = Hop(self._comms.column, passed, self._layouts.to_rows, self._into, self._layouts.of_rows)
         self._first = None
         return True
 
-    def _order(self, relayed: Counts) -> NDArray[np.intp]:
-        """Which of the rows that were taken in is where among those that are passed on: of each receiver, by sender."""
-        begins = (relayed.cumsum() - relayed.ravel()).reshape(relayed.shape)
-        sizes = relayed.T.ravel()
-        order: NDArray[np.intp] = np.repeat(begins.T.ravel() - (sizes.cumsum() - sizes), sizes)
-        order += np.arange(order.size)
-        return order
+    def _room(self, numbers: int) -> NDArray[Any]:
+        """For rows of so many numbers."""
+        width = self._into.shape[1]
+        return np.empty((numbers // width, width), dtype=self._into.dtype)

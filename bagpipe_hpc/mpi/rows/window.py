@@ -99,21 +99,20 @@ class RowWindow:
         self._total_rows = total_rows(partition)
         rank = comm.Get_rank()
         layout = routes.layout
-        sharers = routes.servers_on_host(rank) if routes.in_memory else ()
-        self._sorter = RowSorter(partition, sharers)
+        servers_shared = routes.servers_shared(rank) if routes.in_memory else ()
+        self._sorter = RowSorter(partition, servers_shared)
         first_row, self.local_rows = 0, 0
         if layout.role(rank) is Role.SERVER:
             first_row = int(self._sorter.first_rows[layout.role_rank(rank)])
             self.local_rows = partition.rows_on(layout.role_rank(rank))
         self._comm, self._names = comm, layout.names
         self._meet("being ready to share the tables")
-        on_host = [other for other, name in enumerate(routes.hosts) if name == routes.hosts[rank]]
-        self._holders = {
-            server: on_host.index(layout.world_rank(Role.SERVER, server)) for server in routes.servers_on_host(rank)
-        }
-        """Rank of each server of this host among its ranks."""
+        # Alone, a server gets ordinary memory: most machines have huge pages there, and few in shared memory.
+        sharers = routes.sharers(rank)
+        self._holders = {server: sharers.index(layout.world_rank(Role.SERVER, server)) for server in servers_shared}
+        """Rank of each server among those with which this rank shares rows."""
         with TimeLimit("the ranks of this host to share the memory of the tables", timeout_s):
-            host = MPI.Intracomm(comm.Split(routes.hosts[rank], rank))
+            host = MPI.Intracomm(comm.Split(sharers[0], rank))
             shared_rows = self.local_rows if routes.in_memory else 0
             self._tables = HostTables(host, shared_rows, first_row, self._sorter.rows_here, record_width)
             host.Free()
@@ -160,7 +159,7 @@ class RowWindow:
 
     @property
     def host_rows(self) -> NDArray[np.float32]:
-        """Records of all servers of this host, in the order of their numbers, float32 `[P, W]`."""
+        """Records in memory that this rank shares with others or has alone, server by server, float32 `[P, W]`."""
         return self._tables.rows
 
     def synchronise(self) -> None:

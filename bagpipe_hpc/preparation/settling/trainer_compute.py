@@ -4,6 +4,7 @@ import os
 
 import torch
 
+from bagpipe_hpc.cluster.core_share import cores_of
 from bagpipe_hpc.models.dense_sums import has_horovod
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.time_limit import TimeLimit
@@ -26,8 +27,7 @@ def offer_linear_layers(run: Run, comms: Communicators) -> Offer:
     Collective over: the trainers.
     """
     config, device = run.config, trainer_device(run, comms)
-    own = comms.hosts[comms.world.Get_rank()], frozenset(os.sched_getaffinity(0))
-    timeout_s = config.train.timeout_s
+    own, timeout_s = _own_cores(comms), config.train.timeout_s
     wait_for_barrier(comms.trainers, "the other trainers to say what they have", timeout_s)
     with TimeLimit("the other trainers to say what they have", timeout_s):
         cores, offered = zip(*comms.trainers.allgather((own, usable_linear(config, device))), strict=True)
@@ -45,8 +45,19 @@ def offer_linear_layers(run: Run, comms: Communicators) -> Offer:
     return time_linear_layers(config, run.model_facts, device, usable, comms.layout.trainers, slowest)
 
 
+def has_core_beside_threads(comms: Communicators) -> bool:
+    """Whether this trainer has a core that its threads, which were started, leave. Collective over: the trainers."""
+    own = _own_cores(comms)
+    return cores_of(own, comms.trainers.allgather(own)) > torch.get_num_threads()
+
+
+def _own_cores(comms: Communicators) -> tuple[int, frozenset[int]]:
+    """The number of this trainer's host, and the cores that it may use there."""
+    return comms.hosts[comms.world.Get_rank()], frozenset(os.sched_getaffinity(0))
+
+
 def trainer_cores(run: Run, comms: Communicators) -> TrainerCores:
     """Where this trainer computes, and with how many threads; they have been started."""
-    host, cores = comms.hosts[comms.world.Get_rank()], frozenset(os.sched_getaffinity(0))
+    host, cores = _own_cores(comms)
     has_gpu = trainer_device(run, comms).type != "cpu"
     return TrainerCores(host, cores, torch.get_num_threads(), has_gpu, has_horovod())

@@ -53,7 +53,7 @@ def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
         require_savable(run)
         require_folder(arguments.save)
     outlooks = plan_all(run, trainers, _lookaheads(arguments, run.config), arguments.batches or 0, tell)
-    orders = StepOrders.of(run.config.model, run.model_facts)
+    orders = StepOrders.of(run.config, run.model_facts)
     judge = _Judge(arguments, replace(base, dense_sums=run.config.train.dense_sums), outlooks, orders)
     report = Report("plan")
     report.figures |= {"config": str(arguments.config), "overrides": list(arguments.overrides)}

@@ -1,5 +1,6 @@
 """Rows reach the trainers that they are for, by kind and group, in the order of the exchanges, by either way."""
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,13 +9,16 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
+from bagpipe_hpc.kernels.grid_hops import grid_hops
 from bagpipe_hpc.mpi.rows import exchange as exchanges
 from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange
 from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.rows.relay import Relay
 from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.plan import grid_hops as definition
 from bagpipe_hpc.plan.exchange import Flow, Kind
 from bagpipe_hpc.plan.exchange_grid import Grid
+from bagpipe_hpc.plan.grid_hops import GridHops, NumpyGridHops
 
 WIDTH = 3
 ROUNDS = {Kind.NOW_GRADIENTS: [0, 1], Kind.REST_COPIES: [2, 3, 4]}
@@ -65,20 +69,20 @@ def wait_for(arrivals: list[Arrival]) -> None:
 
 
 @contextmanager
-def exchange_over(comm: MPI.Comm, grid: Grid) -> Iterator[RowExchange]:
+def exchange_over(comm: MPI.Comm, grid: Grid, hops: GridHops | None = None) -> Iterator[RowExchange]:
     comms = [GridComms.split(comm, grid) for _ in Kind]
-    yield exchanges.RowExchange(comms)
+    yield exchanges.RowExchange(comms, hops or definition.NumpyGridHops())
     for of_kind in comms:
         of_kind.free()
 
 
-def exchanged(comm: MPI.Comm, grid: Grid) -> dict[int, np.ndarray]:
+def exchanged(comm: MPI.Comm, grid: Grid, hops: GridHops | None = None) -> dict[int, np.ndarray]:
     """What this trainer gets in each round; odd trainers take the kinds in another order than even ones."""
     own, found = comm.Get_rank(), {}
     rounds = list(ROUNDS.items())
     if own % 2:
         rounds = rounds[1:] + rounds[:1]
-    with exchange_over(comm, grid) as exchange:
+    with exchange_over(comm, grid, hops) as exchange:
         for kind, numbers in rounds:
             for number in numbers:
                 flow = flow_of(own, grid, number)
@@ -95,8 +99,8 @@ def expected(own: int, grid: Grid, number: int) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def check_exchange(comm: MPI.Comm, grid: Grid) -> None:
-    for number, rows in exchanged(comm, grid).items():
+def check_exchange(comm: MPI.Comm, grid: Grid, hops: GridHops | None = None) -> None:
+    for number, rows in exchanged(comm, grid, hops).items():
         np.testing.assert_array_equal(rows, expected(comm.Get_rank(), grid, number))
 
 
@@ -109,6 +113,11 @@ def test_rows_of_several_rounds_and_kinds_do_not_meet(comm: MPI.Comm) -> None:
 @pytest.mark.parametrize("rows", [1, 2, 4])
 def test_over_any_grid_rows_arrive_alike(comm: MPI.Comm, rows: int) -> None:
     check_exchange(comm, Grid(rows, 4 // rows))
+
+
+@pytest.mark.mpi(min_size=4)
+def test_over_a_grid_with_native_code(comm: MPI.Comm) -> None:
+    check_exchange(comm, Grid(2, 2), grid_hops("auto"))
 
 
 @pytest.mark.mpi(min_size=4)
@@ -138,13 +147,17 @@ def test_over_a_grid_that_is_no_square(comm: MPI.Comm, rows: int) -> None:
     check_exchange(comm, Grid(rows, 6 // rows))
 
 
-class LastSenderFirst(Relay):
+class LastSenderFirst(NumpyGridHops):
     """What it passes on to a trainer is not in the order of the senders."""
 
-    def _order(self, relayed: np.ndarray) -> np.ndarray:
-        numbers = np.arange(relayed.sum())
-        by_sender = np.split(numbers, np.cumsum(relayed.sum(1))[:-1])
-        return np.concatenate(by_sender[::-1])[super()._order(relayed[::-1])]
+    def pass_on(
+        self, flow: Flow, place: tuple[int, int], taken: np.ndarray, passed: np.ndarray, into: np.ndarray
+    ) -> None:
+        by_sender = np.split(taken, np.cumsum(flow.relayed.sum(1))[:-1])
+        ordered = [flow.source.reshape(flow.grid)[:, ::-1].ravel(), flow.relayed[::-1]]
+        last_first = flow._replace(source=ordered[0], relayed=ordered[1])
+        mirrored = place[0], flow.grid.columns - 1 - place[1]
+        super().pass_on(last_first, mirrored, np.concatenate(by_sender[::-1]), passed, into)
 
 
 class SendsInRankOrder(RowExchange):
@@ -173,7 +186,8 @@ MUTANTS = {LastSenderFirst: Grid(2, 2), SendsInRankOrder: Grid(2, 2), SendsLastR
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_broken_exchange_is_noticed(comm: MPI.Comm, mutant: type, monkeypatch: pytest.MonkeyPatch) -> None:
     """By some trainer, since each gets rows of others in every round."""
-    monkeypatch.setattr(exchanges, mutant.__base__.__name__, mutant)
+    base = mutant.__base__
+    monkeypatch.setattr(sys.modules[base.__module__], base.__name__, mutant)
     own, grid = comm.Get_rank(), MUTANTS[mutant]
     wrong = [not np.array_equal(rows, expected(own, grid, number)) for number, rows in exchanged(comm, grid).items()]
     assert any(comm.allgather(any(wrong)))

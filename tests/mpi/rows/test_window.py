@@ -308,11 +308,13 @@ def test_many_rows_go_in_one_call(same_host, transfers):
 
 
 @pytest.mark.mpi(min_size=3)
-def test_all_ranks_ask_for_huge_pages_of_the_tables():
-    """Each for itself; the oracle has no use for them, but maps them, too."""
-    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 0), "loads")
+@pytest.mark.parametrize(("same_host", "have_rows"), [("loads", (1, 2)), ("transfers", (1,))])
+def test_ranks_that_have_the_tables_in_memory_ask_for_huge_pages(same_host, have_rows):
+    """Each for itself. Where trainers do not load rows, the server has them alone."""
+    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 0), same_host)
     with RowWindow(MPI.COMM_WORLD, routes, RoundRobinPartition(1 << 16, 1), 80, TIMEOUT_S) as window:
         tables = window.host_rows
+        assert (len(tables) == 1 << 16) == (MPI.COMM_WORLD.Get_rank() in have_rows)
         if ask_for_huge_pages(np.empty(1 << 22, dtype=np.float64)):  # not on a kernel without them
             whole = tables.nbytes - 2 * mmap.PAGESIZE
             assert asked_bytes(tables.ctypes.data, tables.nbytes) >= whole

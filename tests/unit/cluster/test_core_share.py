@@ -2,7 +2,7 @@
 
 import pytest
 
-from bagpipe_hpc.cluster.core_share import require_cores, threads_each
+from bagpipe_hpc.cluster.core_share import cores_of, require_cores, threads_each
 from bagpipe_hpc.errors import ConfigError
 
 Trainer = tuple[int, frozenset[int]]
@@ -26,6 +26,13 @@ def on(host: int, *cores: int) -> Trainer:
 )
 def test_threads_are_the_least_share(trainers: list[Trainer], threads: int) -> None:
     assert threads_each(trainers) == threads
+
+
+def test_a_trainer_has_its_own_share_whatever_others_have() -> None:
+    """On another host, or of other cores."""
+    trainers = [on(0, 0, 1, 2, 3), on(0, 0, 1, 2, 3), on(1, 0), on(0, 4, 5, 6)]
+    assert [cores_of(trainer, trainers) for trainer in trainers] == [2, 2, 1, 3]
+    assert cores_of(on(0, 7), [on(0, 7), on(0, 7)]) == 0
 
 
 def test_threads_that_would_drown_a_host_are_refused() -> None:

@@ -16,7 +16,7 @@ TWO_HOSTS = (0, 0, 2, 0, 2)
 
 def test_on_one_host_all_servers_are_near() -> None:
     routes = RowRoutes.choose(LAYOUT, ONE_HOST, "auto")
-    assert [routes.near_servers(rank) for rank in range(5)] == [(0, 1)] * 5
+    assert [routes.near_servers(rank) for rank in range(5)] == [(), *[(0, 1)] * 4]
     assert not routes.any_far
     assert routes == RowRoutes.choose(LAYOUT, ONE_HOST, "loads")
 
@@ -32,7 +32,7 @@ def test_loads_can_be_forbidden() -> None:
     routes = RowRoutes.choose(LAYOUT, ONE_HOST, "transfers")
     assert routes.near_servers(3) == ()
     assert routes.far_servers(3) == (0, 1)
-    assert routes.servers_on_host(3) == (0, 1)
+    assert [routes.sharers(rank) for rank in range(5)] == [(rank,) for rank in range(5)]
 
 
 def test_loads_alone_need_one_host() -> None:
@@ -44,6 +44,13 @@ def test_where_the_oracle_is_does_not_matter() -> None:
     assert not RowRoutes.choose(LAYOUT, (9, 0, 0, 0, 0), "loads").any_far
 
 
+def test_servers_without_a_trainer_beside_them_share_with_nobody() -> None:
+    """Nor do trainers without a server, nor ever the oracle."""
+    routes = RowRoutes.choose(RoleLayout(servers=3, trainers=3), (0, 0, 0, 1, 1, 2, 2), "auto")
+    assert [routes.sharers(rank) for rank in range(7)] == [(0,), (1,), (2,), (3, 4), (3, 4), (5,), (6,)]
+    assert [routes.servers_shared(rank) for rank in range(7)] == [(), (0,), (1,), (2,), (2,), (), ()]
+
+
 @given(st.data(), st.sampled_from(["auto", "transfers"]))
 def test_every_server_is_either_near_or_far(data: st.DataObject, same_host: str) -> None:
     layout = RoleLayout(data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4)))
@@ -52,6 +59,7 @@ def test_every_server_is_either_near_or_far(data: st.DataObject, same_host: str)
     for trainer in range(layout.trainers):
         rank = layout.world_rank(Role.TRAINER, trainer)
         assert sorted(routes.near_servers(rank) + routes.far_servers(rank)) == list(range(layout.servers))
+        assert all(routes.sharers(other) == routes.sharers(rank) for other in routes.sharers(rank))
         for server in range(layout.servers):
             is_near = same_host == "auto" and hosts[layout.world_rank(Role.SERVER, server)] == hosts[rank]
             assert (server in routes.near_servers(rank)) is is_near

@@ -50,6 +50,16 @@ def test_what_fits_is_no_problem() -> None:
     assert memory_problem([HOST, replace(HOST, name="node2", servers=0, need=Need(0, 6 * GB, 4 * GB))]) is None
 
 
+def test_rows_that_nobody_shares_need_no_shared_memory() -> None:
+    small = replace(HOST, shared_bytes=2 * GB)
+    problem = memory_problem([small])
+    assert problem is not None
+    assert problem.startswith("tables need 6.0 GB of shared memory on node1, where /dev/shm has 2.0 GB free")
+    alone = replace(small, need=replace(HOST.need, tables_alone=True) + Need(caches_bytes=GB))
+    assert memory_problem([alone]) is None
+    assert alone.room_bytes == 8 * GB
+
+
 def test_servers_on_a_small_host_could_be_elsewhere() -> None:
     other = replace(HOST, name="node2", servers=0, need=Need(planner_bytes=GB))
     problem = memory_problem([replace(HOST, servers=2, need=Need(12 * GB, GB)), other])

@@ -11,6 +11,11 @@ from torch.utils.checkpoint import checkpoint
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.models.dense_reduction import DenseReducer
+from bagpipe_hpc.mpi.waiting import Haste
+
+
+def nobody() -> None:
+    """Nothing is watched, and nobody is rung for."""
 
 
 @dataclass
@@ -35,6 +40,7 @@ class TwoAlike:
 
     trainers: int = 2
     started: list[tuple[int, int]] = field(default_factory=list)
+    is_moving: bool = False
 
     def sums_on(self, device: torch.device) -> bool:
         return device.type == "cpu"
@@ -44,7 +50,7 @@ class TwoAlike:
         return Doubled(gradients)
 
     def advance(self) -> bool:
-        return False
+        return self.is_moving
 
     def close(self) -> None:
         pass
@@ -54,7 +60,9 @@ class TwoAlike:
 def test_groups_start_in_order(finished: list[int]) -> None:
     weights = [nn.Parameter(torch.zeros(size)) for size in (3, 1, 2)]
     sums = TwoAlike()
-    reducer = DenseReducer([[weight] for weight in weights], sums, timeout_s=1.0, watch=lambda: None, device=Cpu())
+    reducer = DenseReducer(
+        [[weight] for weight in weights], sums, timeout_s=1.0, watch=nobody, device=Cpu(), ring=nobody
+    )
     for step in range(2):
         for number in finished:
             weights[number].grad = None
@@ -69,15 +77,40 @@ def test_groups_start_in_order(finished: list[int]) -> None:
 def test_a_group_starts_as_soon_as_it_is_there() -> None:
     weights = [nn.Parameter(torch.zeros(size)) for size in (3, 1)]
     sums = TwoAlike()
-    DenseReducer([[weight] for weight in weights], sums, timeout_s=1.0, watch=lambda: None, device=Cpu())
+    DenseReducer([[weight] for weight in weights], sums, timeout_s=1.0, watch=nobody, device=Cpu(), ring=nobody)
     weights[0].sum().backward()
     assert sums.started == [(0, 3)]
+
+
+@pytest.mark.parametrize(("is_moving", "haste"), [(True, Haste.SOON), (False, Haste.CALM)])
+def test_the_first_group_rings_for_who_moves_sums_on(*, is_moving: bool, haste: Haste) -> None:
+    """Who is to come again until the sums were waited for, whatever the sums say."""
+    weights = [nn.Parameter(torch.zeros(size)) for size in (3, 1)]
+    sums, rung = TwoAlike(), list[int]()
+    each = [[weight] for weight in weights]
+    reducer = DenseReducer(
+        each, sums, timeout_s=30.0, watch=nobody, device=Cpu(), ring=lambda: rung.append(len(sums.started))
+    )
+    for done in range(2):
+        sums.is_moving = False
+        assert reducer.advance() is Haste.NONE
+        sums.is_moving = is_moving
+        for weight in weights:
+            weight.grad = None
+            weight.sum().backward()
+            assert reducer.advance() is haste
+        assert rung == [1, 3][: done + 1]
+        reducer.wait()
+    sums.is_moving = False
+    reducer.start_rest()
+    assert rung == [1, 3, 5]
+    assert reducer.advance() is Haste.CALM
 
 
 def test_a_single_trainer_starts_nothing() -> None:
     weight = nn.Parameter(torch.zeros(3))
     sums = TwoAlike(trainers=1)
-    reducer = DenseReducer([[weight]], sums, timeout_s=1.0, watch=lambda: None, device=Cpu())
+    reducer = DenseReducer([[weight]], sums, timeout_s=1.0, watch=nobody, device=Cpu(), ring=nobody)
     weight.sum().backward()
     reducer.wait()
     assert not sums.started
@@ -100,7 +133,7 @@ def one_within_the_other(weight: nn.Parameter) -> None:
 def test_a_gradient_that_comes_twice_is_refused(passes: Callable[[nn.Parameter], None]) -> None:
     """The sum over the trainers has begun with what came first."""
     weight = nn.Parameter(torch.ones(2))
-    reducer = DenseReducer([[weight]], TwoAlike(), timeout_s=1.0, watch=lambda: None, device=Cpu())
+    reducer = DenseReducer([[weight]], TwoAlike(), timeout_s=1.0, watch=nobody, device=Cpu(), ring=nobody)
     reducer.begin_pass(is_last=True)
     with pytest.raises(ConfigError, match=r"weight of shape \[2\] got gradients in several backward passes of a step"):
         passes(weight)
@@ -110,7 +143,9 @@ def test_gradients_of_several_passes_are_summed_once() -> None:
     """A weight that the last pass does not touch included, as one that only it touches."""
     weights = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
     sums = TwoAlike()
-    reducer = DenseReducer([[weight] for weight in weights], sums, timeout_s=1.0, watch=lambda: None, device=Cpu())
+    reducer = DenseReducer(
+        [[weight] for weight in weights], sums, timeout_s=1.0, watch=nobody, device=Cpu(), ring=nobody
+    )
     for _ in range(2):
         started = len(sums.started)
         for weight in weights:

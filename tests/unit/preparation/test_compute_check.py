@@ -14,6 +14,7 @@ from bagpipe_hpc.config.models import DLRMSettings
 from bagpipe_hpc.config.schema import DebugConfig, KernelsConfig, ModelConfig, OptimizerConfig, TrainConfig
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.launch import train_reference
+from bagpipe_hpc.models.size import measure_model
 from bagpipe_hpc.planning.slots import CacheSlots
 from bagpipe_hpc.preparation import compute_check
 from bagpipe_hpc.preparation.compute_check import (
@@ -77,6 +78,9 @@ def test_a_trainer_needs_memory_for_its_cache_and_its_model(run: Run) -> None:
     assert 4 * 10**5 < small.dense_bytes < 10**8
     huge = trainer_need(replace(run, config=replace(run.config, model=HUGE)), 2, 0)
     assert huge.dense_bytes > 4 * 4 * 8 * 10**9  # weights, gradients, Adagrad's sums and the buffer of the sums
+    late = replace(run, config=replace(run.config, train=replace(run.config.train, weight_gradients="late")))
+    kept = measure_model(run.config.model, run.model_facts, -(-run.batch_samples // 2)).step_bytes
+    assert trainer_need(late, 2, 0, [CacheSlots(4, 3)]).dense_bytes == small.dense_bytes + kept
     noted = replace(run.config, train=replace(run.config.train, full_checkpoint_every=2))
     assert trainer_need(replace(run, config=noted), 2, 0).caches_bytes == 39 // 8
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
+from bagpipe_hpc.cluster.server_memory import Need
 from bagpipe_hpc.config.schema import Config, OptimizerConfig, RolesConfig, TablesConfig
 from bagpipe_hpc.errors import BagpipeError, CapacityError, ConfigError, FileError
-from bagpipe_hpc.preparation.rank_check import check_disk, facts_of_entries, require_same_entries
+from bagpipe_hpc.preparation.rank_check import check_disk, facts_of_entries, memory_need, require_same_entries
 from bagpipe_hpc.rows.disk.layout import BlockLayout
 from bagpipe_hpc.rows.optimizers.sgd import SGD
 
@@ -73,3 +74,12 @@ def test_a_disk_must_hold_the_rows_of_all_servers_of_its_host(tmp_path: Path, mo
     with pytest.raises(CapacityError, match=r"the rows of 2 servers on .* take 0.001 GB there, and 0.001 GB are free"):
         check_disk(run_on_disk(tmp_path), server_among((0, 1, 1, 1)))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("hosts", "alone"), [((0, 0, 0, 0), False), ((0, 1, 1, 2), True), ((0, 2, 1, 1), False)])
+def test_servers_without_a_trainer_beside_them_have_rows_of_their_own(hosts: tuple[int, ...], alone: bool) -> None:
+    """`/dev/shm` need not hold them. The second server is rank 2, the trainer rank 3."""
+    run: Any = SimpleNamespace(config=Config(), server_bytes=lambda _: [400, 500], is_in_memory=lambda _: True)
+    assert memory_need(run, None, server_among(hosts)) == Need(
+        tables_bytes=500, fullest_server_bytes=500, tables_alone=alone
+    )

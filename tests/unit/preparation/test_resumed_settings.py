@@ -70,6 +70,7 @@ OTHER: dict[str, object] = {
     "model.precision": "bfloat16",
     "train.deterministic": True,
     "train.dense_sums": "mpi",
+    "train.weight_gradients": "late",
     "train.row_sums": "bfloat16",
     "policy.name": "bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy",  # bagpipe's long name
 }

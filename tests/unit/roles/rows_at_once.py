@@ -1,11 +1,12 @@
 """A `RowSharing` of a trainer that waits for no other."""
 
+from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 
 
-def nothing_to_sum() -> bool:
+def nothing_to_sum() -> Haste:
     """No sum of dense gradients is under way."""
-    return False
+    return Haste.NONE
 
 
 class RowsAtOnce:

@@ -12,6 +12,7 @@ from bagpipe_hpc.plan.batch_plan import GroupPlan, ReceivedPlan, SharedPlan, Tra
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.roles import mover as mover_module
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
+from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
@@ -109,12 +110,12 @@ def moved() -> list[str]:
     ]
     parts: list[Any] = [
         MoverSettings((Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False),), 1, timeout_s=10.0),
-        SimpleNamespace(poll=lambda: plans.pop(0) if plans else None),
+        SimpleNamespace(is_receiving=False, poll=lambda: plans.pop(0) if plans else None),
         traffic,
         Barrier(noted),
         SimpleNamespace(start_segment=lambda _: None, read_parts=lambda *_: [samples]),
     ]
-    mover = Mover(*parts, Trace(enabled=False), RowsAtOnce(), nothing_to_sum)
+    mover = Mover(*parts, Trace(enabled=False), RowsAtOnce(), nothing_to_sum, MoverPace(has_core=True))
     mover.start()
     ready = mover.next_batch()
     noted.append(f"batch with {len(ready.inputs.look_ups)} widths")

@@ -10,6 +10,7 @@ import numpy as np
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
+from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
@@ -47,7 +48,7 @@ def test_early_micro_batches_wait_for_no_rows() -> None:
     plans = [plan_of(0, 2), plan_of(1, 1, 1), last]
     parts: list[Any] = [
         MoverSettings((Segment(SegmentKind.TRAIN, 0, 0, 2, 0, 4, 2, checkpoint=False),), 1, timeout_s=10.0),
-        SimpleNamespace(poll=lambda: plans.pop(0) if plans else None),
+        SimpleNamespace(is_receiving=False, poll=lambda: plans.pop(0) if plans else None),
         [RowTraffic(HeldRows(let_go), Cache([], 3), 3)],  # type: ignore[arg-type]
         Barrier([]),
         SimpleNamespace(
@@ -55,7 +56,7 @@ def test_early_micro_batches_wait_for_no_rows() -> None:
             read_parts=lambda _batch, _samples, sizes: [SAMPLES] * (1 if sizes is None else sizes.size),
         ),
     ]
-    mover = Mover(*parts, Trace(enabled=False), RowsAtOnce(), nothing_to_sum)
+    mover = Mover(*parts, Trace(enabled=False), RowsAtOnce(), nothing_to_sum, MoverPace(has_core=True))
     mover.start()
     time.sleep(0.05)
     assert mover._ready.empty()

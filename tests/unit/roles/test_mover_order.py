@@ -15,6 +15,7 @@ from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.plan.batch_plan import GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
+from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
@@ -132,6 +133,9 @@ class Late(RowsAtOnce):
         self.ready, self.updated = threading.Event(), threading.Event()
         self.asked = threading.Semaphore(0)
 
+    def advance(self) -> bool:
+        return True
+
     def expect(self, plan: ReceivedPlan) -> None:
         self.expected.append(plan.batch)
 
@@ -179,6 +183,8 @@ class Plans:
             ),
         ]
 
+    is_receiving = False
+
     def poll(self) -> Any:
         return self._plans.pop(0) if self._plans else None
 
@@ -225,7 +231,7 @@ def test_each_thread_follows_the_other(written_back: list[int], added: dict[int,
     device = RecordingDevice()
     parts = mover_parts(device, written_back, added)
     advanced = threading.Event()
-    mover = Mover(*parts, Trace(enabled=False), Watched(advanced), nothing_to_sum)  # type: ignore[arg-type]
+    mover = Mover(*parts, Trace(enabled=False), Watched(advanced), nothing_to_sum, MoverPace(has_core=True))  # type: ignore[arg-type]
 
     device.note("cache made")
     mover.start()
@@ -256,7 +262,9 @@ def test_each_thread_follows_the_other(written_back: list[int], added: dict[int,
 def test_batches_and_rows_that_leave_wait_for_other_trainers() -> None:
     """For copies a batch, for delayed updates the rows of a group."""
     device, rows = RecordingDevice(), Late()
-    mover = Mover(*mover_parts(device, [4, 1], None), Trace(enabled=False), rows, nothing_to_sum)  # type: ignore[arg-type]
+    mover = Mover(
+        *mover_parts(device, [4, 1], None), Trace(enabled=False), rows, nothing_to_sum, MoverPace(has_core=True)
+    )  # type: ignore[arg-type]
     mover.start()
     for _ in range(3):
         assert rows.asked.acquire(timeout=10.0)

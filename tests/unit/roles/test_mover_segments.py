@@ -11,6 +11,7 @@ from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
+from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
@@ -31,7 +32,7 @@ class Asked(RowsAtOnce):
 
     def advance(self) -> bool:
         self.rounds.release()
-        return False
+        return True
 
 
 def plans_of(segments: int) -> list[ReceivedPlan]:
@@ -47,12 +48,12 @@ def started(schedule: tuple[Segment, ...], plans: list[ReceivedPlan], begun: lis
     """A mover that gets these plans, and notes the segments that it begins."""
     parts: list[Any] = [
         MoverSettings(schedule, 1, timeout_s=TIMEOUT_S),
-        SimpleNamespace(poll=lambda: plans.pop(0) if plans else None),
+        SimpleNamespace(is_receiving=False, poll=lambda: plans.pop(0) if plans else None),
         [RowTraffic(Rows([], 3, 1), Cache([], 3), 3)],  # type: ignore[arg-type]
         Barrier([]),
         SimpleNamespace(start_segment=begun.append, read_parts=lambda *_: [SAMPLES]),
     ]
-    mover = Mover(*parts, Trace(enabled=False), rows, nothing_to_sum)
+    mover = Mover(*parts, Trace(enabled=False), rows, nothing_to_sum, MoverPace(has_core=True))
     mover.start()
     return mover
 

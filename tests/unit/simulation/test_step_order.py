@@ -1,8 +1,12 @@
 """What leaves before compute ends, as shares of it."""
 
+from pathlib import Path
+
 import pytest
 
+from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.errors import ConfigError
+from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.gradient_order import GradientOrder
 from bagpipe_hpc.simulation.cluster import Cluster
 from bagpipe_hpc.simulation.step_order import DenseSum, StepOrder, StepOrders
@@ -18,6 +22,38 @@ def test_a_backward_pass_is_two_thirds_of_the_time_of_weights() -> None:
     assert order.dense_weights == 100
     assert [which for _, which in order.moments()] == [0, None, 1]
     assert [which for _, which in StepOrder(0.3, order.sums).moments()] == [0, None, 1]
+
+
+def test_late_gradients_come_in_the_order_of_the_next_forward_pass() -> None:
+    """A third of the time of a weight is its late product. Rows leave before all of these and a bottom MLP's pass."""
+    order = StepOrder.of(
+        GradientOrder(weights=100, behind_rows=30, groups=(60, 40), behind_groups=(45, 0), before_rows=3)
+    )
+    late = order.late(can_wait=True)
+    assert late.behind_rows == pytest.approx(0.1 + 1 / 3)
+    assert late.sums == (DenseSum(40, pytest.approx(0.2)), DenseSum(60, 0.0))
+    assert late.waits == (0.0, pytest.approx(0.4 / 3))
+    assert late.before_rows == order.before_rows
+    assert late.is_late
+    assert not order.late(can_wait=False).waits
+
+
+@pytest.mark.parametrize(
+    ("overrides", "is_late", "waits"),
+    [
+        ([], False, False),
+        (["train.weight_gradients=late"], True, True),
+        (["train.weight_gradients=late", "optimizer.dense_clip_norm=1.0"], True, False),
+    ],
+)
+def test_the_configuration_says_whether_gradients_are_late(
+    overrides: list[str], is_late: bool, waits: bool, tmp_path: Path
+) -> None:
+    empty = tmp_path / "empty.toml"
+    empty.touch()
+    facts = ModelFacts.one_hot(13, 4, 8, 1)
+    order = StepOrders.of(load_config(empty, ["model.embedding_dim=8", *overrides]), facts).by_messages
+    assert (order.is_late, bool(order.waits)) == (is_late, waits)
 
 
 def test_a_model_without_weights_has_nothing_behind_rows() -> None:

@@ -1,16 +1,19 @@
 """Which device a trainer takes, and what is refused before anything starts."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
-from bagpipe_hpc.config.schema import Config, KernelsConfig, ModelConfig
+from bagpipe_hpc.config.schema import Config, KernelsConfig, ModelConfig, TrainConfig
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.models.linear import bfloat16_linear, torch_linear
 from bagpipe_hpc.step.compute_setup import (
     check_gpu_memory,
     check_model_settings,
     choose_device,
+    late_weights_of,
     model_kernels,
     usable_linear,
 )
@@ -95,3 +98,21 @@ def test_kernels_follow_the_settings() -> None:
             outputs = kernels.linear(inputs, weight.requires_grad_(), bias, True)
             assert type(outputs.grad_fn.products).__name__ == products
     assert model_kernels(Config(model=ModelConfig(precision="bfloat16")), CPU).linear is bfloat16_linear
+
+
+def test_gradients_of_weights_are_late_where_that_helps_and_can_be(caplog: pytest.LogCaptureFixture) -> None:
+    late = Config(train=TrainConfig(weight_gradients="late"))
+    assert late_weights_of(late, CPU, 2) is not None
+    assert late_weights_of(Config(), CPU, 2) is None
+    assert late_weights_of(late, CPU, 1) is None
+    assert not caplog.records
+    caplog.set_level("INFO")
+    assert late_weights_of(replace(late, model=ModelConfig(precision="bfloat16")), CPU, 2) is None
+    assert late_weights_of(late, torch.device("cuda"), 2) is None
+    assert late_weights_of(replace(late, model=ModelConfig(name=OWN_LAYERS)), CPU, 2) is None
+    told = [record.getMessage() for record in caplog.records]
+    assert told == [
+        "train.weight_gradients = late: without effect on layers of dlrm on cpu in bfloat16",
+        "train.weight_gradients = late: without effect on layers of dlrm on cuda in float32",
+        f"train.weight_gradients = late: without effect on layers of {OWN_LAYERS} on cpu in float32",
+    ]

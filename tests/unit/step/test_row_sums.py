@@ -13,9 +13,13 @@ from bagpipe_hpc.step.row_sums import RowSums
 SUMS = torch.arange(6, dtype=torch.float32).view(3, 2)
 
 
+def nobody() -> None:
+    """Nobody is rung for."""
+
+
 def test_a_single_trainers_sums_stay_where_they_are() -> None:
     reducer: Any = SimpleNamespace(trainers=1)
-    pending = RowSums(reducer, Cpu()).start(SUMS)
+    pending = RowSums(reducer, Cpu(), None, nobody).start(SUMS)
     pending.advance()
     assert pending.wait("them") is SUMS
 
@@ -24,15 +28,16 @@ def test_several_trainers_sums_go_through_the_reducer() -> None:
     asked = []
 
     def start(gradients: np.ndarray) -> SimpleNamespace:
+        asked.append("start")
         return SimpleNamespace(
             advance=lambda: asked.append("advance"), wait=lambda what: asked.append(what) or 2 * gradients
         )
 
     reducer: Any = SimpleNamespace(trainers=2, start=start)
-    pending = RowSums(reducer, Cpu()).start(SUMS)
+    pending = RowSums(reducer, Cpu(), None, lambda: asked.append("ring")).start(SUMS)
     pending.advance()
     assert torch.equal(pending.wait("the rows"), 2 * SUMS)
-    assert asked == ["advance", "the rows"]
+    assert asked == ["start", "ring", "advance", "the rows"]
 
 
 def test_short_numbers_are_packed_on_the_device_and_those_that_stay_are_rounded_alike() -> None:
@@ -41,7 +46,7 @@ def test_short_numbers_are_packed_on_the_device_and_those_that_stay_are_rounded_
     assert short is not None
     given: list[np.ndarray] = []
     reducer: Any = SimpleNamespace(trainers=2, start=given.append)
-    sums = RowSums(reducer, Cpu(), short)
+    sums = RowSums(reducer, Cpu(), short, nobody)
     values = SUMS / 3
     sums.start(values)
     np.testing.assert_array_equal(given[0], short.pack_array(values.numpy()))
@@ -49,6 +54,6 @@ def test_short_numbers_are_packed_on_the_device_and_those_that_stay_are_rounded_
     assert not torch.equal(sums.rounded(values), values)
 
     alone: Any = SimpleNamespace(trainers=1)
-    assert RowSums(alone, Cpu(), short).rounded(values) is values
-    assert RowSums(alone, Cpu(), short).start(values).wait("them") is values
-    assert RowSums(reducer, Cpu()).rounded(values) is values
+    assert RowSums(alone, Cpu(), short, nobody).rounded(values) is values
+    assert RowSums(alone, Cpu(), short, nobody).start(values).wait("them") is values
+    assert RowSums(reducer, Cpu(), None, nobody).rounded(values) is values

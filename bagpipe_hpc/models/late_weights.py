@@ -1,0 +1,128 @@
+"""Gradients of weights that a backward pass computes last: what other trainers wait for comes before them.
+
+The backward pass of a linear layer has two products. On the gradient of its inputs all layers below it wait, and in the
+end the embeddings, whose gradients other trainers wait for; on the gradient of its weights nothing waits but their sum
+over the trainers (Qi et al., "Zero Bubble Pipeline Parallelism", ICLR 2024, section 2, call them B and W). So the
+second products are put off until none of the first is left, and gradients of rows travel behind them.
+
+Autograd does it, with the same bits: of all nodes that are ready its engine takes the one that was made last
+(torch/csrc/autograd/engine.cpp, `CompareNodeTaskTime`). A node for each weight, made before the forward pass, comes
+behind all of that pass; those of the first layers come first. A layer depends on it through a token, a scalar, and
+leaves its product there.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Product = Callable[[], Tensor]
+"""Computes the gradient that one use of a weight gives it."""
+
+
+def _nothing(*_: object) -> None:
+    pass
+
+
+class LateWeights:
+    """The weights of a model whose gradients come last, and what happens when a layer reads them.
+
+    They are found on the way: a weight that a layer has used has late gradients from the next pass on.
+    """
+
+    def __init__(self) -> None:
+        self._used: dict[Tensor, None] = {}
+        self._weights: dict[Tensor, None] = {}
+        self._of_pass: dict[Tensor, LateWeight] = {}
+        self._before_use: Callable[[Tensor], object] = _nothing
+
+    def begin_pass(
+        self, between: Callable[[], object] = _nothing, before_use: Callable[[Tensor], object] = _nothing
+    ) -> None:
+        """Get ready for a forward and a backward pass.
+
+        Args:
+            between: called before each late product; it may compute and send what is due, and must not wait.
+            before_use: called with each weight and bias of a layer before it is read.
+        """
+        self._before_use = before_use
+        # What is made last comes first, and the first layers are needed first in the next step.
+        self._of_pass = {weight: LateWeight(weight, between) for weight in reversed(self._weights)}
+
+    def use(self, weight: Tensor, bias: Tensor) -> "LateWeight | None":
+        """A layer is about to read its weight and its bias.
+
+        Returns:
+            Where it leaves the product for the weight's gradient; None if it computes it at once.
+        """
+        for parameter in (weight, bias):
+            self._before_use(parameter)
+            self._used.setdefault(parameter)
+        if not (weight.is_leaf and weight.requires_grad and torch.is_grad_enabled()):
+            return None
+        self._weights.setdefault(weight)
+        return self._of_pass.get(weight)
+
+    def knows(self, parameter: Tensor) -> bool:
+        """Whether layers say before they read a parameter, as far as has been seen."""
+        return parameter in self._used
+
+
+class LateWeight:
+    """A weight in one pass.
+
+    Args:
+        weight: a leaf that requires gradients.
+        between: as for `LateWeights.begin_pass`.
+
+    Attributes:
+        token: a scalar; what depends on it leaves products, and gives it the gradient 1 for each.
+    """
+
+    def __init__(self, weight: Tensor, between: Callable[[], object]) -> None:
+        self._left = _Left(between)
+        self.token: Tensor = _Late.apply(weight, self._left)  # type: ignore[no-untyped-call]
+
+    def leave(self, product: Product) -> Tensor:
+        """Put a product off; gives the gradient of the token."""
+        self._left.products.append(product)
+        return torch.ones_like(self.token)
+
+
+class _Left:
+    """Products that were put off. The token's node keeps it, so it must not keep the token: memory would never be free.
+
+    Args:
+        between: as for `LateWeights.begin_pass`.
+    """
+
+    def __init__(self, between: Callable[[], object]) -> None:
+        self.products: list[Product] = []
+        self._between = between
+
+    def gradient(self, uses: int) -> Tensor:
+        """The sum over the uses in this backward pass, in their order.
+
+        A pass that asked for gradients of other tensors alone may have left products before, which nobody wants.
+        """
+        products, self.products = self.products[-uses:], []
+        self._between()
+        total = products[0]()
+        for product in products[1:]:
+            total = total + product()
+        return total
+
+
+class _Late(torch.autograd.Function):
+    """Of a weight its token."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, left: _Left) -> Tensor:
+        ctx.left = left
+        return weight.new_zeros(())
+
+    @staticmethod
+    def backward(ctx: Any, *uses: Tensor) -> tuple[Tensor, None]:
+        left: _Left = ctx.left
+        return left.gradient(int(uses[0])), None

@@ -1,0 +1,153 @@
+"""Dense weights that are updated before they are read again, or at the end of a step: the same bits."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from bagpipe_hpc.config.schema import Config, ModelConfig, OptimizerConfig
+from bagpipe_hpc.kernels.device import Cpu
+from bagpipe_hpc.kernels.output_gradient import output_gradient_kernel
+from bagpipe_hpc.models.dense_optimizer import dense_optimizer
+from bagpipe_hpc.models.dense_reduction import DenseReducer
+from bagpipe_hpc.models.late_weights import LateWeights
+from bagpipe_hpc.models.linear import blas_linear
+from bagpipe_hpc.step.dense_updates import DenseUpdates, reads_by_layers
+from bagpipe_hpc.step.slice_step import Session, click_training
+from bagpipe_hpc.telemetry.step_stats import StepStats
+from bagpipe_hpc.telemetry.trace import Trace
+from tests.unit.models.test_dense_reduction import TwoAlike, nobody
+
+OPTIMIZERS = {
+    "SGD": {"momentum": 0.9},
+    "Adam": {},
+    "AdamW": {"weight_decay": 0.1},
+    "Adagrad": {},
+    "RMSprop": {"momentum": 0.5},
+    "NAdam": {},
+}
+STEPS = 6
+
+
+class Net(nn.Module):
+    """Two layers that say what they read, and a scale that says nothing."""
+
+    def __init__(self, late: LateWeights) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(3)
+        self.layers = nn.ModuleList([nn.Linear(5, 8), nn.Linear(8, 1)])
+        self.scale = nn.Parameter(torch.ones(5))
+        for weight in self.parameters():
+            nn.init.normal_(weight, generator=generator)
+        self.linear = blas_linear(output_gradient_kernel("auto"), late)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        first, second = self.layers
+        hidden = self.linear(inputs * self.scale, first.weight, first.bias, True)
+        return self.linear(hidden, second.weight, second.bias, False)
+
+
+class Run:
+    """Steps of one trainer of two alike."""
+
+    def __init__(self, *, can_wait: bool, optimizer: str = "SGD", clip_norm: float = 0.0) -> None:
+        self.late = LateWeights()
+        self.net = Net(self.late)
+        first, second = self.net.layers
+        groups = [[self.net.scale], [*first.parameters()], [*second.parameters()]]
+        config = OptimizerConfig(dense=optimizer, dense_lr=1e-3, dense_options=OPTIMIZERS[optimizer])
+        self.optimizer = dense_optimizer(config, self.net.parameters())
+        self.seen: list[tuple[int, bool]] = []
+        self.stepped: list[int] = []
+        parts: Any = SimpleNamespace(
+            late_weights=self.late,
+            dense_clip_norm=clip_norm,
+            dense_optimizer=self.optimizer,
+            step_dense=self.step_dense,
+            update_dense=self.update_dense,
+            divergence=SimpleNamespace(see_dense=self.see_dense),
+        )
+        reducer = DenseReducer(groups, TwoAlike(), timeout_s=1.0, watch=nobody, device=Cpu(), ring=nobody)
+        self.updates = DenseUpdates(parts, reducer, groups, StepStats(), Trace(enabled=False), can_wait=can_wait)
+
+    def step_dense(self, step: int) -> None:
+        self.stepped.append(step)
+        self.optimizer.step()
+
+    def update_dense(self, step: int) -> None:
+        self.step_dense(step)
+        self.see_dense(step)
+
+    def see_dense(self, step: int) -> None:
+        self.seen.append((step, all(weight.grad is not None for weight in self.net.parameters())))
+
+    def train(self, step: int) -> None:
+        generator = torch.Generator().manual_seed(step)
+        self.optimizer.zero_grad()
+        self.updates.begin_pass(is_last=True)
+        self.late.begin_pass(before_use=self.updates.before_use)
+        loss = self.net(torch.randn(16, 5, generator=generator)).square().mean()
+        self.updates.settle()
+        loss.backward()
+        self.updates.end_step(step)
+
+    def weights(self) -> list[torch.Tensor]:
+        return [weight.detach().clone() for weight in self.net.parameters()]
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_bits_are_those_of_updates_at_the_end(optimizer: str) -> None:
+    at_end, late = Run(can_wait=False, optimizer=optimizer), Run(can_wait=True, optimizer=optimizer)
+    for step in range(1, STEPS + 1):
+        at_end.train(step)
+        late.train(step)
+    assert not all(map(torch.equal, late.weights(), at_end.weights()))  # the last sums are still under way
+    late.updates.settle()
+    assert all(map(torch.equal, late.weights(), at_end.weights()))
+    assert late.seen == at_end.seen == [(step, True) for step in range(1, STEPS + 1)]
+    states = late.optimizer.state_dict()["state"], at_end.optimizer.state_dict()["state"]
+    for own, other in zip(*(state.values() for state in states), strict=True):
+        assert all(torch.equal(torch.as_tensor(own[key]), torch.as_tensor(other[key])) for key in other)
+
+
+def test_each_group_is_updated_when_it_is_read_or_may_be() -> None:
+    run = Run(can_wait=True)
+    run.train(1)
+    assert run.stepped == []
+    run.updates.begin_pass(is_last=True)
+    assert run.stepped == [1]  # the scale, of which no layer says when it is read
+    first, second = run.net.layers
+    run.updates.before_use(second.bias)
+    assert run.stepped == [1, 1, 1]
+    run.updates.before_use(first.weight)
+    run.updates.settle()
+    assert run.stepped == [1, 1, 1]
+    assert run.seen == [(1, True)]
+    assert all(weight.grad is None for weight in run.net.parameters())
+
+
+def test_before_layers_have_said_what_they_read_all_is_updated() -> None:
+    run = Run(can_wait=True)
+    run.net.linear = blas_linear(output_gradient_kernel("auto"))
+    run.train(1)
+    run.updates.begin_pass(is_last=True)
+    assert run.stepped == [1, 1, 1]
+
+
+def test_clipping_by_the_norm_of_all_is_done_at_the_end() -> None:
+    run = Run(can_wait=True, clip_norm=1.0)
+    run.train(1)
+    assert run.stepped == [1]
+    assert run.seen == [(1, True)]
+
+
+def test_other_loops_and_models_read_when_they_like() -> None:
+    def own_loop(session: Session) -> None:
+        click_training(session)
+
+    assert reads_by_layers(Config(), click_training)
+    assert not reads_by_layers(Config(), own_loop)
+    other = Config(model=ModelConfig(name=f"{__name__}:Net"))
+    assert not reads_by_layers(other, click_training)

@@ -1,0 +1,55 @@
+"""The mover is rung for behind all that it is to see of a batch."""
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from bagpipe_hpc.kernels.device import Cpu
+from bagpipe_hpc.step import home_rows
+from bagpipe_hpc.step.home_rows import HomeRows
+
+
+@pytest.fixture
+def rung(monkeypatch: pytest.MonkeyPatch) -> tuple[HomeRows, list[tuple[int, int]]]:
+    """Rows of one group, and what there was for the mover at each ring: of what is awaited, and of computed batches."""
+    found: list[tuple[int, int]] = []
+    cache: Any = SimpleNamespace(device=Cpu())
+    updates: Any = SimpleNamespace(waiting=lambda *_: nullcontext(), travelled=lambda *_: None)
+    nobody: Any = None
+    rows = HomeRows(
+        [cache],
+        updates,
+        SimpleNamespace(trainer=0),  # type: ignore[arg-type]
+        2,
+        None,
+        30.0,
+        lambda: None,
+        (nobody, nobody),
+        lambda: found.append((len(rows._awaited), rows._computed.qsize())),
+    )
+    arrival = SimpleNamespace(is_complete=lambda: True)
+    monkeypatch.setattr(rows, "_exchange_gradients", lambda *_: SimpleNamespace(arrival=arrival))
+    monkeypatch.setattr(home_rows, "_exchanges", lambda _: [])
+    return rows, found
+
+
+def test_now_gradients_that_leave(rung: tuple[HomeRows, list[tuple[int, int]]]) -> None:
+    rows, found = rung
+    own: Any = SimpleNamespace(rows=SimpleNamespace(slice_parts=lambda _: [1] * 5, now=None), solo=torch.empty(0))
+    own.solo.size = 0  # type: ignore[method-assign]
+    batch: Any = None
+    rows._groups = [own, own]
+    rows.begin_update(batch, 0, torch.zeros(5, 2))
+    rows.begin_update(batch, 1, torch.zeros(5, 2))
+    assert found == [(1, 0), (2, 0)]
+
+
+def test_batches_that_are_computed(rung: tuple[HomeRows, list[tuple[int, int]]]) -> None:
+    rows, found = rung
+    batch: Any = SimpleNamespace(plan=SimpleNamespace(batch=0))
+    rows.update(batch, 1)
+    rows.only_read(batch)
+    assert found == [(0, 0), (0, 1), (0, 2)], "copies leave, and each batch is handed over"
