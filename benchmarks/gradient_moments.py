@@ -11,7 +11,7 @@ last line is one JSON object.
 import argparse
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.step_order import StepOrders
 from bagpipe_hpc.step.compute_setup import late_weights_of, model_kernels
 from bagpipe_hpc.step.dense_step import backward
+from bagpipe_hpc.step.dense_updates import late_order
 from bagpipe_hpc.tools.report import Report
 
 CPU = torch.device("cpu")
@@ -75,9 +76,9 @@ def measure(config: Config, facts: ModelFacts, samples: int, steps: int) -> Mome
     """Train on one slice of random samples, again and again."""
     late = late_weights_of(config, CPU, TRAINERS)
     model = build_model(config.model, facts, model_kernels(config, CPU, late=late))
-    groups = gradient_groups(model, side_by_side=True)
+    groups: Sequence[Sequence[torch.nn.Parameter]] = gradient_groups(model, side_by_side=True)
     if late:
-        groups.reverse()
+        groups = late_order(groups, late, config.train.late_share)
     dense_updates = dense_optimizer(config.optimizer, model.parameters())
     row_updates = build_row_optimizer(config.optimizer, config.rows_rate)
     rng = np.random.default_rng(config.train.seed)

@@ -51,7 +51,8 @@ class DenseReducer:
                 _Group(part, partial(sums.start, number), stage, self._start_ready)
                 for number, part in enumerate(groups)
             ]
-        self._started = self._finished = 0
+        self._started = 0
+        self._unfinished = set(range(len(self._groups)))
 
     def begin_pass(self, *, is_last: bool) -> None:
         """Say before a backward pass whether it is the last one whose gradients are added up before they are summed."""
@@ -83,28 +84,29 @@ class DenseReducer:
         while self._started < len(self._groups):
             self._start_next()
 
-    def finish_next(self) -> None:
-        """Wait until every gradient of the next group, in their order, holds its sum over all trainers.
+    def finish(self, number: int) -> None:
+        """Wait until every gradient of a group holds its sum over all trainers; all groups have started.
 
         Raises:
             WaitTimeoutError: another trainer did not take part in time.
         """
-        group = self._groups[self._finished]
+        group = self._groups[number]
         wait_until(group.is_summed, "the dense gradients of the other trainers", self._timeout_s, self._watch)
         group.finish()
-        self._finished += 1
-        if self._finished == len(self._groups):
-            self._started = self._finished = 0
+        self._unfinished.remove(number)
+        if not self._unfinished:
+            self._started = 0
+            self._unfinished = set(range(len(self._groups)))
 
     def wait(self) -> None:
         """Wait until every gradient holds its sum over all trainers.
 
         Raises:
-            WaitTimeoutError: as for `finish_next`.
+            WaitTimeoutError: as for `finish`.
         """
         self.start_rest()
-        for _ in self._groups[self._finished :]:
-            self.finish_next()
+        for number in sorted(self._unfinished):
+            self.finish(number)
 
 
 class _Group:

@@ -1,7 +1,7 @@
 """The groups in which a model's gradients are summed over the trainers, in the order in which they are finished."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from torch import nn
 
@@ -48,6 +48,22 @@ def gradient_groups(model: nn.Module, *, side_by_side: bool = False) -> list[lis
             f"{type(model).__name__}.gradient_groups: must hold each trainable parameter once, and holds {wrong[0]}"
         )
     return groups
+
+
+def groups_at_once(sizes: Sequence[int], late_share: float) -> int:
+    """How many of the groups are summed as the backward pass comes to them; the others have late gradients.
+
+    Args:
+        sizes: weights of each group, in the order of `gradient_groups`.
+        late_share: of all weights, that those of the late groups are at most; these are the last ones, of the layers
+            that the next forward pass reads first.
+    """
+    most, late = late_share * sum(sizes), 0
+    for number in range(len(sizes), 0, -1):
+        late += sizes[number - 1]
+        if late > most:
+            return number
+    return 0
 
 
 def _in_reverse(weights: list[nn.Parameter], share: float, last_share: float) -> Iterator[list[nn.Parameter]]:

@@ -11,7 +11,7 @@ behind all of that pass; those of the first layers come first. A layer depends o
 leaves its product there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -28,14 +28,20 @@ def _nothing(*_: object) -> None:
 class LateWeights:
     """The weights of a model whose gradients come last, and what happens when a layer reads them.
 
-    They are found on the way: a weight that a layer has used has late gradients from the next pass on.
+    They are found on the way: a weight that a layer has used has late gradients from the next pass on, unless it is to
+    have them at once.
     """
 
     def __init__(self) -> None:
         self._used: dict[Tensor, None] = {}
         self._weights: dict[Tensor, None] = {}
+        self._at_once: frozenset[Tensor] = frozenset()
         self._of_pass: dict[Tensor, LateWeight] = {}
         self._before_use: Callable[[Tensor], object] = _nothing
+
+    def keep_at_once(self, weights: Iterable[Tensor]) -> None:
+        """Put the gradients of these weights off no more; their layers still say before they read them."""
+        self._at_once = frozenset(weights)
 
     def begin_pass(
         self, between: Callable[[], object] = _nothing, before_use: Callable[[Tensor], object] = _nothing
@@ -59,7 +65,8 @@ class LateWeights:
         for parameter in (weight, bias):
             self._before_use(parameter)
             self._used.setdefault(parameter)
-        if not (weight.is_leaf and weight.requires_grad and torch.is_grad_enabled()):
+        is_late = weight.is_leaf and weight.requires_grad and weight not in self._at_once
+        if not (is_late and torch.is_grad_enabled()):
             return None
         self._weights.setdefault(weight)
         return self._of_pass.get(weight)

@@ -58,8 +58,9 @@ class PendingSum:
 
     Args:
         stages: yields one operation after the other, each on a communicator of its own, and returns the sum.
-        older: the sum that was started before this one. It is completed first, and has begun each stage before this one
-            does: all trainers have to start the same operations in the same order.
+        count: how many operations it yields.
+        older: the sum that was started before this one. It has begun each stage before this one does: all trainers have
+            to start the same operations in the same order. Either may be complete first.
         lock: held by whoever moves a sum on: stages then start in one order, and no communicator meets two threads.
         timeout_s: longest wait for the other trainers.
         watch: see `wait_until`.
@@ -68,12 +69,14 @@ class PendingSum:
     def __init__(
         self,
         stages: _Stages,
+        count: int,
         older: "PendingSum | None",
         lock: threading.Lock,
         timeout_s: float,
         watch: Callable[[], None],
     ) -> None:
         self._stages = stages
+        self._count = count
         self._older = older
         self._lock = lock
         self._timeout_s = timeout_s
@@ -91,18 +94,26 @@ class PendingSum:
     def advance(self) -> bool:
         """Start the next stage if the last one is done; whether the sum is complete. Never waits for other trainers."""
         with self._lock:
-            return self._advance()
+            self._advance()
+            return self.is_complete
 
     def _advance(self) -> bool:
+        """Whether this sum and all older ones are complete."""
         if self._older is not None and self._older._advance():
             self._older = None
-        while self._request is not None and self._request.Test() and self._may_begin_next:
+        while self._request is not None and self._request.Test() and self._may_go_on:
             self._start_next_stage()
+        return self.are_all_complete
+
+    @property
+    def are_all_complete(self) -> bool:
+        """Whether this sum and all older ones were seen to be complete; asks nobody."""
         return self._request is None and self._older is None
 
     @property
-    def _may_begin_next(self) -> bool:
-        return self._older is None or self._older._begun > self._begun
+    def _may_go_on(self) -> bool:
+        is_over = self._begun == self._count
+        return is_over or self._older is None or self._older._begun > self._begun
 
     def advance_far(self) -> bool:
         """Advance several times over: between hosts a test moves a long message on by a small part of it."""
@@ -172,13 +183,13 @@ class GradientReducer:
                 numbers that are not packed. Else new memory does.
         """
         if self.trainers == 1 or gradients.size == 0:
-            stages = self._nothing_to_add(gradients)
+            stages, count = self._nothing_to_add(gradients), 0
         elif self.trainers == 2:
-            stages = self._gather_and_add(gradients, into)
+            stages, count = self._gather_and_add(gradients, into), 1
         else:
-            stages = self._add_shares(self._levels, gradients, into)
+            stages, count = self._add_shares(self._levels, gradients, into), 2 * len(self._levels)
         with self._lock:
-            self._newest = PendingSum(stages, self._newest, self._lock, self._timeout_s, self._watch)
+            self._newest = PendingSum(stages, count, self._newest, self._lock, self._timeout_s, self._watch)
         return self._newest
 
     def advance(self) -> bool:
@@ -188,7 +199,10 @@ class GradientReducer:
         tests the first: MPI moves long messages on while it is called. Never waits for other trainers.
         """
         newest = self._newest
-        return newest is not None and not newest.advance_far()
+        if newest is None:
+            return False
+        newest.advance_far()
+        return not newest.are_all_complete
 
     def _gather_and_add(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> _Stages:
         """One stage: the fastest for two, who exchange no more than they would with shares."""

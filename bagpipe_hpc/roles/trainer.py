@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch.nn import Parameter
 
 from bagpipe_hpc.checkpointing.protocol import SavingSettings, checkpoint_manifest
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
@@ -45,7 +46,7 @@ from bagpipe_hpc.run.watch import watched_rows
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.compute_setup import late_weights_of
 from bagpipe_hpc.step.dense_replicas import dense_digests
-from bagpipe_hpc.step.dense_updates import DenseUpdates, reads_by_layers
+from bagpipe_hpc.step.dense_updates import DenseUpdates, late_order, reads_by_layers
 from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.replicated_rows import ReplicatedRows
@@ -130,9 +131,9 @@ class Trainer:
         ]
         stats = StepStats()
         self._rows = self._row_sharing(RowUpdates(parts, stats, trace), pace.ring)
-        groups = gradient_groups(parts.model, side_by_side=sums.side_by_side)
+        groups: Sequence[Sequence[Parameter]] = gradient_groups(parts.model, side_by_side=sums.side_by_side)
         if late_weights:
-            groups.reverse()  # as they are finished then, and as the next step needs them
+            groups = late_order(groups, late_weights, config.train.late_share)
         can_wait = late_weights is not None and reads_by_layers(config, loop)
         dense_reducer = DenseReducer(
             groups, sums, timeout_s=timeout_s, watch=self._check_mover, device=parts.device, ring=pace.ring

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import NamedTuple
 
 from bagpipe_hpc.config.doors import MODELS
@@ -10,6 +11,7 @@ from bagpipe_hpc.config.sections.train import LATE
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.models.build import takes_kernels
 from bagpipe_hpc.models.facts import ModelFacts
+from bagpipe_hpc.models.gradient_groups import groups_at_once
 from bagpipe_hpc.models.gradient_order import GradientOrder, gradient_order
 from bagpipe_hpc.simulation.cluster import Cluster
 
@@ -56,21 +58,31 @@ class StepOrder:
         before_rows = _FORWARD / max(1, order.weights) * order.before_rows
         return cls(share * order.behind_rows, tuple(sums), before_rows)
 
-    def late(self, *, can_wait: bool) -> "StepOrder":
+    def late(self, *, can_wait: bool, late_share: float = 1.0) -> "StepOrder":
         """The same with gradients of weights last, first those of weights that the next step reads first.
 
         Args:
             can_wait: whether the next step waits for each sum when it reads the weights.
+            late_share: of the weights; the gradients of others come as they did (`groups_at_once`).
         """
         share = _FORWARD / max(1, self.dense_weights)  # of a weight, each of its three products
-        sums, waits, before = [], [], 0
-        for dense in reversed(self.sums):
-            waits.append(share * before)
-            before += dense.weights
-            sums.append(DenseSum(dense.weights, share * (self.dense_weights - before)))
-        behind_rows = share * self.dense_weights + self.behind_rows / 2
+        count = groups_at_once([dense.weights for dense in self.sums], late_share)
+        late = self.sums[count:]
+        left = share * sum(dense.weights for dense in late)
+        read = list(accumulate((dense.weights for dense in reversed(self.sums)), initial=0))[-2::-1]
+        waits = [share * before for before in (*read[:count], *reversed(read[count:]))]
+        sums = list(self.sums[:count])
+        # Of layers below the rows all products come behind these, of late ones above them the last alone.
+        behind_rows = self.behind_rows / 2 + max(left, self.behind_rows / 2)
+        for dense in reversed(late):
+            left -= share * dense.weights
+            sums.append(DenseSum(dense.weights, left))
         return replace(
-            self, behind_rows=behind_rows, sums=tuple(sums), waits=tuple(waits) if can_wait else (), is_late=True
+            self,
+            behind_rows=behind_rows,
+            sums=tuple(sums),
+            waits=tuple(waits) if can_wait else (),
+            is_late=bool(late),
         )
 
     @property
@@ -123,7 +135,7 @@ class StepOrders:
         orders = [StepOrder.of(gradient_order(config.model, facts, side_by_side=way)) for way in (False, True)]
         if config.train.weight_gradients == LATE and takes_kernels(config.model):
             can_wait = config.model.name in MODELS.entries and not config.optimizer.dense_clip_norm
-            orders = [order.late(can_wait=can_wait) for order in orders]
+            orders = [order.late(can_wait=can_wait, late_share=config.train.late_share) for order in orders]
         return cls(*orders)
 
     def on(self, cluster: Cluster) -> StepOrder:

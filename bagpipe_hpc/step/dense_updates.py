@@ -1,8 +1,9 @@
 """When the dense weights of a step are updated: all at its end, or each group before a layer first reads it again.
 
 Sums over the trainers that begin late end late. Where layers say what they are about to read
-(`models/late_weights.py`), a sum is waited for there: the layers below it run meanwhile, and copies of rows come. So
-sums of the first layers should come first, and do (`gradient_groups` turned round, `roles/trainer.py`).
+(`models/late_weights.py`), a sum is waited for there: the layers below it run meanwhile, and copies of rows come. Late
+gradients come in the order in which layers read their weights (`late_order`), those that come at once in the other one;
+so groups are updated in any order.
 
 Each weight gets the bits that it gets at the end of the step: its update needs its own gradient alone, except where
 gradients are clipped by the norm of all; that is then done at the end. Optimizers of `torch.optim` pass over weights
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from bagpipe_hpc.config.doors import MODELS
 from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.models.dense_reduction import DenseReducer
+from bagpipe_hpc.models.gradient_groups import groups_at_once
+from bagpipe_hpc.models.late_weights import LateWeights
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.slice_step import Loop, click_training
 from bagpipe_hpc.telemetry.step_stats import StepStats
@@ -31,13 +34,29 @@ def reads_by_layers(config: Config, loop: Loop) -> bool:
     return config.model.name in MODELS.entries and loop is click_training
 
 
+def late_order(
+    groups: Sequence[Sequence[nn.Parameter]], late_weights: LateWeights, share: float
+) -> list[Sequence[nn.Parameter]]:
+    """The groups of a model whose gradients are late, in the order in which these are complete.
+
+    Args:
+        groups: of weights that are summed as one, in the order of the backward pass (`gradient_groups`).
+        late_weights: puts gradients off; from now on none of the groups that come at once.
+        share: `train.late_share`.
+    """
+    count = groups_at_once([sum(weight.numel() for weight in group) for group in groups], share)
+    at_once, late = groups[:count], groups[count:]
+    late_weights.keep_at_once(weight for group in at_once for weight in group)
+    return [*at_once, *reversed(late)]
+
+
 class DenseUpdates:
     """Waits for the sums of dense gradients, and updates the weights.
 
     Args:
         parts: model and optimizer.
         reducer: sums their gradients over the trainers.
-        groups: of weights that it sums as one, in its order.
+        groups: of weights that it sums as one, as it has them.
         stats: of the compute thread.
         trace: this rank's timeline.
         can_wait: whether the weights are read by the model's own layers alone between two steps, so that updates may
@@ -62,7 +81,7 @@ class DenseUpdates:
         self._trace = trace
         self._can_wait = can_wait and not parts.dense_clip_norm
         self._step = 0
-        self._updated = len(groups)
+        self._left: set[int] = set()
         self._gradients: list[list[Tensor | None]] = []
 
     def begin_pass(self, *, is_last: bool) -> None:
@@ -72,13 +91,15 @@ class DenseUpdates:
             is_last: whether the pass is the last one of a step.
         """
         late = self._parts.late_weights
-        silent = (group for weight, group in self._group_of.items() if late is None or not late.knows(weight))
-        self._update_up_to(max(silent, default=-1))
+        for weight, group in self._group_of.items():
+            if late is None or not late.knows(weight):
+                self._update(group)
         self._reducer.begin_pass(is_last=is_last)
 
     def before_use(self, weight: Tensor) -> None:
-        """Update a weight that is about to be read, and what is summed before it."""
-        self._update_up_to(self._group_of.get(weight, -1))
+        """Update a weight that is about to be read, with those of its group."""
+        if weight in self._group_of:
+            self._update(self._group_of[weight])
 
     def end_step(self, step: int) -> None:
         """Behind the backward pass of a step and the updates of its rows."""
@@ -89,28 +110,31 @@ class DenseUpdates:
                 self._parts.update_dense(step)
             return
         self._reducer.start_rest()
-        self._step, self._updated = step, 0
+        self._step, self._left = step, set(range(len(self._groups)))
         self._gradients = [[weight.grad for weight in group] for group in self._groups]
         self._set_gradients([[None] * len(group) for group in self._groups])
 
     def settle(self) -> None:
         """Update all that is left: all weights are those behind the last step."""
-        self._update_up_to(len(self._groups) - 1)
+        for number in range(len(self._groups)):
+            self._update(number)
 
-    def _update_up_to(self, last: int) -> None:
-        while self._updated <= last:
-            group, gradients = self._groups[self._updated], self._gradients[self._updated]
-            with self._waiting():
-                self._reducer.finish_next()
-            with self._trace.span("dense optimizer"):
-                for weight, gradient in zip(group, gradients, strict=True):
-                    weight.grad = gradient
-                self._parts.step_dense(self._step)
-                for weight in group:
-                    weight.grad = None
-            self._updated += 1
-            if self._updated == len(self._groups):
-                self._end_updates()
+    def _update(self, number: int) -> None:
+        """Update the weights of a group, unless they are."""
+        if number not in self._left:
+            return
+        group, gradients = self._groups[number], self._gradients[number]
+        with self._waiting():
+            self._reducer.finish(number)
+        with self._trace.span("dense optimizer"):
+            for weight, gradient in zip(group, gradients, strict=True):
+                weight.grad = gradient
+            self._parts.step_dense(self._step)
+            for weight in group:
+                weight.grad = None
+        self._left.remove(number)
+        if not self._left:
+            self._end_updates()
 
     def _end_updates(self) -> None:
         """All groups are updated."""

@@ -47,7 +47,7 @@ from bagpipe_hpc.step.slice_step import SliceStep
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.storage.checked_json import FileInfo
 from bagpipe_hpc.storage.checkpoints.row_file import SelectedRows
-from tests.end_to_end.late_mutants import IN_SMALL_GROUPS, LATE_MUTANTS, sum_in_small_groups
+from tests.end_to_end.late_mutants import FIRST_LAYERS, IN_SMALL_GROUPS, LATE_MUTANTS, NO_LAYERS, sum_in_small_groups
 from tests.unit.planning.lookahead import mutants
 
 Patch = Callable[[object, str, object], None]
@@ -490,11 +490,11 @@ BREAKAGES = (
     | ADDITION_MUTANTS
     | ORDER_MUTANTS
     | FAULTS
+    | dict.fromkeys((IN_SMALL_GROUPS, FIRST_LAYERS, NO_LAYERS), sum_in_small_groups)
     | {
         SLOW_DISK: write_slowly,
         FEW_SLOTS: have_few_slots,
         LEAVES_LATE: leave_behind_the_pass,
-        IN_SMALL_GROUPS: sum_in_small_groups,
         NOTHING: lambda _: None,
     }
 )

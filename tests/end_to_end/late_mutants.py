@@ -14,8 +14,10 @@ Patch = Callable[[object, str, object], None]
 
 
 def sum_in_small_groups(patch: Patch) -> None:
-    """Small models have several sums, too, and wait for each where a layer reads its weights: nothing breaks."""
+    """Small models have a sum for each weight, and wait for each where a layer reads it: nothing breaks."""
     patch(gradient_groups, "_GROUP_NUMBERS", 1)
+    for name in ("_GROUP_SHARES", "_LAST_SHARES"):
+        patch(gradient_groups, name, (0.0, 0.0))
 
 
 def read_weights_before_their_sums(patch: Patch) -> None:
@@ -60,6 +62,8 @@ def send_copies_before_solo_rows_are_updated(patch: Patch) -> None:
 
 
 IN_SMALL_GROUPS = "weights' gradients last, in small groups"
+FIRST_LAYERS = "first layers' gradients last, in small groups"
+NO_LAYERS = "no gradients last, in small groups"
 LATE_MUTANTS = {
     "weights are read before their sums": read_weights_before_their_sums,
     "rows are updated before all gradients are here": update_before_all_gradients_are_here,

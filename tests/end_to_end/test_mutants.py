@@ -10,7 +10,7 @@ import pytest
 
 from bagpipe_hpc.tools.compare import compare
 from tests.end_to_end.breakages import HOME_MUTANTS, LEAVES_LATE, MICRO_BATCH_MUTANTS, MUTANTS, NOTHING
-from tests.end_to_end.late_mutants import IN_SMALL_GROUPS, LATE_MUTANTS
+from tests.end_to_end.late_mutants import FIRST_LAYERS, IN_SMALL_GROUPS, LATE_MUTANTS, NO_LAYERS
 from tests.end_to_end.test_equality import DRIVER, train
 from tests.fork_server import forked_rank
 
@@ -24,7 +24,10 @@ IN_TWO = ["policy.name=hotline", "policy.hot_rows=2000", "policy.learning_batche
 SOUND = {"plain": REPLICATED, "verified": [*REPLICATED, VERIFIED], "at home, verified": [*AT_HOME, VERIFIED]}
 SOUND |= {"in two micro-batches": [*IN_TWO, VERIFIED, "train.weight_gradients=late"], LEAVES_LATE: [*AT_HOME, VERIFIED]}
 SOUND |= {"weights' gradients last, verified": [*LATE, VERIFIED], IN_SMALL_GROUPS: LATE}
+SOUND |= {FIRST_LAYERS: [*LATE, "train.late_share=0.5"], NO_LAYERS: [*LATE, "train.late_share=0.0"]}
 """Settings of runs in which nothing is broken."""
+CHANGED = {LEAVES_LATE, IN_SMALL_GROUPS, FIRST_LAYERS, NO_LAYERS}
+"""Those in which something is changed all the same."""
 OTHER_SLICES = {"in two micro-batches", *MICRO_BATCH_MUTANTS}
 """Runs with a reference of their own, since trainers have other samples."""
 
@@ -60,7 +63,7 @@ def ended_runs(short_config: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     while left := [name for name in settings if name not in ended]:
         runs = folder / "runs.json"
         runs.write_text(json.dumps([[*RUN, *settings[name], f"train.output={outputs[name]}"] for name in left]))
-        breakages = [NOTHING if name in SOUND and name not in {LEAVES_LATE, IN_SMALL_GROUPS} else name for name in left]
+        breakages = [NOTHING if name in SOUND and name not in CHANGED else name for name in left]
         limit_s = 120 + 20 * len(left)
         finished = run_ranks(4, *forked_rank(DRIVER), short_config, runs, "--break", *breakages, timeout_s=limit_s)
         for name in left:

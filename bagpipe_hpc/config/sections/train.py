@@ -117,6 +117,9 @@ class TrainConfig:
     """When several trainers on CPUs compute the gradients of linear layers' weights: `at_once`, with those of their
     inputs; or `late`, behind all of those, so that gradients of rows leave sooner and travel behind them. The bits are
     the same. It pays with many trainers whose steps take several milliseconds (docs/simulate.md)."""
+    late_share: float = 1.0
+    """Which gradients of weights are late with `weight_gradients = late`: those of the first layers, as long as these
+    hold no more than this share of the dense weights; 0 puts none off, and only waits for sums layer by layer."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "log_every_steps", "reference_slices"):
@@ -153,6 +156,7 @@ class TrainConfig:
         require_one_of("train.row_sums", self.row_sums, ROW_SUMS)
         require_one_of(DENSE_SUMS.key, self.dense_sums, ("auto", *DENSE_SUMS.entries))
         require_one_of("train.weight_gradients", self.weight_gradients, WEIGHT_GRADIENTS)
+        require(0 <= self.late_share <= 1, "train.late_share", self.late_share, "use a share from 0 to 1")
         require_one_of("train.device", self.device, DEVICES)
         require(bool(self.output), "train.output", self.output, "name a folder")
 

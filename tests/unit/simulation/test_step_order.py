@@ -38,11 +38,26 @@ def test_late_gradients_come_in_the_order_of_the_next_forward_pass() -> None:
     assert not order.late(can_wait=False).waits
 
 
+def test_the_first_layers_gradients_alone_may_be_late() -> None:
+    """Those of others come as they did, and all sums are waited for where a layer reads its weights."""
+    order = StepOrder.of(
+        GradientOrder(weights=100, behind_rows=30, groups=(50, 20, 30), behind_groups=(50, 30, 0), before_rows=3)
+    )
+    late = order.late(can_wait=True, late_share=0.5)
+    assert late.behind_rows == pytest.approx(0.1 + 0.5 / 3)  # one product of what is behind rows, and all late ones
+    assert late.sums == (order.sums[0], DenseSum(30, pytest.approx(0.2 / 3)), DenseSum(20, pytest.approx(0.0)))
+    assert late.waits == pytest.approx((0.5 / 3, 0.0, 0.1))
+    none = order.late(can_wait=True, late_share=0.29)
+    assert (none.behind_rows, none.sums, none.is_late) == (pytest.approx(order.behind_rows), order.sums, False)
+    assert none.waits == pytest.approx((0.5 / 3, 0.1, 0.0))
+
+
 @pytest.mark.parametrize(
     ("overrides", "is_late", "waits"),
     [
         ([], False, False),
         (["train.weight_gradients=late"], True, True),
+        (["train.weight_gradients=late", "train.late_share=0.0"], False, True),
         (["train.weight_gradients=late", "optimizer.dense_clip_norm=1.0"], True, False),
     ],
 )

@@ -14,7 +14,7 @@ from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.late_weights import LateWeights
 from bagpipe_hpc.models.linear import blas_linear
-from bagpipe_hpc.step.dense_updates import DenseUpdates, reads_by_layers
+from bagpipe_hpc.step.dense_updates import DenseUpdates, late_order, reads_by_layers
 from bagpipe_hpc.step.slice_step import Session, click_training
 from bagpipe_hpc.telemetry.step_stats import StepStats
 from bagpipe_hpc.telemetry.trace import Trace
@@ -120,8 +120,11 @@ def test_each_group_is_updated_when_it_is_read_or_may_be() -> None:
     assert run.stepped == [1]  # the scale, of which no layer says when it is read
     first, second = run.net.layers
     run.updates.before_use(second.bias)
-    assert run.stepped == [1, 1, 1]
+    run.updates.before_use(second.weight)
+    assert run.stepped == [1, 1]
+    assert first.weight.grad is None
     run.updates.before_use(first.weight)
+    assert run.stepped == [1, 1, 1]
     run.updates.settle()
     assert run.stepped == [1, 1, 1]
     assert run.seen == [(1, True)]
@@ -134,6 +137,24 @@ def test_before_layers_have_said_what_they_read_all_is_updated() -> None:
     run.train(1)
     run.updates.begin_pass(is_last=True)
     assert run.stepped == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("share", "expected", "at_once"),
+    [(0.0, "0123", 4), (0.4, "0123", 3), (0.5, "0132", 2), (0.8, "0321", 1), (0.99, "0321", 1), (1.0, "3210", 0)],
+)
+def test_late_groups_come_in_the_order_of_the_next_pass_behind_the_others(
+    share: float, expected: str, at_once: int
+) -> None:
+    """Late are the last groups, as long as they have no more than their share; layers of all say what they read."""
+    layers = [nn.Parameter(torch.ones(size)) for size in (2, 3, 1, 4)]
+    groups, late = [[layer] for layer in layers], LateWeights()
+    assert late_order(groups, late, share) == [groups[int(number)] for number in expected]
+    for _ in range(2):
+        late.begin_pass()
+        are_late = [late.use(layer, nn.Parameter(torch.ones(1))) is not None for layer in layers]
+    assert are_late == [number >= at_once for number in range(4)]
+    assert all(map(late.knows, layers))
 
 
 def test_clipping_by_the_norm_of_all_is_done_at_the_end() -> None:

@@ -20,7 +20,7 @@ class Operation:
 
 
 class Sums:
-    """Sums of two stages each, what they have begun, and their operations by number and stage."""
+    """Sums of some stages each, what they have begun, and their operations by number and stage."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[int, int]] = []
@@ -28,12 +28,13 @@ class Sums:
         self.newest: PendingSum | None = None
         self._lock = threading.Lock()
 
-    def start(self, number: int) -> PendingSum:
-        self.newest = PendingSum(self._stages(number), self.newest, self._lock, 30.0, nothing_to_watch)
+    def start(self, number: int, stages: int = 2) -> PendingSum:
+        begun = self._stages(number, stages)
+        self.newest = PendingSum(begun, stages, self.newest, self._lock, 30.0, nothing_to_watch)
         return self.newest
 
-    def _stages(self, number: int) -> Generator[Any, None, Any]:
-        for stage in range(2):
+    def _stages(self, number: int, stages: int) -> Generator[Any, None, Any]:
+        for stage in range(stages):
             self.begun.append((number, stage))
             self.operations[number, stage] = Operation()
             yield self.operations[number, stage]
@@ -65,11 +66,23 @@ def test_a_stage_does_not_wait_for_the_end_of_the_older_sum() -> None:
     assert not any(pending.is_complete for pending in (first, second, third))
 
 
-def test_sums_are_complete_in_their_order() -> None:
+def test_a_newer_sum_may_be_complete_first() -> None:
+    """Its weights may be needed first; who moves sums on goes on until the older one is complete, too."""
     sums = Sums()
     first, second = sums.start(0), sums.start(1)
     for number, stage in ((0, 0), (1, 0), (1, 1)):
         sums.end(number, stage)
-    assert not second.advance()
+    assert second.wait("the second") == 1
+    assert (first.is_complete, second.are_all_complete) == (False, False)
     sums.end(0, 1)
-    assert [first.wait("the first"), second.wait("the second")] == [0, 1]
+    assert second.are_all_complete
+    assert first.wait("the first") == 0
+
+
+def test_a_sum_without_operations_keeps_the_order_of_those_around_it() -> None:
+    sums = Sums()
+    sums.start(0), sums.start(1, stages=0), sums.start(2)
+    sums.end(2, 0)
+    assert sums.begun == [(0, 0), (2, 0)]
+    sums.end(0, 0), sums.end(0, 1)
+    assert sums.begun == [(0, 0), (2, 0), (0, 1), (2, 1)]
