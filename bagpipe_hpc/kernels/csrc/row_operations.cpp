@@ -133,49 +133,16 @@ struct Kernels {
     Update<Ftrl> ftrl;
 };
 
-// Not target_clones as in simd.h: streaming stores are intrinsics, which differ in source.
-#if defined(__x86_64__)
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v4,prefer-vector-width=512")
-#define BAGPIPE_VECTOR_BYTES 64
-namespace v4 {
-#include "row_kernels.inc"
-}
-#undef BAGPIPE_VECTOR_BYTES
-#pragma GCC pop_options
+}  // namespace
 
-#pragma GCC push_options
-#pragma GCC target("arch=x86-64-v3")
-#define BAGPIPE_VECTOR_BYTES 32
-namespace v3 {
-#include "row_kernels.inc"
-}
-#undef BAGPIPE_VECTOR_BYTES
-#pragma GCC pop_options
+#define BAGPIPE_KERNELS "row_kernels.inc"
+#include "instruction_sets.inc"
 
-#define BAGPIPE_VECTOR_BYTES 16
-#else
-#define BAGPIPE_VECTOR_BYTES 0
-#endif
-
-namespace base {
-#include "row_kernels.inc"
-}
-
-// From the plainest to the best that this processor has.
-std::vector<const Kernels *> usable_kernels() {
-    std::vector<const Kernels *> usable = {&base::kernels};
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("x86-64-v3")) usable.push_back(&v3::kernels);
-    if (__builtin_cpu_supports("x86-64-v4")) usable.push_back(&v4::kernels);
-#endif
-    return usable;
-}
+namespace {
 
 // Results that do not fit in half of the last cache are written past it: they would be gone before they are read.
 int64_t usual_stream_bytes() { return std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 16 << 20) / 2; }
 
-const Kernels *kernels = usable_kernels().back();
 int64_t stream_bytes = usual_stream_bytes();
 
 constexpr int64_t CACHE_LINE = 64;
@@ -272,14 +239,8 @@ int64_t output_after(const int32_t *starts, int64_t outputs, int64_t work) {
 
 }  // namespace
 
-// Lets tests reach all code on one machine: takes another instruction set, 0 the plainest, and another size from which
-// results are written past the cache, 0 the usual one. Returns how many instruction sets there are here.
-BAGPIPE_EXPORT int32_t configure(int32_t instruction_set, int64_t bytes) {
-    const std::vector<const Kernels *> usable = usable_kernels();
-    kernels = usable[std::min<size_t>(instruction_set, usable.size() - 1)];
-    stream_bytes = bytes > 0 ? bytes : usual_stream_bytes();
-    return static_cast<int32_t>(usable.size());
-}
+// Lets tests write results past the cache: from another size on, 0 the usual one.
+BAGPIPE_EXPORT void stream_from(int64_t bytes) { stream_bytes = bytes > 0 ? bytes : usual_stream_bytes(); }
 
 // The largest of `count` numbers, where a negative one counts as more than any other.
 BAGPIPE_CLONES static uint32_t largest_of(const int32_t *numbers, int64_t count) {

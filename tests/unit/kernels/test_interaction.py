@@ -6,8 +6,14 @@ import torch
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import shared_library
-from bagpipe_hpc.kernels.interaction import NativeInteraction, ReferenceInteraction, interaction_kernel
+from bagpipe_hpc.kernels.interaction import (
+    InteractionKernel,
+    NativeInteraction,
+    ReferenceInteraction,
+    interaction_kernel,
+)
 from bagpipe_hpc.models.interaction import kernel_interaction, torch_interaction
+from tests.instruction_sets import each_instruction_set
 
 SHAPES = [(9, 26, 16), (3, 26, 48), (5, 1, 1), (2, 3, 17), (4, 40, 5), (7, 15, 16), (2, 16, 33), (0, 26, 16)]
 """(B, F, D): Criteo's; one pair; widths and counts below, at and above whole registers and row blocks; no samples."""
@@ -42,18 +48,22 @@ def test_the_twin_computes_the_formula(shape: tuple[int, int, int]) -> None:
 @needs_native
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_native_code_gives_the_twins_bits(shape: tuple[int, int, int], threads: int) -> None:
+def test_every_instruction_set_gives_the_twins_bits(shape: tuple[int, int, int], threads: int) -> None:
     gradients, bottom, embeddings = inputs(*shape)
-    kernels = ReferenceInteraction(), NativeInteraction()
+
+    def results(kernel: InteractionKernel) -> tuple[torch.Tensor, ...]:
+        return kernel.forward(bottom, embeddings), *kernel.backward(gradients, bottom, embeddings)
+
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        found = [(k.forward(bottom, embeddings), *k.backward(gradients, bottom, embeddings)) for k in kernels]
+        expected = results(ReferenceInteraction())
+        for number in each_instruction_set("interaction"):
+            for twin, native in zip(expected, results(NativeInteraction()), strict=True):
+                assert native.is_contiguous()
+                np.testing.assert_array_equal(twin.numpy().view(np.int32), native.numpy().view(np.int32), str(number))
     finally:
         torch.set_num_threads(before)
-    for twin, native in zip(*found, strict=True):
-        assert native.is_contiguous()
-        np.testing.assert_array_equal(twin.numpy().view(np.int32), native.numpy().view(np.int32))
 
 
 @pytest.mark.parametrize("kernel", [ReferenceInteraction, pytest.param(NativeInteraction, marks=needs_native)])

@@ -17,20 +17,19 @@ from bagpipe_hpc.kernels.pooling import PoolLayout
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
 from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
 from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
+from tests.instruction_sets import each_instruction_set
 from tests.row_optimizers import BUILT_IN, row_optimizer
 
 CPU = torch.device("cpu")
 ROWS, USED = 300, 200
 WIDTHS = (1, 7, 8, 16, 31, 32, 48, 64, 96, 100, 128, 256)
-BEST = 99
-"""An instruction set beyond the last: the best one."""
 
 pytestmark = pytest.mark.skipif(not shared_library.is_built(native.LIBRARY), reason="_row_operations.so is not built")
 
 
-def configure(instruction_set: int, stream_bytes: int) -> int:
+def stream_from(size: int) -> None:
     """See csrc/row_operations.cpp."""
-    return int(shared_library.load(native.LIBRARY).configure(instruction_set, c_int64(stream_bytes)))
+    shared_library.load(native.LIBRARY).stream_from(c_int64(size))
 
 
 @cache
@@ -130,19 +129,19 @@ def update(operations: NativeRowOperations, name: str, tables: list[Tensor], slo
 
 
 @pytest.fixture
-def usual_code() -> Iterator[None]:
-    """Puts back what a test has configured."""
+def usual_stores() -> Iterator[None]:
+    """Puts back what a test has said of stores past the cache."""
     yield
-    configure(BEST, 0)
+    stream_from(0)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.usefixtures("usual_code")
+@pytest.mark.usefixtures("usual_stores")
 def test_every_instruction_set_gives_the_bits_of_torch(width: int) -> None:
     expected = results(ReferenceRowOperations(), width, look_ups=1000)
-    for instruction_set in range(configure(BEST, 0)):
+    for instruction_set in each_instruction_set(native.LIBRARY):
         for stream_bytes in (0, 1):
-            configure(instruction_set, stream_bytes)
+            stream_from(stream_bytes)
             found = results(NativeRowOperations(threads=1), width, look_ups=1000)
             assert differing(found, expected) == [], (instruction_set, stream_bytes)
 

@@ -6,9 +6,10 @@ import torch
 
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.output_gradient import NativeOutputGradient, ReferenceOutputGradient, output_gradient_kernel
+from tests.instruction_sets import each_instruction_set
 
-SHAPES = [(64, 48), (33, 512), (16, 16), (5, 3), (40, 1), (1, 37), (0, 20)]
-"""(B, O): whole blocks of 16 by 16, samples or outputs left over, fewer than a block, no samples."""
+SHAPES = [(64, 48), (33, 512), (20, 24), (16, 16), (5, 3), (40, 1), (1, 37), (0, 20)]
+"""(B, O): whole blocks of 16 by 16, of 8 columns, samples or outputs left over, fewer than a block, no samples."""
 
 needs_native = pytest.mark.skipif(
     not shared_library.is_built("output_gradient"), reason="_output_gradient.so is not built"
@@ -41,20 +42,19 @@ def test_the_twin_masks_transposes_and_sums(shape: tuple[int, int], relu: bool) 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_native_code_gives_the_twins_bits(shape: tuple[int, int], relu: bool, threads: int) -> None:
+def test_every_instruction_set_gives_the_twins_bits(shape: tuple[int, int], relu: bool, threads: int) -> None:
     gradient, outputs = inputs(*shape)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        found = [
-            kernel.prepare(gradient, outputs if relu else None)
-            for kernel in (ReferenceOutputGradient(), NativeOutputGradient())
-        ]
+        expected = ReferenceOutputGradient().prepare(gradient, outputs if relu else None)
+        for number in each_instruction_set("output_gradient"):
+            found = NativeOutputGradient().prepare(gradient, outputs if relu else None)
+            for twin, native in zip(expected, found, strict=True):
+                assert native.is_contiguous()
+                np.testing.assert_array_equal(twin.numpy().view(np.int32), native.numpy().view(np.int32), str(number))
     finally:
         torch.set_num_threads(before)
-    for twin, native in zip(*found, strict=True):
-        assert native.is_contiguous()
-        np.testing.assert_array_equal(twin.numpy().view(np.int32), native.numpy().view(np.int32))
 
 
 @pytest.mark.parametrize("kernel", [ReferenceOutputGradient, pytest.param(NativeOutputGradient, marks=needs_native)])

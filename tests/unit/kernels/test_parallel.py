@@ -1,5 +1,6 @@
-"""What native code shares out over threads is done where they cannot all be started, too."""
+"""What native code shares out over threads: whose threads these are, and that all is done where some do not start."""
 
+import os
 import subprocess
 import sys
 
@@ -33,3 +34,53 @@ assert (found == table[slots]).all()
 def test_threads_that_do_not_start_leave_their_share_to_the_caller() -> None:
     ended = subprocess.run([sys.executable, "-c", GATHER], capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+# torch's threads sleep between its operations here, so their time is what they work.
+SHARED = """
+import os, threading, torch
+from pathlib import Path
+from bagpipe_hpc.kernels.interaction import NativeInteraction
+
+def tasks():
+    return list(Path("/proc/self/task").iterdir())
+
+def seconds_of_others():
+    own = str(os.getpid())
+    return sum(int((task / "schedstat").read_text().split()[0]) * 1e-9 for task in tasks() if task.name != own)
+
+torch.set_num_threads(3)
+bottom, embeddings = torch.rand(5000, 16), torch.rand(5000, 26, 16)
+kernel, found = NativeInteraction(), []
+
+def compute():
+    found.append([kernel.forward(bottom, embeddings) for _ in range(20)][-1])
+
+def compute_elsewhere():
+    compute()
+    print(len(tasks()) - before - 1)
+
+torch.rand(10**6).add(1)  # torch starts its threads
+before, since_s = len(tasks()), seconds_of_others()
+compute()
+print(seconds_of_others() - since_s)
+print(len(tasks()) - before)
+other = threading.Thread(target=compute_elsewhere)
+other.start()
+other.join()
+torch.set_num_threads(1)
+compute()
+assert all(torch.equal(one, found[0]) for one in found)
+"""
+
+
+@pytest.mark.skipif(not is_built("interaction"), reason="_interaction.so is not built")
+def test_the_main_thread_shares_out_over_torchs_threads_and_others_over_their_own() -> None:
+    alone = os.environ | {"OMP_WAIT_POLICY": "passive", "OMP_NUM_THREADS": "3"}
+    ended = subprocess.run(
+        [sys.executable, "-c", SHARED], env=alone, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    seconds_of_torch, *left_behind = map(float, ended.stdout.split())
+    assert seconds_of_torch > 0.005
+    assert left_behind == [0, 0]
