@@ -29,7 +29,14 @@ class HeldRows(Rows):
 
     def start_get(self, rows: np.ndarray, records: np.ndarray) -> Any:
         records[:] = rows[:, None]
-        return SimpleNamespace(advance=lambda: bool(self._let_go) and self._let_go.pop())
+        come: list[bool] = []  # and stay: the mover asks several times
+
+        def advance() -> bool:
+            if not come and self._let_go:
+                come.append(self._let_go.pop())
+            return bool(come)
+
+        return SimpleNamespace(advance=advance)
 
 
 def plan_of(number: int, *sizes: int) -> ReceivedPlan:
