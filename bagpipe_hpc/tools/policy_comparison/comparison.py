@@ -63,7 +63,7 @@ def compare_policies(arguments: argparse.Namespace) -> Report:
 
     Raises:
         ConfigError: the arguments or the configuration ask for what cannot be. A policy that refuses single conditions
-            has a line in the table instead.
+            has a line in the table instead, unless nothing else is left.
         BagpipeError: a run that began ended with an error.
     """
     contenders = [Contender.parse(text) for text in arguments.policies]
@@ -79,6 +79,8 @@ def compare_policies(arguments: argparse.Namespace) -> Report:
     for number, cell in enumerate(wanted):
         log.info("%d of %d: %s", number + 1, len(wanted), cell)
         found.append(_look_at(cell, arguments, total_rows))
+    if all(one.refusal for one in found):
+        raise ConfigError("\n  ".join(["there is nothing to compare:", *_remarks(found)]))
     report = Report("compare-policies")
     report.figures |= {"config": str(arguments.config), "overrides": arguments.overrides, "cells": _figures(found)}
     for title, rows in _tables(found):

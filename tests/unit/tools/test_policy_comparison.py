@@ -127,6 +127,17 @@ def test_what_cannot_be_is_refused_first(
     assert told in capsys.readouterr().err
 
 
+def test_where_every_policy_is_refused_there_is_nothing_to_compare(
+    config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [str(config), *SMALL, "--policies", "nobody", "fae", "--cache", "0.001", "--trainers", "1"]
+    assert cli.main(["compare-policies", *given]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "there is nothing to compare:\n  nobody, T = 1" in printed.err
+    assert "policy.name = 'nobody': use one of" in printed.err
+
+
 def test_an_unknown_policy_is_refused_in_its_line(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     _, found = compared(capsys, str(config), *SMALL, "--policies", "bagpipe", "nobody", "--trainers", "1")
     assert found["bagpipe", 1, 0.0]["refusal"] is None
