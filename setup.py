@@ -70,7 +70,7 @@ def libraries() -> list[Extension]:
             depends=headers,
             language="c++",
             extra_compile_args=[*CXX_FLAGS, *ADDED_FLAGS],
-            extra_link_args=["-pthread", *ADDED_FLAGS],
+            extra_link_args=["-pthread", "-ldl", *ADDED_FLAGS],
         )
         for path in sorted(CSRC.glob("*.cpp"))
     ]

@@ -24,6 +24,7 @@ struct OpenMP {
     void (*parallel)(void (*body)(void *), void *data, unsigned threads, unsigned flags) = nullptr;
     int (*thread)() = nullptr;
     int (*threads)() = nullptr;
+    int (*most_threads)() = nullptr;
 
     static OpenMP find() {
         OpenMP found;
@@ -31,26 +32,30 @@ struct OpenMP {
         found.parallel = reinterpret_cast<decltype(parallel)>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
         found.thread = reinterpret_cast<decltype(thread)>(dlsym(RTLD_DEFAULT, "omp_get_thread_num"));
         found.threads = reinterpret_cast<decltype(threads)>(dlsym(RTLD_DEFAULT, "omp_get_num_threads"));
+        found.most_threads = reinterpret_cast<decltype(most_threads)>(dlsym(RTLD_DEFAULT, "omp_get_max_threads"));
 #endif
         return found;
     }
 
-    // Of the main thread, which computes; any other one would get a team of its own, that spins beside the first.
-    static const OpenMP *team() {
+    // Of the main thread, which computes, if it has so many threads; any other one would get a team of its own, that
+    // spins beside the first.
+    static const OpenMP *team(int64_t threads) {
         static const OpenMP found = find();
+        if (!found.parallel || !found.thread || !found.threads || !found.most_threads) return nullptr;
         const bool is_main = syscall(SYS_gettid) == getpid();
-        return is_main && found.parallel && found.thread && found.threads ? &found : nullptr;
+        return is_main && found.most_threads() >= threads ? &found : nullptr;
     }
 };
 
 // Calls body(first, last) for pieces of [0, count), one a thread; the calling thread takes the first one. Threads are
-// those of torch where the main thread calls, else new ones; where the system starts fewer, these take more pieces.
+// those of torch where the main thread calls and they are enough, else new ones; where the system starts fewer, these
+// take more pieces.
 template <class Body>
 void for_pieces(int64_t count, int64_t threads, const Body &body) {
     threads = std::max<int64_t>(1, std::min(threads, count));
     const auto work = [=, &body](int64_t piece) { body(count * piece / threads, count * (piece + 1) / threads); };
     if (threads == 1) return work(0);
-    if (const OpenMP *openmp = OpenMP::team()) {
+    if (const OpenMP *openmp = OpenMP::team(threads)) {
         auto take = [&] {
             for (int64_t piece = openmp->thread(); piece < threads; piece += openmp->threads()) work(piece);
         };

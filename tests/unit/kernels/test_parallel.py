@@ -38,9 +38,10 @@ def test_threads_that_do_not_start_leave_their_share_to_the_caller() -> None:
 
 # torch's threads sleep between its operations here, so their time is what they work.
 SHARED = """
-import os, threading, torch
+import os, threading, time, torch
 from pathlib import Path
 from bagpipe_hpc.kernels.interaction import NativeInteraction
+from bagpipe_hpc.kernels.native import NativeRowOperations
 
 def tasks():
     return list(Path("/proc/self/task").iterdir())
@@ -71,6 +72,13 @@ other.join()
 torch.set_num_threads(1)
 compute()
 assert all(torch.equal(one, found[0]) for one in found)
+
+table, slots = torch.rand(100000, 64), torch.randperm(100000, dtype=torch.int32)
+operations = NativeRowOperations(threads=3)  # more than torch has now
+since_s = time.process_time() - time.thread_time()
+for _ in range(20):
+    operations.gather(table, slots)
+print(time.process_time() - time.thread_time() - since_s)
 """
 
 
@@ -81,6 +89,7 @@ def test_the_main_thread_shares_out_over_torchs_threads_and_others_over_their_ow
         [sys.executable, "-c", SHARED], env=alone, capture_output=True, text=True, timeout=120, check=False
     )
     assert ended.returncode == 0, ended.stderr
-    seconds_of_torch, *left_behind = map(float, ended.stdout.split())
+    seconds_of_torch, *left_behind, seconds_of_own = map(float, ended.stdout.split())
     assert seconds_of_torch > 0.005
     assert left_behind == [0, 0]
+    assert seconds_of_own > 0.005
