@@ -80,7 +80,7 @@ def compare_policies(arguments: argparse.Namespace) -> Report:
         log.info("%d of %d: %s", number + 1, len(wanted), cell)
         found.append(_look_at(cell, arguments, total_rows))
     if all(one.refusal for one in found):
-        raise ConfigError("\n  ".join(["there is nothing to compare:", *_remarks(found)]))
+        raise ConfigError("there is nothing to compare: " + "\n  ".join(_remarks(found)))
     report = Report("compare-policies")
     report.figures |= {"config": str(arguments.config), "overrides": arguments.overrides, "cells": _figures(found)}
     for title, rows in _tables(found):

@@ -134,7 +134,7 @@ def test_where_every_policy_is_refused_there_is_nothing_to_compare(
     assert cli.main(["compare-policies", *given]) == 2
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert "there is nothing to compare:\n  nobody, T = 1" in printed.err
+    assert "there is nothing to compare: nobody, T = 1" in printed.err
     assert "policy.name = 'nobody': use one of" in printed.err
 
 
