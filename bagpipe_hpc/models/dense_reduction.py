@@ -11,6 +11,7 @@ from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.device import Device
 from bagpipe_hpc.models.complete_gradients import ONE_PASS
 from bagpipe_hpc.models.dense_sums import DenseSums, PendingDenseSum
+from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.mpi.waiting import Haste, wait_until
 
 
@@ -48,11 +49,18 @@ class DenseReducer:
         if sums.trainers > 1:
             stage = None if sums.sums_on(device.torch_device) else _Stage(device)
             self._groups = [
-                _Group(part, partial(sums.start, number), stage, self._start_ready)
+                _Group(part, partial(self._start_sum, number), stage, self._start_ready)
                 for number, part in enumerate(groups)
             ]
         self._started = 0
         self._unfinished = set(range(len(self._groups)))
+
+    def _start_sum(self, number: int, gradients: Tensor) -> PendingDenseSum:
+        """Start the sum of a group, and tell who moves it on, where anybody has to."""
+        pending = self._sums.start(number, gradients)
+        if self._sums.awaited() != []:
+            self._ring()
+        return pending
 
     def begin_pass(self, *, is_last: bool) -> None:
         """Say before a backward pass whether it is the last one whose gradients are added up before they are summed."""
@@ -67,14 +75,16 @@ class DenseReducer:
     def _start_next(self) -> None:
         self._groups[self._started].start()
         self._started += 1
-        if self._started == 1:
-            self._ring()
 
     def advance(self) -> Haste:
         """Move sums on while the backward pass runs, from another thread; how soon to do so again. Never waits."""
         if self._sums.advance():
             return Haste.SOON
-        return Haste.CALM if self._started else Haste.NONE
+        return Haste.CALM if self.awaited() != [] else Haste.NONE
+
+    def awaited(self) -> list[Awaited] | None:
+        """What `advance` goes on behind; see `DenseSums`."""
+        return self._sums.awaited() if self._started else []
 
     def start_rest(self) -> None:
         """Behind the last backward pass: start the sums that are left.

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.config.doors import DENSE_SUMS
+from bagpipe_hpc.mpi.request_watch import Awaited
 
 
 class PendingDenseSum(Protocol):
@@ -51,7 +52,14 @@ class DenseSums(Protocol):
     def advance(self) -> bool:
         """Move on what is under way, from another thread; whether to do so again soon. Never waits.
 
-        It is asked from the first `start` of a step until the sums were waited for, every millisecond at least.
+        It is asked from the first `start` of a step until the sums were waited for, as soon as something is
+        complete that `awaited` names, or, where that is None, every millisecond.
+        """
+
+    def awaited(self) -> list[Awaited] | None:
+        """What `advance` goes on behind, until it is called again; None if that cannot be said, and it is asked often.
+
+        Nothing, where nobody has to move sums on.
         """
 
     def close(self) -> None:

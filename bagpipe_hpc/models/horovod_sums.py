@@ -8,6 +8,8 @@ import horovod.torch as hvd
 import torch
 from torch import Tensor
 
+from bagpipe_hpc.mpi.request_watch import Awaited
+
 
 @dataclass(frozen=True)
 class _Reduction:
@@ -82,6 +84,10 @@ class HorovodSums:
     def advance(self) -> bool:
         """Nothing: Horovod's thread does that."""
         return False
+
+    def awaited(self) -> list[Awaited]:
+        """Nothing."""
+        return []
 
     def close(self) -> None:
         """End Horovod's thread, if there is one."""

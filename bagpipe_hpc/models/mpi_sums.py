@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum, SumComms
+from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.plan.exchange_grid import Grid
 
@@ -55,6 +56,10 @@ class MpiSums:
         """Test and start what comes next; it is in time with the longest pauses of who does so."""
         self._reducer.advance()
         return False
+
+    def awaited(self) -> list[Awaited]:
+        """What the reducer's sums go on behind."""
+        return self._reducer.awaited()
 
     def close(self) -> None:
         """Nothing is held."""

@@ -5,6 +5,7 @@ import time
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi.request_watch import Awaited
 
 
 class GroupBarrier:
@@ -32,6 +33,10 @@ class GroupBarrier:
         self._request = self._comm.Ibarrier()
         self._deadline = time.monotonic() + self._timeout_s
         self._what = what
+
+    def awaited(self) -> list[Awaited]:
+        """What `poll` waits for."""
+        return [] if self._request is None else [[self._request]]
 
     def poll(self) -> bool:
         """Whether all have come; true once for each `enter`.

@@ -14,6 +14,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK
+from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
 from bagpipe_hpc.plan.batch_plan import BatchPlan, GroupPlan, ReceivedPlan, SharedPlan, TrainerPlan
 
@@ -191,6 +192,10 @@ class PlanReceiver:
         self._requests, self._buffers = [], []
         groups = zip(map(SharedPlan.decode, shared), map(TrainerPlan.decode, own), strict=True)
         return ReceivedPlan(tuple(GroupPlan(*group) for group in groups))
+
+    def awaited(self) -> list[Awaited]:
+        """What `poll` waits for."""
+        return [self._requests] if self._requests else []
 
     def give_credit(self) -> None:
         """Tell the oracle that one more plan is finished."""

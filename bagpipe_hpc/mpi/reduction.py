@@ -22,6 +22,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
 from bagpipe_hpc.mpi.waiting import nothing_to_watch, wait_until
 from bagpipe_hpc.plan.slices import slice_bounds
 
@@ -64,6 +65,7 @@ class PendingSum:
         lock: held by whoever moves a sum on: stages then start in one order, and no communicator meets two threads.
         timeout_s: longest wait for the other trainers.
         watch: see `wait_until`.
+        spent: takes operations that are complete.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class PendingSum:
         lock: threading.Lock,
         timeout_s: float,
         watch: Callable[[], None],
+        spent: SpentRequests,
     ) -> None:
         self._stages = stages
         self._count = count
@@ -81,9 +84,11 @@ class PendingSum:
         self._lock = lock
         self._timeout_s = timeout_s
         self._watch = watch
+        self._spent = spent
         self._request: MPI.Request | None = None
         self._total: NDArray[np.float32] | None = None
         self._begun = 0
+        self._is_stage_over = False
         self._start_next_stage()
 
     @property
@@ -101,9 +106,19 @@ class PendingSum:
         """Whether this sum and all older ones are complete."""
         if self._older is not None and self._older._advance():
             self._older = None
-        while self._request is not None and self._request.Test() and self._may_go_on:
+        while self._request is not None and self._may_go_on_behind(self._request):
             self._start_next_stage()
         return self.are_all_complete
+
+    def _may_go_on_behind(self, request: MPI.Request) -> bool:
+        self._is_stage_over = self._is_stage_over or self._spent.is_over(request)
+        return self._is_stage_over and self._may_go_on
+
+    def awaited(self) -> list[Awaited]:
+        """What this sum and all older ones go on behind; for the thread that frees what is spent, with the lock."""
+        older, request = self._older, self._request
+        own: list[Awaited] = [] if request is None or self._is_stage_over else [[request]]
+        return [*own, *(older.awaited() if older else [])]
 
     @property
     def are_all_complete(self) -> bool:
@@ -122,6 +137,7 @@ class PendingSum:
     def _start_next_stage(self) -> None:
         try:
             self._request = next(self._stages)
+            self._is_stage_over = False
             self._begun += 1
         except StopIteration as finished:
             self._request = None
@@ -168,6 +184,7 @@ class GradientReducer:
         self._levels = (SumComms(comm, gathering), *((across,) if across else ()))
         self.trainers: int = math.prod(level.adding.Get_size() for level in self._levels)
         self._newest: PendingSum | None = None
+        self._spent = SpentRequests()
         self._lock = threading.Lock()
         self._timeout_s = timeout_s
         self._watch = watch
@@ -189,7 +206,9 @@ class GradientReducer:
         else:
             stages, count = self._add_shares(self._levels, gradients, into), 2 * len(self._levels)
         with self._lock:
-            self._newest = PendingSum(stages, count, self._newest, self._lock, self._timeout_s, self._watch)
+            self._newest = PendingSum(
+                stages, count, self._newest, self._lock, self._timeout_s, self._watch, self._spent
+            )
         return self._newest
 
     def advance(self) -> bool:
@@ -202,7 +221,13 @@ class GradientReducer:
         if newest is None:
             return False
         newest.advance_far()
+        self._spent.free()
         return not newest.are_all_complete
+
+    def awaited(self) -> list[Awaited]:
+        """What sums go on behind; for the thread that calls `advance`, until it does so again."""
+        with self._lock:
+            return self._newest.awaited() if self._newest else []
 
     def _gather_and_add(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> _Stages:
         """One stage: the fastest for two, who exchange no more than they would with shares."""

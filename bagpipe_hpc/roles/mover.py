@@ -14,13 +14,14 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver
+from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.mpi.rows.transfer import PendingRows, advance_any
 from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, ReceivedPlan
@@ -30,7 +31,7 @@ from bagpipe_hpc.roles.batch_loader import BatchLoader
 from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.read_ahead import ReadAhead
 from bagpipe_hpc.roles.row_traffic import RowTraffic
-from bagpipe_hpc.roles.rows_under_way import Fetch, WriteBack
+from bagpipe_hpc.roles.rows_under_way import DenseUnderWay, Fetch, WriteBack
 from bagpipe_hpc.step.ready_batch import NO_INPUTS, ReadyBatch
 from bagpipe_hpc.step.row_sharing import RowSharing
 from bagpipe_hpc.step.slice_reader import SliceReader
@@ -65,7 +66,7 @@ class Mover:
         reader: dense features and labels of this trainer's slices.
         trace: this rank's timeline.
         rows: what other trainers' updates of rows are waited for, and moved on while the compute thread computes.
-        advance_dense: moves sums of dense gradients on; how soon to do so again. Never waits.
+        dense: sums of dense gradients.
         pace: how often it looks; rung by whoever gives it something to move on.
     """
 
@@ -78,7 +79,7 @@ class Mover:
         reader: SliceReader,
         trace: Trace,
         rows: RowSharing,
-        advance_dense: Callable[[], Haste],
+        dense: DenseUnderWay,
         pace: MoverPace,
     ) -> None:
         self._settings = settings
@@ -90,7 +91,7 @@ class Mover:
         self._read_ahead = ReadAhead(traffic)
         self._trace = trace
         self._rows = rows
-        self._advance_dense = advance_dense
+        self._dense = dense
         self._pace = pace
         self._barrier_since_s = 0.0
         self._segments = iter(settings.schedule)
@@ -216,7 +217,7 @@ class Mover:
         )
         while self._finished_segments < self._last_segment:
             self._pace.begin_round()
-            are_rows_moving, dense = self._rows.advance(), self._advance_dense()
+            are_rows_moving, dense = self._rows.advance(), self._dense.advance()
             if not sum(step() for step in steps):
                 self._await_change(dense, are_rows_moving=are_rows_moving)
 
@@ -233,11 +234,20 @@ class Mover:
             steps.append(self._finish_retire)
         if are_rows_moving:
             steps += [self._hand_over, self._start_write_back]
-        while not self._pace.rest(self._haste(dense, is_soon=bool(pending) or are_rows_moving)):
+        while not self._pace.rest(self._haste(dense, is_soon=bool(pending) or are_rows_moving), self._awaited(pending)):
             are_rows_moving = are_rows_moving and self._rows.advance()
-            dense = self._advance_dense() if dense else dense
+            dense = self._dense.advance() if dense else dense
             if (pending and advance_any(*pending)) or any(step() for step in steps):
                 return
+
+    def _awaited(self, pending: Iterable[PendingRows]) -> list[Awaited] | None:
+        """What other ranks do first of all that is under way; None where it has to be asked for."""
+        dense = self._dense.awaited()
+        if dense is None:
+            return None
+        plan = self._receiver.awaited() if self._planned_segments < self._last_segment else []
+        calls = [group for rows in pending for group in rows.awaited()]
+        return [*calls, *self._barrier.awaited(), *plan, *self._rows.awaited(), *dense]
 
     def _haste(self, dense: Haste, *, is_soon: bool) -> Haste:
         """How soon to look again; the next plan can wait while one is here."""

@@ -1,8 +1,11 @@
-"""What a mover has under way between servers and caches: one fetch and one write-back at most."""
+"""What a mover has under way: one fetch and one write-back at most, and sums that the compute thread has started."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
+from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
+from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.plan.batch_plan import Additions, ReceivedPlan
 from bagpipe_hpc.roles.row_traffic import FetchedRows
 
@@ -44,3 +47,13 @@ class WriteBack:
     since_s: float
     left: tuple[dict[int, Additions], ...]
     has_added: bool = False
+
+
+class DenseUnderWay(Protocol):
+    """Sums of dense gradients, which the compute thread starts."""
+
+    def advance(self) -> Haste:
+        """Move them on; how soon to do so again. Never waits."""
+
+    def awaited(self) -> list[Awaited] | None:
+        """What they go on behind, until `advance` is called again; None if that cannot be said."""

@@ -74,7 +74,8 @@ def run_trainer(context: RoleContext, windows: Sequence[RowWindow], loop: Loop) 
     timeout_s = train.timeout_s
     wait_for_barrier(comms.trainers, "the other trainers to be ready to start", timeout_s)
     with TimeLimit("the other trainers to say which cores they have", timeout_s):
-        pace = MoverPace(has_core=has_core_beside_threads(comms))
+        has_core = has_core_beside_threads(comms)
+    pace = MoverPace.open(context.run.config.kernels.backend, has_core=has_core)
     with TimeLimit("the other trainers to start sums of dense gradients", timeout_s):
         sums = open_dense_sums(train.dense_sums, comms.dense, comms.dense_gathering, deterministic=train.deterministic)
     Trainer(context, windows, sums, pace, loop).run()
@@ -146,7 +147,7 @@ class Trainer:
             self._reader,
             trace,
             self._rows,
-            dense_reducer.advance,
+            dense_reducer,
             pace,
         )
         self._divergence = parts.divergence

@@ -52,7 +52,8 @@ from torch import Tensor
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.kernels.device import Mark
 from bagpipe_hpc.kernels.short_floats import ShortFloats
-from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange
+from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange, awaited_together
 from bagpipe_hpc.mpi.rows.host_chain import HostChain
 from bagpipe_hpc.mpi.waiting import wait_until
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
@@ -122,6 +123,12 @@ class _Later:
     step: int
     sums: list[HomeGradients]
     totals: list[HomeTotal] = field(default_factory=list)
+
+    def awaited(self) -> list[Awaited]:
+        """What it is summed behind: all gradients first, then each sum over hosts."""
+        if not self.totals:
+            return awaited_together(of_group.arrival for of_group in self.sums)
+        return [group for total in self.totals for group in total.awaited()]
 
 
 @dataclass
@@ -290,6 +297,7 @@ class HomeRows:
     def advance(self) -> bool:
         """Exchange and apply what is late, exchange the rest of the copies for the next batches; move all rows on."""
         self._exchange.pass_on()
+        self._exchange.free_spent()
         awaited = sum(not arrival.is_complete() for arrival in self._awaited)
         while not self._computed.empty():
             self._late.append(self._exchange_later(self._computed.get()))
@@ -305,6 +313,12 @@ class HomeRows:
             self._keep_rest(self._rest.popleft())
         is_receiving = bool(self._rest and self._rest[0].arrivals)
         return bool(awaited or self._late) or is_receiving
+
+    def awaited(self) -> list[Awaited]:
+        """What comes first of each kind, and what the compute thread waits for, so that it is moved on."""
+        late = self._late[0].awaited() if self._late else []
+        rest = awaited_together(self._rest[0].arrivals) if self._rest else []
+        return [*self._exchange.awaited(), *late, *rest, *awaited_together(self._awaited)]
 
     def is_ready(self, plan: ReceivedPlan) -> bool:
         """Whether all copies are here but those of what the batch before updates, and this home's rows up to date."""

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.kernels.short_floats import ShortFloats
+from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.mpi.rows.exchange import Arrival
 from bagpipe_hpc.mpi.rows.host_chain import ChainedSum, HostChain
 from bagpipe_hpc.plan.exchange import Summed, pieces
@@ -58,6 +59,10 @@ class HomeTotal(NamedTuple):
     def is_complete(self) -> bool:
         """Whether the sums are those of all trainers; asked several times, but never waited for."""
         return self.over_hosts is None or self.over_hosts.is_complete()
+
+    def awaited(self) -> list[Awaited]:
+        """What `is_complete` goes on behind; for the thread that calls that."""
+        return self.over_hosts.awaited() if self.over_hosts else []
 
 
 class HomeSums:

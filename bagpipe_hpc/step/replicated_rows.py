@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
+from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.step.ready_batch import ReadyBatch
 from bagpipe_hpc.step.row_sharing import RowUpdates
@@ -90,6 +91,10 @@ class ReplicatedRows:
     def advance(self) -> bool:
         """Move the sums on that the compute thread has started."""
         return self._row_sums.advance()
+
+    def awaited(self) -> list[Awaited]:
+        """What these sums go on behind."""
+        return self._row_sums.awaited()
 
     def is_ready(self, plan: ReceivedPlan) -> bool:  # noqa: ARG002
         """Whether a batch is ready: as soon as its rows are fetched."""

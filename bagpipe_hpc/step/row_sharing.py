@@ -7,6 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.ready_batch import ReadyBatch
@@ -67,6 +68,9 @@ class RowSharing(Protocol):
         With nothing under way no answer of `is_ready` and `may_retire` changes before the compute thread has done
         something, and rung.
         """
+
+    def awaited(self) -> list[Awaited]:
+        """What `advance` goes on behind, until it is called again."""
 
     def is_ready(self, plan: ReceivedPlan) -> bool:
         """Whether the compute thread may have a batch that is expected."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from bagpipe_hpc.kernels.device import Device
 from bagpipe_hpc.kernels.short_floats import ShortFloats
 from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum
+from bagpipe_hpc.mpi.request_watch import Awaited
 
 
 class PendingRows(Protocol):
@@ -84,6 +85,10 @@ class RowSums:
     def advance(self) -> bool:
         """Move on what is under way, from another thread than the one that starts sums; whether anything is."""
         return self._reducer.advance()
+
+    def awaited(self) -> list[Awaited]:
+        """What `advance` goes on behind, until it is called again."""
+        return self._reducer.awaited()
 
     def rounded(self, sums: Tensor) -> Tensor:
         """The trainer's own `[rows, D]` as they would be had they travelled.

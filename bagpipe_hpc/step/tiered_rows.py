@@ -8,6 +8,7 @@ order of a step: sums that all trainers make first, then what goes home.
 
 from torch import Tensor
 
+from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.ready_batch import ReadyBatch
@@ -71,6 +72,10 @@ class TieredRows:
         """Move both on."""
         is_summing = self._everywhere.advance()
         return self._at_homes.advance() or is_summing
+
+    def awaited(self) -> list[Awaited]:
+        """What both go on behind."""
+        return [*self._everywhere.awaited(), *self._at_homes.awaited()]
 
     def is_ready(self, plan: ReceivedPlan) -> bool:
         """Whether both are."""

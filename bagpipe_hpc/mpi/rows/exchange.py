@@ -18,11 +18,13 @@ itself, and the mover in each of its rounds.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from mpi4py import MPI
 from numpy.typing import NDArray
 
+from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
 from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.rows.hop import Hop
 from bagpipe_hpc.mpi.rows.relay import Relay
@@ -69,6 +71,25 @@ class Arrival:
         finally:
             self._testing.release()
 
+    def awaited(self) -> Awaited | None:
+        """What they are here behind; None where their last hop has not begun. For the mover."""
+        last_hop = self._last_hop
+        if last_hop is None:
+            return ()
+        hop = last_hop()
+        return hop.awaited() if hop else None
+
+
+def awaited_together(arrivals: Iterable[Arrival]) -> list[Awaited]:
+    """What all of some arrivals are here behind, if that has begun; for the mover."""
+    requests: list[MPI.Request] = []
+    for arrival in arrivals:
+        own = arrival.awaited()
+        if own is None:
+            return []
+        requests += own
+    return [requests] if requests else []
+
 
 class RowExchange:
     """Exchanges rows with other trainers; two threads may use it, each beginning exchanges of kinds of its own.
@@ -85,6 +106,7 @@ class RowExchange:
         row, column = comms[0].place
         self._own = row * self._grid.columns + column
         self._passing = threading.Lock()
+        self._spent = SpentRequests()
         self._relays: dict[Kind, deque[Relay]] = {kind: deque() for kind in Kind}
 
     @property
@@ -115,12 +137,12 @@ class RowExchange:
 
     def _exchange_directly(self, kind: Kind, rows: NDArray[Any], flow: Flow, into: NDArray[Any]) -> Arrival:
         to, source = (Layout.of(counts, rows.shape[1], stays=self._own) for counts in (flow.to, flow.source))
-        hop = Hop(self._comms[kind].row, rows, to, into, source)
+        hop = Hop(self._comms[kind].row, rows, to, into, source, self._spent)
         return Arrival(into, lambda: hop)
 
     def _begin(self, kind: Kind, rows: NDArray[Any], flow: Flow, into: NDArray[Any]) -> Relay:
         """Start the first hop."""
-        return Relay(self._comms[kind], rows, flow, into, self._hops)
+        return Relay(self._comms[kind], rows, flow, into, self._hops, self._spent)
 
     def pass_on(self) -> None:
         """Begin second hops, of each kind in order. Never waits, for threads neither."""
@@ -132,3 +154,11 @@ class RowExchange:
                     relays.popleft()
         finally:
             self._passing.release()
+
+    def awaited(self) -> list[Awaited]:
+        """What second hops begin behind; for the mover, until it frees what is spent."""
+        return [group for relays in self._relays.values() for relay in list(relays)[:1] for group in relay.awaited()]
+
+    def free_spent(self) -> None:
+        """Free requests that are complete: the mover alone, which watches them."""
+        self._spent.free()

@@ -5,6 +5,7 @@ from typing import Any
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
 from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
 from bagpipe_hpc.plan.grid_hops import Layout
 
@@ -20,15 +21,25 @@ class Hop:
         to: what is for each of them.
         into: takes rows in, `[M, W]`.
         source: where those of each go.
+        spent: takes the request when it is complete.
 
     Attributes:
         into: as given.
     """
 
-    def __init__(self, comm: MPI.Comm, rows: NDArray[Any], to: Layout, into: NDArray[Any], source: Layout) -> None:
+    def __init__(
+        self,
+        comm: MPI.Comm,
+        rows: NDArray[Any],
+        to: Layout,
+        into: NDArray[Any],
+        source: Layout,
+        spent: SpentRequests,
+    ) -> None:
         self.into = into
         self._rows = rows
         self._request = comm.Ialltoallv((rows, to), (into, source))
+        self._spent = spent
         self._is_over = False
 
     def is_over(self) -> bool:
@@ -36,5 +47,9 @@ class Hop:
 
         One thread at a time may ask (MPI 4.1, section 11.6.2).
         """
-        self._is_over = self._is_over or any(self._request.Test() for _ in range(TESTS_A_WAKE))
+        self._is_over = self._is_over or any(self._spent.is_over(self._request) for _ in range(TESTS_A_WAKE))
         return self._is_over
+
+    def awaited(self) -> Awaited:
+        """What ends it; for the thread that frees what is spent."""
+        return () if self._is_over else (self._request,)

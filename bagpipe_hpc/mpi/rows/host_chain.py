@@ -13,6 +13,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
 
 _TAGS = 4096
@@ -51,6 +52,10 @@ class ChainedSum:
             if self._request is None:
                 return True
         return False
+
+    def awaited(self) -> list[Awaited]:
+        """What `is_complete` goes on behind; for the thread that calls that."""
+        return [] if self._request is None else [[self._request]]
 
     @property
     def total(self) -> Floats:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
 from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.rows.hop import Hop
 from bagpipe_hpc.plan.exchange import Flow
@@ -25,6 +26,7 @@ class Relay:
         flow: how many rows come, of whom and for whom, over a grid of several rows.
         into: takes in what is for this trainer, `[M, W]`.
         hops: lays them out, and puts rows in order.
+        spent: takes requests that are complete.
 
     Attributes:
         second: the second hop, once it has begun; rows are here when it is over.
@@ -33,12 +35,21 @@ class Relay:
         ValueError: the numbers of rows contradict each other.
     """
 
-    def __init__(self, comms: GridComms, rows: NDArray[Any], flow: Flow, into: NDArray[Any], hops: GridHops) -> None:
+    def __init__(
+        self,
+        comms: GridComms,
+        rows: NDArray[Any],
+        flow: Flow,
+        into: NDArray[Any],
+        hops: GridHops,
+        spent: SpentRequests,
+    ) -> None:
         self.second: Hop | None = None
-        self._comms, self._flow, self._into, self._hops = comms, flow, into, hops
+        self._comms, self._flow, self._into, self._hops, self._spent = comms, flow, into, hops, spent
         self._layouts = hops.lay_out(flow, comms.place, rows.shape[1])
         taken = self._room(self._layouts.of_senders.numbers)
-        self._first: Hop | None = Hop(comms.row, rows, self._layouts.to_columns, taken, self._layouts.of_senders)
+        ways = self._layouts.to_columns, taken, self._layouts.of_senders
+        self._first: Hop | None = Hop(comms.row, rows, *ways, spent)
 
     def begin_second(self) -> bool:
         """Pass rows on if all have come. Returns whether they have; never waits. Collective over: the column."""
@@ -46,9 +57,15 @@ class Relay:
             return False
         passed = self._room(self._layouts.to_rows.numbers)
         self._hops.pass_on(self._flow, self._comms.place, self._first.into, passed, self._into)
-        self.second = Hop(self._comms.column, passed, self._layouts.to_rows, self._into, self._layouts.of_rows)
+        ways = self._layouts.to_rows, self._into, self._layouts.of_rows
+        self.second = Hop(self._comms.column, passed, *ways, self._spent)
         self._first = None
         return True
+
+    def awaited(self) -> list[Awaited]:
+        """What the second hop begins behind."""
+        first = self._first
+        return [first.awaited()] if first else []
 
     def _room(self, numbers: int) -> NDArray[Any]:
         """For rows of so many numbers."""

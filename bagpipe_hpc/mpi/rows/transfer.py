@@ -10,6 +10,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.mpi.waiting import wait_until
 
 LONGEST_SLEEP_S = 100e-6
@@ -94,6 +95,10 @@ class PendingRows:
         self._finish()
         self._finish = None
         return True
+
+    def awaited(self) -> list[Awaited]:
+        """What `advance` goes on behind."""
+        return [self._requests[-1]] if self._requests else []
 
     def wait(self) -> None:
         """Wait until all rows are where they belong.

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -41,6 +42,7 @@ class TwoAlike:
     trainers: int = 2
     started: list[tuple[int, int]] = field(default_factory=list)
     is_moving: bool = False
+    goes_on_behind: list[Any] | None = field(default_factory=list)
 
     def sums_on(self, device: torch.device) -> bool:
         return device.type == "cpu"
@@ -51,6 +53,9 @@ class TwoAlike:
 
     def advance(self) -> bool:
         return self.is_moving
+
+    def awaited(self) -> list[Any] | None:
+        return self.goes_on_behind
 
     def close(self) -> None:
         pass
@@ -82,29 +87,30 @@ def test_a_group_starts_as_soon_as_it_is_there() -> None:
     assert sums.started == [(0, 3)]
 
 
-@pytest.mark.parametrize(("is_moving", "haste"), [(True, Haste.SOON), (False, Haste.CALM)])
-def test_the_first_group_rings_for_who_moves_sums_on(*, is_moving: bool, haste: Haste) -> None:
-    """Who is to come again until the sums were waited for, whatever the sums say."""
+@pytest.mark.parametrize(
+    ("is_moving", "awaited", "haste"),
+    [(True, [], Haste.SOON), (False, None, Haste.CALM), (False, [[]], Haste.CALM), (False, [], Haste.NONE)],
+)
+def test_each_group_rings_for_who_moves_sums_on(*, is_moving: bool, awaited: list[Any] | None, haste: Haste) -> None:
+    """Unless nobody has to; who is to come again until the sums were waited for, and learns what they go on behind."""
     weights = [nn.Parameter(torch.zeros(size)) for size in (3, 1)]
     sums, rung = TwoAlike(), list[int]()
     each = [[weight] for weight in weights]
     reducer = DenseReducer(
         each, sums, timeout_s=30.0, watch=nobody, device=Cpu(), ring=lambda: rung.append(len(sums.started))
     )
+    sums.goes_on_behind = awaited
+    rings = [1, 2, 3, 4] if awaited != [] else []
     for done in range(2):
         sums.is_moving = False
-        assert reducer.advance() is Haste.NONE
+        assert (reducer.advance(), reducer.awaited()) == (Haste.NONE, [])
         sums.is_moving = is_moving
         for weight in weights:
             weight.grad = None
             weight.sum().backward()
-            assert reducer.advance() is haste
-        assert rung == [1, 3][: done + 1]
+            assert (reducer.advance(), reducer.awaited()) == (haste, awaited)
+        assert rung == rings[: 2 * done + 2]
         reducer.wait()
-    sums.is_moving = False
-    reducer.start_rest()
-    assert rung == [1, 3, 5]
-    assert reducer.advance() is Haste.CALM
 
 
 def test_a_single_trainer_starts_nothing() -> None:

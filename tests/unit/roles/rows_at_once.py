@@ -1,15 +1,27 @@
 """A `RowSharing` of a trainer that waits for no other."""
 
+from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 
 
-def nothing_to_sum() -> Haste:
+class NothingAwaited:
+    """Names no request that a mover could wait for."""
+
+    def awaited(self) -> list[Awaited]:
+        """Nothing."""
+        return []
+
+
+class NothingToSum(NothingAwaited):
     """No sum of dense gradients is under way."""
-    return Haste.NONE
+
+    def advance(self) -> Haste:
+        """Never again."""
+        return Haste.NONE
 
 
-class RowsAtOnce:
+class RowsAtOnce(NothingAwaited):
     """What a mover asks of it; everything is ready at once."""
 
     def expect(self, plan: ReceivedPlan) -> None:

@@ -16,13 +16,13 @@ from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
-from tests.unit.roles.rows_at_once import RowsAtOnce, nothing_to_sum
+from tests.unit.roles.rows_at_once import NothingAwaited, NothingToSum, RowsAtOnce
 
 WIDTHS = (3, 2)
 NO_SLOTS, NO_ROWS = np.empty(0, np.int32), np.empty(0, np.int64)
 
 
-class Pending:
+class Pending(NothingAwaited):
     """Rows that are where they belong after some tests."""
 
     def __init__(self, noted: list[str], what: str, tests: int) -> None:
@@ -70,7 +70,7 @@ class Cache:
         return self.records[slots.numpy()]
 
 
-class Barrier:
+class Barrier(NothingAwaited):
     def __init__(self, noted: list[str]) -> None:
         self._noted = noted
         self.is_entered = False
@@ -110,12 +110,12 @@ def moved() -> list[str]:
     ]
     parts: list[Any] = [
         MoverSettings((Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False),), 1, timeout_s=10.0),
-        SimpleNamespace(is_receiving=False, poll=lambda: plans.pop(0) if plans else None),
+        SimpleNamespace(is_receiving=False, poll=lambda: plans.pop(0) if plans else None, awaited=list),
         traffic,
         Barrier(noted),
         SimpleNamespace(start_segment=lambda _: None, read_parts=lambda *_: [samples]),
     ]
-    mover = Mover(*parts, Trace(enabled=False), RowsAtOnce(), nothing_to_sum, MoverPace(has_core=True))
+    mover = Mover(*parts, Trace(enabled=False), RowsAtOnce(), NothingToSum(), MoverPace(has_core=True))
     mover.start()
     ready = mover.next_batch()
     noted.append(f"batch with {len(ready.inputs.look_ups)} widths")

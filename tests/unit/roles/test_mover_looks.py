@@ -1,11 +1,13 @@
 """A mover that has found nothing to do looks for what is under way alone, and misses none of it."""
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
@@ -14,7 +16,7 @@ from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
-from tests.unit.roles.rows_at_once import RowsAtOnce
+from tests.unit.roles.rows_at_once import NothingAwaited, RowsAtOnce
 from tests.unit.roles.test_mover_groups import Cache, batch, closing
 
 LATE = 200
@@ -34,12 +36,12 @@ class Looks(MoverPace):
         self.rounds += 1
         super().begin_round()
 
-    def rest(self, haste: Haste) -> bool:
+    def rest(self, haste: Haste, awaited: Sequence[Awaited] | None = None) -> bool:
         self.hastes.append(haste)
-        return super().rest(haste)
+        return super().rest(haste, awaited)
 
 
-class Job:
+class Job(NothingAwaited):
     """A segment of one batch, of which one thing takes many looks.
 
     Args:
@@ -88,10 +90,10 @@ class Job:
 
     def start_get(self, rows: np.ndarray, records: np.ndarray) -> Any:
         records[:] = rows[:, None]
-        return SimpleNamespace(advance=lambda: self.has_come("fetch"))
+        return SimpleNamespace(advance=lambda: self.has_come("fetch"), awaited=list)
 
     def start_put(self, rows: np.ndarray, records: np.ndarray) -> Any:  # noqa: ARG002
-        return SimpleNamespace(advance=lambda: self.has_come("write-back"))
+        return SimpleNamespace(advance=lambda: self.has_come("write-back"), awaited=list)
 
     # Sums of dense gradients.
 
@@ -143,12 +145,14 @@ def test_what_takes_long_is_seen_and_nothing_else_asked(late: str, haste: Haste)
     rows = Rows(job)
     parts: list[Any] = [
         MoverSettings((Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False),), 1, timeout_s=60.0),
-        SimpleNamespace(poll=job.poll_plan, is_receiving=job.is_receiving),
+        SimpleNamespace(poll=job.poll_plan, is_receiving=job.is_receiving, awaited=list),
         [RowTraffic(job, Cache([], 3), 3)],  # type: ignore[arg-type]
         job,
         SimpleNamespace(start_segment=lambda _: None, read_parts=lambda *_: [SAMPLES]),
     ]
-    mover = Mover(*parts, Trace(enabled=False), rows, job.advance_dense, job.pace)
+    mover = Mover(
+        *parts, Trace(enabled=False), rows, SimpleNamespace(advance=job.advance_dense, awaited=list), job.pace
+    )
     mover.start()
     mover.next_batch()
     rows.begin_updates()

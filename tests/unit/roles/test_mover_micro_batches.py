@@ -14,7 +14,7 @@ from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
-from tests.unit.roles.rows_at_once import RowsAtOnce, nothing_to_sum
+from tests.unit.roles.rows_at_once import NothingToSum, RowsAtOnce
 from tests.unit.roles.test_mover_groups import NO_ROWS, NO_SLOTS, Barrier, Cache, Rows, batch, closing
 
 SAMPLES = SliceSamples(np.zeros((1, 1), np.float32), np.zeros(1, np.float32), None, (None,))
@@ -36,7 +36,7 @@ class HeldRows(Rows):
                 come.append(self._let_go.pop())
             return bool(come)
 
-        return SimpleNamespace(advance=advance)
+        return SimpleNamespace(advance=advance, awaited=list)
 
 
 def plan_of(number: int, *sizes: int) -> ReceivedPlan:
@@ -55,7 +55,7 @@ def test_early_micro_batches_wait_for_no_rows() -> None:
     plans = [plan_of(0, 2), plan_of(1, 1, 1), last]
     parts: list[Any] = [
         MoverSettings((Segment(SegmentKind.TRAIN, 0, 0, 2, 0, 4, 2, checkpoint=False),), 1, timeout_s=10.0),
-        SimpleNamespace(is_receiving=False, poll=lambda: plans.pop(0) if plans else None),
+        SimpleNamespace(is_receiving=False, poll=lambda: plans.pop(0) if plans else None, awaited=list),
         [RowTraffic(HeldRows(let_go), Cache([], 3), 3)],  # type: ignore[arg-type]
         Barrier([]),
         SimpleNamespace(
@@ -63,7 +63,7 @@ def test_early_micro_batches_wait_for_no_rows() -> None:
             read_parts=lambda _batch, _samples, sizes: [SAMPLES] * (1 if sizes is None else sizes.size),
         ),
     ]
-    mover = Mover(*parts, Trace(enabled=False), RowsAtOnce(), nothing_to_sum, MoverPace(has_core=True))
+    mover = Mover(*parts, Trace(enabled=False), RowsAtOnce(), NothingToSum(), MoverPace(has_core=True))
     mover.start()
     time.sleep(0.05)
     assert mover._ready.empty()

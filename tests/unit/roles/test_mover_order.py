@@ -19,7 +19,7 @@ from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
-from tests.unit.roles.rows_at_once import RowsAtOnce, nothing_to_sum
+from tests.unit.roles.rows_at_once import NothingAwaited, NothingToSum, RowsAtOnce
 
 WIDTH = 3
 NO_SLOTS, NO_ROWS = np.empty(0, np.int32), np.empty(0, np.int64)
@@ -67,7 +67,7 @@ class RecordingCache:
         return np.repeat(slots.numpy().astype(np.float32)[:, None] ** 2, WIDTH, axis=1)
 
 
-class OpenBarrier:
+class OpenBarrier(NothingAwaited):
     """A barrier of one mover."""
 
     is_entered = False
@@ -151,7 +151,7 @@ class Late(RowsAtOnce):
         self.restarted.set()
 
 
-class Plans:
+class Plans(NothingAwaited):
     """One batch, which is written back, added or dropped with the closing plan.
 
     Args:
@@ -231,7 +231,7 @@ def test_each_thread_follows_the_other(written_back: list[int], added: dict[int,
     device = RecordingDevice()
     parts = mover_parts(device, written_back, added)
     advanced = threading.Event()
-    mover = Mover(*parts, Trace(enabled=False), Watched(advanced), nothing_to_sum, MoverPace(has_core=True))  # type: ignore[arg-type]
+    mover = Mover(*parts, Trace(enabled=False), Watched(advanced), NothingToSum(), MoverPace(has_core=True))  # type: ignore[arg-type]
 
     device.note("cache made")
     mover.start()
@@ -263,7 +263,7 @@ def test_batches_and_rows_that_leave_wait_for_other_trainers() -> None:
     """For copies a batch, for delayed updates the rows of a group."""
     device, rows = RecordingDevice(), Late()
     mover = Mover(
-        *mover_parts(device, [4, 1], None), Trace(enabled=False), rows, nothing_to_sum, MoverPace(has_core=True)
+        *mover_parts(device, [4, 1], None), Trace(enabled=False), rows, NothingToSum(), MoverPace(has_core=True)
     )  # type: ignore[arg-type]
     mover.start()
     for _ in range(3):

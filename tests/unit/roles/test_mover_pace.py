@@ -5,43 +5,61 @@ from contextlib import nullcontext
 
 import pytest
 
+from bagpipe_hpc.kernels.request_watch import Pauses, PausingWatch
 from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.roles.mover_pace import MoverPace
 
 LONG_S = 30.0
 
 
+class Looking(PausingWatch):
+    """Says that it looks at requests."""
+
+    looks = True
+
+
 class Asleep(MoverPace):
     """Its sleeps last until somebody rings."""
 
-    def next_pause_s(self, haste: Haste) -> float:  # noqa: ARG002
-        return LONG_S
+    def next_pauses(self, haste: Haste, *, is_blind: bool = False) -> Pauses:  # noqa: ARG002
+        return Pauses(LONG_S, LONG_S, LONG_S)
 
 
 @pytest.mark.parametrize(
-    ("has_core", "is_awaited", "haste", "shortest_us", "longest_us"),
+    ("has_core", "is_awaited", "haste", "shortest_us", "longest_us", "longest_looking_us"),
     [
-        (True, False, Haste.SOON, 20, 100),
-        (True, False, Haste.CALM, 20, 500),
-        (True, False, Haste.NONE, 2000, 2000),
-        (False, False, Haste.SOON, 200, 500),
-        (False, False, Haste.CALM, 200, 1000),
-        (False, False, Haste.NONE, 2000, 2000),
-        *((has_core, True, Haste.SOON, 20, 100) for has_core in (True, False)),
-        *((has_core, True, haste, 20, 500) for has_core in (True, False) for haste in (Haste.CALM, Haste.NONE)),
+        (True, False, Haste.SOON, 20, 100, 30),
+        (True, False, Haste.CALM, 20, 500, 100),
+        (True, False, Haste.NONE, 2000, 2000, 2000),
+        (False, False, Haste.SOON, 200, 500, 200),
+        (False, False, Haste.CALM, 200, 1000, 500),
+        (False, False, Haste.NONE, 2000, 2000, 2000),
+        *((has_core, True, Haste.SOON, 20, 100, 30) for has_core in (True, False)),
+        *((has_core, True, haste, 20, 500, 100) for has_core in (True, False) for haste in (Haste.CALM, Haste.NONE)),
     ],
 )
 def test_sleeps_grow_to_what_the_haste_and_the_cores_allow(
-    *, has_core: bool, is_awaited: bool, haste: Haste, shortest_us: int, longest_us: int
+    *, has_core: bool, is_awaited: bool, haste: Haste, shortest_us: int, longest_us: int, longest_looking_us: int
 ) -> None:
-    """And begin anew with a round; who is awaited sleeps as if it had a core."""
-    pace = MoverPace(has_core=has_core)
-    with pace.awaited() if is_awaited else nullcontext():
-        sleeps_us = [1e6 * pace.next_pause_s(haste) for _ in range(20)]
-        pace.begin_round()
-        again_us = 1e6 * pace.next_pause_s(haste)
-    assert sleeps_us == sorted(sleeps_us)
-    assert [sleeps_us[0], sleeps_us[-1], again_us] == pytest.approx([shortest_us, longest_us, shortest_us])
+    """And begin anew with a round; who is awaited sleeps as if it had a core.
+
+    Who looks natively does so more often, and sleeps on where there is nothing: only not as long as it is awaited.
+    """
+    pauses = {}
+    for watch in (PausingWatch(), Looking()):
+        pace = MoverPace(has_core=has_core, watch=watch)
+        with pace.awaited() if is_awaited else nullcontext():
+            pauses[watch.looks, False] = [pace.next_pauses(haste) for _ in range(20)]
+            pace.begin_round()
+            pauses[watch.looks, True] = [pace.next_pauses(haste, is_blind=True) for _ in range(20)]
+    looking = pauses.pop((True, False))
+    assert [1e6 * looking[0].first_s, 1e6 * looking[-1].longest_s] == pytest.approx([shortest_us, longest_looking_us])
+    assert {pause.limit_s for pause in looking} == {1e-3 if is_awaited else 50e-3}
+    for found in pauses.values():
+        sleeps_us = [1e6 * pause.first_s for pause in found]
+        assert sleeps_us == sorted(sleeps_us)
+        assert [sleeps_us[0], sleeps_us[-1]] == pytest.approx([shortest_us, longest_us])
+        assert {pause.limit_s for pause in found} == {0.0}
 
 
 def test_a_ring_is_heard_once_before_or_while_the_mover_sleeps() -> None:
@@ -79,4 +97,4 @@ def test_whom_the_compute_thread_waits_for_wakes() -> None:
         assert pace.rest(Haste.NONE)
     with pytest.raises(TimeoutError), pace.awaited():
         fail()
-    assert MoverPace.next_pause_s(pace, Haste.NONE) == pytest.approx(2e-3)
+    assert MoverPace.next_pauses(pace, Haste.NONE).first_s == pytest.approx(2e-3)

@@ -15,7 +15,7 @@ from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
-from tests.unit.roles.rows_at_once import RowsAtOnce, nothing_to_sum
+from tests.unit.roles.rows_at_once import NothingToSum, RowsAtOnce
 from tests.unit.roles.test_mover_groups import NO_ROWS, NO_SLOTS, Barrier, Cache, Rows, batch, closing
 
 SAMPLES = SliceSamples(np.zeros((2, 1), np.float32), np.zeros(2, np.float32), None, (None,))
@@ -48,12 +48,12 @@ def started(schedule: tuple[Segment, ...], plans: list[ReceivedPlan], begun: lis
     """A mover that gets these plans, and notes the segments that it begins."""
     parts: list[Any] = [
         MoverSettings(schedule, 1, timeout_s=TIMEOUT_S),
-        SimpleNamespace(is_receiving=False, poll=lambda: plans.pop(0) if plans else None),
+        SimpleNamespace(is_receiving=False, poll=lambda: plans.pop(0) if plans else None, awaited=list),
         [RowTraffic(Rows([], 3, 1), Cache([], 3), 3)],  # type: ignore[arg-type]
         Barrier([]),
         SimpleNamespace(start_segment=begun.append, read_parts=lambda *_: [SAMPLES]),
     ]
-    mover = Mover(*parts, Trace(enabled=False), rows, nothing_to_sum, MoverPace(has_core=True))
+    mover = Mover(*parts, Trace(enabled=False), rows, NothingToSum(), MoverPace(has_core=True))
     mover.start()
     return mover
 

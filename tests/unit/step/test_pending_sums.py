@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from bagpipe_hpc.mpi.reduction import PendingSum
+from bagpipe_hpc.mpi.request_watch import SpentRequests
 from bagpipe_hpc.mpi.waiting import nothing_to_watch
 
 
@@ -15,7 +16,7 @@ class Operation:
 
     is_over = False
 
-    def Test(self) -> bool:  # noqa: N802 - MPI's name
+    def Get_status(self) -> bool:  # noqa: N802 - MPI's name
         return self.is_over
 
 
@@ -27,10 +28,11 @@ class Sums:
         self.operations: dict[tuple[int, int], Operation] = {}
         self.newest: PendingSum | None = None
         self._lock = threading.Lock()
+        self.spent = SpentRequests()
 
     def start(self, number: int, stages: int = 2) -> PendingSum:
         begun = self._stages(number, stages)
-        self.newest = PendingSum(begun, stages, self.newest, self._lock, 30.0, nothing_to_watch)
+        self.newest = PendingSum(begun, stages, self.newest, self._lock, 30.0, nothing_to_watch, self.spent)
         return self.newest
 
     def _stages(self, number: int, stages: int) -> Generator[Any, None, Any]:

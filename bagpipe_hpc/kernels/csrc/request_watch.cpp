@@ -1,0 +1,104 @@
+// Waits for MPI requests without the interpreter: looks at them as often as told, and ends as soon as a group of them is
+// complete or somebody rings.
+//
+// A look frees no request and changes none (MPI 4.1, section 3.7.6), but lets MPI move on what is under way. MPI itself
+// is the caller's: this library links no MPI, and is given the address of `MPI_Request_get_status`. Handles are integers
+// of 32 bits in MPICH and its kin, and pointers elsewhere.
+#include <linux/futex.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <ctime>
+
+#include "simd.h"
+
+namespace {
+
+using Bell = std::atomic<uint32_t>;
+static_assert(sizeof(Bell) == sizeof(uint32_t) && Bell::is_always_lock_free, "the kernel waits at a bell's address");
+
+constexpr uint32_t silent = 0, rung = 1;
+constexpr double growth = 1.5; // of the pauses between looks
+constexpr double second_ns = 1e9;
+constexpr unsigned long timer_slack_ns = 1000; // 50,000 unless asked for: a pause of 20 us would take 75
+
+double now_ns() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) * second_ns + static_cast<double>(now.tv_nsec);
+}
+
+// So many nanoseconds, or until somebody rings.
+void pause_at(Bell* bell, double pause_ns) {
+  timespec pause;
+  pause.tv_sec = static_cast<time_t>(pause_ns / second_ns);
+  pause.tv_nsec = static_cast<long>(pause_ns - static_cast<double>(pause.tv_sec) * second_ns);
+  syscall(SYS_futex, bell, FUTEX_WAIT_PRIVATE, silent, &pause, nullptr, 0);
+}
+
+struct Requests {
+  void* get_status;        // MPI_Request_get_status
+  int64_t handle_bytes;    // 4 or 8
+  const int64_t* handles;
+  void* status;            // room for an MPI_Status
+
+  // Whether a request is complete; so is one that MPI calls wrong, which whoever owns it has to hear.
+  bool is_complete(int64_t number) const {
+    int flag = 0;
+    int failed;
+    if (handle_bytes == 4) {
+      using GetStatus = int (*)(int32_t, int*, void*);
+      failed = reinterpret_cast<GetStatus>(get_status)(static_cast<int32_t>(handles[number]), &flag, status);
+    } else {
+      using GetStatus = int (*)(void*, int*, void*);
+      failed = reinterpret_cast<GetStatus>(get_status)(reinterpret_cast<void*>(handles[number]), &flag, status);
+    }
+    return failed != 0 || flag != 0;
+  }
+
+  // Whether all requests of a group are complete; looks no further than at the first that is not.
+  bool are_complete(int64_t first, int64_t end) const {
+    for (int64_t number = first; number < end; ++number)
+      if (!is_complete(number)) return false;
+    return true;
+  }
+};
+
+} // namespace
+
+// Let a wait at `bell` end, or the next one at once.
+BAGPIPE_EXPORT void request_watch_ring(uint32_t* bell) {
+  reinterpret_cast<Bell*>(bell)->store(rung);
+  syscall(SYS_futex, bell, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+
+// Silence a bell; whether it was rung.
+BAGPIPE_EXPORT int64_t request_watch_hear(uint32_t* bell) { return reinterpret_cast<Bell*>(bell)->exchange(silent) == rung; }
+
+// Pause, look, and pause a little longer, until a group is complete, `limit_ns` have passed, or somebody has rung, which
+// is heard with that. Group g has the requests from ends[g - 1] to ends[g]. Returns whether somebody has rung.
+BAGPIPE_EXPORT int64_t request_watch_wait(uint32_t* bell_at, void* get_status, int64_t handle_bytes, const int64_t* handles,
+                                  const int64_t* ends, int64_t groups, void* status, int64_t looks, double pause_ns,
+                                  double longest_ns, double limit_ns) {
+  thread_local const bool is_prompt = prctl(PR_SET_TIMERSLACK, timer_slack_ns, 0, 0, 0) == 0;
+  static_cast<void>(is_prompt);
+  Bell* bell = reinterpret_cast<Bell*>(bell_at);
+  const Requests requests{get_status, handle_bytes, handles, status};
+  const double end_ns = now_ns() + limit_ns;
+  if (groups == 0) pause_ns = std::max(pause_ns, limit_ns);  // nothing to look at
+  while (true) {
+    if (bell->load() == silent) pause_at(bell, pause_ns);
+    if (bell->exchange(silent) == rung) return 1;
+    for (int64_t look = 0; look < looks; ++look) {
+      int64_t first = 0;
+      for (int64_t group = 0; group < groups; first = ends[group++])
+        if (requests.are_complete(first, ends[group])) return 0;
+    }
+    if (now_ns() >= end_ns) return 0;
+    pause_ns = std::min(pause_ns * growth, longest_ns);
+  }
+}

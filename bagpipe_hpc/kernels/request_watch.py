@@ -1,0 +1,163 @@
+"""Pauses of a thread that waits for MPI requests, until one of them is complete or another thread rings.
+
+Native code looks at the requests between pauses, without the interpreter and its lock. The plain twin only pauses: who
+uses it looks by itself.
+"""
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from ctypes import c_double, c_int64, c_uint32, c_void_p
+from itertools import accumulate, chain
+from typing import NamedTuple, Protocol
+
+from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.backend import use_native
+
+
+class Pauses(NamedTuple):
+    """How often requests are looked at.
+
+    Attributes:
+        first_s: seconds of the first pause; each is half as long again as the one before.
+        longest_s: seconds of the longest one.
+        limit_s: seconds after which a wait ends, at the end of a pause.
+    """
+
+    first_s: float
+    longest_s: float
+    limit_s: float
+
+
+class RequestWatch(Protocol):
+    """Waits for one thread. Handles of requests are those of MPI, as whole numbers.
+
+    Attributes:
+        looks: whether it looks at requests, or its caller has to.
+    """
+
+    looks: bool
+
+    def ring(self) -> None:
+        """Let the wait end, or the next one at once; from any thread."""
+
+    def hear(self) -> bool:
+        """Forget that somebody has rung; whether somebody had."""
+
+    def wait(self, groups: Sequence[Sequence[int]], pauses: Pauses) -> bool:
+        """Pause and look in turn, until all requests of a group are complete or the time is over.
+
+        Args:
+            groups: handles of requests, none of which is freed meanwhile.
+            pauses: between looks.
+
+        Returns:
+            Whether somebody has rung.
+        """
+
+
+class LooksOfMpi(NamedTuple):
+    """How native code looks at a request.
+
+    Attributes:
+        get_status: address of `MPI_Request_get_status`.
+        handle_bytes: of a request's handle, 4 or 8.
+        status_bytes: of an `MPI_Status`.
+    """
+
+    get_status: int
+    handle_bytes: int
+    status_bytes: int
+
+
+def request_watch(backend: str, mpi: LooksOfMpi | None, looks_a_pause: int) -> RequestWatch:
+    """Choose the implementation, and say so in the log.
+
+    Args:
+        backend: `kernels.backend`.
+        mpi: None where MPI's function is not to be found.
+        looks_a_pause: as for `NativeWatch`.
+
+    Raises:
+        ConfigError: native code is asked for and was not built or does not load.
+    """
+    is_native = mpi is not None and use_native(backend, "request_watch")
+    return NativeWatch(mpi, looks_a_pause) if mpi and is_native else PausingWatch()
+
+
+class PausingWatch:
+    """A wait is one pause, after which its caller has to look."""
+
+    looks = False
+
+    def __init__(self) -> None:
+        self._silence = threading.Lock()
+        self._silence.acquire()
+
+    def ring(self) -> None:
+        """See `RequestWatch`."""
+        try:
+            self._silence.release()
+        except RuntimeError:  # rung already, and not yet heard
+            return
+
+    def hear(self) -> bool:
+        """See `RequestWatch`."""
+        return self._silence.acquire(blocking=False)
+
+    def wait(self, groups: Sequence[Sequence[int]], pauses: Pauses) -> bool:  # noqa: ARG002
+        """One pause, the first."""
+        return self._silence.acquire(timeout=pauses.first_s)
+
+
+class NativeWatch:
+    """C++ (csrc/request_watch.cpp).
+
+    Args:
+        mpi: how it looks at requests.
+        looks_a_pause: each lets MPI move long messages on by a part of them.
+
+    Raises:
+        ConfigError: the library was not built or does not load.
+    """
+
+    looks = True
+
+    def __init__(self, mpi: LooksOfMpi, looks_a_pause: int = 1) -> None:
+        library = shared_library.load("request_watch")
+        self._ring, self._hear = library.request_watch_ring, library.request_watch_hear
+        self._wait = library.request_watch_wait
+        for function in (self._ring, self._hear):
+            function.argtypes = (c_void_p,)
+        self._ring.restype, self._hear.restype, self._wait.restype = None, c_int64, c_int64
+        requests = c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p
+        self._wait.argtypes = (c_void_p, *requests, c_int64, c_double, c_double, c_double)
+        self._mpi, self._looks_a_pause = mpi, looks_a_pause
+        self._bell = c_uint32()
+        self._status = ctypes.create_string_buffer(mpi.status_bytes)
+
+    def ring(self) -> None:
+        """See `RequestWatch`."""
+        self._ring(ctypes.byref(self._bell))
+
+    def hear(self) -> bool:
+        """See `RequestWatch`."""
+        return bool(self._hear(ctypes.byref(self._bell)))
+
+    def wait(self, groups: Sequence[Sequence[int]], pauses: Pauses) -> bool:
+        """See `RequestWatch`."""
+        handles = list(chain.from_iterable(groups))
+        ends = list(accumulate(len(group) for group in groups))
+        return bool(
+            self._wait(
+                ctypes.byref(self._bell),
+                self._mpi.get_status,
+                self._mpi.handle_bytes,
+                (c_int64 * len(handles))(*handles),
+                (c_int64 * len(ends))(*ends),
+                len(ends),
+                self._status,
+                self._looks_a_pause,
+                *(1e9 * seconds for seconds in pauses),
+            )
+        )

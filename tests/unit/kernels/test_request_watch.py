@@ -1,0 +1,134 @@
+"""A watch ends when a group of requests is complete, somebody rings, or its time is over, and hears each ring."""
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
+from bagpipe_hpc.kernels.request_watch import LooksOfMpi, NativeWatch, Pauses, PausingWatch, RequestWatch
+
+LONG_S = 30.0
+SHORT = Pauses(20e-6, 30e-6, LONG_S)
+HUGE = {4: 0xAC000001, 8: 0x7FFF_0000_0001}
+"""Handles of which MPI's integers of 32 bits are negative, and pointers need more."""
+
+
+class Mpi:
+    """Requests that are complete when a test says so, asked by `MPI_Request_get_status`.
+
+    Args:
+        handle_bytes: 4 or 8.
+        status: what the function returns; other than 0 for an error.
+    """
+
+    def __init__(self, handle_bytes: int, status: int = 0) -> None:
+        self.complete: set[int] = set()
+        self.looked: list[int] = []
+        self.looks: Callable[[int], None] = self.looked.append
+
+        def get_status(handle: int, flag: "ctypes._Pointer[ctypes.c_int]", _: int) -> int:
+            self.looks(handle or 0)
+            flag[0] = int(handle in self.complete)
+            return status
+
+        kind = ctypes.c_uint32 if handle_bytes == 4 else ctypes.c_void_p
+        self._function = ctypes.CFUNCTYPE(ctypes.c_int, kind, ctypes.POINTER(ctypes.c_int), ctypes.c_void_p)(get_status)
+        address = ctypes.cast(self._function, ctypes.c_void_p).value
+        assert address is not None
+        self.watch = NativeWatch(LooksOfMpi(address, handle_bytes, 24))
+
+
+@pytest.fixture(params=[4, 8])
+def mpi(request: pytest.FixtureRequest) -> Mpi:
+    return Mpi(request.param)
+
+
+@pytest.mark.parametrize("handle_bytes", [4, 8])
+def test_a_group_is_complete_with_its_last_request(handle_bytes: int) -> None:
+    """It looks until then, at no request behind the first of a group that is not complete."""
+    mpi, huge = Mpi(handle_bytes), HUGE[handle_bytes]
+    mpi.complete.add(1)
+
+    def look(handle: int) -> None:
+        mpi.looked.append(handle)
+        if len(mpi.looked) == 10:
+            mpi.complete.add(huge)
+        if len(mpi.looked) == 40:
+            mpi.complete.add(3)
+
+    mpi.looks = look
+    assert not mpi.watch.wait([[1, 2], [huge, 3, 4], [huge, 3]], SHORT)
+    assert set(mpi.looked) == {1, 2, huge, 3, 4}
+    assert mpi.looked[-2:] == [huge, 3]
+    assert 4 not in mpi.looked[:40]
+
+
+def test_a_group_of_nothing_is_complete(mpi: Mpi) -> None:
+    assert not mpi.watch.wait([[5], []], SHORT)
+    assert mpi.looked == [5]
+
+
+def test_what_mpi_calls_wrong_ends_the_wait() -> None:
+    """Whoever owns the request asks for it, and hears what is wrong."""
+    assert not Mpi(4, status=1).watch.wait([[5]], SHORT)
+
+
+def test_looks_between_pauses_are_as_many_as_told(mpi: Mpi) -> None:
+    mpi.watch._looks_a_pause = 3
+    assert not mpi.watch.wait([[5]], Pauses(1e-6, 1e-6, 0.0))
+    assert mpi.looked == [5, 5, 5]
+
+
+def test_a_wait_ends_with_its_time(mpi: Mpi) -> None:
+    """Also where there is nothing to look at, which takes one pause."""
+    for groups in ([[5]], []):
+        start = time.monotonic()
+        assert not mpi.watch.wait(groups, Pauses(1e-3, 1e-3, 0.05))
+        assert time.monotonic() - start >= 0.05
+    assert len(mpi.looked) >= 2
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+def test_a_ring_is_heard_once_before_or_in_a_wait(*, is_native: bool) -> None:
+    watch: RequestWatch = Mpi(4).watch if is_native else PausingWatch()
+    endless = Pauses(LONG_S, LONG_S, LONG_S)
+    assert not watch.hear()
+    watch.ring()
+    watch.ring()
+    assert watch.wait([[5]], endless)
+    heard: list[bool] = []
+    waiting = threading.Thread(target=lambda: heard.append(watch.wait([[5]], endless)))
+    waiting.start()
+    waiting.join(0.05)
+    assert waiting.is_alive(), "two rings are one"
+    watch.ring()
+    waiting.join(LONG_S)
+    assert heard == [True]
+    watch.ring()
+    assert watch.hear()
+    assert not watch.wait([[5]], Pauses(1e-3, 1e-3, 0.0))
+
+
+def test_rings_of_many_threads_are_all_heard(mpi: Mpi) -> None:
+    """Each thread rings behind what it gives; who waits has seen all of it when nobody rings any more."""
+    given, seen, each, threads = [0, 0], [0], 2000, 2
+
+    def give(number: int) -> None:
+        for _ in range(each):
+            given[number] += 1
+            mpi.watch.ring()
+
+    def see() -> None:
+        while seen[0] < each * threads:
+            if not mpi.watch.wait([[5]], Pauses(1e-3, 1e-3, LONG_S)):
+                return
+            seen[0] = sum(given)
+
+    everybody = [threading.Thread(target=see), *(threading.Thread(target=give, args=(n,)) for n in range(threads))]
+    for thread in everybody:
+        thread.start()
+    for thread in everybody:
+        thread.join(LONG_S)
+    assert seen[0] == each * threads
