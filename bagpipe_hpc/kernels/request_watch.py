@@ -5,6 +5,7 @@ uses it looks by itself.
 """
 
 import ctypes
+import logging
 import threading
 from collections.abc import Sequence
 from ctypes import c_double, c_int64, c_uint32, c_void_p
@@ -13,6 +14,8 @@ from typing import NamedTuple, Protocol
 
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.backend import use_native
+
+log = logging.getLogger(__name__)
 
 
 class Pauses(NamedTuple):
@@ -81,8 +84,10 @@ def request_watch(backend: str, mpi: LooksOfMpi | None, looks_a_pause: int) -> R
     Raises:
         ConfigError: native code is asked for and was not built or does not load.
     """
-    is_native = mpi is not None and use_native(backend, "request_watch")
-    return NativeWatch(mpi, looks_a_pause) if mpi and is_native else PausingWatch()
+    if mpi is None:
+        log.info("request_watch: MPI_Request_get_status was not found; the mover looks by itself")
+        return PausingWatch()
+    return NativeWatch(mpi, looks_a_pause) if use_native(backend, "request_watch") else PausingWatch()
 
 
 class PausingWatch:

@@ -30,7 +30,8 @@ class Cluster:
             with all of them by one call.
         hop_s: a trainer's time for a hop over a grid beside that: to lay it out, and the call (13 to 23 us measured:
             benchmarks/notes/2026-11-23-row-exchange.md).
-        notice_s: until a mover that has something under way sees that it may go on.
+        notice_s: until a mover that has something under way sees that it may go on (35 to 60 us measured:
+            benchmarks/notes/2026-11-24-request-watch.md).
         ordered_bytes_per_s: rate at which a trainer puts rows in order that it passes on (measured of 1 to 2.6 MB: 10
             to 16 GB/s, the same note).
         added_bytes_per_s: rate at which it adds up parts of dense gradients.
@@ -49,7 +50,7 @@ class Cluster:
     memory_bytes_per_s: float = 4e9
     message_s: float = 5e-6
     hop_s: float = 20e-6
-    notice_s: float = 100e-6
+    notice_s: float = 50e-6
     ordered_bytes_per_s: float = 12e9
     added_bytes_per_s: float = 20e9
     dense_sums: str = "horovod"

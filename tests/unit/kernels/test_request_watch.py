@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from bagpipe_hpc.kernels.request_watch import LooksOfMpi, NativeWatch, Pauses, PausingWatch, RequestWatch
+from bagpipe_hpc.kernels.request_watch import LooksOfMpi, NativeWatch, Pauses, PausingWatch, RequestWatch, request_watch
 
 LONG_S = 30.0
 SHORT = Pauses(20e-6, 30e-6, LONG_S)
@@ -132,3 +132,13 @@ def test_rings_of_many_threads_are_all_heard(mpi: Mpi) -> None:
     for thread in everybody:
         thread.join(LONG_S)
     assert seen[0] == each * threads
+
+
+def test_native_code_watches_where_it_can(caplog: pytest.LogCaptureFixture) -> None:
+    """Else the log says why it does not."""
+    looks = LooksOfMpi(1, 8, 24)
+    assert isinstance(request_watch("auto", looks, 4), NativeWatch)
+    assert isinstance(request_watch("reference", looks, 4), PausingWatch)
+    with caplog.at_level("INFO"):
+        assert isinstance(request_watch("auto", None, 4), PausingWatch)
+    assert "MPI_Request_get_status was not found" in caplog.text
