@@ -1,8 +1,8 @@
-// Waits for MPI requests without the interpreter: looks at them as often as told, and ends as soon as a group of them is
+// Waits for MPI requests without the interpreter: looks at them as often as told, and ends when a group of them is
 // complete or somebody rings.
 //
 // A look frees no request and changes none (MPI 4.1, section 3.7.6), but lets MPI move on what is under way. MPI itself
-// is the caller's: this library links no MPI, and is given the address of `MPI_Request_get_status`. Handles are integers
+// is the caller's: this library links no MPI, and is told where `MPI_Request_get_status` is. Handles are integers
 // of 32 bits in MPICH and its kin, and pointers elsewhere.
 #include <linux/futex.h>
 #include <sys/prctl.h>
@@ -22,9 +22,9 @@ using Bell = std::atomic<uint32_t>;
 static_assert(sizeof(Bell) == sizeof(uint32_t) && Bell::is_always_lock_free, "the kernel waits at a bell's address");
 
 constexpr uint32_t silent = 0, rung = 1;
-constexpr double growth = 1.5; // of the pauses between looks
+constexpr double growth = 1.5;  // of the pauses between looks
 constexpr double second_ns = 1e9;
-constexpr unsigned long timer_slack_ns = 1000; // 50,000 unless asked for: a pause of 20 us would take 75
+constexpr unsigned long timer_slack_ns = 1000;  // 50,000 unless asked for: a pause of 20 us would take 75
 
 double now_ns() {
   timespec now;
@@ -41,10 +41,10 @@ void pause_at(Bell* bell, double pause_ns) {
 }
 
 struct Requests {
-  void* get_status;        // MPI_Request_get_status
-  int64_t handle_bytes;    // 4 or 8
+  void* get_status;      // MPI_Request_get_status
+  int64_t handle_bytes;  // 4 or 8
   const int64_t* handles;
-  void* status;            // room for an MPI_Status
+  void* status;  // room for an MPI_Status
 
   // Whether a request is complete; so is one that MPI calls wrong, which whoever owns it has to hear.
   bool is_complete(int64_t number) const {
@@ -68,7 +68,7 @@ struct Requests {
   }
 };
 
-} // namespace
+}  // namespace
 
 // Let a wait at `bell` end, or the next one at once.
 BAGPIPE_EXPORT void request_watch_ring(uint32_t* bell) {
@@ -77,13 +77,16 @@ BAGPIPE_EXPORT void request_watch_ring(uint32_t* bell) {
 }
 
 // Silence a bell; whether it was rung.
-BAGPIPE_EXPORT int64_t request_watch_hear(uint32_t* bell) { return reinterpret_cast<Bell*>(bell)->exchange(silent) == rung; }
+BAGPIPE_EXPORT int64_t request_watch_hear(uint32_t* bell) {
+  return reinterpret_cast<Bell*>(bell)->exchange(silent) == rung;
+}
 
-// Pause, look, and pause a little longer, until a group is complete, `limit_ns` have passed, or somebody has rung, which
+// Pause, look, and pause a little longer, until a group is complete, `limit_ns` have passed, or somebody rang, which
 // is heard with that. Group g has the requests from ends[g - 1] to ends[g]. Returns whether somebody has rung.
-BAGPIPE_EXPORT int64_t request_watch_wait(uint32_t* bell_at, void* get_status, int64_t handle_bytes, const int64_t* handles,
-                                  const int64_t* ends, int64_t groups, void* status, int64_t looks, double pause_ns,
-                                  double longest_ns, double limit_ns) {
+BAGPIPE_EXPORT int64_t request_watch_wait(uint32_t* bell_at, void* get_status, int64_t handle_bytes,
+                                          const int64_t* handles, const int64_t* ends, int64_t groups, void* status,
+                                          int64_t looks, double pause_ns, double longest_ns, double limit_ns) {
+  // Once a thread. Where it is not granted, pauses are longer.
   thread_local const bool is_prompt = prctl(PR_SET_TIMERSLACK, timer_slack_ns, 0, 0, 0) == 0;
   static_cast<void>(is_prompt);
   Bell* bell = reinterpret_cast<Bell*>(bell_at);

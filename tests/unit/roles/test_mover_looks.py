@@ -16,7 +16,7 @@ from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
-from tests.unit.roles.rows_at_once import NothingAwaited, RowsAtOnce
+from tests.unit.roles.rows_at_once import RowsAtOnce
 from tests.unit.roles.test_mover_groups import Cache, batch, closing
 
 LATE = 200
@@ -25,12 +25,13 @@ SAMPLES = SliceSamples(np.zeros((2, 1), np.float32), np.zeros(2, np.float32), No
 
 
 class Looks(MoverPace):
-    """Counts rounds, and notes how soon the mover looks again."""
+    """Counts rounds, and notes how soon the mover looks again, and what it names."""
 
     def __init__(self) -> None:
         super().__init__(has_core=True)
         self.rounds = 0
         self.hastes: list[Haste] = []
+        self.named: set[Any] = set()
 
     def begin_round(self) -> None:
         self.rounds += 1
@@ -38,10 +39,11 @@ class Looks(MoverPace):
 
     def rest(self, haste: Haste, awaited: Sequence[Awaited] | None = None) -> bool:
         self.hastes.append(haste)
-        return super().rest(haste, awaited)
+        self.named.update(what for group in awaited or () for what in group)
+        return super().rest(haste)
 
 
-class Job(NothingAwaited):
+class Job:
     """A segment of one batch, of which one thing takes many looks.
 
     Args:
@@ -78,6 +80,9 @@ class Job(NothingAwaited):
     def enter(self, _: str) -> None:
         self.is_entered = True
 
+    def awaited(self) -> list[Any]:
+        return [["barrier"]]
+
     def poll(self) -> bool:
         if not (self.is_entered and self.has_come("barrier")):
             return False
@@ -90,10 +95,10 @@ class Job(NothingAwaited):
 
     def start_get(self, rows: np.ndarray, records: np.ndarray) -> Any:
         records[:] = rows[:, None]
-        return SimpleNamespace(advance=lambda: self.has_come("fetch"), awaited=list)
+        return SimpleNamespace(advance=lambda: self.has_come("fetch"), awaited=lambda: [["fetch"]])
 
     def start_put(self, rows: np.ndarray, records: np.ndarray) -> Any:  # noqa: ARG002
-        return SimpleNamespace(advance=lambda: self.has_come("write-back"), awaited=list)
+        return SimpleNamespace(advance=lambda: self.has_come("write-back"), awaited=lambda: [["write-back"]])
 
     # Sums of dense gradients.
 
@@ -115,6 +120,9 @@ class Rows(RowsAtOnce):
         for what, came in self._came.items():
             self._came[what] = came or self._job.has_come(what)
         return not all(self._came.values())
+
+    def awaited(self) -> list[Any]:
+        return [[what for what, came in self._came.items() if not came]]
 
     def is_ready(self, plan: ReceivedPlan) -> bool:  # noqa: ARG002
         return self._came["copies"]
@@ -145,13 +153,17 @@ def test_what_takes_long_is_seen_and_nothing_else_asked(late: str, haste: Haste)
     rows = Rows(job)
     parts: list[Any] = [
         MoverSettings((Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False),), 1, timeout_s=60.0),
-        SimpleNamespace(poll=job.poll_plan, is_receiving=job.is_receiving, awaited=list),
+        SimpleNamespace(poll=job.poll_plan, is_receiving=job.is_receiving, awaited=lambda: [["plan"]]),
         [RowTraffic(job, Cache([], 3), 3)],  # type: ignore[arg-type]
         job,
         SimpleNamespace(start_segment=lambda _: None, read_parts=lambda *_: [SAMPLES]),
     ]
     mover = Mover(
-        *parts, Trace(enabled=False), rows, SimpleNamespace(advance=job.advance_dense, awaited=list), job.pace
+        *parts,
+        Trace(enabled=False),
+        rows,
+        SimpleNamespace(advance=job.advance_dense, awaited=lambda: [["dense"]]),
+        job.pace,
     )
     mover.start()
     mover.next_batch()
@@ -159,6 +171,7 @@ def test_what_takes_long_is_seen_and_nothing_else_asked(late: str, haste: Haste)
     mover.retire(mover.next_batch())
     mover.wait_drained()
     mover.join()
+    assert late in job.pace.named, "native code does not look for it"
     assert job.asked[late] >= LATE
     assert job.pace.hastes.count(haste) >= LATE // 10, "rows are asked several times a look"
     assert job.pace.rounds < LATE // 10
