@@ -5,11 +5,11 @@
 
 Both ranks are one of T trainers each, and take each other for all the others, so that a rank does what a trainer does:
 it sends its rows to T - 1 others, takes theirs in and, over a grid, passes rows on. A call for many trainers has as
-many messages between the two ranks (MPI_Ineighbor_alltoallv in place of MPI_Ialltoallv). Prints, of an exchange from
-its start until all rows have come and gone, the shortest and the median time, of ranks that test without sleeping, and
-the processor time of one rank: it begins, and tests once whenever the other rank has begun or tested, so that it never
-does in vain. The last line is one JSON object. What links between hosts and other trainers take is not in it. A single
-rank takes itself for all others.
+many messages between the two ranks (MPI_Ineighbor_alltoallv in place of MPI_Ialltoallv), and messages that native code
+sends within a column go to the other rank. Prints, of an exchange from its start until all rows have come and gone, the
+shortest and the median time, of ranks that test without sleeping, and the processor time of one rank: it begins, and
+tests once whenever the other rank has begun or tested, so that it never does in vain. The last line is one JSON object.
+What links between hosts and other trainers take is not in it. A single rank takes itself for all others.
 """
 
 import argparse
@@ -27,14 +27,18 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.kernels.grid_hops import grid_hops
+from bagpipe_hpc.mpi.rows.column_messages import messages_by_address
 from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange
 from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.plan.exchange import Flow, Kind
 from bagpipe_hpc.plan.exchange_grid import Grid
+from bagpipe_hpc.plan.grid_hops import MessagesByAddress
 from bagpipe_hpc.tools.conditions import conditions
 
 WARM_UP = 10
 _SLEEP_S = 50e-6
+_MOST_ROWS = 1 << 10
+"""Of a grid."""
 
 _Pieces = tuple[NDArray[Any], tuple[NDArray[Any], NDArray[Any]]]
 """Rows, and of each trainer how many numbers, and where they begin."""
@@ -75,6 +79,12 @@ class OneAndOthers:
         self._neighbours.Free()
 
 
+def to_other(_: MPI.Comm) -> MessagesByAddress | None:
+    """How native code sends to the other rank what is for any trainer of a column."""
+    found = messages_by_address(MPI.COMM_WORLD)
+    return found and found._replace(ranks=np.full(_MOST_ROWS, _other(), dtype=np.int32))
+
+
 class Meeting:
     """Where both ranks wait for each other without calling MPI, which would move messages on.
 
@@ -107,7 +117,7 @@ class Times(NamedTuple):
 def measure(grid: Grid, rows: int, width: int, repeats: int, meeting: Meeting) -> list[Times]:
     """Exchange `rows` rows between each two trainers. Collective over: both ranks."""
     comms = GridComms(*map(OneAndOthers, (grid.columns, grid.rows)))  # type: ignore[arg-type] # as much as is used
-    exchange = RowExchange([comms] * len(Kind), grid_hops("auto"))
+    exchange = RowExchange([comms] * len(Kind), grid_hops("auto"), to_other)
     to = np.full(grid.trainers, rows, dtype=np.int32)
     relayed = np.full((grid.columns, 0 if grid.is_direct else grid.rows), rows, dtype=np.int32)
     to[0] = relayed[:1, :1] = 0
@@ -126,6 +136,7 @@ def measure(grid: Grid, rows: int, width: int, repeats: int, meeting: Meeting) -
             pass
         elapsed = time.perf_counter() - start
         times.append(Times(elapsed * 1e6, _processor_s(begin, meeting) * 1e6))
+        exchange.free_spent()
     comms.free()
     return times[WARM_UP:]
 

@@ -1,4 +1,4 @@
-"""`GridHops` in C++ (`csrc/grid_hops.cpp`): a call lays both hops out, another puts rows in order without an index."""
+"""`GridHops` in C++ (`csrc/grid_hops.cpp`): a call lays the first hop out, another passes rows on."""
 
 import ctypes
 from typing import Any
@@ -9,10 +9,12 @@ from numpy.typing import NDArray
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.plan.exchange import Counts, Flow
-from bagpipe_hpc.plan.grid_hops import GridHops, GridLayouts, Layout, NumpyGridHops, contradiction
+from bagpipe_hpc.plan.grid_hops import Column, FirstHop, GridHops, Layout, NumpyGridHops, contradiction
 
 _LIBRARY = "grid_hops"
 _NO_BYTES = ctypes.c_char * 0
+_WRONG_SIZES = -1
+"""What `pass_grid_rows` returns then."""
 
 
 def grid_hops(backend: str) -> GridHops:
@@ -27,6 +29,20 @@ def grid_hops(backend: str) -> GridHops:
     return NativeGridHops() if use_native(backend, _LIBRARY) else NumpyGridHops()
 
 
+class _Column(ctypes.Structure):
+    """`Column` in csrc/grid_hops.cpp."""
+
+    _fields_ = (
+        ("isend", ctypes.c_void_p),
+        ("irecv", ctypes.c_void_p),
+        ("handle_bytes", ctypes.c_int64),
+        ("comm", ctypes.c_int64),
+        ("byte", ctypes.c_int64),
+        ("tag", ctypes.c_int64),
+        ("ranks", ctypes.c_void_p),
+    )
+
+
 class NativeGridHops:
     """`GridHops`, where the methods are described.
 
@@ -36,25 +52,35 @@ class NativeGridHops:
 
     def __init__(self) -> None:
         library = shared_library.load(_LIBRARY)
-        self._lay_out, self._pass_on = library.lay_out_grid_hops, library.pass_grid_rows
+        self._lay_out, self._pass_on = library.lay_out_grid_hop, library.pass_grid_rows
         address, number = ctypes.c_void_p, ctypes.c_int64
         self._lay_out.argtypes = [*[address] * 3, *[number] * 5, address]
-        self._pass_on.argtypes = [*[address] * 2, *[number] * 5, *[address] * 3, *[number] * 3]
-        self._lay_out.restype = self._pass_on.restype = ctypes.c_int32
+        self._pass_on.argtypes = [*[address] * 2, *[number] * 5, *[address] * 3, *[number] * 3, *[address] * 3]
+        self._lay_out.restype, self._pass_on.restype = ctypes.c_int32, ctypes.c_int64
+        self._plain = NumpyGridHops()
 
-    def lay_out(self, flow: Flow, place: tuple[int, int], width: int) -> GridLayouts:
+    def lay_out(self, flow: Flow, place: tuple[int, int], width: int) -> FirstHop:
         """All by one call."""
-        (rows, columns), layouts = flow.grid, np.empty(4 * sum(flow.grid), dtype=np.int64)
+        (rows, columns), layouts = flow.grid, np.empty((4, flow.grid.columns), dtype=np.int64)
         counts = _int32(flow.to), _int32(flow.source), _int32(flow.relayed)
         if not self._lay_out(*map(_memory, counts), rows, columns, *place, width, _memory(layouts)):
             raise ValueError(contradiction(flow, place))
-        first, second = layouts[: 4 * columns].reshape(4, -1).tolist(), layouts[4 * columns :].reshape(4, -1).tolist()
-        return GridLayouts(Layout(*first[:2]), Layout(*first[2:]), Layout(*second[:2]), Layout(*second[2:]))
+        found = layouts.tolist()
+        return FirstHop(Layout(*found[:2]), Layout(*found[2:]))
 
     def pass_on(
-        self, flow: Flow, place: tuple[int, int], taken: NDArray[Any], passed: NDArray[Any], into: NDArray[Any]
+        self,
+        flow: Flow,
+        place: tuple[int, int],
+        taken: NDArray[Any],
+        passed: NDArray[Any],
+        into: NDArray[Any],
+        column: Column,
     ) -> None:
-        """Piece by piece: what one sender has for one receiver."""
+        """All by one call, which calls MPI; without the interpreter, so that other threads go on."""
+        if column.by_address is None:
+            self._plain.pass_on(flow, place, taken, passed, into, column)
+            return
         arrays = taken, passed, into
         kinds = {(rows.dtype, rows.shape[1:], rows.flags.c_contiguous) for rows in arrays}
         if kinds != {(taken.dtype, taken.shape[1:], True)}:
@@ -62,8 +88,16 @@ class NativeGridHops:
         counts = _int32(flow.source), _int32(flow.relayed)
         row_bytes = taken.itemsize * taken.shape[1]
         sizes = [len(rows) for rows in arrays]
-        if not self._pass_on(*map(_memory, counts), *flow.grid, *place, row_bytes, *map(_memory, arrays), *sizes):
-            raise ValueError(f"arrays of {sizes} rows do not hold what flows: {flow}")
+        *calls, ranks = column.by_address
+        of_column, failure = _Column(*calls, ranks.ctypes.data), ctypes.c_int32()
+        requests = np.empty(2 * flow.grid.rows, dtype=np.int64)
+        moved = *map(_memory, counts), *flow.grid, *place, row_bytes, *map(_memory, arrays), *sizes
+        by_messages = ctypes.byref(of_column), _memory(requests), ctypes.byref(failure)
+        begun = self._pass_on(*moved, *by_messages)
+        if begun < 0:
+            what = "do not hold" if begun == _WRONG_SIZES else "hold too many bytes for a message of"
+            raise ValueError(f"arrays of {sizes} rows of {row_bytes} bytes {what} what flows: {flow}")
+        column.began(requests[:begun], failure.value)
 
 
 def _int32(counts: Counts) -> NDArray[np.int32]:

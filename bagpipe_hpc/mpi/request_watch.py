@@ -6,11 +6,12 @@ So a request that any thread may complete is asked in the same way, and freed by
 watches (`SpentRequests`). `MPI_Test` would free it.
 """
 
-import ctypes
 from collections import deque
 from collections.abc import Sequence
 
 from mpi4py import MPI
+
+from bagpipe_hpc.mpi.native_calls import handle_of
 
 Awaited = Sequence[MPI.Request]
 """Requests that are waited for together."""
@@ -35,21 +36,6 @@ class SpentRequests:
             self._spent.popleft().Test()
 
 
-def get_status_address() -> int | None:
-    """Address of `MPI_Request_get_status` in the MPI that mpi4py has loaded; None where it is not to be found."""
-    try:
-        function = ctypes.CDLL(MPI.__file__).MPI_Request_get_status
-    except (AttributeError, OSError):
-        return None
-    return ctypes.cast(function, ctypes.c_void_p).value
-
-
-HANDLE_BYTES: int = MPI._sizeof(MPI.Request)
-"""Of the handle of a request."""
-STATUS_BYTES: int = MPI._sizeof(MPI.Status)
-"""Of an `MPI_Status`."""
-
-
 def handles(awaited: Awaited) -> list[int]:
     """The handles of requests, as whole numbers."""
-    return [MPI._handleof(request) for request in awaited]
+    return [handle_of(request) for request in awaited]

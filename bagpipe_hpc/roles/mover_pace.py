@@ -19,7 +19,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from bagpipe_hpc.kernels.request_watch import LooksOfMpi, Pauses, PausingWatch, RequestWatch, request_watch
-from bagpipe_hpc.mpi.request_watch import HANDLE_BYTES, STATUS_BYTES, Awaited, get_status_address, handles
+from bagpipe_hpc.mpi.native_calls import HANDLE_BYTES, STATUS_BYTES, address_of
+from bagpipe_hpc.mpi.request_watch import Awaited, handles
 from bagpipe_hpc.mpi.rows.transfer import LONGEST_SLEEP_S, TESTS_A_WAKE
 from bagpipe_hpc.mpi.waiting import Haste
 
@@ -62,7 +63,7 @@ class MoverPace:
         Raises:
             ConfigError: native code is asked for and was not built or does not load.
         """
-        address = get_status_address()
+        address = address_of("MPI_Request_get_status")
         mpi = LooksOfMpi(address, HANDLE_BYTES, STATUS_BYTES) if address else None
         return cls(has_core=has_core, watch=request_watch(backend, mpi, TESTS_A_WAKE))
 

@@ -7,7 +7,8 @@ import pytest
 from mpi4py import MPI
 
 from bagpipe_hpc.kernels.request_watch import LooksOfMpi, NativeWatch, Pauses
-from bagpipe_hpc.mpi.request_watch import HANDLE_BYTES, STATUS_BYTES, SpentRequests, get_status_address, handles
+from bagpipe_hpc.mpi.native_calls import HANDLE_BYTES, STATUS_BYTES, address_of
+from bagpipe_hpc.mpi.request_watch import SpentRequests, handles
 from bagpipe_hpc.mpi.waiting import wait_until
 
 TIMEOUT_S = 60.0
@@ -16,7 +17,7 @@ PAUSES = Pauses(20e-6, 30e-6, TIMEOUT_S)
 
 @pytest.fixture
 def watch() -> NativeWatch:
-    address = get_status_address()
+    address = address_of("MPI_Request_get_status")
     assert address is not None, "mpi4py's own library has loaded MPI"
     return NativeWatch(LooksOfMpi(address, HANDLE_BYTES, STATUS_BYTES), 4)
 

@@ -2,9 +2,9 @@
 
 Plans say how many rows go from whom to whom, so nothing is asked and nothing is announced. Directly, a trainer sends
 and takes in all rows of one kind by one call, `MPI_Ialltoallv`, which costs about half of what messages one by one do.
-Over a grid of trainers, rows travel in two hops (`plan/exchange_grid.py`), each by one such call: first within the
-sender's row, where a message holds all that is for the trainers of one column, then within that column, where it holds
-what all of a row send to one trainer. Both ways rows arrive in the order of their senders.
+Over a grid of trainers, rows travel in two hops (`plan/exchange_grid.py`): first within the sender's row, by one such
+call, where a message holds all that is for the trainers of one column, then within that column, by messages, where one
+holds what all of a row send to one trainer. Both ways rows arrive in the order of their senders.
 
 Each kind has communicators of its own, and one thread of a trainer exchanges it. MPI matches the collective calls on a
 communicator by their order (MPI 4.1, section 6.12). So all trainers must exchange a kind for the same batches and
@@ -25,11 +25,14 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
+from bagpipe_hpc.mpi.rows.column_messages import ColumnMessages, messages_by_address
 from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.rows.hop import Hop
 from bagpipe_hpc.mpi.rows.relay import Relay
 from bagpipe_hpc.plan.exchange import Flow, Kind
-from bagpipe_hpc.plan.grid_hops import GridHops, Layout
+from bagpipe_hpc.plan.grid_hops import GridHops, Layout, MessagesByAddress
+
+_LastHop = Hop | ColumnMessages
 
 
 class Arrival:
@@ -45,10 +48,10 @@ class Arrival:
     """
 
     def __init__(
-        self, rows: NDArray[Any], last_hop: Callable[[], Hop | None], pass_on: Callable[[], None] | None = None
+        self, rows: NDArray[Any], last_hop: Callable[[], _LastHop | None], pass_on: Callable[[], None] | None = None
     ) -> None:
         self.rows = rows
-        self._last_hop: Callable[[], Hop | None] | None = last_hop
+        self._last_hop: Callable[[], _LastHop | None] | None = last_hop
         self._pass_on = pass_on
         self._testing = threading.Lock()
 
@@ -96,12 +99,19 @@ class RowExchange:
 
     Args:
         comms: for this alone: those of each kind.
-        hops: lays hops over a grid out, and puts rows in order that are passed on.
+        hops: lays the first hop over a grid out, and passes rows on.
+        by_address: how native code begins messages on the communicator of a column; None where it does not.
     """
 
-    def __init__(self, comms: Sequence[GridComms], hops: GridHops) -> None:
+    def __init__(
+        self,
+        comms: Sequence[GridComms],
+        hops: GridHops,
+        by_address: Callable[[MPI.Comm], MessagesByAddress | None] = messages_by_address,
+    ) -> None:
         self._hops = hops
         self._comms = dict(zip(Kind, comms, strict=True))
+        self._by_address = {kind: by_address(own.column) for kind, own in self._comms.items()}
         self._grid = comms[0].grid
         row, column = comms[0].place
         self._own = row * self._grid.columns + column
@@ -142,7 +152,7 @@ class RowExchange:
 
     def _begin(self, kind: Kind, rows: NDArray[Any], flow: Flow, into: NDArray[Any]) -> Relay:
         """Start the first hop."""
-        return Relay(self._comms[kind], rows, flow, into, self._hops, self._spent)
+        return Relay(self._comms[kind], self._by_address[kind], rows, flow, into, self._hops, self._spent)
 
     def pass_on(self) -> None:
         """Begin second hops, of each kind in order. Never waits, for threads neither."""

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
+from bagpipe_hpc.mpi.rows.column_messages import ColumnMessages
 from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.rows.hop import Hop
 from bagpipe_hpc.plan.exchange import Flow
-from bagpipe_hpc.plan.grid_hops import GridHops
+from bagpipe_hpc.plan.grid_hops import GridHops, MessagesByAddress, passed_rows
 
 
 class Relay:
@@ -22,10 +23,11 @@ class Relay:
 
     Args:
         comms: of the kind.
+        by_address: how native code begins the messages of second hops.
         rows: what this trainer sends, `[N, W]`, by the grid's `sending_places`.
         flow: how many rows come, of whom and for whom, over a grid of several rows.
         into: takes in what is for this trainer, `[M, W]`.
-        hops: lays them out, and puts rows in order.
+        hops: lays them out, and passes rows on.
         spent: takes requests that are complete.
 
     Attributes:
@@ -38,28 +40,28 @@ class Relay:
     def __init__(
         self,
         comms: GridComms,
+        by_address: MessagesByAddress | None,
         rows: NDArray[Any],
         flow: Flow,
         into: NDArray[Any],
         hops: GridHops,
         spent: SpentRequests,
     ) -> None:
-        self.second: Hop | None = None
-        self._comms, self._flow, self._into, self._hops, self._spent = comms, flow, into, hops, spent
-        self._layouts = hops.lay_out(flow, comms.place, rows.shape[1])
-        taken = self._room(self._layouts.of_senders.numbers)
-        ways = self._layouts.to_columns, taken, self._layouts.of_senders
-        self._first: Hop | None = Hop(comms.row, rows, *ways, spent)
+        self.second: ColumnMessages | None = None
+        self._comms, self._by_address = comms, by_address
+        self._flow, self._into, self._hops, self._spent = flow, into, hops, spent
+        layout = hops.lay_out(flow, comms.place, rows.shape[1])
+        taken = self._room(int(flow.relayed.sum()))
+        self._first: Hop | None = Hop(comms.row, rows, layout.to_columns, taken, layout.of_senders, spent)
 
     def begin_second(self) -> bool:
-        """Pass rows on if all have come. Returns whether they have; never waits. Collective over: the column."""
+        """Pass rows on if all have come. Returns whether they have; never waits."""
         if self._first is None or not self._first.is_over():
             return False
-        passed = self._room(self._layouts.to_rows.numbers)
-        self._hops.pass_on(self._flow, self._comms.place, self._first.into, passed, self._into)
-        ways = self._layouts.to_rows, self._into, self._layouts.of_rows
-        self.second = Hop(self._comms.column, passed, *ways, self._spent)
-        self._first = None
+        passed = self._room(passed_rows(self._flow, self._comms.place))
+        second = ColumnMessages(self._comms.column, self._by_address, passed, self._spent)
+        self._hops.pass_on(self._flow, self._comms.place, self._first.into, passed, self._into, second)
+        self.second, self._first = second, None
         return True
 
     def awaited(self) -> list[Awaited]:
@@ -67,7 +69,5 @@ class Relay:
         first = self._first
         return [first.awaited()] if first else []
 
-    def _room(self, numbers: int) -> NDArray[Any]:
-        """For rows of so many numbers."""
-        width = self._into.shape[1]
-        return np.empty((numbers // width, width), dtype=self._into.dtype)
+    def _room(self, rows: int) -> NDArray[Any]:
+        return np.empty((rows, self._into.shape[1]), dtype=self._into.dtype)

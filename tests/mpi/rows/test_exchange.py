@@ -10,7 +10,9 @@ import pytest
 from mpi4py import MPI
 
 from bagpipe_hpc.kernels.grid_hops import grid_hops
+from bagpipe_hpc.mpi.rows import column_messages
 from bagpipe_hpc.mpi.rows import exchange as exchanges
+from bagpipe_hpc.mpi.rows.column_messages import messages_by_address
 from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange
 from bagpipe_hpc.mpi.rows.grid_comms import GridComms
 from bagpipe_hpc.mpi.rows.relay import Relay
@@ -18,7 +20,7 @@ from bagpipe_hpc.mpi.waiting import wait_until
 from bagpipe_hpc.plan import grid_hops as definition
 from bagpipe_hpc.plan.exchange import Flow, Kind
 from bagpipe_hpc.plan.exchange_grid import Grid
-from bagpipe_hpc.plan.grid_hops import GridHops, NumpyGridHops
+from bagpipe_hpc.plan.grid_hops import Column, GridHops, MessagesByAddress, NumpyGridHops
 
 WIDTH = 3
 ROUNDS = {Kind.NOW_GRADIENTS: [0, 1], Kind.REST_COPIES: [2, 3, 4]}
@@ -121,6 +123,37 @@ def test_over_a_grid_with_native_code(comm: MPI.Comm) -> None:
 
 
 @pytest.mark.mpi(min_size=4)
+def test_over_a_grid_with_native_code_where_functions_of_mpi_are_not_found(
+    comm: MPI.Comm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(column_messages, "address_of", lambda function: None)  # noqa: ARG005
+    check_exchange(comm, Grid(2, 2), grid_hops("auto"))
+
+
+@pytest.mark.mpi(min_size=4)
+def test_what_mpi_refuses_is_raised(comm: MPI.Comm) -> None:
+    """Natively as from Python."""
+    rank = comm.Get_size()  # of nobody in a column
+
+    def of_nobody(column: MPI.Comm) -> MessagesByAddress | None:
+        found = messages_by_address(column)
+        return found and found._replace(ranks=found.ranks + rank)
+
+    comms = [GridComms.split(comm, Grid(2, 2)) for _ in Kind]
+    exchange = exchanges.RowExchange(comms, grid_hops("auto"), of_nobody)
+    own, number = comm.Get_rank(), 0
+    flow = flow_of(own, Grid(2, 2), number)
+    arrival = exchange.exchange(
+        Kind.NOW_GRADIENTS, sent_rows(own, Grid(2, 2), number), flow, np.empty((flow.source.sum(), WIDTH), np.float32)
+    )
+    with pytest.raises(MPI.Exception, match="rank"):
+        wait_for([arrival])
+    comm.Barrier()
+    for of_kind in comms:
+        of_kind.free()
+
+
+@pytest.mark.mpi(min_size=4)
 def test_whoever_waits_for_one_kind_passes_on_the_others(comm: MPI.Comm) -> None:
     """Trainers 0 and 2 of a column wait for different kinds, of which 1 and 3 send each other's one late."""
     own, grid, number = comm.Get_rank(), Grid(2, 2), 0
@@ -151,13 +184,19 @@ class LastSenderFirst(NumpyGridHops):
     """What it passes on to a trainer is not in the order of the senders."""
 
     def pass_on(
-        self, flow: Flow, place: tuple[int, int], taken: np.ndarray, passed: np.ndarray, into: np.ndarray
+        self,
+        flow: Flow,
+        place: tuple[int, int],
+        taken: np.ndarray,
+        passed: np.ndarray,
+        into: np.ndarray,
+        column: Column,
     ) -> None:
         by_sender = np.split(taken, np.cumsum(flow.relayed.sum(1))[:-1])
         ordered = [flow.source.reshape(flow.grid)[:, ::-1].ravel(), flow.relayed[::-1]]
         last_first = flow._replace(source=ordered[0], relayed=ordered[1])
         mirrored = place[0], flow.grid.columns - 1 - place[1]
-        super().pass_on(last_first, mirrored, np.concatenate(by_sender[::-1]), passed, into)
+        super().pass_on(last_first, mirrored, np.concatenate(by_sender[::-1]), passed, into, column)
 
 
 class SendsInRankOrder(RowExchange):
