@@ -24,9 +24,9 @@ class PendingDenseSum(Protocol):
 class DenseSums(Protocol):
     """Sums flat buffers of dense gradients over the trainers.
 
-    It is made with the trainers' communicator, another one of the same ranks, and `deterministic`: whether it must add
-    in rank order. The communicators are mpi4py's, and for it alone. With one trainer it is made, and does nothing.
-    Collective over: the trainers, when it is made and when it is closed.
+    It is made with the trainers' communicator, mpi4py's and for it alone, and `deterministic`: whether it must add in
+    rank order. With one trainer it is made, and does nothing. Collective over: the trainers, when it is made and when
+    it is closed.
 
     Attributes:
         trainers: their number.
@@ -66,19 +66,18 @@ class DenseSums(Protocol):
         """End it; nothing is under way."""
 
 
-def open_dense_sums(name: str, comm: Any, gathering: Any, *, deterministic: bool) -> DenseSums:
+def open_dense_sums(name: str, comm: Any, *, deterministic: bool) -> DenseSums:
     """Make what sums dense gradients; what another one would need is not imported.
 
     Args:
         name: `train.dense_sums`, `auto` settled.
         comm: as for `DenseSums`.
-        gathering: as for `DenseSums`.
         deterministic: as for `DenseSums`.
 
     Collective over: the trainers.
     """
     kind: Callable[..., DenseSums] = DENSE_SUMS.implementation(name)
-    return kind(comm, gathering, deterministic=deterministic)
+    return kind(comm, deterministic=deterministic)
 
 
 def has_horovod() -> bool:

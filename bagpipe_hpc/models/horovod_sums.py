@@ -56,14 +56,13 @@ class HorovodSums:
 
     Args:
         comm: of the trainers, for Horovod's thread alone.
-        gathering: not needed.
         deterministic: add in rank order (gather, then sum) instead of Horovod's order; with one or two trainers it
             cannot matter.
     """
 
     side_by_side = False  # its thread makes one after the other
 
-    def __init__(self, comm: Any, gathering: Any, *, deterministic: bool) -> None:  # noqa: ARG002
+    def __init__(self, comm: Any, *, deterministic: bool) -> None:
         self.trainers: int = comm.Get_size()
         self._ordered = deterministic and self.trainers > 2
         if self.trainers > 1:

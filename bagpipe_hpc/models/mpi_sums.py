@@ -1,4 +1,8 @@
-"""Sums dense gradients over the trainers with messages (`train.dense_sums=mpi` and `grid`)."""
+"""Sums dense gradients over the trainers with messages (`train.dense_sums=mpi` and `grid`).
+
+Groups of weights are complete one after the other, and their sums have several stages. A sum that has to begin each
+stage behind an older one, as all do that share communicators, ends later. So each group has communicators of its own.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +30,11 @@ class _Sum:
         """Nothing: the sum is in place."""
 
 
+_WAYS = 6
+"""Groups whose sums do not wait for each other: as many as a model has by default (`gradient_groups`). Of more, some
+share communicators."""
+
+
 class MpiSums:
     """The `DenseSums` of the project's own reducer, which sums row gradients, too: in rank order.
 
@@ -33,65 +42,71 @@ class MpiSums:
 
     Args:
         comm: of the trainers, for this alone.
-        gathering: another one of the same ranks.
         deterministic: it always is.
+
+    Collective over: the trainers, as is `close`.
     """
 
     side_by_side = True
 
-    def __init__(self, comm: Any, gathering: Any, *, deterministic: bool) -> None:  # noqa: ARG002
-        self._reducer = GradientReducer(comm, gathering)
-        self.trainers = self._reducer.trainers
+    def __init__(self, comm: Any, *, deterministic: bool) -> None:
+        self.trainers = comm.Get_size()
+        grid = self._grid(self.trainers, deterministic=deterministic)
+        ways = _WAYS if self.trainers > 1 else 1
+        self._comms = [(GridComms.split(comm, grid), GridComms.split(comm, grid)) for _ in range(ways)]
+        self._reducers = [_reducer(adding, gathering) for adding, gathering in self._comms]
+
+    def _grid(self, trainers: int, *, deterministic: bool) -> Grid:  # noqa: ARG002
+        """Over which trainers sum."""
+        return Grid.direct(trainers)
 
     def sums_on(self, device: torch.device) -> bool:
         """Main memory alone."""
         return device.type == "cpu"
 
-    def start(self, group: int, gradients: Tensor) -> _Sum:  # noqa: ARG002
-        """Start an operation; groups are told apart by their order."""
+    def start(self, group: int, gradients: Tensor) -> _Sum:
+        """Start an operation; those of other groups do not wait for it, nor it for them."""
         numbers = gradients.numpy()[:, None]
-        return _Sum(self._reducer.start(numbers, into=numbers))
+        return _Sum(self._reducers[group % len(self._reducers)].start(numbers, into=numbers))
 
     def advance(self) -> bool:
         """Test and start what comes next; it is in time with the longest pauses of who does so."""
-        self._reducer.advance()
+        self._advance_all()
         return False
 
+    def _advance_all(self) -> bool:
+        """Whether anything is under way."""
+        return sum(reducer.advance() for reducer in self._reducers) > 0
+
     def awaited(self) -> list[Awaited]:
-        """What the reducer's sums go on behind."""
-        return self._reducer.awaited()
+        """What the reducers' sums go on behind."""
+        return [awaited for reducer in self._reducers for awaited in reducer.awaited()]
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Give the communicators back."""
+        for adding, gathering in reversed(self._comms):
+            gathering.free()
+            adding.free()
 
 
 class GridSums(MpiSums):
     """Sums over a grid of trainers, for many of them: within each row, then from row to row, and back the same way.
 
     A trainer sends rows + columns - 2 messages each way in place of T - 1, in two hops. The order of additions is that
-    of the grid, the same in every run, and for less than four trainers or a prime number of them rank order.
-
-    Args:
-        comm: as for `MpiSums`.
-        gathering: as there.
-        deterministic: add in rank order: over the grid of one row, as `MpiSums` does.
-
-    Collective over: the trainers, as is `close`.
+    of the grid, the same in every run, and for less than four trainers or a prime number of them rank order. With
+    `deterministic` it is rank order for any number: over the grid of one row, as `MpiSums` adds.
     """
 
-    def __init__(self, comm: Any, gathering: Any, *, deterministic: bool) -> None:
-        trainers = comm.Get_size()
-        grid = Grid.direct(trainers) if deterministic else Grid.balanced(trainers)
-        self._adding, self._gathering = (GridComms.split(own, grid) for own in (comm, gathering))
-        across = None if grid.is_direct else SumComms(self._adding.column, self._gathering.column)
-        self._reducer = GradientReducer(self._adding.row, self._gathering.row, across=across)
-        self.trainers = trainers
+    def _grid(self, trainers: int, *, deterministic: bool) -> Grid:
+        """As square as can be."""
+        return Grid.direct(trainers) if deterministic else Grid.balanced(trainers)
 
     def advance(self) -> bool:
         """Test and start what comes next; whether anything is under way, whose hops wait to be begun."""
-        return self._reducer.advance()
+        return self._advance_all()
 
-    def close(self) -> None:
-        """Give the grid's communicators back."""
-        self._gathering.free()
-        self._adding.free()
+
+def _reducer(adding: GridComms, gathering: GridComms) -> GradientReducer:
+    """One that sums over a grid."""
+    across = None if adding.grid.is_direct else SumComms(adding.column, gathering.column)
+    return GradientReducer(adding.row, gathering.row, across=across)

@@ -40,8 +40,7 @@ class Communicators:
         gathering: the trainers again, for the second stage of a reduction.
         exchanges: the trainers again, for the rows that they exchange, for each kind; none elsewhere.
         movers: the trainers' movers, used by their second threads.
-        dense: the trainers again, for sums of dense gradients, or Horovod's background thread.
-        dense_gathering: the trainers again, for the second stage of such a sum.
+        dense: the trainers again, for sums of dense gradients, which split it, or Horovod's background thread.
         hosts: of each world rank the lowest world rank that shares memory with it: equal numbers are one host.
         gpu_groups: of each world rank a number; ranks of one host with equal numbers see the same GPUs.
         timeout_s: longest wait for the other ranks to make communicators, or to free them.
@@ -60,7 +59,6 @@ class Communicators:
     exchanges: tuple[GridComms, ...]
     movers: MPI.Comm
     dense: MPI.Comm
-    dense_gathering: MPI.Comm
     hosts: tuple[int, ...]
     gpu_groups: tuple[int, ...]
     timeout_s: float
@@ -111,7 +109,6 @@ class Communicators:
             exchanges=tuple(GridComms.split(trainers, grid) for _ in Kind) if role is Role.TRAINER else (),
             movers=split(Role.TRAINER),
             dense=split(Role.TRAINER),
-            dense_gathering=split(Role.TRAINER),
             hosts=Hosts.find(world).of_rank,
             gpu_groups=placement.gpu_groups or (0,) * layout.world_size,
             timeout_s=timeout_s,
@@ -158,7 +155,6 @@ class Communicators:
         self.meet("being about to end", self.timeout_s)
         with TimeLimit("all ranks to leave the groups of their roles", self.timeout_s):
             for comm in (
-                self.dense_gathering,
                 self.dense,
                 self.movers,
                 *(comm for of_kind in reversed(self.exchanges) for comm in reversed(of_kind)),

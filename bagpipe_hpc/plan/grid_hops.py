@@ -41,11 +41,6 @@ class Layout(NamedTuple):
             numbers[stays] = 0
         return cls(numbers.tolist(), starts.tolist())
 
-    @property
-    def numbers(self) -> int:
-        """Of all trainers, where rows of the last one travel."""
-        return self.starts[-1] + self.counts[-1]
-
 
 class FirstHop(NamedTuple):
     """Where rows lie on the first hop.

@@ -77,7 +77,7 @@ def run_trainer(context: RoleContext, windows: Sequence[RowWindow], loop: Loop) 
         has_core = has_core_beside_threads(comms)
     pace = MoverPace.open(context.run.config.kernels.backend, has_core=has_core)
     with TimeLimit("the other trainers to start sums of dense gradients", timeout_s):
-        sums = open_dense_sums(train.dense_sums, comms.dense, comms.dense_gathering, deterministic=train.deterministic)
+        sums = open_dense_sums(train.dense_sums, comms.dense, deterministic=train.deterministic)
     Trainer(context, windows, sums, pace, loop).run()
     with TimeLimit("the other trainers to end sums of dense gradients", timeout_s):
         sums.close()

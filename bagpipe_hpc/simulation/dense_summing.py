@@ -64,7 +64,6 @@ class DenseSumming:
         self._is_awaited = False
         grid = cluster.dense_grid
         self._hops = () if grid is None else hops_over(grid)
-        self._begun = [[Event() for _ in self._hops] for _ in sums]
         for process in (self._messages(number) for number in range(len(sums))) if grid else (self._horovod(),):
             simulation.start(process)
 
@@ -94,16 +93,13 @@ class DenseSumming:
             self._simulation.happen(done)
 
     def _messages(self, number: int) -> Process:
-        """Hop by hop; each begins when the sum before has begun its own, and somebody has noticed what came."""
+        """Hop by hop; each begins when somebody has noticed what came. Other sums pass beside this one."""
         dense = self._sums[number]
         yield self._complete[number]
         for place, hop in enumerate(self._hops):
             if place and not self._is_awaited:
                 yield Sleep(self._cluster.notice_s)
-            if number:
-                yield self._begun[number - 1][place]
             yield Sleep((1.0 if place else 1.0 - self._cluster.begun_at_once) * self._messages_s(hop))
-            self._simulation.happen(self._begun[number][place])
             yield Sleep(self._cluster.link_latency_s)
             yield self._sent(dense, hop.sent)
             yield Sleep(self._added_s(dense, hop.added))

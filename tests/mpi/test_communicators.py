@@ -20,7 +20,6 @@ MEMBERS = {
     "gathering": (Role.TRAINER,),
     "movers": (Role.TRAINER,),
     "dense": (Role.TRAINER,),
-    "dense_gathering": (Role.TRAINER,),
 }
 
 

@@ -16,7 +16,7 @@ from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.dense_sums import DenseSums, open_dense_sums
 from bagpipe_hpc.models.mpi_sums import GridSums, MpiSums
-from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.mpi.waiting import wait_for_barrier, wait_until
 
 TIMEOUT_S = 30.0
 SHAPES = [(300, 7), (300,), (1,), (2, 3, 4)]
@@ -65,12 +65,11 @@ def sums(trainers: MPI.Comm, deterministic: bool, request) -> Iterator[DenseSums
     if trainers == MPI.COMM_NULL:
         yield None
         return
-    own = [trainers.Dup(), trainers.Dup()]
-    opened = open_dense_sums(request.param, *own, deterministic=deterministic)
+    own = trainers.Dup()
+    opened = open_dense_sums(request.param, own, deterministic=deterministic)
     yield opened
     opened.close()
-    for comm in own:
-        comm.Free()
+    own.Free()
 
 
 def gradients(trainer: int, step: int) -> list[np.ndarray]:
@@ -189,6 +188,19 @@ def test_four_trainers_sums_over_a_grid_are_added_within_its_rows_first(trainers
             for total, parts in zip(found, everyone, strict=True):
                 np.testing.assert_array_equal(total, (parts[0] + parts[1]) + (parts[2] + parts[3]))
             assert (found[0] != left_to_right(everyone[0])).any()
+
+
+@pytest.mark.mpi(min_size=5)
+def test_sums_by_messages_of_different_groups_do_not_meet(trainers, sums):
+    """Each has communicators of its own: they may even begin in different orders."""
+    if not isinstance(sums, MpiSums):
+        return
+    rank, order = trainers.Get_rank(), (0, 1, 2) if trainers.Get_rank() % 2 else (2, 0, 1)
+    numbers = {group: torch.arange(5.0 + group) * (rank + 1) for group in order}
+    pending = {group: sums.start(group, numbers[group]) for group in order}
+    for group in order[::-1]:
+        wait_until(pending[group].is_complete, f"group {group}", TIMEOUT_S, sums.advance)
+        assert torch.equal(numbers[group], torch.arange(5.0 + group) * 10)
 
 
 @pytest.mark.mpi(min_size=4)
