@@ -219,10 +219,26 @@ class Pipeline:
         """
         for number, hop in enumerate(hops[first:], first):
             if hop.rows:
-                ordered_s = number * hop.rows * self._weight_bytes / self._cluster.ordered_bytes_per_s
-                noticed_s = on_way_s if number else idle_s
-                yield Sleep(noticed_s + self._laid_out_s(hops) + self._messages_s(hop) + ordered_s)
-                yield from self._travel(hop)
+                yield Sleep((on_way_s if number else idle_s) + self._laid_out_s(hops))
+                if number:
+                    yield from self._pass_on(hop)
+                else:
+                    yield Sleep(self._messages_s(hop))
+                    yield from self._travel(hop)
+
+    def _pass_on(self, hop: Hop) -> Process:
+        """Put rows in order and send them, receiver by receiver: what is for the first ones travels meanwhile."""
+        taken_s = self._messages_s(hop) + hop.rows * self._weight_bytes / self._cluster.ordered_bytes_per_s
+        first_s, come = taken_s / hop.messages, Event()
+        yield Sleep(first_s)
+
+        def travelling() -> Process:
+            yield from self._travel(hop)
+            self._simulation.happen(come)
+
+        self._simulation.start(travelling())
+        yield Sleep(taken_s - first_s)
+        yield come
 
     def _travel(self, hop: Hop) -> Process:
         yield Sleep(self._cluster.link_latency_s)

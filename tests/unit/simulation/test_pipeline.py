@@ -235,6 +235,17 @@ def test_over_a_grid_all_rows_travel_twice() -> None:
     assert times(batch, Window(4, 1), slow) == StepTimes(0.0, 13.32, 0.0, 8.32)
 
 
+@pytest.mark.parametrize(("ordered_bytes_per_s", "second_ms"), [(1e6, 0.48 + 0.5 + 1.92), (5e5, 3.84)])
+def test_what_is_for_one_receiver_travels_while_the_next_one_s_rows_are_put_in_order(
+    ordered_bytes_per_s: float, second_ms: float
+) -> None:
+    """A quarter of 1.92 ms, then 0.5 + 1.92 ms on the link; or all of 3.84 ms, if that takes longer."""
+    batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(30, 2), Hop(20, 4)))
+    slow = replace(CLUSTER, trainers=2, ordered_bytes_per_s=ordered_bytes_per_s)
+    end_s = pytest.approx(5.0 + 0.5 + 2.88 + second_ms)
+    assert times(batch, Window(4, 1), slow).end_s == end_s
+
+
 def test_each_other_trainer_takes_a_message() -> None:
     """Of 0.2 ms: three for now gradients, one for a single copy; the mover has those of later gradients."""
     batch = replace(BATCH, samples=40, fetched=0, written=0)
@@ -277,6 +288,18 @@ def test_dense_sums_by_messages_pass_side_by_side() -> None:
     three = replace(CLUSTER, trainers=3, dense_sums="mpi")
     order = StepOrder(sums=(DenseSum(1500, 1.0), DenseSum(0, 0.0)))
     assert times(batch, Window(4, 1), three, order=order) == StepTimes(0.0, 9.0, 0.0, 5.0)
+
+
+def test_a_small_sum_waits_for_no_hop_of_an_older_one() -> None:
+    """Three trainers and 4 ms of compute: it takes 0.5 + 1 + 0.5 ms, and the next step begins with it.
+
+    The older one takes 4 ms more, to be added up, and the next step waits for it 1 ms behind its beginning: these 6 ms
+    and the 3 that are left then are two steps.
+    """
+    batch = replace(BATCH, fetched=0, written=0)
+    three = replace(CLUSTER, trainers=3, dense_sums="mpi", bytes_per_s=1e15, added_bytes_per_s=1e6)
+    order = StepOrder(sums=(DenseSum(1000, 1.0), DenseSum(0, 1.0)), waits=(0.25, 0.0))
+    assert times(batch, Window(4, 1), three, order=order) == StepTimes(0.0, 4.5, 0.0, 0.5)
 
 
 def test_the_mover_notices_hops_of_dense_sums_behind_compute() -> None:
