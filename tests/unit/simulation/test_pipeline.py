@@ -291,15 +291,15 @@ def test_dense_sums_by_messages_pass_side_by_side() -> None:
 
 
 def test_a_small_sum_waits_for_no_hop_of_an_older_one() -> None:
-    """Three trainers and 4 ms of compute: it takes 0.5 + 1 + 0.5 ms, and the next step begins with it.
+    """Three trainers and 4 ms of compute: it takes 0.5 + 1 + 0.5 ms, long before the next step begins with it.
 
-    The older one takes 4 ms more, to be added up, and the next step waits for it 1 ms behind its beginning: these 6 ms
-    and the 3 that are left then are two steps.
+    The older one takes 4 ms more, to be added up. It is complete 6 ms behind the end of the first ms of compute, where
+    it is waited for in the next step, 5 ms later.
     """
     batch = replace(BATCH, fetched=0, written=0)
     three = replace(CLUSTER, trainers=3, dense_sums="mpi", bytes_per_s=1e15, added_bytes_per_s=1e6)
-    order = StepOrder(sums=(DenseSum(1000, 1.0), DenseSum(0, 1.0)), waits=(0.25, 0.0))
-    assert times(batch, Window(4, 1), three, order=order) == StepTimes(0.0, 4.5, 0.0, 0.5)
+    order = StepOrder(sums=(DenseSum(1000, 0.75), DenseSum(0, 0.75)), waits=(0.25, 0.0))
+    assert times(batch, Window(4, 1), three, order=order) == StepTimes(0.0, 5.0, 0.0, 1.0)
 
 
 def test_the_mover_notices_hops_of_dense_sums_behind_compute() -> None:
