@@ -23,7 +23,7 @@ from bagpipe_hpc.step.dense_step import forward_backward
 
 _PASS_GFLOP = 3.0
 """Of each thread in a pass at most, 30 ms at 100 GFLOP/s: larger slices are timed by a part of their samples."""
-_ENOUGH_S = 0.4
+_ENOUGH_S = 0.9
 """No pass starts after so many seconds of passes, but for those that a median needs."""
 _FEWEST, _MOST = 3, 9
 """Timed passes with each code; one before them is not timed."""
@@ -37,7 +37,7 @@ def time_linear_layers(
     slices: int,
     slowest: Callable[[float], float],
 ) -> dict[str, float]:
-    """Seconds of the dense half of a step, forward and backward, with each code for linear layers: medians.
+    """Seconds of the dense half of a step, forward and backward, with each code for linear layers.
 
     Args:
         config: of the run; its model takes kernels.
@@ -59,7 +59,7 @@ def time_linear_layers(
         masks.begin(1, torch.arange(len(inputs[0]), device=device))
         return slowest(_pass_seconds(model, inputs))
 
-    return median_seconds(implementations, seconds)
+    return compared_seconds(implementations, seconds)
 
 
 def samples_of_a_pass(batch_size: int, slices: int, weights: int) -> int:
@@ -68,8 +68,14 @@ def samples_of_a_pass(batch_size: int, slices: int, weights: int) -> int:
     return max(1, min(math.ceil(batch_size / slices), int(_PASS_GFLOP / sample_gflop)))
 
 
-def median_seconds(names: Sequence[str], measure: Callable[[str], float]) -> dict[str, float]:
-    """Measure each of `names` in turn, the first time untimed; medians of the seconds that `measure` returns."""
+def compared_seconds(names: Sequence[str], measure: Callable[[str], float]) -> dict[str, float]:
+    """Measure each of `names` in turn, the first time untimed, and say how they compare.
+
+    Of the first one it is the median of the seconds that `measure` returns; of each other one that median times the
+    median of its ratios to the first, turn by turn: another program that runs for some turns slows all of them.
+    Of 14 comparisons on two busy cores, medians of each alone had the slower code before the faster one three times,
+    these ratios never.
+    """
     found: dict[str, list[float]] = {name: [] for name in names}
     spent_s, turns = 0.0, 0
     while turns <= _FEWEST or (turns <= _MOST and spent_s < _ENOUGH_S):
@@ -79,7 +85,9 @@ def median_seconds(names: Sequence[str], measure: Callable[[str], float]) -> dic
             if turns:
                 found[name].append(seconds)
         turns += 1
-    return {name: statistics.median(seconds) for name, seconds in found.items()}
+    first = found[names[0]]
+    ratios = {name: [own / base for own, base in zip(found[name], first, strict=True)] for name in names}
+    return {name: statistics.median(first) * statistics.median(ratios[name]) for name in names}
 
 
 def _inputs(facts: ModelFacts, samples: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, Embeddings]:
