@@ -25,6 +25,7 @@ from bagpipe_hpc.planning.batch_rows import (
     RetiredRows,
     extend_groups,
 )
+from bagpipe_hpc.planning.homes.choice import PopularLoad, choose_homes
 from bagpipe_hpc.planning.homes.slots import HomeSlots, Placed, UsedBatch
 from bagpipe_hpc.planning.row_slots import ABSENT
 from bagpipe_hpc.planning.rule_planner import RulePlanner
@@ -59,11 +60,8 @@ class ExchangePlanner(RulePlanner):
     # The rules.
 
     def choose_homes(self, batch: UsedBatch, fetched: Bools) -> NDArray[np.integer]:
-        """A home for each row that is fetched: of the trainers that use it in this batch each takes one in turn."""
-        first = np.searchsorted(batch.pair_rows, np.flatnonzero(fetched))
-        users = np.bincount(batch.pair_rows, minlength=batch.unique.size)[fetched]
-        homes: NDArray[np.integer] = batch.pair_users[first + np.arange(first.size) % users]
-        return homes
+        """A home for each row that is fetched: one of the trainers that use it in this batch (`homes.choice`)."""
+        return choose_homes(batch, fetched, PopularLoad(self.trainers))
 
     def copied_now(self, batch: UsedBatch, following: LoadedBatch | None) -> Bools | None:  # noqa: ARG002
         """Rows of the next batch of which copies leave as soon as this one has updated them; None where there are none.

@@ -4,7 +4,8 @@ BagPipe's cache is logically replicated and physically partitioned (SOSP 2023, s
 trainer, which alone fetches it, updates it and writes it back. Any other trainer whose slice of a batch uses the row
 gets a *copy* of its weights for that batch and sends its gradients home. For batch x:
 
-    home     of a row that is fetched: one of the trainers that use it in x, which take such rows in turn
+    home     of a row that is fetched: one of the trainers that use it in x. They take such rows in turn; but a row of
+             many users goes to the one that has the least to exchange of such rows of x so far (`homes.choice`)
     solo     rows of U[x] that their home alone uses: updated by it at once
     now      the others of U[x] & U[x + 1]: gradients go home, the update is made and copies leave before x + 1 starts
     later    the others: gradients travel behind x + 1, and are applied before rest(x + 2) leaves

@@ -55,7 +55,11 @@ class HomePlanner final : public Planner {
     const std::uint32_t number = window_.decided();
     spans_ = cut(number);
     for (HomeTable& table : window_.tables()) table.begin(number);
-    each_span(spans_, [&](std::size_t, Span& span) { span.table->find(number, span); });
+    each_span(spans_, [&](std::size_t, Span& span) {
+      span.table->find(number, span);
+      if (trainers_ >= kPopularUsers) span.table->find_popular(number, span);
+    });
+    choose_popular_homes();
     choose_homes();
     while (!has_enough_slots() && retirement_.has(latest_group)) {
       free_group = retirement_.oldest_group();
@@ -210,19 +214,27 @@ class HomePlanner final : public Planner {
     });
   }
 
+  // One row after the other, in their order: which home the next one has depends on those before it.
+  void choose_popular_homes() {
+    std::vector<std::int64_t> load(trainers_);
+    for (const std::vector<Span>& own : spans_) {
+      for (const Span& span : own) span.table->choose_popular_homes(window_.decided(), span, load);
+    }
+  }
+
   void choose_homes() {
     const std::uint32_t number = window_.decided();
-    std::vector<std::int64_t> fetched(spans_.size());
+    std::vector<std::int64_t> in_turn(spans_.size());
     for (std::size_t worker = 1; worker < spans_.size(); ++worker) {
-      fetched[worker] = fetched[worker - 1];
-      for (const Span& span : spans_[worker - 1]) fetched[worker] += span.fetched;
+      in_turn[worker] = in_turn[worker - 1];
+      for (const Span& span : spans_[worker - 1]) in_turn[worker] += span.in_turn();
     }
     window_.run([&](std::size_t worker) {
       counts_[worker].clear();
-      std::int64_t first = fetched[worker];
+      std::int64_t first = in_turn[worker];
       for (Span& span : spans_[worker]) {
         span.table->choose_homes(number, span, first, is_training_, counts_[worker]);
-        first += span.fetched;
+        first += span.in_turn();
       }
     });
     window_.each(trainers_, [&](std::size_t trainer) {

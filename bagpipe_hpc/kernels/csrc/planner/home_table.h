@@ -25,6 +25,9 @@ namespace bagpipe {
 
 class HomeTable;
 
+// So many trainers or more use a popular row (planning/homes/choice.py: POPULAR_USERS).
+constexpr std::uint32_t kPopularUsers = 8;
+
 // Some rows of a batch.
 struct Span {
   HomeTable* table;
@@ -34,6 +37,10 @@ struct Span {
   std::int64_t dead = 0;
   std::int64_t solo = 0;    // the others are exchanged
   std::int64_t copied = 0;  // pairs of a user and another trainer's row that the batch before uses too
+  std::vector<std::uint32_t> popular = {};  // rows that are fetched
+
+  // Fetched rows whose users take them in turn.
+  std::int64_t in_turn() const { return fetched - static_cast<std::int64_t>(popular.size()); }
 };
 
 // Where a trainer's part of a plan goes.
@@ -70,7 +77,8 @@ class alignas(kLineBytes) HomeTable {
     return low;
   }
 
-  // Decide on a batch, in four parts: begin, which rows are fetched and dead, homes, slots.
+  // Decide on a batch, in five parts: begin, which rows are fetched and dead, homes of popular rows, homes of the others,
+  // slots.
 
   void begin(std::uint32_t number) {
     const BatchPairs& pairs = rows.users.of(number);
@@ -98,16 +106,42 @@ class alignas(kLineBytes) HomeTable {
     span.dead = dead_count;
   }
 
-  // Gives homes to the rows that are fetched: of the users of each one takes it, in turn, by its number among all of
-  // them, from `number_of_first`. Then counts.
+  // Lists popular rows that are fetched. In the middle of a segment there are hardly any, so the branch is guessed well.
+  void find_popular(std::uint32_t number, Span& span) {
+    const BatchPairs& pairs = rows.users.of(number);
+    const std::uint32_t* const fetched = fetched_.data() + span.first;
+    for (std::int64_t k = 0; k < span.fetched; ++k) {
+      if (pairs.of_row(fetched[k]) >= kPopularUsers) span.popular.push_back(fetched[k]);
+    }
+  }
+
+  // Gives each popular row that is fetched to the one of its users with the least load, of several the first. `load` is
+  // what homes are to exchange of the popular rows before: gradients that come in for them, or copies that leave.
+  void choose_popular_homes(std::uint32_t number, const Span& span, std::vector<std::int64_t>& load) {
+    const RowUses uses = rows.uses(number);
+    const BatchPairs& pairs = rows.users.of(number);
+    const std::uint16_t* const users = pairs.users.data();
+    for (const std::uint32_t i : span.popular) {
+      const auto has_less = [&](std::uint16_t user, std::uint16_t other) { return load[user] < load[other]; };
+      const std::uint16_t home = *std::min_element(users + pairs.first(i), users + pairs.ends[i], has_less);
+      uses.trainers[i] = home;
+      load[home] += pairs.of_row(i) - 1;
+    }
+  }
+
+  // Gives homes to the other rows that are fetched: of the users of each one takes it, in turn, by its number among all
+  // of them, from `number_of_first`. Then counts.
   void choose_homes(std::uint32_t number, Span& span, std::int64_t number_of_first, bool is_training,
                     BatchCounts& counts) {
     const RowUses uses = rows.uses(number);
     const BatchPairs& pairs = rows.users.of(number);
     const std::uint32_t* const fetched = fetched_.data() + span.first;
-    for (std::int64_t k = 0; k < span.fetched; ++k) {
+    for (std::int64_t k = 0, turn = number_of_first; k < span.fetched; ++k) {
       const std::uint32_t i = fetched[k], first = pairs.first(i), users = pairs.ends[i] - first;
-      const std::uint16_t home = pairs.users[first + (number_of_first + k) % users];
+      const bool is_popular = users >= kPopularUsers;
+      const std::uint16_t next = pairs.users[first + turn % users];
+      const std::uint16_t home = is_popular ? uses.trainers[i] : next;
+      turn += !is_popular;
       uses.trainers[i] = home;
       ++counts.homes[home].fetched;
     }

@@ -58,6 +58,7 @@ struct BatchPairs {
   Buffer<std::uint8_t> is_copied;  // whether the batch before uses the row too
 
   std::uint32_t first(std::int64_t row) const { return row == 0 ? 0 : ends[row - 1]; }
+  std::uint32_t of_row(std::int64_t row) const { return ends[row] - first(row); }
   std::uint32_t count() const { return first(rows); }
   std::size_t bytes() const { return ends.bytes() + users.bytes() + places.bytes() + is_copied.bytes(); }
 };

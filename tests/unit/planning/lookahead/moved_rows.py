@@ -1,5 +1,7 @@
 """How many rows each trainer moves for each batch, counted row by row: slow, and read off the rules alone."""
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.unit.planning.lookahead.rule_model import Rules
@@ -51,10 +53,11 @@ class HomeCounts:
         left: list[dict[int, int]] = []  # of each batch, rows that it uses last, and their homes
         for x, of_batch in enumerate(moved[:-1]):
             absent = rules.fetched(x)
-            for turn, row in enumerate(row for row in in_order(rules, x) if row in absent):
-                users = sorted(rules.users(x, row))
-                self.homes[row] = users[turn % len(users)]
-                of_batch[self.homes[row]].fetched += 1
+            fetched = [(row, sorted(rules.users(x, row))) for row in in_order(rules, x) if row in absent]
+            homes = homes_by_the_rule([users for _, users in fetched])
+            for (row, _), home in zip(fetched, homes, strict=True):
+                self.homes[row] = home
+                of_batch[home].fetched += 1
             self.copies.append([0] * rules.trainers)
             for row in rules.uses(x, x + 1):
                 home, users = self.homes[row], sorted(rules.users(x, row))
@@ -78,6 +81,20 @@ class HomeCounts:
         """A row goes through the trainer in the row of its sender and the column of its receiver."""
         if self.columns:
             of_batch[sender // self.columns * self.columns + receiver % self.columns].relayed += 1
+
+
+def homes_by_the_rule(users: Sequence[Sequence[int]]) -> list[int]:
+    """A home for each row of a batch that is fetched, by the users of each, ascending."""
+    homes: list[int] = []
+    turn, exchanged = 0, Counter[int]()
+    for of_row in users:
+        if len(of_row) < 8:
+            homes.append(of_row[turn % len(of_row)])
+            turn += 1
+        else:
+            homes.append(min(of_row, key=lambda user: (exchanged[user], user)))
+            exchanged[homes[-1]] += len(of_row) - 1
+    return homes
 
 
 def in_order(rules: Rules, x: int) -> list[int]:

@@ -17,9 +17,14 @@ TABLE_ROWS = 60
 
 @st.composite
 def rules(draw: st.DrawFn) -> Rules:
-    """Uniform or skewed traces, one-hot or ragged; the last batch may be smaller than the number of trainers."""
+    """Uniform or skewed traces, one-hot or ragged; the last batch may be smaller than the number of trainers.
+
+    Of many trainers, rows are often used by eight and more.
+    """
     lookahead = draw(st.integers(1, 7))
-    samples, features, most = draw(st.integers(1, 6)), draw(st.integers(1, 3)), draw(st.sampled_from([0, 1, 4]))
+    trainers = draw(st.sampled_from([1, 2, 3, 4, 6, 11]))
+    samples = draw(st.integers(1, 6) if trainers < 8 else st.integers(6, 22))
+    features, most = draw(st.integers(1, 3)), draw(st.sampled_from([0, 1, 4]))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     used_rows = draw(st.integers(1, TABLE_ROWS))
     skew = draw(st.sampled_from([1, 3]))
@@ -27,9 +32,7 @@ def rules(draw: st.DrawFn) -> Rules:
     rows = (used_rows * rng.random(shape) ** skew).astype(np.int64)
     batches = [bags_of(part, drawn_lengths(rng, samples, features, most)) for part in rows]
     batches[-1] = batches[-1].part(0, draw(st.integers(1, samples)))
-    return Rules(
-        batches, draw(st.sampled_from([1, 2, 3, 4, 6])), lookahead, draw(st.integers(1, max(1, lookahead - 1)))
-    )
+    return Rules(batches, trainers, lookahead, draw(st.integers(1, max(1, lookahead - 1))))
 
 
 def planned(model: Rules) -> list[BatchPlan]:

@@ -69,7 +69,7 @@ def runs(draw: st.DrawFn) -> Run:
     table_rows = rng.integers(1, draw(st.sampled_from([3, 60, 700])), max(features, tables), endpoint=True)
     offsets = table_offsets(table_rows.tolist())
     firsts, sizes = offsets[list(feature_tables)], table_rows[list(feature_tables)]
-    trainers = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 8, 9]))
+    trainers = draw(st.sampled_from([1, 2, 3, 4, 5, 6, 8, 9, 20, 40]))
     lookahead = draw(st.integers(1, 8))
     window = Window(lookahead, draw(st.integers(1, max(1, lookahead - 1))))
     segments: list[Segment] = []
@@ -351,14 +351,17 @@ def test_the_times_of_threads_add_up(threads: int, loading: int, with_homes: boo
     assert times.all_s + loading_times.all_s <= process + 1e-3
 
 
-@pytest.mark.parametrize("trainers", [4, 70])
+@pytest.mark.parametrize(("trainers", "rows"), [(4, 900), (8, 900), (20, 60), (70, 900)])
 @pytest.mark.parametrize("skew", [1, 8])
-def test_homes_of_rows_that_many_trainers_use(trainers: int, skew: int) -> None:
-    """Rows of one user and of all of them, in batches that several threads share out within a table."""
+def test_homes_of_rows_that_many_trainers_use(trainers: int, rows: int, skew: int) -> None:
+    """Rows of one user and of all of them, in batches that several threads share out within a table.
+
+    20 trainers have many popular rows, of some more users or less.
+    """
     rng = np.random.default_rng(6)
-    batches = one_hot((rng.random((12, 1200, 2)) ** skew * 900).astype(np.int64) + np.asarray([0, 900]))
+    batches = one_hot((rng.random((12, 1200, 2)) ** skew * rows).astype(np.int64) + np.asarray([0, rows]))
     segments = [Segment(batches, True, 0), Segment(batches[:5], False, 12)]
-    run = Run(np.asarray([0, 900, 1800]), (0, 1), segments, trainers, Window(4, 2), verify=True, with_homes=True)
+    run = Run(np.asarray([0, rows, 2 * rows]), (0, 1), segments, trainers, Window(4, 2), verify=True, with_homes=True)
     expected = list(plans(reference(run), run))
     for threads, loading in ((1, 0), (5, 0), (5, 2)):
         native = native_planner(run, threads=threads, loading_threads=loading)
