@@ -148,7 +148,7 @@ def drawn_look_ups(arguments: argparse.Namespace, trainers: int) -> Drawn:
 def shared_cells(drawn: Drawn, of_hosts: Sequence[int], *, are_local: bool = False) -> list[Cell]:
     """Rows between hosts and predicted steps, by what trainers of a host share, for numbers of trainers a host.
 
-    Homes are taken in turn, or are those of `LocalHomes`, which are planned in NumPy.
+    Homes are those of the rules, or of `LocalHomes`, which are planned in NumPy.
 
     The cluster is that of docs/simulate.md, but for the links that trainers of a host share. What stays within a host
     takes no time.
@@ -171,7 +171,7 @@ def shared_cells(drawn: Drawn, of_hosts: Sequence[int], *, are_local: bool = Fal
         counted = of_plans[drawn.counted.start : drawn.counted.stop]
         for name, kinds in _SHARED.items():
             cell: Cell = {"trainers": trainers, "trainers_per_host": of_host}
-            cell |= {"homes": "most uses" if are_local else "in turn", "shared": name, **_counts(counted, kinds)}
+            cell |= {"homes": "most uses" if are_local else "by the rules", "shared": name, **_counts(counted, kinds)}
             cell |= {"sent_by_the_busiest": round(float(np.mean(busiest[drawn.counted.start : drawn.counted.stop])))}
             cell |= {"resident_a_host": planner.size().private_slots * of_host}
             ours = [_crossing(load, of_plan, kinds, of_host) for load, of_plan in zip(loads, of_plans, strict=True)]

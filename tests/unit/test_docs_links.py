@@ -99,12 +99,13 @@ def test_the_mutants_of_the_exactness_page_are_those_of_the_tests() -> None:
     from tests.mpi.rows import test_exchange as exchange
     from tests.unit.plan import test_full_batches as full_batches
     from tests.unit.plan import test_neighbours as neighbours
+    from tests.unit.planning.homes import test_choice as choice
     from tests.unit.planning.lookahead import test_home_rules as home_rules
     from tests.unit.planning.lookahead import test_rules as rules
     from tests.unit.storage.plans import test_plan_file as plan_file
 
     broken = [*rules.MUTANTS, *rules.RAGGED_MUTANTS, *rules.SHARED_TABLE_MUTANTS, *home_rules.MUTANTS]
-    broken += [*exchange.MUTANTS, *neighbours.MUTANTS, *plan_file.MUTANTS, *full_batches.MUTANTS]
+    broken += [*exchange.MUTANTS, *neighbours.MUTANTS, *plan_file.MUTANTS, *full_batches.MUTANTS, *choice.MUTANTS]
     assert listed == {
         *MUTANTS,
         *HOME_MUTANTS,
