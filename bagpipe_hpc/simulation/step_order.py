@@ -137,7 +137,7 @@ class StepOrders:
         """Find them for a run's model, as `gradient_order` does; errors as there."""
         orders = [StepOrder.of(gradient_order(config.model, facts, side_by_side=way)) for way in (False, True)]
         orders.append(orders[-1])
-        if takes_kernels(config.model) and config.train.device != "cuda":
+        if takes_kernels(config.model):
             can_wait = config.model.name in MODELS.entries and not config.optimizer.dense_clip_norm
             first = 0 if config.train.weight_gradients == LATE else len(orders) - 1
             share = config.train.late_weights_share

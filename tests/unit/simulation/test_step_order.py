@@ -76,7 +76,6 @@ def test_the_configuration_says_whether_gradients_are_late(
     [
         ([], False, True),
         (["train.late_share=0.5"], False, True),
-        (["train.device=cuda"], False, False),
         (["train.weight_gradients=late"], True, True),
         (["optimizer.dense_clip_norm=1.0"], False, False),
     ],
