@@ -52,6 +52,14 @@ def test_the_first_layers_gradients_alone_may_be_late() -> None:
     assert none.waits == pytest.approx((0.5 / 3, 0.1, 0.0))
 
 
+def orders_of(overrides: list[str], folder: Path) -> StepOrders:
+    """Of DLRM with settings of its own."""
+    empty = folder / "empty.toml"
+    empty.touch()
+    facts = ModelFacts.one_hot(13, 4, 8, 1)
+    return StepOrders.of(load_config(empty, ["model.embedding_dim=8", *overrides]), facts)
+
+
 @pytest.mark.parametrize(
     ("overrides", "is_late", "waits"),
     [
@@ -64,10 +72,7 @@ def test_the_first_layers_gradients_alone_may_be_late() -> None:
 def test_the_configuration_says_whether_gradients_are_late(
     overrides: list[str], is_late: bool, waits: bool, tmp_path: Path
 ) -> None:
-    empty = tmp_path / "empty.toml"
-    empty.touch()
-    facts = ModelFacts.one_hot(13, 4, 8, 1)
-    orders = StepOrders.of(load_config(empty, ["model.embedding_dim=8", *overrides]), facts)
+    orders = orders_of(overrides, tmp_path)
     assert (orders.by_messages.is_late, bool(orders.by_messages.waits)) == (is_late, waits)
 
 
@@ -83,10 +88,7 @@ def test_the_configuration_says_whether_gradients_are_late(
 def test_sums_over_a_grid_are_waited_for_layer_by_layer(
     overrides: list[str], is_late: bool, waits: bool, tmp_path: Path
 ) -> None:
-    empty = tmp_path / "empty.toml"
-    empty.touch()
-    facts = ModelFacts.one_hot(13, 4, 8, 1)
-    orders = StepOrders.of(load_config(empty, ["model.embedding_dim=8", *overrides]), facts)
+    orders = orders_of(overrides, tmp_path)
     assert (orders.over_grid.is_late, bool(orders.over_grid.waits)) == (is_late, waits)
     assert orders.over_grid.sums == orders.by_messages.sums
 
