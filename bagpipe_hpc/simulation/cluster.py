@@ -10,6 +10,8 @@ SERVERS_OUT, SERVERS_IN = "from the servers", "to the servers"
 TRAINER_OUT, TRAINER_IN = "from a trainer", "to a trainer"
 ORACLE_OUT = "from the oracle"
 MEMORY = "memory"
+MOVER = "a mover's core"
+"""Its capacity is a second of work a second."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Cluster:
             TRAINER_IN: per_trainer,
             ORACLE_OUT: link,
             MEMORY: self.memory_bytes_per_s,
+            MOVER: 1.0,
         }
 
     @property

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bagpipe_hpc.plan.exchange_grid import Grid
-from bagpipe_hpc.simulation.cluster import Cluster
+from bagpipe_hpc.simulation.cluster import MOVER, Cluster
 from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
 from bagpipe_hpc.simulation.step_order import DenseSum
 
@@ -24,6 +24,11 @@ class _Hop(NamedTuple):
     messages: int
     sent: float
     added: float = 0.0
+
+
+def moving(seconds: float) -> Transfer:
+    """What a mover does for so long, if it does nothing else: it has one core."""
+    return Transfer(seconds, (MOVER,))
 
 
 def hops_over(grid: Grid) -> tuple[_Hop, ...]:
@@ -99,10 +104,10 @@ class DenseSumming:
         for place, hop in enumerate(self._hops):
             if place and not self._is_awaited:
                 yield Sleep(self._cluster.notice_s)
-            yield Sleep((1.0 if place else 1.0 - self._cluster.begun_at_once) * self._messages_s(hop))
+            yield moving((1.0 if place else 1.0 - self._cluster.begun_at_once) * self._messages_s(hop))
             yield Sleep(self._cluster.link_latency_s)
             yield self._sent(dense, hop.sent)
-            yield Sleep(self._added_s(dense, hop.added))
+            yield moving(self._added_s(dense, hop.added))
         self._simulation.happen(self._done[number])
 
     def _messages_s(self, hop: _Hop) -> float:

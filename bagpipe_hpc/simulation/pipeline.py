@@ -20,7 +20,7 @@ from bagpipe_hpc.simulation.cluster import (
     TRAINER_OUT,
     Cluster,
 )
-from bagpipe_hpc.simulation.dense_summing import DenseSumming
+from bagpipe_hpc.simulation.dense_summing import DenseSumming, moving
 from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
 from bagpipe_hpc.simulation.step_order import StepOrder
 
@@ -198,7 +198,7 @@ class Pipeline:
 
         def going_on() -> Process:
             if hops and hops[0].rows:
-                yield Sleep((1 - self._cluster.begun_at_once) * self._messages_s(hops[0]))
+                yield moving((1 - self._cluster.begun_at_once) * self._messages_s(hops[0]))
                 yield from self._travel(hops[0])
             noticed_s = 0.0 if self._is_waiting else self._cluster.notice_s
             yield from self._exchange(hops, first=1, on_way_s=noticed_s)
@@ -219,25 +219,26 @@ class Pipeline:
         """
         for number, hop in enumerate(hops[first:], first):
             if hop.rows:
-                yield Sleep((on_way_s if number else idle_s) + self._laid_out_s(hops))
+                yield Sleep(on_way_s if number else idle_s)
+                yield moving(self._laid_out_s(hops))
                 if number:
                     yield from self._pass_on(hop)
                 else:
-                    yield Sleep(self._messages_s(hop))
+                    yield moving(self._messages_s(hop))
                     yield from self._travel(hop)
 
     def _pass_on(self, hop: Hop) -> Process:
         """Put rows in order and send them, receiver by receiver: what is for the first ones travels meanwhile."""
         taken_s = self._messages_s(hop) + hop.rows * self._weight_bytes / self._cluster.ordered_bytes_per_s
         first_s, come = taken_s / hop.messages, Event()
-        yield Sleep(first_s)
+        yield moving(first_s)
 
         def travelling() -> Process:
             yield from self._travel(hop)
             self._simulation.happen(come)
 
         self._simulation.start(travelling())
-        yield Sleep(taken_s - first_s)
+        yield moving(taken_s - first_s)
         yield come
 
     def _travel(self, hop: Hop) -> Process:
