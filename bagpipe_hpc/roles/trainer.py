@@ -134,7 +134,7 @@ class Trainer:
         self._rows = self._row_sharing(RowUpdates(parts, stats, trace), pace.ring)
         groups: Sequence[Sequence[Parameter]] = gradient_groups(parts.model, side_by_side=sums.side_by_side)
         if late_weights:
-            groups = late_order(groups, late_weights, config.train.late_weights_share)
+            groups = late_order(groups, late_weights, config.train.late_share)
         can_wait = late_weights is not None and reads_by_layers(config, loop)
         dense_reducer = DenseReducer(
             groups, sums, timeout_s=timeout_s, watch=self._check_mover, device=parts.device, ring=pace.ring

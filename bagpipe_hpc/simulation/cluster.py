@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from math import ceil, inf, log2
 
 from bagpipe_hpc.plan.exchange_grid import Grid
-from bagpipe_hpc.step.dense_sums_choice import AUTO, GRID, GRID_FROM_TRAINERS
+from bagpipe_hpc.step.dense_sums_choice import AUTO, GRID_FROM_TRAINERS
 
 SERVERS_OUT, SERVERS_IN = "from the servers", "to the servers"
 TRAINER_OUT, TRAINER_IN = "from a trainer", "to a trainer"
@@ -107,7 +107,7 @@ class Cluster:
     def chosen_dense_sums(self) -> str:
         """What sums dense gradients; for `auto` there is a core for Horovod's thread."""
         is_many = self.trainers >= GRID_FROM_TRAINERS
-        return (GRID if is_many else "horovod") if self.dense_sums == AUTO else self.dense_sums
+        return ("grid" if is_many else "horovod") if self.dense_sums == AUTO else self.dense_sums
 
     @property
     def dense_grid(self) -> Grid | None:

@@ -14,7 +14,6 @@ from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.gradient_groups import groups_at_once
 from bagpipe_hpc.models.gradient_order import GradientOrder, gradient_order
 from bagpipe_hpc.simulation.cluster import Cluster
-from bagpipe_hpc.step.dense_sums_choice import GRID
 
 _FORWARD, _BACKWARD = 1 / 3, 2 / 3
 """Of the time that a weight takes in a step, its passes: one and two of three products (docs/simulate.md)."""
@@ -125,27 +124,20 @@ class StepOrders:
     Attributes:
         by_horovod: where sums come one after the other.
         by_messages: where they pass side by side.
-        over_grid: where they do so over a grid, and the next step waits for each when it reads the weights.
     """
 
     by_horovod: StepOrder
     by_messages: StepOrder
-    over_grid: StepOrder
 
     @classmethod
     def of(cls, config: Config, facts: ModelFacts) -> "StepOrders":
         """Find them for a run's model, as `gradient_order` does; errors as there."""
         orders = [StepOrder.of(gradient_order(config.model, facts, side_by_side=way)) for way in (False, True)]
-        orders.append(orders[-1])
-        if takes_kernels(config.model):
+        if config.train.weight_gradients == LATE and takes_kernels(config.model):
             can_wait = config.model.name in MODELS.entries and not config.optimizer.dense_clip_norm
-            first = 0 if config.train.weight_gradients == LATE else len(orders) - 1
-            share = config.train.late_weights_share
-            orders[first:] = [order.late(can_wait=can_wait, late_share=share) for order in orders[first:]]
+            orders = [order.late(can_wait=can_wait, late_share=config.train.late_share) for order in orders]
         return cls(*orders)
 
     def on(self, cluster: Cluster) -> StepOrder:
         """The one of a cluster."""
-        if cluster.dense_grid is None:
-            return self.by_horovod
-        return self.over_grid if cluster.chosen_dense_sums == GRID else self.by_messages
+        return self.by_messages if cluster.dense_grid else self.by_horovod

@@ -28,7 +28,6 @@ from bagpipe_hpc.models.linear import (
     usable_implementations,
 )
 from bagpipe_hpc.models.optimizer_trial import state_numbers
-from bagpipe_hpc.step.dense_sums_choice import GRID
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 from bagpipe_hpc.terminal import counted
 
@@ -172,21 +171,17 @@ def model_kernels(
 
 
 def late_weights_of(config: Config, device: torch.device, trainers: int) -> LateWeights | None:
-    """What is told when layers read their weights, and puts gradients of weights off as `train.weight_gradients` says.
+    """What puts gradients of weights off, as `train.weight_gradients` says; None where they are computed at once.
 
-    Sums over a grid have several latencies, so the next step waits for them layer by layer whether or not gradients are
-    late. Else None where these come at once, as of one trainer, for whom nobody waits. Other code than the native
-    layers has one pass for both products, and says nothing: on GPUs, in bfloat16, and of models that compute their
-    layers themselves. That is logged.
+    One trainer has nobody who waits for it. Other code than the native layers has one pass for both products: on GPUs,
+    in bfloat16, and of models that compute their layers themselves. That is said.
     """
-    is_late = config.train.weight_gradients == LATE
-    if trainers == 1 or not (is_late or config.train.dense_sums == GRID):
+    if config.train.weight_gradients != LATE or trainers == 1:
         return None
     name, precision = config.model.name, config.model.precision
     if device.type == "cpu" and precision == "float32" and takes_kernels(config.model):
         return LateWeights()
-    if is_late:
-        log.info("train.weight_gradients = late: without effect on layers of %s on %s in %s", name, device, precision)
+    log.info("train.weight_gradients = late: without effect on layers of %s on %s in %s", name, device, precision)
     return None
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from bagpipe_hpc.cluster.core_share import threads_each
 
-AUTO, GRID = "auto", "grid"
+AUTO = "auto"
 GRID_FROM_TRAINERS = 64
 """From so many trainers on `auto` takes the grid. With 64 it is predicted to be as fast as Horovod, and faster with
 more (docs/simulate.md)."""
@@ -67,7 +67,7 @@ def choose_dense_sums(setting: str, trainers: Sequence[TrainerCores]) -> DenseSu
     if have_horovod and all(trainer.has_gpu for trainer in trainers):
         return DenseSumsChoice("horovod", "train.dense_sums = auto: trainers compute on GPUs")
     if len(trainers) >= GRID_FROM_TRAINERS:
-        return DenseSumsChoice(GRID, f"train.dense_sums = auto: {GRID_FROM_TRAINERS} trainers or more")
+        return DenseSumsChoice("grid", f"train.dense_sums = auto: {GRID_FROM_TRAINERS} trainers or more")
     if not have_horovod:
         return DenseSumsChoice("mpi", "train.dense_sums = auto: Horovod is not installed for every trainer")
     share, threads = threads_each([trainer[:2] for trainer in trainers]), max(trainer.threads for trainer in trainers)

@@ -42,7 +42,7 @@ def late_order(
     Args:
         groups: of weights that are summed as one, in the order of the backward pass (`gradient_groups`).
         late_weights: puts gradients off; from now on none of the groups that come at once.
-        share: of the weights (`TrainConfig.late_weights_share`).
+        share: `train.late_share`.
     """
     count = groups_at_once([sum(weight.numel() for weight in group) for group in groups], share)
     at_once, late = groups[:count], groups[count:]

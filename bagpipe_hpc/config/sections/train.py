@@ -121,11 +121,6 @@ class TrainConfig:
     """Which gradients of weights are late with `weight_gradients = late`: those of the first layers, as long as these
     hold no more than this share of the dense weights; 0 puts none off, and only waits for sums layer by layer."""
 
-    @property
-    def late_weights_share(self) -> float:
-        """Share of the dense weights whose gradients may be late: none where they are computed at once."""
-        return self.late_share if self.weight_gradients == LATE else 0.0
-
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "log_every_steps", "reference_slices"):
             require(getattr(self, name) >= 1, f"train.{name}", getattr(self, name), "use 1 or more")

@@ -302,6 +302,18 @@ def test_a_small_sum_waits_for_no_hop_of_an_older_one() -> None:
     assert times(batch, Window(4, 1), three, order=order) == StepTimes(0.0, 5.0, 0.0, 1.0)
 
 
+def test_a_mover_does_one_thing_beside_the_other_half_as_fast() -> None:
+    """Two sums of three trainers that begin with the end of compute, for 0.1 ms of each hop's two messages of 0.2 ms.
+
+    Each would take 0.4 + 0.5 + 0.4 + 0.5 ms by itself, and the second one end 0.1 ms behind the first. But a mover has
+    one core for the 0.7 ms of messages of each that are not begun by the compute thread.
+    """
+    batch = replace(BATCH, fetched=0, written=0)
+    three = replace(CLUSTER, trainers=3, dense_sums="mpi", message_s=0.2 * MS)
+    order = StepOrder(sums=(DenseSum(0, 0.0), DenseSum(0, 0.0)))
+    assert times(batch, Window(4, 1), three, order=order) == StepTimes(0.0, 6.4, 0.0, 2.4)
+
+
 def test_the_mover_notices_hops_of_dense_sums_behind_compute() -> None:
     """There 0.5 + 0.8 ms, and 0.2 to add 1,200 bytes up; 1 ms until the mover looks; back 0.5 + 0.8 ms: 3.8 ms in all.
 

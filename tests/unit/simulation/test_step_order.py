@@ -52,14 +52,6 @@ def test_the_first_layers_gradients_alone_may_be_late() -> None:
     assert none.waits == pytest.approx((0.5 / 3, 0.1, 0.0))
 
 
-def orders_of(overrides: list[str], folder: Path) -> StepOrders:
-    """Of DLRM with settings of its own."""
-    empty = folder / "empty.toml"
-    empty.touch()
-    facts = ModelFacts.one_hot(13, 4, 8, 1)
-    return StepOrders.of(load_config(empty, ["model.embedding_dim=8", *overrides]), facts)
-
-
 @pytest.mark.parametrize(
     ("overrides", "is_late", "waits"),
     [
@@ -72,25 +64,11 @@ def orders_of(overrides: list[str], folder: Path) -> StepOrders:
 def test_the_configuration_says_whether_gradients_are_late(
     overrides: list[str], is_late: bool, waits: bool, tmp_path: Path
 ) -> None:
-    orders = orders_of(overrides, tmp_path)
-    assert (orders.by_messages.is_late, bool(orders.by_messages.waits)) == (is_late, waits)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "is_late", "waits"),
-    [
-        ([], False, True),
-        (["train.late_share=0.5"], False, True),
-        (["train.weight_gradients=late"], True, True),
-        (["optimizer.dense_clip_norm=1.0"], False, False),
-    ],
-)
-def test_sums_over_a_grid_are_waited_for_layer_by_layer(
-    overrides: list[str], is_late: bool, waits: bool, tmp_path: Path
-) -> None:
-    orders = orders_of(overrides, tmp_path)
-    assert (orders.over_grid.is_late, bool(orders.over_grid.waits)) == (is_late, waits)
-    assert orders.over_grid.sums == orders.by_messages.sums
+    empty = tmp_path / "empty.toml"
+    empty.touch()
+    facts = ModelFacts.one_hot(13, 4, 8, 1)
+    order = StepOrders.of(load_config(empty, ["model.embedding_dim=8", *overrides]), facts).by_messages
+    assert (order.is_late, bool(order.waits)) == (is_late, waits)
 
 
 def test_a_model_without_weights_has_nothing_behind_rows() -> None:
@@ -109,13 +87,13 @@ def test_moments_that_are_not_those_of_the_sums_are_refused(moments: list[float]
 
 
 def test_messages_sum_in_smaller_groups_than_horovod() -> None:
-    orders = StepOrders(StepOrder(0.1), StepOrder(0.2), StepOrder(0.3))
+    orders = StepOrders(StepOrder(0.1), StepOrder(0.2))
     for name, trainers, share in (
         ("horovod", 64, 0.1),
         ("mpi", 2, 0.2),
         ("mpi", 1, 0.1),
-        ("grid", 4, 0.3),
+        ("grid", 4, 0.2),
         ("auto", 63, 0.1),
-        ("auto", 64, 0.3),
+        ("auto", 64, 0.2),
     ):
         assert orders.on(Cluster(trainers, 1e-6, dense_sums=name)).behind_rows == share

@@ -105,10 +105,6 @@ def test_gradients_of_weights_are_late_where_that_helps_and_can_be(caplog: pytes
     assert late_weights_of(late, CPU, 2) is not None
     assert late_weights_of(Config(), CPU, 2) is None
     assert late_weights_of(late, CPU, 1) is None
-    over_grid = Config(train=TrainConfig(dense_sums="grid"))
-    assert late_weights_of(over_grid, CPU, 2) is not None  # it waits layer by layer
-    assert late_weights_of(over_grid, CPU, 1) is None
-    assert late_weights_of(over_grid, torch.device("cuda"), 2) is None
     assert not caplog.records
     caplog.set_level("INFO")
     assert late_weights_of(replace(late, model=ModelConfig(precision="bfloat16")), CPU, 2) is None
