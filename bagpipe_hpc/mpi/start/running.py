@@ -57,6 +57,7 @@ def _end(timeout_s: float) -> None:
         call_roll(MPI.COMM_WORLD, "having finished", timeout_s)
     except WaitTimeoutError as error:
         abort_job(f"bagpipe: {error}", _EXIT_FAILED)
+    remove_shared_files()
     with TimeLimit("all ranks to end MPI", timeout_s, _exit_at_once):
         _library().MPI_Finalize()
 

@@ -13,7 +13,8 @@ from bagpipe_hpc.terminal import ERASE_LINE, columns, printable
 _MESSAGE_HEAD_START_S = 0.5
 """Launchers drop what a rank wrote just before it aborted the job."""
 _MAPPED = Path("/proc/self/maps")
-_SHARED_FILE = "/dev/shm/mpich_shm_"
+_SHARED_FILES = ("/dev/shm/mpich_shm_", "/dev/shm/sm_segment.")
+"""How their names begin: MPICH's, and those of Open MPI 5."""
 
 
 def world_size() -> int:
@@ -27,14 +28,15 @@ def world_rank() -> int:
 
 
 def remove_shared_files() -> None:
-    """Remove the names of the files by which MPICH's ranks of a host found the memory that they share.
+    """Remove the names of the files by which MPI's ranks of a host found the memory that they share.
 
-    They use it on without a name; a job that is ended by force would leave it behind, some 5 MB each time. Call it when
-    all ranks have started MPI, or when the job ends.
+    They use it on without a name. Of a job that is ended by force MPICH would leave some 5 MB behind each time. Of a
+    process that no launcher has started Open MPI 5 leaves the file, even where it ends in order. Call it when all ranks
+    have started MPI, or when the job ends.
     """
     with contextlib.suppress(OSError):
         lines = _MAPPED.read_text(encoding="utf-8").splitlines()
-        names = {line[line.index(_SHARED_FILE) :] for line in lines if _SHARED_FILE in line}
+        names = {line[line.index(start) :] for line in lines for start in _SHARED_FILES if start in line}
         for name in names:
             if not name.endswith(" (deleted)"):
                 Path(name).unlink(missing_ok=True)

@@ -1,18 +1,28 @@
-"""What a job leaves on its host when it is ended by force."""
+"""What a job leaves on its host when it is ended, by force or in order."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bagpipe_hpc.mpi.start.world import remove_shared_files
+from tests.ranks import ROOT, rank_environment
+
+SHARED = ("/dev/shm/mpich_shm_", "/dev/shm/sm_segment.")
+ALONE = """
+from bagpipe_hpc.mpi.start.running import mpi_running
+with mpi_running(60.0, 60.0):
+    print(open("/proc/self/maps").read())
+"""
 
 
-def shared_names() -> list[str]:
-    """Names of the files in /dev/shm by which MPICH shares memory with this process."""
-    mapped = (line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text().splitlines())
+def shared_names(maps: str) -> list[str]:
+    """Names of the files in /dev/shm by which MPI shares memory with a process that has these maps."""
+    mapped = (line.split(maxsplit=5) for line in maps.splitlines())
     names = {fields[5] for fields in mapped if len(fields) == 6}
-    return [name for name in names if name.startswith("/dev/shm/mpich_shm_") and not name.endswith("(deleted)")]
+    return [name for name in names if name.startswith(SHARED) and not name.endswith("(deleted)")]
 
 
 @pytest.mark.mpi(min_size=3)
@@ -20,9 +30,18 @@ def test_nothing_is_left_in_shared_memory_and_the_ranks_still_share_it(comm):
     comm.Barrier()
     remove_shared_files()
     comm.Barrier()
-    assert shared_names() == []
+    assert shared_names(Path("/proc/self/maps").read_text()) == []
     rank, size = comm.Get_rank(), comm.Get_size()
     for length in (10, 1_000_000):
         received = np.empty(length)
         comm.Sendrecv(np.full(length, float(rank)), (rank + 1) % size, recvbuf=received, source=(rank - 1) % size)
         assert (received == (rank - 1) % size).all()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_process_without_a_launcher_leaves_nothing(comm):
+    """Open MPI leaves it to the launcher."""
+    if comm.Get_rank() == 0:
+        process = [sys.executable, "-c", ALONE]
+        alone = subprocess.run(process, capture_output=True, text=True, cwd=ROOT, env=rank_environment(), check=True)
+        assert not [name for name in shared_names(alone.stdout) if Path(name).exists()]
