@@ -12,8 +12,7 @@ from torch import Tensor
 
 from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum, SumComms
 from bagpipe_hpc.mpi.request_watch import Awaited
-from bagpipe_hpc.mpi.rows.grid_comms import GridComms
-from bagpipe_hpc.plan.exchange_grid import Grid
+from bagpipe_hpc.plan.sum_levels import Levels, sum_levels
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,14 @@ class MpiSums:
 
     def __init__(self, comm: Any, *, deterministic: bool) -> None:
         self.trainers = comm.Get_size()
-        grid = self._grid(self.trainers, deterministic=deterministic)
+        levels = self._levels(self.trainers, deterministic=deterministic)
         ways = _WAYS if self.trainers > 1 else 1
-        self._comms = [(GridComms.split(comm, grid), GridComms.split(comm, grid)) for _ in range(ways)]
-        self._reducers = [_reducer(adding, gathering) for adding, gathering in self._comms]
+        self._comms = [list(map(SumComms, split(comm, levels), split(comm, levels))) for _ in range(ways)]
+        self._reducers = [GradientReducer(*first, above=above) for first, *above in self._comms]
 
-    def _grid(self, trainers: int, *, deterministic: bool) -> Grid:  # noqa: ARG002
-        """Over which trainers sum."""
-        return Grid.direct(trainers)
+    def _levels(self, trainers: int, *, deterministic: bool) -> Levels:  # noqa: ARG002
+        """On which trainers sum."""
+        return (trainers,)
 
     def sums_on(self, device: torch.device) -> bool:
         """Main memory alone."""
@@ -84,29 +83,34 @@ class MpiSums:
 
     def close(self) -> None:
         """Give the communicators back."""
-        for adding, gathering in reversed(self._comms):
-            gathering.free()
-            adding.free()
+        for comms in reversed(self._comms):
+            for of_level in reversed(comms):
+                of_level.gathering.Free()
+                of_level.adding.Free()
 
 
 class GridSums(MpiSums):
-    """Sums over a grid of trainers, for many of them: within each row, then from row to row, and back the same way.
+    """Sums over a grid of trainers, for many of them: level by level, and back the same way (`plan/sum_levels.py`).
 
-    A trainer sends rows + columns - 2 messages each way in place of T - 1, in two hops. The order of additions is that
-    of the grid, the same in every run, and for less than four trainers or a prime number of them rank order. With
-    `deterministic` it is rank order for any number: over the grid of one row, as `MpiSums` adds.
+    Of the grid's rows and columns, or of three dimensions. A trainer sends a message to the others of its groups in
+    place of T - 1. The order of additions is that of the grid, the same in every run, and for less than four trainers
+    or a prime number of them rank order. With `deterministic` it is rank order for any number, as `MpiSums` adds.
     """
 
-    def _grid(self, trainers: int, *, deterministic: bool) -> Grid:
-        """As square as can be."""
-        return Grid.direct(trainers) if deterministic else Grid.balanced(trainers)
+    def _levels(self, trainers: int, *, deterministic: bool) -> Levels:
+        """Those with the fewest messages."""
+        return (trainers,) if deterministic or trainers == 1 else sum_levels(trainers)
 
     def advance(self) -> bool:
         """Test and start what comes next; whether anything is under way, whose hops wait to be begun."""
         return self._advance_all()
 
 
-def _reducer(adding: GridComms, gathering: GridComms) -> GradientReducer:
-    """One that sums over a grid."""
-    across = None if adding.grid.is_direct else SumComms(adding.column, gathering.column)
-    return GradientReducer(adding.row, gathering.row, across=across)
+def split(trainers: Any, levels: Levels) -> list[Any]:
+    """This trainer's communicator on each level. Collective over: `trainers`, in the order of their numbers."""
+    own, apart, found = trainers.Get_rank(), 1, []
+    for members in levels:
+        place = own // apart % members
+        found.append(trainers.Split(own - place * apart, place))
+        apart *= members
+    return found

@@ -6,8 +6,9 @@ rows, in the order of the trainers, then all gather the shares: the bytes of a g
 not depend on MPI's choice of algorithm. `MPI_Iallreduce` itself is not used: in whole runs under Open MPI 5.0.11, on
 busy cores, it returned wrong sums (docs/architecture.md).
 
-Many trainers may stand in a grid. Each row of it sums as above, but before the shares are gathered each column sums
-what its trainers' rows have come to. So a trainer sends to the others of its row and column alone, and no more bytes.
+Many trainers may sum level by level (`plan/sum_levels.py`). Each group of the first level sums as above, but before the
+shares are gathered, those who have the same share of several groups sum these on the next level. So a trainer sends to
+the others of its groups alone, and no more bytes.
 
 Both stages go by `MPI_Ialltoallv`, of which every message is under way at once. `MPI_Iallgatherv` would take the second
 one round by round, each of which begins only when somebody tests it, and has a latency.
@@ -161,9 +162,9 @@ class GradientReducer:
         comm: the trainers' communicator, on which that thread alone starts operations.
         gathering: another one, for second stages, which may meet the first stage of a newer sum; they are started by
             whichever thread moves the sum on, one at a time.
-        across: where `comm` and `gathering` are those of a row of a grid of trainers: those of this trainer's column,
-            which adds up what its rows have come to. Numbers are then added within each row, and the rows' sums from
-            the first to the last. Not with a `packing`.
+        above: where `comm` and `gathering` are those of a group of trainers: those of this trainer's groups on the
+            levels above, which add up what the groups below have come to, from the first to the last. Not with a
+            `packing`.
         timeout_s: longest wait for the other trainers; unless given, without a limit.
         watch: see `wait_until`.
         new_array: gives memory for a sum, float32 of a shape; NumPy's unless given.
@@ -179,9 +180,9 @@ class GradientReducer:
         watch: Callable[[], None] = nothing_to_watch,
         new_array: Callable[[tuple[int, ...]], NDArray[np.float32]] | None = None,
         packing: Packing | None = None,
-        across: SumComms | None = None,
+        above: Sequence[SumComms] = (),
     ) -> None:
-        self._levels = (SumComms(comm, gathering), *((across,) if across else ()))
+        self._levels = (SumComms(comm, gathering), *above)
         self.trainers: int = math.prod(level.adding.Get_size() for level in self._levels)
         self._newest: PendingSum | None = None
         self._spent = SpentRequests()

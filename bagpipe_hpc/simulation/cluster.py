@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from math import ceil, inf, log2
 
-from bagpipe_hpc.plan.exchange_grid import Grid
+from bagpipe_hpc.plan.sum_levels import Levels, sum_levels
 from bagpipe_hpc.step.dense_sums_choice import AUTO, GRID_FROM_TRAINERS
 
 SERVERS_OUT, SERVERS_IN = "from the servers", "to the servers"
@@ -110,12 +110,12 @@ class Cluster:
         return ("grid" if is_many else "horovod") if self.dense_sums == AUTO else self.dense_sums
 
     @property
-    def dense_grid(self) -> Grid | None:
-        """Over which trainers sum dense gradients with messages; None where Horovod does, or nobody."""
+    def dense_levels(self) -> Levels:
+        """On which trainers sum dense gradients with messages; none where Horovod does, or nobody."""
         chosen = self.chosen_dense_sums
         if self.trainers == 1 or chosen == "horovod":
-            return None
-        return Grid.direct(self.trainers) if chosen == "mpi" else Grid.balanced(self.trainers)
+            return ()
+        return (self.trainers,) if chosen == "mpi" else sum_levels(self.trainers)
 
     @property
     def allreduce_s(self) -> float:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bagpipe_hpc.plan.exchange_grid import Grid
+from bagpipe_hpc.plan.sum_levels import Levels
 from bagpipe_hpc.simulation.cluster import MOVER, Cluster
 from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
 from bagpipe_hpc.simulation.step_order import DenseSum
@@ -31,19 +31,18 @@ def moving(seconds: float) -> Transfer:
     return Transfer(seconds, (MOVER,))
 
 
-def hops_over(grid: Grid) -> tuple[_Hop, ...]:
+def hops_on(levels: Levels) -> tuple[_Hop, ...]:
     """Those of one sum with messages (`mpi/reduction.py`).
 
     Args:
-        grid: of two trainers at least, who send each other all that they have; more send shares, there and back.
+        levels: of two trainers at least, who send each other all that they have; more send shares, there and back.
     """
-    if grid.trainers == 2:
+    if levels == (2,):
         return (_Hop(1, 1.0, 1.0),)
     adding, left = [], 1.0
-    for members in (grid.columns, grid.rows):
-        if members > 1:
-            adding.append(_Hop(members - 1, (members - 1) / members * left, left))
-            left /= members
+    for members in levels:
+        adding.append(_Hop(members - 1, (members - 1) / members * left, left))
+        left /= members
     return (*adding, *(hop._replace(added=0.0) for hop in reversed(adding)))
 
 
@@ -67,9 +66,9 @@ class DenseSumming:
         self._complete = [Event() for _ in sums]
         self._done = [Event() for _ in sums]
         self._is_awaited = False
-        grid = cluster.dense_grid
-        self._hops = () if grid is None else hops_over(grid)
-        for process in (self._messages(number) for number in range(len(sums))) if grid else (self._horovod(),):
+        levels = cluster.dense_levels
+        self._hops = hops_on(levels) if levels else ()
+        for process in (self._messages(number) for number in range(len(sums))) if levels else (self._horovod(),):
             simulation.start(process)
 
     def start(self, number: int) -> Process:

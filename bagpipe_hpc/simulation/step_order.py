@@ -140,4 +140,4 @@ class StepOrders:
 
     def on(self, cluster: Cluster) -> StepOrder:
         """The one of a cluster."""
-        return self.by_messages if cluster.dense_grid else self.by_horovod
+        return self.by_messages if cluster.dense_levels else self.by_horovod

@@ -1,16 +1,16 @@
 """The pipeline's times, worked out by hand for batches that are all alike."""
 
 from dataclasses import replace
+from math import prod
 
 import pytest
 
-from bagpipe_hpc.plan.exchange_grid import Grid
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.batch_load import BatchLoad, Hop
 from bagpipe_hpc.simulation.cluster import Cluster
-from bagpipe_hpc.simulation.dense_summing import hops_over
+from bagpipe_hpc.simulation.dense_summing import hops_on
 from bagpipe_hpc.simulation.pipeline import Pipeline, StepTimes
 from bagpipe_hpc.simulation.step_order import DenseSum, StepOrder
 
@@ -327,16 +327,20 @@ def test_the_mover_notices_hops_of_dense_sums_behind_compute() -> None:
 
 
 @pytest.mark.parametrize(
-    ("grid", "sent", "messages"),
+    ("levels", "sent", "messages"),
     [
-        (Grid(1, 2), [1.0], [1]),
-        (Grid(1, 3), [2 / 3, 2 / 3], [2, 2]),
-        (Grid(2, 4), [3 / 4, 1 / 8, 1 / 8, 3 / 4], [3, 1, 1, 3]),
+        ((2,), [1.0], [1]),
+        ((3,), [2 / 3, 2 / 3], [2, 2]),
+        ((4, 2), [3 / 4, 1 / 8, 1 / 8, 3 / 4], [3, 1, 1, 3]),
+        ((4, 2, 2), [3 / 4, 1 / 8, 1 / 16, 1 / 16, 1 / 8, 3 / 4], [3, 1, 1, 1, 1, 3]),
     ],
 )
-def test_a_sum_over_a_grid_sends_no_more_bytes(grid: Grid, sent: list[float], messages: list[int]) -> None:
-    """2 (T - 1) / T of them, or all once of two trainers, in as many messages as a row and a column have others."""
-    hops = hops_over(grid)
+def test_a_sum_on_several_levels_sends_no_more_bytes(
+    levels: tuple[int, ...], sent: list[float], messages: list[int]
+) -> None:
+    """2 (T - 1) / T of them, or all once of two trainers, in as many messages as its groups have other members."""
+    hops = hops_on(levels)
     assert [hop.sent for hop in hops] == pytest.approx(sent)
     assert [hop.messages for hop in hops] == messages
-    assert sum(hop.added for hop in hops) == pytest.approx(1.0 if grid.is_direct else 1.0 + 1 / grid.columns)
+    shares = [1 / prod(levels[:number]) for number in range(len(levels))]
+    assert [hop.added for hop in hops if hop.added] == pytest.approx(shares)
