@@ -19,7 +19,7 @@ AUTO, DIRECT, OVER_GRID = EXCHANGES
 
 GRID_FROM_TRAINERS = 128
 """From so many trainers on `auto` takes the grid. With 64 either way is predicted to take the same within 1 %, and with
-128 a step over the grid is 13 % shorter (docs/simulate.md)."""
+128 a step over the grid is 14 % shorter (docs/simulate.md)."""
 _LEAST_SAVING = 4
 """So many times fewer messages it must be then: one over a grid takes twice as long, and rows are copied on the way."""
 
