@@ -37,7 +37,7 @@ share communicators."""
 class MpiSums:
     """The `DenseSums` of the project's own reducer, which sums row gradients, too: in rank order.
 
-    Nobody spins: a sum is moved on by the mover while the compute thread computes, and by that while it waits.
+    Nobody spins: sums are moved on by the mover, and the one that the compute thread waits for by that as well.
 
     Args:
         comm: of the trainers, for this alone.

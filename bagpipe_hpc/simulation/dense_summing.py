@@ -65,7 +65,7 @@ class DenseSumming:
         self._sums = sums
         self._complete = [Event() for _ in sums]
         self._done = [Event() for _ in sums]
-        self._is_awaited = False
+        self._awaited: int | None = None
         levels = cluster.dense_levels
         self._hops = hops_on(levels) if levels else ()
         for process in (self._messages(number) for number in range(len(sums))) if levels else (self._horovod(),):
@@ -81,9 +81,9 @@ class DenseSumming:
 
     def wait(self, number: int) -> Process:
         """Let the compute thread wait for the end of a sum: it sees at once what has come."""
-        self._is_awaited = True
+        self._awaited = number
         yield self._done[number]
-        self._is_awaited = False
+        self._awaited = None
 
     def _horovod(self) -> Process:
         """One after the other; its thread notices at once what waits when it has made one."""
@@ -101,7 +101,7 @@ class DenseSumming:
         dense = self._sums[number]
         yield self._complete[number]
         for place, hop in enumerate(self._hops):
-            if place and not self._is_awaited:
+            if place and self._awaited != number:
                 yield Sleep(self._cluster.notice_s)
             yield moving((1.0 if place else 1.0 - self._cluster.begun_at_once) * self._messages_s(hop))
             yield Sleep(self._cluster.link_latency_s)

@@ -228,22 +228,24 @@ class Pipeline:
                     yield from self._travel(hop)
 
     def _pass_on(self, hop: Hop) -> Process:
-        """Put rows in order and send them, receiver by receiver: what is for the first ones travels meanwhile."""
+        """Put rows in order and send them, receiver by receiver: what is for others travels while the last is begun."""
         taken_s = self._messages_s(hop) + hop.rows * self._weight_bytes / self._cluster.ordered_bytes_per_s
-        first_s, come = taken_s / hop.messages, Event()
+        first_s, last, have_gone = taken_s / hop.messages, 1 / hop.messages, Event()
         yield moving(first_s)
 
         def travelling() -> Process:
-            yield from self._travel(hop)
-            self._simulation.happen(come)
+            yield from self._travel(hop, 1 - last)
+            self._simulation.happen(have_gone)
 
         self._simulation.start(travelling())
         yield moving(taken_s - first_s)
-        yield come
+        yield from self._travel(hop, last)
+        yield have_gone
 
-    def _travel(self, hop: Hop) -> Process:
+    def _travel(self, hop: Hop, share: float = 1.0) -> Process:
+        """A share of a hop's rows is on its way."""
         yield Sleep(self._cluster.link_latency_s)
-        yield Transfer(hop.rows * self._weight_bytes, self._cluster.between_trainers)
+        yield Transfer(share * hop.rows * self._weight_bytes, self._cluster.between_trainers)
 
     def _messages_s(self, hop: Hop) -> float:
         """A trainer's time for the messages of a hop."""

@@ -37,7 +37,7 @@ def time_linear_layers(
     slices: int,
     slowest: Callable[[float], float],
 ) -> dict[str, float]:
-    """Seconds of the dense half of a step, forward and backward, with each code for linear layers.
+    """Seconds of the dense half of a step, forward and backward, with each code for linear layers: `compared_seconds`.
 
     Args:
         config: of the run; its model takes kernels.

@@ -1,8 +1,9 @@
 """Rows on their second hop over a grid: messages between a trainer and the others of its column.
 
 A message for each other trainer, and not one collective call for all: so what is for the first one is under way while
-rows for the next are put in order. On a communicator messages of one sender come in their order (MPI 4.1, section
-3.5), and all trainers pass the rows of a kind on in the order of its exchanges. So no message needs a number.
+rows for the next are put in order. All trainers pass the rows of a kind on in the order of its exchanges, and one
+thread at a time does (`RowExchange.pass_on`). So messages of one sender come in that order (MPI 4.1, section 3.5), and
+none needs a number.
 """
 
 from collections.abc import Callable

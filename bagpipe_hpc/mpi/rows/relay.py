@@ -48,6 +48,7 @@ class Relay:
         spent: SpentRequests,
     ) -> None:
         self.second: ColumnMessages | None = None
+        self._begun: ColumnMessages | None = None  # keeps what MPI sends
         self._comms, self._by_address = comms, by_address
         self._flow, self._into, self._hops, self._spent = flow, into, hops, spent
         layout = hops.lay_out(flow, comms.place, rows.shape[1])
@@ -56,12 +57,14 @@ class Relay:
 
     def begin_second(self) -> bool:
         """Pass rows on if all have come. Returns whether they have; never waits."""
-        if self._first is None or not self._first.is_over():
+        first = self._first
+        if first is None or not first.is_over():
             return False
+        self._first = None  # also where MPI refuses a message: what has begun must not begin again
         passed = self._room(passed_rows(self._flow, self._comms.place))
-        second = ColumnMessages(self._comms.column, self._by_address, passed, self._spent)
-        self._hops.pass_on(self._flow, self._comms.place, self._first.into, passed, self._into, second)
-        self.second, self._first = second, None
+        self._begun = ColumnMessages(self._comms.column, self._by_address, passed, self._spent)
+        self._hops.pass_on(self._flow, self._comms.place, first.into, passed, self._into, self._begun)
+        self.second = self._begun
         return True
 
     def awaited(self) -> list[Awaited]:

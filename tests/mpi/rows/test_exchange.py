@@ -130,24 +130,38 @@ def test_over_a_grid_with_native_code_where_functions_of_mpi_are_not_found(
     check_exchange(comm, Grid(2, 2), grid_hops("auto"))
 
 
-@pytest.mark.mpi(min_size=4)
-def test_what_mpi_refuses_is_raised(comm: MPI.Comm) -> None:
-    """Natively as from Python."""
-    rank = comm.Get_size()  # of nobody in a column
+@pytest.mark.mpi(min_size=6)
+def test_what_mpi_refuses_is_raised_and_what_has_begun_does_not_begin_again(comm: MPI.Comm) -> None:
+    """Natively as from Python. Of a column of three, messages to and from the second other one are refused."""
+    grid, own, number = Grid(3, 2), comm.Get_rank(), 0
 
     def of_nobody(column: MPI.Comm) -> MessagesByAddress | None:
         found = messages_by_address(column)
-        return found and found._replace(ranks=found.ranks + rank)
+        ranks = np.where(np.arange(3) == (column.Get_rank() + 2) % 3, comm.Get_size(), np.arange(3))
+        return found and found._replace(ranks=ranks.astype(np.int32))
 
-    comms = [GridComms.split(comm, Grid(2, 2)) for _ in Kind]
-    exchange = exchanges.RowExchange(comms, grid_hops("auto"), of_nobody)
-    own, number = comm.Get_rank(), 0
-    flow = flow_of(own, Grid(2, 2), number)
-    arrival = exchange.exchange(
-        Kind.NOW_GRADIENTS, sent_rows(own, Grid(2, 2), number), flow, np.empty((flow.source.sum(), WIDTH), np.float32)
-    )
+    begun: list[Relay] = []
+
+    class Noted(RowExchange):
+        def _begin(self, kind: Kind, rows: np.ndarray, flow: Flow, into: np.ndarray) -> Relay:
+            begun.append(super()._begin(kind, rows, flow, into))
+            return begun[-1]
+
+    comms = [GridComms.split(comm, grid) for _ in Kind]
+    exchange, flow = Noted(comms, grid_hops("auto"), of_nobody), flow_of(own, grid, number)
+    into = np.empty((flow.source.sum(), WIDTH), np.float32)
+    arrival = exchange.exchange(Kind.NOW_GRADIENTS, sent_rows(own, grid, number), flow, into)
     with pytest.raises(MPI.Exception, match="rank"):
         wait_for([arrival])
+    (relay,) = begun
+    kept = relay._begun
+    exchange.pass_on()
+    assert relay._begun is kept is not None
+    assert relay.second is None
+    comm.Barrier()
+    for request in kept._left:  # what the others were to send or take in
+        request.Cancel()
+        request.Wait()
     comm.Barrier()
     for of_kind in comms:
         of_kind.free()
