@@ -52,7 +52,7 @@ class MpiSums:
         self.trainers = comm.Get_size()
         levels = self._levels(self.trainers, deterministic=deterministic)
         ways = _WAYS if self.trainers > 1 else 1
-        self._comms = [list(map(SumComms, split(comm, levels), split(comm, levels))) for _ in range(ways)]
+        self._comms = [SumComms.split(comm, levels) for _ in range(ways)]
         self._reducers = [GradientReducer(*first, above=above) for first, *above in self._comms]
 
     def _levels(self, trainers: int, *, deterministic: bool) -> Levels:  # noqa: ARG002
@@ -104,13 +104,3 @@ class GridSums(MpiSums):
     def advance(self) -> bool:
         """Test and start what comes next; whether anything is under way, whose hops wait to be begun."""
         return self._advance_all()
-
-
-def split(trainers: Any, levels: Levels) -> list[Any]:
-    """This trainer's communicator on each level. Collective over: `trainers`, in the order of their numbers."""
-    own, apart, found = trainers.Get_rank(), 1, []
-    for members in levels:
-        place = own // apart % members
-        found.append(trainers.Split(own - place * apart, place))
-        apart *= members
-    return found

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
 from bagpipe_hpc.mpi.waiting import nothing_to_watch, wait_until
 from bagpipe_hpc.plan.slices import slice_bounds
+from bagpipe_hpc.plan.sum_levels import Levels
 
 _TESTS_A_WAKE = 16
 """As `row_transfer.TESTS_A_WAKE`, but its sleeps grow longer, and the thread has nothing else to do."""
@@ -43,6 +44,17 @@ class SumComms(NamedTuple):
 
     adding: MPI.Comm
     gathering: MPI.Comm
+
+    @classmethod
+    def split(cls, trainers: MPI.Comm, levels: Levels) -> list["SumComms"]:
+        """Those of this trainer on each level. Collective over: `trainers`, in the order of their numbers."""
+        own, apart, found = trainers.Get_rank(), 1, []
+        for members in levels:
+            place = own // apart % members
+            group = own - place * apart  # its lowest member
+            found.append(cls(trainers.Split(group, place), trainers.Split(group, place)))
+            apart *= members
+        return found
 
 
 class Packing(Protocol):

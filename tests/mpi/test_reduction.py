@@ -10,7 +10,6 @@ from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.short_floats import ShortFloats, short_floats
-from bagpipe_hpc.models.mpi_sums import split
 from bagpipe_hpc.mpi.reduction import GradientReducer, SumComms, add_in_order
 from bagpipe_hpc.mpi.waiting import wait_until
 
@@ -69,7 +68,7 @@ def test_five_trainers_sums_are_in_rank_order(comm):
 def test_groups_of_each_level_add_in_their_order(comm, levels):
     """Those who follow one another first, and of their sums the first group's comes first."""
     parts = [gradients(0, trainer, 500) for trainer in range(6)]
-    (first, *above), (apart, *_) = map(SumComms, split(comm, levels), split(comm, levels)), levels
+    (first, *above), (apart, *_) = SumComms.split(comm, levels), levels
     found = GradientReducer(*first, above=above).start(parts[comm.Get_rank()]).wait("a sum on two levels")
     groups = [left_to_right(parts[start : start + apart]) for start in range(0, 6, apart)]
     np.testing.assert_array_equal(found, left_to_right(groups))
@@ -81,7 +80,7 @@ def test_groups_of_each_level_add_in_their_order(comm, levels):
 def test_sums_on_three_levels(comm):
     """Of several sums at once; each trainer is in a group of two on each level."""
     parts = [[gradients(number, trainer, 300 + number) for trainer in range(8)] for number in range(3)]
-    first, *above = map(SumComms, split(comm, (2, 2, 2)), split(comm, (2, 2, 2)))
+    first, *above = SumComms.split(comm, (2, 2, 2))
     sums = GradientReducer(*first, above=above)
     pending = [sums.start(own[comm.Get_rank()]) for own in parts]
     for found, (a, b, c, d, e, f, g, h) in zip(pending, parts, strict=True):

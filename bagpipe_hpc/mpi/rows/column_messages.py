@@ -6,6 +6,7 @@ thread at a time does (`RowExchange.pass_on`). So messages of one sender come in
 none needs a number.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,8 @@ from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
 from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
 from bagpipe_hpc.plan.grid_hops import MessagesByAddress
 
+log = logging.getLogger(__name__)
+
 _TAG = 0
 
 
@@ -25,6 +28,7 @@ def messages_by_address(comm: MPI.Comm) -> MessagesByAddress | None:
     """How native code begins messages on the communicator of a column; None where MPI's functions are not found."""
     isend, irecv = address_of("MPI_Isend"), address_of("MPI_Irecv")
     if isend is None or irecv is None:
+        log.info("grid_hops: MPI_Isend and MPI_Irecv were not found; rows are passed on from Python")
         return None
     ranks = np.arange(comm.Get_size(), dtype=np.int32)
     return MessagesByAddress(isend, irecv, HANDLE_BYTES, handle_of(comm), handle_of(MPI.BYTE), _TAG, ranks)

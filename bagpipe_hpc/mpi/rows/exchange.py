@@ -111,8 +111,9 @@ class RowExchange:
     ) -> None:
         self._hops = hops
         self._comms = dict(zip(Kind, comms, strict=True))
-        self._by_address = {kind: by_address(own.column) for kind, own in self._comms.items()}
         self._grid = comms[0].grid
+        columns = {} if self._grid.is_direct else {kind: own.column for kind, own in self._comms.items()}
+        self._by_address = {kind: by_address(column) for kind, column in columns.items()}
         row, column = comms[0].place
         self._own = row * self._grid.columns + column
         self._passing = threading.Lock()
