@@ -1,11 +1,15 @@
 """`bagpipe prepare` with small pieces; one rank is killed when it has finished a piece of a stage.
 
+The others wait behind a piece of that stage, so that they do not take all before it comes.
+
 python -m tests.end_to_end.prepare_killed STAGE RANK ARGUMENT...
 """
 
 import os
 import signal
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 import data_prep.counted_tables
@@ -24,13 +28,25 @@ STAGES = {
 }
 
 
-def kill_after(place: Any, name: str) -> None:
-    """Let a function end, and this process with it."""
+_WAIT_S = 30.0
+"""The launcher ends ranks that wait as soon as one is killed."""
+
+
+def end_itself() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def wait_for_the_end() -> None:
+    time.sleep(_WAIT_S)
+
+
+def go_on_with(place: Any, name: str, then: Callable[[], None]) -> None:
+    """Let something happen whenever a function has ended."""
     function = getattr(place, name)
 
     def last(*arguments: object) -> None:
         function(*arguments)
-        os.kill(os.getpid(), signal.SIGKILL)
+        then()
 
     setattr(place, name, last)
 
@@ -40,6 +56,6 @@ if __name__ == "__main__":
     data_prep.prepare.RANGE_BYTES = 4000
     data_prep.parse_stage.PART_ROWS = 20
     own = next((os.environ[name] for name in RANK_VARIABLES if name in os.environ), "0")
-    if stage != "none" and own == rank:
-        kill_after(*STAGES[stage])
+    if stage != "none":
+        go_on_with(*STAGES[stage], end_itself if own == rank else wait_for_the_end)
     sys.exit(main(["prepare", *arguments]))
