@@ -31,14 +31,17 @@ TAG_AHEAD_PUT = 7
 
 _AHEAD_TAGS = {Use.GET: TAG_AHEAD_GET, Use.PUT: TAG_AHEAD_PUT}
 
-_PIECE_BYTES = 1 << 20
-"""Bytes of a piece: long enough for a link's full rate, short enough that the server gathers one while the link carries
-another."""
+_PIECES = 4
+"""Of a call, so that the server gathers one while the link carries another; more cost more than they hide."""
+_SHORTEST_PIECE_BYTES, _LONGEST_PIECE_BYTES = 1 << 18, 1 << 20
+"""A piece is long enough for a link's full rate, and a server does not work long at one for one trainer."""
 
 
 def pieces(rows: int, record_width: int) -> Iterator[slice]:
     """The rows of each piece of a call, the same on both ends."""
-    piece_rows = max(1, _PIECE_BYTES // (record_width * np.dtype(np.float32).itemsize))
+    row_bytes = record_width * np.dtype(np.float32).itemsize
+    piece_bytes = min(max(rows * row_bytes // _PIECES, _SHORTEST_PIECE_BYTES), _LONGEST_PIECE_BYTES)
+    piece_rows = max(1, piece_bytes // row_bytes)
     for first in range(0, rows, piece_rows):
         yield slice(first, min(first + piece_rows, rows))
 
