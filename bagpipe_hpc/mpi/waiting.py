@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum
 
 from mpi4py import MPI
@@ -15,6 +16,10 @@ Where others want the core, the first yield takes longer than that and the sleep
 sooner than who has yielded it. `time.sleep(0)` takes 70 us, for it sets a timer."""
 _SHORTEST_SLEEP_S = 20e-6
 _LONGEST_SLEEP_S = 500e-6
+LONGEST_SLEEP_WITH_CORE_S = 50e-6
+"""Of who has a core that nobody else wants meanwhile."""
+_MOVING_S = 40e-6
+"""A test that takes as long has moved a long message on."""
 _SHORTEST_SERVER_SLEEP_S = 100e-6
 
 
@@ -59,12 +64,37 @@ def wait_until(
         os.sched_yield()
     deadline = start + timeout_s
     pause_s = _SHORTEST_SLEEP_S
+    tested_s = time.monotonic()
     while not done():
         watch()
-        if time.monotonic() > deadline:
+        now_s = time.monotonic()
+        if now_s > deadline:
             raise WaitTimeoutError.after(timeout_s, what)
-        time.sleep(pause_s)
-        pause_s = min(pause_s * 1.5, longest_sleep_s)
+        if now_s - tested_s > _MOVING_S:  # and the next one may do so again
+            pause_s = _SHORTEST_SLEEP_S
+        else:
+            time.sleep(pause_s)
+            pause_s = min(pause_s * 1.5, longest_sleep_s)
+        tested_s = time.monotonic()
+
+
+@dataclass(frozen=True)
+class Waits:
+    """How a thread waits for other ranks, time after time.
+
+    Attributes:
+        timeout_s: seconds after which a wait fails.
+        watch: see `wait_until`.
+        longest_sleep_s: seconds between tests at most.
+    """
+
+    timeout_s: float
+    watch: Callable[[], None] = nothing_to_watch
+    longest_sleep_s: float = _LONGEST_SLEEP_S
+
+    def until(self, done: Callable[[], bool], what: str) -> None:
+        """Call `done` until it returns true; arguments and errors as for `wait_until`."""
+        wait_until(done, what, self.timeout_s, self.watch, self.longest_sleep_s)
 
 
 def wait_for_all(

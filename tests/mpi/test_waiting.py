@@ -11,7 +11,15 @@ import pytest
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
-from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_all, wait_for_barrier, wait_until
+from bagpipe_hpc.mpi import waiting
+from bagpipe_hpc.mpi.waiting import (
+    LONGEST_SLEEP_WITH_CORE_S,
+    Waits,
+    serve_until_barrier,
+    wait_for_all,
+    wait_for_barrier,
+    wait_until,
+)
 
 LATE_S = 0.1
 TIMEOUT_S = 30.0
@@ -32,6 +40,42 @@ def test_a_wait_ends_with_the_first_success():
     wait_until(lambda: next(answers), "the answers", 60.0, lambda: watched.append(None))
     assert next(answers, None) is None
     assert watched
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_test_that_moved_something_on_is_followed_by_the_next_at_once(monkeypatch):
+    """And behind it sleeps are short again, where others have grown to the longest."""
+    slept, moving = [], range(30, 33)
+    monkeypatch.setattr(waiting.time, "sleep", slept.append)
+    monkeypatch.setattr(waiting, "_EAGER_S", 0.0)
+    monkeypatch.setattr(waiting, "_MOVING_S", 0.1)
+    begin = time.perf_counter
+
+    def done() -> bool:
+        tested.append(len(slept))
+        until = begin() + (0.15 if len(tested) - 1 in moving else 0.0)
+        while begin() < until:
+            pass
+        return len(tested) > 40
+
+    tested: list[int] = []
+    wait_until(done, "the answers", 60.0)
+    assert tested[31:34] == [tested[30]] * 3
+    assert slept[tested[30] - 1] == 500e-6
+    assert slept[tested[30]] == 20e-6
+
+
+@pytest.mark.mpi(min_size=2)
+def test_who_has_a_core_sleeps_no_longer_than_that_allows(monkeypatch):
+    slept, tests = [], iter([False] * 20 + [True])
+    monkeypatch.setattr(waiting.time, "sleep", slept.append)
+    monkeypatch.setattr(waiting, "_EAGER_S", 0.0)
+    Waits(60.0, longest_sleep_s=LONGEST_SLEEP_WITH_CORE_S).until(lambda: next(tests), "the answers")
+    assert slept[-1] == LONGEST_SLEEP_WITH_CORE_S == max(slept)
+    with pytest.raises(WaitTimeoutError, match="for plan 8"):
+        Waits(0.0).until(lambda: False, "plan 8")
+    with pytest.raises(PointlessError):
+        Waits(60.0, give_up).until(lambda: False, "a thread that failed")
 
 
 @pytest.mark.mpi(min_size=2)

@@ -5,6 +5,7 @@
 // is the caller's: this library links no MPI, and is told where `MPI_Request_get_status` is. Handles are integers
 // of 32 bits in MPICH and its kin, and pointers elsewhere.
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -25,6 +26,8 @@ constexpr uint32_t silent = 0, rung = 1;
 constexpr double growth = 1.5;  // of the pauses between looks
 constexpr double second_ns = 1e9;
 constexpr unsigned long timer_slack_ns = 1000;  // 50,000 unless asked for: a pause of 20 us would take 75
+constexpr int64_t most_looks = 64;             // between two pauses, whatever they move on
+constexpr double shortest_sleep_ns = 10e3;      // to fall asleep and wake up takes longer: a shorter pause is spent awake
 
 double now_ns() {
   timespec now;
@@ -34,6 +37,10 @@ double now_ns() {
 
 // So many nanoseconds, or until somebody rings.
 void pause_at(Bell* bell, double pause_ns) {
+  if (pause_ns < shortest_sleep_ns) {
+    for (const double end_ns = now_ns() + pause_ns; bell->load() == silent && now_ns() < end_ns;) sched_yield();
+    return;
+  }
   timespec pause;
   pause.tv_sec = static_cast<time_t>(pause_ns / second_ns);
   pause.tv_nsec = static_cast<long>(pause_ns - static_cast<double>(pause.tv_sec) * second_ns);
@@ -82,10 +89,13 @@ BAGPIPE_EXPORT int64_t request_watch_hear(uint32_t* bell) {
 }
 
 // Pause, look, and pause a little longer, until a group is complete, `limit_ns` have passed, or somebody rang, which
-// is heard with that. Group g has the requests from ends[g - 1] to ends[g]. Returns whether somebody has rung.
+// is heard with that. Group g has the requests from ends[g - 1] to ends[g]. Looks that take `moving_ns` a group have let
+// MPI move something on, and the next ones may do so again: they do not count among the `looks` between two pauses.
+// Returns whether somebody has rung.
 BAGPIPE_EXPORT int64_t request_watch_wait(uint32_t* bell_at, void* get_status, int64_t handle_bytes,
                                           const int64_t* handles, const int64_t* ends, int64_t groups, void* status,
-                                          int64_t looks, double pause_ns, double longest_ns, double limit_ns) {
+                                          int64_t looks, double moving_ns, double pause_ns, double longest_ns,
+                                          double limit_ns) {
   // Once a thread. Where it is not granted, pauses are longer.
   thread_local const bool is_prompt = prctl(PR_SET_TIMERSLACK, timer_slack_ns, 0, 0, 0) == 0;
   static_cast<void>(is_prompt);
@@ -96,10 +106,12 @@ BAGPIPE_EXPORT int64_t request_watch_wait(uint32_t* bell_at, void* get_status, i
   while (true) {
     if (bell->load() == silent) pause_at(bell, pause_ns);
     if (bell->exchange(silent) == rung) return 1;
-    for (int64_t look = 0; look < looks; ++look) {
+    for (int64_t look = 0, idle = 0; look < most_looks && idle < looks; ++look) {
+      const double since_ns = now_ns();
       int64_t first = 0;
       for (int64_t group = 0; group < groups; first = ends[group++])
         if (requests.are_complete(first, ends[group])) return 0;
+      if (now_ns() - since_ns < moving_ns * static_cast<double>(groups)) ++idle;
     }
     if (now_ns() >= end_ns) return 0;
     pause_ns = std::min(pause_ns * growth, longest_ns);

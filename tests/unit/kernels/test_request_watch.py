@@ -77,9 +77,37 @@ def test_what_mpi_calls_wrong_ends_the_wait() -> None:
 
 
 def test_looks_between_pauses_are_as_many_as_told(mpi: Mpi) -> None:
-    mpi.watch._looks_a_pause = 3
+    mpi.watch._looks_a_pause, mpi.watch._moving_s = 3, LONG_S
     assert not mpi.watch.wait([[5]], Pauses(1e-6, 1e-6, 0.0))
     assert mpi.looked == [5, 5, 5]
+
+
+def test_looks_that_move_something_on_are_followed_by_others(mpi: Mpi) -> None:
+    """Up to 64, and then by those between the next pauses; the fourth one alone moves nothing."""
+    mpi.watch._looks_a_pause, mpi.watch._moving_s = 1, 0.02
+
+    def look(handle: int) -> None:
+        mpi.looked.append(handle)
+        if len(mpi.looked) < 4:
+            time.sleep(0.03)
+
+    mpi.looks = look
+    assert not mpi.watch.wait([[5]], Pauses(1e-6, 1e-6, 0.0))
+    assert len(mpi.looked) == 4
+    mpi.watch._moving_s = 0.0
+    assert not mpi.watch.wait([[5]], Pauses(1e-6, 1e-6, 0.0))
+    assert len(mpi.looked) == 4 + 64
+
+
+@pytest.mark.parametrize("pause_s", [2e-6, LONG_S])
+def test_a_ring_ends_a_pause_asleep_or_awake(mpi: Mpi, pause_s: float) -> None:
+    """A short pause is spent awake, and as long as it is: 1,000 looks take 2 ms."""
+    rung = threading.Timer(0.05, mpi.watch.ring)
+    start = time.monotonic()
+    rung.start()
+    assert mpi.watch.wait([[5]], Pauses(pause_s, pause_s, LONG_S))
+    assert 0.05 <= time.monotonic() - start < LONG_S
+    assert len(mpi.looked) <= 0.05 / pause_s * 2 * 64
 
 
 def test_a_wait_ends_with_its_time(mpi: Mpi) -> None:
