@@ -12,7 +12,7 @@ from bagpipe_hpc.kernels.device import Device
 from bagpipe_hpc.models.complete_gradients import ONE_PASS
 from bagpipe_hpc.models.dense_sums import DenseSums, PendingDenseSum
 from bagpipe_hpc.mpi.request_watch import Awaited
-from bagpipe_hpc.mpi.waiting import Haste, wait_until
+from bagpipe_hpc.mpi.waiting import Haste, Waits
 
 
 class DenseReducer:
@@ -24,8 +24,7 @@ class DenseReducer:
     Args:
         groups: parameters that are reduced together; the backward pass should finish the groups one after the other.
         sums: over the trainers.
-        timeout_s: longest wait for the other trainers.
-        watch: called while waiting; raises if the wait has become pointless.
+        waits: how the compute thread waits for the other trainers.
         device: where the gradients are. Where `sums` are not made there, each group is copied to main memory, and a
             thread starts its sum as soon as the copy is there.
         ring: called when sums begin that `advance` moves on.
@@ -36,15 +35,13 @@ class DenseReducer:
         groups: Sequence[Sequence[nn.Parameter]],
         sums: DenseSums,
         *,
-        timeout_s: float,
-        watch: Callable[[], None],
+        waits: Waits,
         device: Device,
         ring: Callable[[], None],
     ) -> None:
         self._ring = ring
         self._sums = sums
-        self._timeout_s = timeout_s
-        self._watch = watch
+        self._waits = waits
         self._groups: list[_Group] = []
         if sums.trainers > 1:
             stage = None if sums.sums_on(device.torch_device) else _Stage(device)
@@ -101,7 +98,7 @@ class DenseReducer:
             WaitTimeoutError: another trainer did not take part in time.
         """
         group = self._groups[number]
-        wait_until(group.is_summed, "the dense gradients of the other trainers", self._timeout_s, self._watch)
+        self._waits.until(group.is_summed, "the dense gradients of the other trainers")
         group.finish()
         self._unfinished.remove(number)
         if not self._unfinished:

@@ -35,7 +35,7 @@ class Communicators:
         world: all ranks: the oracle, the servers, the trainers.
         planning: the oracle (rank 0) and the trainers (1 + trainer); null on servers.
         store: servers first, then trainers; null on the oracle.
-        saving: the same ranks, for the first trainer's third thread, which collects the files of a checkpoint.
+        saving: the same ranks, for a thread of the first trainer's, which collects the files of a checkpoint.
         trainers: trainers only, for reductions in the compute thread; null elsewhere. So are the next ones.
         gathering: the trainers again, for the second stage of a reduction.
         exchanges: the trainers again, for the rows that they exchange, for each kind; none elsewhere.

@@ -38,16 +38,30 @@ _AWAITED_LIMIT_S = 1e-3
 """Of a wait while the compute thread waits, too: when that computes again, the mover shall ask less often."""
 
 
+def open_watch(backend: str) -> RequestWatch:
+    """What waits for one thread that moves things on: native code that looks, where it was built.
+
+    Args:
+        backend: `kernels.backend`.
+
+    Raises:
+        ConfigError: native code is asked for and was not built or does not load.
+    """
+    address = address_of("MPI_Request_get_status")
+    mpi = LooksOfMpi(address, HANDLE_BYTES, STATUS_BYTES) if address else None
+    return request_watch(backend, mpi, TESTS_A_WAKE)
+
+
 class MoverPace:
     """The sleeps of one mover, and the bell that ends them.
 
     Args:
-        has_core: whether this trainer has a core beyond those of its compute threads.
+        has_core: whether this trainer has a core beyond those of its compute threads; an attribute, too.
         watch: sleeps for it; one that looks at nothing unless given.
     """
 
     def __init__(self, *, has_core: bool, watch: RequestWatch | None = None) -> None:
-        self._has_core = has_core
+        self.has_core = has_core
         self._watch = watch or PausingWatch()
         self._is_awaited = False
         self._pause_s = 0.0
@@ -63,9 +77,7 @@ class MoverPace:
         Raises:
             ConfigError: native code is asked for and was not built or does not load.
         """
-        address = address_of("MPI_Request_get_status")
-        mpi = LooksOfMpi(address, HANDLE_BYTES, STATUS_BYTES) if address else None
-        return cls(has_core=has_core, watch=request_watch(backend, mpi, TESTS_A_WAKE))
+        return cls(has_core=has_core, watch=open_watch(backend))
 
     # Called by the compute thread.
 
@@ -110,7 +122,7 @@ class MoverPace:
         """
         if self._is_awaited:
             haste = max(haste, Haste.CALM)
-        yields_core = not (self._has_core or self._is_awaited)
+        yields_core = not (self.has_core or self._is_awaited)
         shortest_s = _SHORTEST_WITHOUT_CORE_S if yields_core else _SHORTEST_S
         if is_blind or not self._watch.looks:
             longest_s = (_LONGEST_WITHOUT_CORE_S if yields_core else _LONGEST_S)[haste]

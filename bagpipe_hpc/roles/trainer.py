@@ -26,14 +26,15 @@ from bagpipe_hpc.mpi.rows.exchange import RowExchange
 from bagpipe_hpc.mpi.rows.host_chain import HostChain
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
-from bagpipe_hpc.mpi.waiting import wait_for_barrier
+from bagpipe_hpc.mpi.waiting import LONGEST_SLEEP_WITH_CORE_S, Waits, wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
 from bagpipe_hpc.planning.sharing_choice import HOME, has_homes
-from bagpipe_hpc.preparation.settling.trainer_compute import has_core_beside_threads, trainer_device
+from bagpipe_hpc.preparation.settling.trainer_compute import cores_beside_threads, trainer_device
 from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
+from bagpipe_hpc.roles.sums_thread import SummedElsewhere, SumsThread, open_sums_thread
 from bagpipe_hpc.roles.trainer_reports import TrainerReports
 from bagpipe_hpc.rows.store import Use
 from bagpipe_hpc.rows.updated import UpdatedRows
@@ -74,11 +75,13 @@ def run_trainer(context: RoleContext, windows: Sequence[RowWindow], loop: Loop) 
     timeout_s = train.timeout_s
     wait_for_barrier(comms.trainers, "the other trainers to be ready to start", timeout_s)
     with TimeLimit("the other trainers to say which cores they have", timeout_s):
-        has_core = has_core_beside_threads(comms)
-    pace = MoverPace.open(context.run.config.kernels.backend, has_core=has_core)
+        cores = cores_beside_threads(comms)
+    backend = context.run.config.kernels.backend
+    pace = MoverPace.open(backend, has_core=cores > 0)
+    sums_thread = open_sums_thread(train.sums_thread, backend, cores)
     with TimeLimit("the other trainers to start sums of dense gradients", timeout_s):
         sums = open_dense_sums(train.dense_sums, comms.dense, deterministic=train.deterministic)
-    Trainer(context, windows, sums, pace, loop).run()
+    Trainer(context, windows, sums, pace, sums_thread, loop).run()
     with TimeLimit("the other trainers to end sums of dense gradients", timeout_s):
         sums.close()
 
@@ -91,11 +94,18 @@ class Trainer:
         windows: the rows at the servers, of each group of tables.
         sums: of dense gradients over the trainers.
         pace: of its mover.
+        sums_thread: moves sums on; None where the mover does.
         loop: computes the loss of each slice.
     """
 
     def __init__(
-        self, context: RoleContext, windows: Sequence[RowWindow], sums: DenseSums, pace: MoverPace, loop: Loop
+        self,
+        context: RoleContext,
+        windows: Sequence[RowWindow],
+        sums: DenseSums,
+        pace: MoverPace,
+        sums_thread: SumsThread | None,
+        loop: Loop,
     ) -> None:
         self._loop = loop
         self._run = run = context.run
@@ -131,14 +141,21 @@ class Trainer:
             for window, cache, group, own in zip(windows, parts.caches, run.groups, updated, strict=True)
         ]
         stats = StepStats()
-        self._rows = self._row_sharing(RowUpdates(parts, stats, trace), pace.ring)
+        self._rows = self._row_sharing(RowUpdates(parts, stats, trace), pace)
         groups: Sequence[Sequence[Parameter]] = gradient_groups(parts.model, side_by_side=sums.side_by_side)
         if late_weights:
             groups = late_order(groups, late_weights, config.train.late_share)
         can_wait = late_weights is not None and reads_by_layers(config, loop)
         dense_reducer = DenseReducer(
-            groups, sums, timeout_s=timeout_s, watch=self._check_mover, device=parts.device, ring=pace.ring
+            groups,
+            sums,
+            waits=self._waits(pace),
+            device=parts.device,
+            ring=(sums_thread or pace).ring,
         )
+        self._sums_thread = sums_thread
+        if sums_thread is not None:
+            sums_thread.move_on(dense_reducer)
         self._mover = Mover(
             MoverSettings(run.schedule, need.window.group, timeout_s),
             self._receiver,
@@ -147,7 +164,7 @@ class Trainer:
             self._reader,
             trace,
             self._rows,
-            dense_reducer,
+            dense_reducer if sums_thread is None else SummedElsewhere(),
             pace,
         )
         self._divergence = parts.divergence
@@ -177,7 +194,14 @@ class Trainer:
         self._saved = run.steps_done if is_own_checkpoint(config, run.start) else None
         self._peers = EvaluationPeers(comms.trainers, timeout_s, self._check_mover)
 
-    def _row_sharing(self, updates: RowUpdates, ring: Callable[[], None]) -> RowSharing:
+    def _waits(self, pace: MoverPace) -> Waits:
+        """How the compute thread waits for other trainers."""
+        timeout_s = self._run.config.train.timeout_s
+        if pace.has_core:  # this thread keeps nobody from its own one, either
+            return Waits(timeout_s, self._check_mover, LONGEST_SLEEP_WITH_CORE_S)
+        return Waits(timeout_s, self._check_mover)
+
+    def _row_sharing(self, updates: RowUpdates, pace: MoverPace) -> RowSharing:
         """How rows that several trainers use are kept."""
         config, comms = self._run.config, self._comms
         short = short_floats(config.train.row_sums, config.train.batch_size)
@@ -186,19 +210,22 @@ class Trainer:
 
         def everywhere() -> ReplicatedRows:
             reducer = GradientReducer(comms.trainers, comms.gathering, timeout_s, watch, self._device.new_array, short)
-            return ReplicatedRows(updates, RowSums(reducer, self._device, short, ring))
+            return ReplicatedRows(updates, RowSums(reducer, self._device, short, pace.ring))
 
         if not has_homes(sharing):
             return everywhere()
         exchange = RowExchange(comms.exchanges, grid_hops(config.kernels.backend))
         trainers = comms.layout.trainers
         chains = HostChain(comms.gathering, 0), HostChain(comms.gathering, 1)
-        at_homes = HomeRows(self._parts.caches, updates, exchange, trainers, short, timeout_s, watch, chains, ring)
+        waits = self._waits(pace)
+        at_homes = HomeRows(self._parts.caches, updates, exchange, trainers, short, waits, chains, pace.ring)
         return at_homes if sharing == HOME else TieredRows(everywhere(), at_homes)
 
     def _check_mover(self) -> None:
-        """What waits of the compute thread watch: raise what ended the mover, if anything did."""
+        """What waits of the compute thread watch: raise what ended another thread, if anything did."""
         self._mover.check()
+        if self._sums_thread is not None:
+            self._sums_thread.check()
 
     def run(self) -> None:
         """Train, evaluate and save as the schedule says.
@@ -239,6 +266,8 @@ class Trainer:
                 if stopped:
                     break
             self._mover.join()
+            if self._sums_thread is not None:
+                self._sums_thread.stop()
             self._receiver.finish(self._run.config.train.timeout_s, self._mover.check)
         self._checkpoints.finish()
         is_complete = not stopped or self._ended_early_at is not None

@@ -79,6 +79,7 @@ FREE = (
     *(f"train.{name}" for name in ("evaluate_every_steps", "evaluate_samples", "exact_auc_samples", "auc_group")),
     *(f"train.{name}" for name in ("best_by", "keep_best", "stop_after", "stop_min_delta")),
     *("train.status_every_s", "train.prometheus", "train.tensorboard", "train.weight_gradients", "train.late_share"),
+    "train.sums_thread",
     *("train.plans", "train.trace", "train.timeout_s", "debug.verify_rows", "debug.ssd_path_in_memory"),
     *(f"kernels.{name}" for name in ("backend", "planner_threads", "planner_state", "row_threads")),
 )

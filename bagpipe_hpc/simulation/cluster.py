@@ -11,7 +11,8 @@ TRAINER_OUT, TRAINER_IN = "from a trainer", "to a trainer"
 ORACLE_OUT = "from the oracle"
 MEMORY = "memory"
 MOVER = "a mover's core"
-"""Its capacity is a second of work a second."""
+SUMS_THREAD = "a core for sums"
+"""Their capacities are a second of work a second."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,9 @@ class Cluster:
             to 16 GB/s, the same note).
         added_bytes_per_s: rate at which it adds up parts of dense gradients.
         dense_sums: as `train.dense_sums` has it.
+        has_sums_thread: whether sums by messages have a thread and a core of their own (`train.sums_thread`).
+        sums_notice_s: until that sees that it may go on (6 to 10 us measured beyond what a spinning thread takes:
+            benchmarks/notes/2026-11-25-sums-thread.md).
         begun_at_once: part of the time of many messages by one call until that returns; the mover has the rest.
     """
 
@@ -56,6 +60,8 @@ class Cluster:
     ordered_bytes_per_s: float = 12e9
     added_bytes_per_s: float = 20e9
     dense_sums: str = "horovod"
+    has_sums_thread: bool = False
+    sums_notice_s: float = 10e-6
     begun_at_once: float = 0.25
 
     @property
@@ -81,6 +87,7 @@ class Cluster:
             ORACLE_OUT: link,
             MEMORY: self.memory_bytes_per_s,
             MOVER: 1.0,
+            SUMS_THREAD: 1.0,
         }
 
     @property

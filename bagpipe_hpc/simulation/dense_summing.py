@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from bagpipe_hpc.plan.sum_levels import Levels
-from bagpipe_hpc.simulation.cluster import MOVER, Cluster
+from bagpipe_hpc.simulation.cluster import MOVER, SUMS_THREAD, Cluster
 from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
 from bagpipe_hpc.simulation.step_order import DenseSum
 
@@ -66,6 +66,8 @@ class DenseSumming:
         self._complete = [Event() for _ in sums]
         self._done = [Event() for _ in sums]
         self._awaited: int | None = None
+        self._core = SUMS_THREAD if cluster.has_sums_thread else MOVER
+        self._notice_s = cluster.sums_notice_s if cluster.has_sums_thread else cluster.notice_s
         levels = cluster.dense_levels
         self._hops = hops_on(levels) if levels else ()
         for process in (self._messages(number) for number in range(len(sums))) if levels else (self._horovod(),):
@@ -102,12 +104,16 @@ class DenseSumming:
         yield self._complete[number]
         for place, hop in enumerate(self._hops):
             if place and self._awaited != number:
-                yield Sleep(self._cluster.notice_s)
-            yield moving((1.0 if place else 1.0 - self._cluster.begun_at_once) * self._messages_s(hop))
+                yield Sleep(self._notice_s)
+            yield self._working((1.0 if place else 1.0 - self._cluster.begun_at_once) * self._messages_s(hop))
             yield Sleep(self._cluster.link_latency_s)
             yield self._sent(dense, hop.sent)
-            yield moving(self._added_s(dense, hop.added))
+            yield self._working(self._added_s(dense, hop.added))
         self._simulation.happen(self._done[number])
+
+    def _working(self, seconds: float) -> Transfer:
+        """What the one that moves sums on does for so long, if it does nothing else."""
+        return Transfer(seconds, (self._core,))
 
     def _messages_s(self, hop: _Hop) -> float:
         return self._cluster.message_s * hop.messages

@@ -55,7 +55,7 @@ from bagpipe_hpc.kernels.short_floats import ShortFloats
 from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.mpi.rows.exchange import Arrival, RowExchange, awaited_together
 from bagpipe_hpc.mpi.rows.host_chain import HostChain
-from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.mpi.waiting import Waits
 from bagpipe_hpc.plan.batch_plan import ReceivedPlan
 from bagpipe_hpc.plan.exchange import Exchange, ExchangeCounts, Kind, Summed
 from bagpipe_hpc.step.home_sums import HomeGradients, HomeSums, HomeTotal
@@ -153,8 +153,7 @@ class HomeRows:
         exchange: to and from the other trainers.
         trainers: number of trainers T.
         short: how gradients travel; None for float32.
-        timeout_s: longest wait for another trainer.
-        watch: see `wait_until`.
+        waits: how the compute thread waits for other trainers.
         chains: sum over hosts, where rows are held once a host: the compute thread's, for now, and the mover's.
         ring: tells the mover that it has something to move on.
     """
@@ -166,8 +165,7 @@ class HomeRows:
         exchange: RowExchange,
         trainers: int,
         short: ShortFloats | None,
-        timeout_s: float,
-        watch: Callable[[], None],
+        waits: Waits,
         chains: tuple[HostChain, HostChain],
         ring: Callable[[], None],
     ) -> None:
@@ -177,8 +175,7 @@ class HomeRows:
         self._exchange = exchange
         self._short = short if trainers > 1 else None
         self._sums = HomeSums(caches, exchange.trainer, trainers, self._short)
-        self._timeout_s = timeout_s
-        self._watch = watch
+        self._waits = waits
         self._chains = chains
         self._ring = ring
         # The compute thread's.
@@ -239,7 +236,7 @@ class HomeRows:
             self._update_solo(step)
             with self._updates.waiting("gradients of rows", self._now_rows()):
                 what = f"gradients of the rows that batch {batch.plan.batch + 1} needs"
-                wait_until(self._is_now_summed, what, self._timeout_s, self._watch)
+                self._waits.until(self._is_now_summed, what)
             self._update_now(step)
         begun, self._begun, self._has_updated_now = self._begun, [], False
         later = [(own, part) for own, part, _ in begun]
@@ -383,7 +380,7 @@ class HomeRows:
         return self._exchange.exchange(kind, copies, flow, rows)
 
     def _wait(self, arrivals: Sequence[Arrival | HomeTotal], what: str) -> None:
-        wait_until(lambda: _are_complete(arrivals), what, self._timeout_s, self._watch)
+        self._waits.until(lambda: _are_complete(arrivals), what)
 
 
 def _are_complete(coming: Sequence[Arrival | HomeTotal]) -> bool:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bagpipe_hpc.cluster.host_memory import free_bytes
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.config.sections.train import MOVER
 from bagpipe_hpc.errors import CapacityError, ConfigError
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.plan.bags import Bags
@@ -222,6 +223,7 @@ def simulate(arguments: argparse.Namespace) -> Report:
         plan_s_per_sample=arguments.oracle_us_per_sample * 1e-6,
         message_s=arguments.message_us * 1e-6,
         dense_sums=config.train.dense_sums,
+        has_sums_thread=config.train.sums_thread != MOVER,
     )
     lookaheads = arguments.lookahead or sorted({1, config.lookahead.batches})
     steady_batches = arguments.batches or trace.steady_batches(max(lookaheads))

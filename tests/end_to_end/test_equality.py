@@ -52,6 +52,9 @@ BY_HOROVOD = {"no look-ahead", "short", "beyond the data"}
 do, whose sums are always in rank order."""
 LATE = {"no look-ahead", "shortest", "usual"}
 """In runs with these windows and several trainers gradients of weights come last, and the next step waits for sums."""
+SUMS_THREAD = {"shortest", "long"}
+"""In runs with these windows, whose sums go by messages, these have a thread of their own: one that pauses, as plain
+kernels do, and a native one that keeps its core."""
 GRIDS = {(1, 4): [("adam", "long"), ("sgd", "shortest")], (1, 6): [("adagrad", "usual"), ("sgd", "no look-ahead")]}
 """Worlds of further cases, whose trainers exchange rows with one home over a grid, of 2 x 2 and 2 x 3."""
 TWO_HOSTS = {(2, 2): (0, 0, 2, 0, 2)}
@@ -220,6 +223,7 @@ def test_distributed_equals_reference(
             *(["cache.exchange=grid"] if (servers, trainers) in GRIDS else []),
             *(["roles.transfers=one_sided"] if optimizer == "sgd" else []),
             *(["train.weight_gradients=late"] if name in LATE else []),
+            *(["train.sums_thread=own"] if name in SUMS_THREAD else []),
             *(["train.checkpoint_every_steps=11", "cache.rows=3000"] if name == "long" else []),
         )
         for (optimizer, name), output in cases.items()

@@ -16,7 +16,7 @@ from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.dense_sums import DenseSums, open_dense_sums
 from bagpipe_hpc.models.mpi_sums import GridSums, MpiSums
-from bagpipe_hpc.mpi.waiting import wait_for_barrier, wait_until
+from bagpipe_hpc.mpi.waiting import Waits, wait_for_barrier, wait_until
 
 TIMEOUT_S = 30.0
 SHAPES = [(300, 7), (300,), (1,), (2, 3, 4)]
@@ -95,9 +95,7 @@ class Model:
     def __init__(self, sums: DenseSums, device: Cpu = IN_PLACE, timeout_s: float = TIMEOUT_S, watch=nothing_to_watch):
         self.parameters = [nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
         groups = [self.parameters[2:], self.parameters[:2]]
-        self.reducer = DenseReducer(
-            groups, sums, timeout_s=timeout_s, watch=watch, device=device, ring=nothing_to_watch
-        )
+        self.reducer = DenseReducer(groups, sums, waits=Waits(timeout_s, watch), device=device, ring=nothing_to_watch)
 
     def backward(self, chosen: list[np.ndarray], *, turned_round: bool = False) -> None:
         """A backward pass whose gradients are `chosen`, which finishes one parameter after the other."""
@@ -233,7 +231,7 @@ def test_a_missing_trainer_is_noticed_and_may_come_late(trainers, sums):
         with pytest.raises(WaitTimeoutError, match=r"waited \S+ s for the dense gradients of the other trainers"):
             model.reducer.wait()
     wait_for_barrier(trainers, "the timeouts", TIMEOUT_S)
-    model.reducer._timeout_s = TIMEOUT_S
+    model.reducer._waits = Waits(TIMEOUT_S)
     others = "the others to have their sums"
     if trainers.Get_rank() == 0:
         model.backward(ones)

@@ -10,6 +10,7 @@ BEST_BY = ("auc", "log_loss", "group_auc")
 DEVICES = ("auto", "cpu", "cuda")
 ROW_SUMS = ("float32", "bfloat16", "float16")
 AT_ONCE, LATE = WEIGHT_GRADIENTS = ("at_once", "late")
+MOVER, OWN, _ = SUMS_THREADS = ("mover", "own", "auto")
 WARM_START_PARTS = ("all", "rows", "dense")
 MOST_EXACT_SAMPLES = 1 << 30
 """Of an evaluation whose predictions are all kept."""
@@ -102,6 +103,10 @@ class TrainConfig:
     and in rank order, for trainers without a core to spare; `grid`, with messages over a grid of trainers, for many of
     them; or `auto`: `horovod` on GPUs, `grid` from 64 trainers on, `horovod` where each trainer has a core more than
     `threads`, else `mpi`. The run's `config.toml` says which it was."""
+    sums_thread: str = "auto"
+    """Who moves sums of dense gradients by messages on (`dense_sums = mpi` or `grid`) while a trainer computes: its
+    `mover`, beside rows; a thread of its `own`, which keeps a core busy until they are there; or `auto`: its own where
+    the trainer has two cores more than `threads`. The bits are the same."""
     plans: str = ""
     """Folder of plans that `bagpipe plan --save` wrote for this run: the oracle sends these and plans nothing, with the
     same bits (docs/plan.md). Plans of another run are refused. Empty: the oracle plans."""
@@ -155,6 +160,7 @@ class TrainConfig:
         require(told, "train.prometheus", self.prometheus, "set train.status_every_s, which is 0, or leave it out")
         require_one_of("train.row_sums", self.row_sums, ROW_SUMS)
         require_one_of(DENSE_SUMS.key, self.dense_sums, ("auto", *DENSE_SUMS.entries))
+        require_one_of("train.sums_thread", self.sums_thread, SUMS_THREADS)
         require_one_of("train.weight_gradients", self.weight_gradients, WEIGHT_GRADIENTS)
         require(0 <= self.late_share <= 1, "train.late_share", self.late_share, "use a share from 0 to 1")
         require_one_of("train.device", self.device, DEVICES)

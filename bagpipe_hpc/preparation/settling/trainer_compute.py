@@ -45,10 +45,10 @@ def offer_linear_layers(run: Run, comms: Communicators) -> Offer:
     return time_linear_layers(config, run.model_facts, device, usable, comms.layout.trainers, slowest)
 
 
-def has_core_beside_threads(comms: Communicators) -> bool:
-    """Whether this trainer has a core that its threads, which were started, leave. Collective over: the trainers."""
+def cores_beside_threads(comms: Communicators) -> int:
+    """How many cores of this trainer its threads, which were started, leave. Collective over: the trainers."""
     own = _own_cores(comms)
-    return cores_of(own, comms.trainers.allgather(own)) > torch.get_num_threads()
+    return max(0, cores_of(own, comms.trainers.allgather(own)) - torch.get_num_threads())
 
 
 def _own_cores(comms: Communicators) -> tuple[int, frozenset[int]]:

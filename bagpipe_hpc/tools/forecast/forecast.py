@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from bagpipe_hpc.config.file import load_config
 from bagpipe_hpc.config.schema import Config
+from bagpipe_hpc.config.sections.train import MOVER
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.preparation.prepare import prepare_run
 from bagpipe_hpc.preparation.saved_plans import require_savable
@@ -54,7 +55,9 @@ def forecast(arguments: argparse.Namespace, tell: Tell) -> Report:
         require_folder(arguments.save)
     outlooks = plan_all(run, trainers, _lookaheads(arguments, run.config), arguments.batches or 0, tell)
     orders = StepOrders.of(run.config, run.model_facts)
-    judge = _Judge(arguments, replace(base, dense_sums=run.config.train.dense_sums), outlooks, orders)
+    train = run.config.train
+    base = replace(base, dense_sums=train.dense_sums, has_sums_thread=train.sums_thread != MOVER)
+    judge = _Judge(arguments, base, outlooks, orders)
     report = Report("plan")
     report.figures |= {"config": str(arguments.config), "overrides": list(arguments.overrides)}
     links = [judge.link(gbit_per_s) for gbit_per_s in arguments.gbit_per_s]

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.device import Cpu
 from bagpipe_hpc.models.dense_reduction import DenseReducer
-from bagpipe_hpc.mpi.waiting import Haste
+from bagpipe_hpc.mpi.waiting import Haste, Waits
 
 
 def nobody() -> None:
@@ -65,9 +65,7 @@ class TwoAlike:
 def test_groups_start_in_order(finished: list[int]) -> None:
     weights = [nn.Parameter(torch.zeros(size)) for size in (3, 1, 2)]
     sums = TwoAlike()
-    reducer = DenseReducer(
-        [[weight] for weight in weights], sums, timeout_s=1.0, watch=nobody, device=Cpu(), ring=nobody
-    )
+    reducer = DenseReducer([[weight] for weight in weights], sums, waits=Waits(1.0, nobody), device=Cpu(), ring=nobody)
     for step in range(2):
         for number in finished:
             weights[number].grad = None
@@ -82,7 +80,7 @@ def test_groups_start_in_order(finished: list[int]) -> None:
 def test_a_group_starts_as_soon_as_it_is_there() -> None:
     weights = [nn.Parameter(torch.zeros(size)) for size in (3, 1)]
     sums = TwoAlike()
-    DenseReducer([[weight] for weight in weights], sums, timeout_s=1.0, watch=nobody, device=Cpu(), ring=nobody)
+    DenseReducer([[weight] for weight in weights], sums, waits=Waits(1.0, nobody), device=Cpu(), ring=nobody)
     weights[0].sum().backward()
     assert sums.started == [(0, 3)]
 
@@ -97,7 +95,7 @@ def test_each_group_rings_for_who_moves_sums_on(*, is_moving: bool, awaited: lis
     sums, rung = TwoAlike(), list[int]()
     each = [[weight] for weight in weights]
     reducer = DenseReducer(
-        each, sums, timeout_s=30.0, watch=nobody, device=Cpu(), ring=lambda: rung.append(len(sums.started))
+        each, sums, waits=Waits(30.0, nobody), device=Cpu(), ring=lambda: rung.append(len(sums.started))
     )
     sums.goes_on_behind = awaited
     rings = [1, 2, 3, 4] if awaited != [] else []
@@ -116,7 +114,7 @@ def test_each_group_rings_for_who_moves_sums_on(*, is_moving: bool, awaited: lis
 def test_a_single_trainer_starts_nothing() -> None:
     weight = nn.Parameter(torch.zeros(3))
     sums = TwoAlike(trainers=1)
-    reducer = DenseReducer([[weight]], sums, timeout_s=1.0, watch=nobody, device=Cpu(), ring=nobody)
+    reducer = DenseReducer([[weight]], sums, waits=Waits(1.0, nobody), device=Cpu(), ring=nobody)
     weight.sum().backward()
     reducer.wait()
     assert not sums.started
@@ -139,7 +137,7 @@ def one_within_the_other(weight: nn.Parameter) -> None:
 def test_a_gradient_that_comes_twice_is_refused(passes: Callable[[nn.Parameter], None]) -> None:
     """The sum over the trainers has begun with what came first."""
     weight = nn.Parameter(torch.ones(2))
-    reducer = DenseReducer([[weight]], TwoAlike(), timeout_s=1.0, watch=nobody, device=Cpu(), ring=nobody)
+    reducer = DenseReducer([[weight]], TwoAlike(), waits=Waits(1.0, nobody), device=Cpu(), ring=nobody)
     reducer.begin_pass(is_last=True)
     with pytest.raises(ConfigError, match=r"weight of shape \[2\] got gradients in several backward passes of a step"):
         passes(weight)
@@ -149,9 +147,7 @@ def test_gradients_of_several_passes_are_summed_once() -> None:
     """A weight that the last pass does not touch included, as one that only it touches."""
     weights = [nn.Parameter(torch.zeros(2)) for _ in range(3)]
     sums = TwoAlike()
-    reducer = DenseReducer(
-        [[weight] for weight in weights], sums, timeout_s=1.0, watch=nobody, device=Cpu(), ring=nobody
-    )
+    reducer = DenseReducer([[weight] for weight in weights], sums, waits=Waits(1.0, nobody), device=Cpu(), ring=nobody)
     for _ in range(2):
         started = len(sums.started)
         for weight in weights:

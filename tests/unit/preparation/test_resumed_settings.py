@@ -72,6 +72,7 @@ OTHER: dict[str, object] = {
     "train.dense_sums": "mpi",
     "train.weight_gradients": "late",
     "train.late_share": 0.25,
+    "train.sums_thread": "own",
     "train.row_sums": "bfloat16",
     "policy.name": "bagpipe_hpc.planning.lookahead.policy:LookaheadPolicy",  # bagpipe's long name
 }

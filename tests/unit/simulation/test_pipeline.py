@@ -326,6 +326,26 @@ def test_the_mover_notices_hops_of_dense_sums_behind_compute() -> None:
         assert times(batch, Window(4, 1), three, order=order) == StepTimes(0.0, 4.0 + waited_ms, 0.0, waited_ms)
 
 
+def test_a_thread_of_their_own_notices_hops_of_dense_sums_sooner_and_has_a_core() -> None:
+    """Until it looks 0.25 ms pass, in place of 1: so the sum is late by 1.05 ms and not by 1.8.
+
+    A mover that has 2 ms of messages of rows from 1 ms on has 0.3 ms of a sum's from 2.1 to 2.7 ms: that sum is there
+    after 2.7 + 0.5 + 1 + 0.4 + 0.5 ms. A thread of its own has done them after 2.4 ms.
+    """
+    batch = replace(BATCH, fetched=0, written=0)
+    own = {"has_sums_thread": True, "sums_notice_s": 0.25 * MS}
+    three = replace(CLUSTER, trainers=3, dense_sums="mpi", added_bytes_per_s=6e6, **own)
+    order = StepOrder(sums=(DenseSum(300, 0.5),))
+    assert times(batch, Window(4, 1), three, order=order) == StepTimes(0.0, 5.05, 0.0, 1.05)
+    batch = replace(batch, later_home=(Hop(1, 10),))
+    for has_thread, there_ms in ((False, 5.1), (True, 4.8)):
+        three = replace(CLUSTER, trainers=3, dense_sums="mpi", message_s=0.2 * MS, bytes_per_s=1e15)
+        three = replace(three, has_sums_thread=has_thread, sums_notice_s=three.notice_s)
+        order = StepOrder(sums=(DenseSum(0, 0.5),))
+        waited_ms = pytest.approx(there_ms - 4.0)
+        assert times(batch, Window(4, 1), three, order=order) == StepTimes(0.0, pytest.approx(there_ms), 0.0, waited_ms)
+
+
 @pytest.mark.parametrize(
     ("levels", "sent", "messages"),
     [

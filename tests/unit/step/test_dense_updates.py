@@ -14,6 +14,7 @@ from bagpipe_hpc.models.dense_optimizer import dense_optimizer
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.late_weights import LateWeights
 from bagpipe_hpc.models.linear import blas_linear
+from bagpipe_hpc.mpi.waiting import Waits
 from bagpipe_hpc.step.dense_updates import DenseUpdates, late_order, reads_by_layers
 from bagpipe_hpc.step.slice_step import Session, click_training
 from bagpipe_hpc.telemetry.step_stats import StepStats
@@ -69,7 +70,7 @@ class Run:
             update_dense=self.update_dense,
             divergence=SimpleNamespace(see_dense=self.see_dense),
         )
-        reducer = DenseReducer(groups, TwoAlike(), timeout_s=1.0, watch=nobody, device=Cpu(), ring=nobody)
+        reducer = DenseReducer(groups, TwoAlike(), waits=Waits(1.0, nobody), device=Cpu(), ring=nobody)
         self.updates = DenseUpdates(parts, reducer, groups, StepStats(), Trace(enabled=False), can_wait=can_wait)
 
     def step_dense(self, step: int) -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bagpipe_hpc.kernels.device import Cpu
+from bagpipe_hpc.mpi.waiting import Waits
 from bagpipe_hpc.step import home_rows
 from bagpipe_hpc.step.home_rows import HomeRows
 
@@ -25,8 +26,7 @@ def rung(monkeypatch: pytest.MonkeyPatch) -> tuple[HomeRows, list[tuple[int, int
         SimpleNamespace(trainer=0),  # type: ignore[arg-type]
         2,
         None,
-        30.0,
-        lambda: None,
+        Waits(30.0),
         (nobody, nobody),
         lambda: found.append((len(rows._awaited), rows._computed.qsize())),
     )
