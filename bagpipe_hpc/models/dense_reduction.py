@@ -70,8 +70,9 @@ class DenseReducer:
             self._start_next()
 
     def _start_next(self) -> None:
-        self._groups[self._started].start()
-        self._started += 1
+        number = self._started
+        self._started += 1  # first: whoever is rung for the sum asks at once
+        self._groups[number].start()
 
     def advance(self) -> Haste:
         """Move sums on while the backward pass runs, from another thread; how soon to do so again. Never waits."""

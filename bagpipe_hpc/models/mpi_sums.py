@@ -37,7 +37,7 @@ share communicators."""
 class MpiSums:
     """The `DenseSums` of the project's own reducer, which sums row gradients, too: in rank order.
 
-    Nobody spins: sums are moved on by the mover, and the one that the compute thread waits for by that as well.
+    The mover moves sums on or a thread of their own, and the compute thread the one that it waits for.
 
     Args:
         comm: of the trainers, for this alone.

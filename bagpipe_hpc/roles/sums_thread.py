@@ -23,7 +23,7 @@ _AWAKE = Pauses(first_s=2e-6, longest_s=5e-6, limit_s=50e-3)
 """Between looks of native code; others want MPI's lock, too."""
 _LOOKING_ITSELF = Pauses(first_s=100e-6, longest_s=100e-6, limit_s=0.0)
 _UNNAMED = Pauses(first_s=1e-3, longest_s=1e-3, limit_s=0.0)
-"""Where what sums go on behind cannot be named, as `DenseSums` promises."""
+"""Where what sums go on behind cannot be named, as `DenseSums` promises, or has come since."""
 _IDLE = Pauses(first_s=1.0, longest_s=1.0, limit_s=1.0)
 
 
@@ -75,8 +75,9 @@ class SumsThread:
         assert self._dense is not None, "sums begin behind this"
         try:
             while True:
+                is_over = self._is_over  # before: what is spent until then is freed
                 haste = self._dense.advance()
-                if self._is_over:
+                if is_over:
                     return
                 self._rest(self._dense, haste)
         except BaseException as failure:  # noqa: BLE001 - handed to the compute thread, which ends the job
@@ -87,7 +88,7 @@ class SumsThread:
         awaited = dense.awaited()
         if haste is Haste.NONE:
             self._watch.wait([], _IDLE)
-        elif awaited is None:
+        elif not awaited:
             self._watch.wait([], _UNNAMED)
         else:
             self._watch.wait([handles(group) for group in awaited], _AWAKE if self._watch.looks else _LOOKING_ITSELF)

@@ -276,6 +276,8 @@ def test_distributed_equals_reference(
 
 def dense_sums(window: str, trainers: int) -> list[str]:
     """What sums dense gradients in the runs with a window."""
+    if window in SUMS_THREAD and trainers > 3:
+        return ["train.dense_sums=grid", "train.deterministic=true"]
     if window not in BY_HOROVOD:
         return ["train.dense_sums=mpi"]
     return ["train.dense_sums=horovod", *(["train.deterministic=true"] if trainers > 2 else [])]

@@ -106,14 +106,14 @@ BAGPIPE_EXPORT int64_t request_watch_wait(uint32_t* bell_at, void* get_status, i
   while (true) {
     if (bell->load() == silent) pause_at(bell, pause_ns);
     if (bell->exchange(silent) == rung) return 1;
-    for (int64_t look = 0, idle = 0; look < most_looks && idle < looks; ++look) {
+    for (int64_t look = 0, idle = 0; groups && look < most_looks && idle < looks && bell->load() == silent; ++look) {
       const double since_ns = now_ns();
       int64_t first = 0;
       for (int64_t group = 0; group < groups; first = ends[group++])
         if (requests.are_complete(first, ends[group])) return 0;
       if (now_ns() - since_ns < moving_ns * static_cast<double>(groups)) ++idle;
     }
-    if (now_ns() >= end_ns) return 0;
+    if (now_ns() >= end_ns) return bell->exchange(silent) == rung;
     pause_ns = std::min(pause_ns * growth, longest_ns);
   }
 }

@@ -32,7 +32,8 @@ TAG_AHEAD_PUT = 7
 _AHEAD_TAGS = {Use.GET: TAG_AHEAD_GET, Use.PUT: TAG_AHEAD_PUT}
 
 _PIECES = 4
-"""Of a call, so that the server gathers one while the link carries another; more cost more than they hide."""
+"""Of a call that is neither short nor long, so that the server gathers one while the link carries another; more cost
+more than they hide."""
 _SHORTEST_PIECE_BYTES, _LONGEST_PIECE_BYTES = 1 << 18, 1 << 20
 """A piece is long enough for a link's full rate, and a server does not work long at one for one trainer."""
 
@@ -40,8 +41,8 @@ _SHORTEST_PIECE_BYTES, _LONGEST_PIECE_BYTES = 1 << 18, 1 << 20
 def pieces(rows: int, record_width: int) -> Iterator[slice]:
     """The rows of each piece of a call, the same on both ends."""
     row_bytes = record_width * np.dtype(np.float32).itemsize
-    piece_bytes = min(max(rows * row_bytes // _PIECES, _SHORTEST_PIECE_BYTES), _LONGEST_PIECE_BYTES)
-    piece_rows = max(1, piece_bytes // row_bytes)
+    shortest, longest = _SHORTEST_PIECE_BYTES // row_bytes, _LONGEST_PIECE_BYTES // row_bytes
+    piece_rows = max(1, min(max(-(-rows // _PIECES), shortest), longest))
     for first in range(0, rows, piece_rows):
         yield slice(first, min(first + piece_rows, rows))
 

@@ -1,6 +1,7 @@
 """A watch ends when a group of requests is complete, somebody rings, or its time is over, and hears each ring."""
 
 import ctypes
+import resource
 import threading
 import time
 from collections.abc import Callable
@@ -84,12 +85,12 @@ def test_looks_between_pauses_are_as_many_as_told(mpi: Mpi) -> None:
 
 def test_looks_that_move_something_on_are_followed_by_others(mpi: Mpi) -> None:
     """Up to 64, and then by those between the next pauses; the fourth one alone moves nothing."""
-    mpi.watch._looks_a_pause, mpi.watch._moving_s = 1, 0.02
+    mpi.watch._looks_a_pause, mpi.watch._moving_s = 1, 0.2
 
     def look(handle: int) -> None:
         mpi.looked.append(handle)
         if len(mpi.looked) < 4:
-            time.sleep(0.03)
+            time.sleep(0.3)
 
     mpi.looks = look
     assert not mpi.watch.wait([[5]], Pauses(1e-6, 1e-6, 0.0))
@@ -99,15 +100,34 @@ def test_looks_that_move_something_on_are_followed_by_others(mpi: Mpi) -> None:
     assert len(mpi.looked) == 4 + 64
 
 
-@pytest.mark.parametrize("pause_s", [2e-6, LONG_S])
-def test_a_ring_ends_a_pause_asleep_or_awake(mpi: Mpi, pause_s: float) -> None:
-    """A short pause is spent awake, and as long as it is: 1,000 looks take 2 ms."""
-    rung = threading.Timer(0.05, mpi.watch.ring)
-    start = time.monotonic()
+def test_a_ring_ends_looks_that_move_something_on(mpi: Mpi) -> None:
+    """And is heard where the time is over as well."""
+    mpi.watch._moving_s = 0.0
+
+    def look(handle: int) -> None:
+        mpi.looked.append(handle)
+        if len(mpi.looked) == 5:
+            mpi.watch.ring()
+
+    mpi.looks = look
+    for limit_s in (0.0, LONG_S):
+        mpi.looked.clear()
+        assert mpi.watch.wait([[5]], Pauses(1e-6, 1e-6, limit_s))
+        assert len(mpi.looked) == 5
+
+
+@pytest.mark.parametrize(("pause_s", "is_awake"), [(8e-6, True), (2e-3, False)])
+def test_a_short_pause_is_spent_awake_and_a_ring_ends_it(mpi: Mpi, pause_s: float, *, is_awake: bool) -> None:
+    def slept() -> int:
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+    mpi.watch._moving_s = LONG_S
+    rung = threading.Timer(0.2, mpi.watch.ring)
+    before = slept()
     rung.start()
     assert mpi.watch.wait([[5]], Pauses(pause_s, pause_s, LONG_S))
-    assert 0.05 <= time.monotonic() - start < LONG_S
-    assert len(mpi.looked) <= 0.05 / pause_s * 2 * 64
+    assert (slept() - before < 20) == is_awake, "a pause asleep gives the core away"
+    assert len(mpi.looked) > 20
 
 
 def test_a_wait_ends_with_its_time(mpi: Mpi) -> None:

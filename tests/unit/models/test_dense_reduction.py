@@ -90,13 +90,19 @@ def test_a_group_starts_as_soon_as_it_is_there() -> None:
     [(True, [], Haste.SOON), (False, None, Haste.CALM), (False, [[]], Haste.CALM), (False, [], Haste.NONE)],
 )
 def test_each_group_rings_for_who_moves_sums_on(*, is_moving: bool, awaited: list[Any] | None, haste: Haste) -> None:
-    """Unless nobody has to; who is to come again until the sums were waited for, and learns what they go on behind."""
+    """Unless nobody has to; who is to come again until the sums were waited for, and learns what they go on behind.
+
+    Whoever is rung for finds that there is something: it may ask before the ring returns.
+    """
     weights = [nn.Parameter(torch.zeros(size)) for size in (3, 1)]
     sums, rung = TwoAlike(), list[int]()
+
+    def ring() -> None:
+        rung.append(len(sums.started))
+        assert (reducer.advance(), reducer.awaited()) == (haste, awaited)
+
     each = [[weight] for weight in weights]
-    reducer = DenseReducer(
-        each, sums, waits=Waits(30.0, nobody), device=Cpu(), ring=lambda: rung.append(len(sums.started))
-    )
+    reducer = DenseReducer(each, sums, waits=Waits(30.0, nobody), device=Cpu(), ring=ring)
     sums.goes_on_behind = awaited
     rings = [1, 2, 3, 4] if awaited != [] else []
     for done in range(2):

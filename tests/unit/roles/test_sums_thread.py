@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -58,25 +58,35 @@ class Watch(PausingWatch):
         return not groups and self._silence.acquire(timeout=pauses.first_s)
 
 
-@pytest.mark.parametrize("watch", [Watch(), PausingWatch()], ids=["looks", "pauses"])
+def eventually(is_true: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + LONG_S
+    while not is_true() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return is_true()
+
+
+@pytest.mark.parametrize("kind", [Watch, PausingWatch])
 @pytest.mark.parametrize("can_name", [True, False])
-def test_each_sum_that_is_rung_for_is_moved_on_to_its_end(watch: PausingWatch, *, can_name: bool) -> None:
+def test_each_sum_that_is_rung_for_is_moved_on_to_its_end(kind: type[PausingWatch], *, can_name: bool) -> None:
     """Also a second one, behind a sleep, in which nobody is asked; and the last one before the thread ends."""
-    sums, thread = Sums(can_name=can_name), SumsThread(watch)
+    sums, thread = Sums(can_name=can_name), SumsThread(kind())
     thread.move_on(sums)
+
+    def is_idle() -> bool:
+        asked = sums.asked
+        time.sleep(0.05)
+        return sums.asked == asked
+
     for steps in (5, 3):
         sums.begin(steps)
         thread.ring()
         assert sums.ended.wait(LONG_S)
-        time.sleep(0.02)
-        asked = sums.asked
-        time.sleep(0.05)
-        assert sums.asked == asked, "nothing is under way"
+        assert eventually(is_idle)
         thread.check()
     sums.begin(1)
     thread.stop()
     assert sums.ended.is_set(), "what is spent is freed by this thread alone"
-    assert threading.active_count() == 1
+    assert not thread._thread.is_alive()
 
 
 def test_who_looks_keeps_its_core_while_sums_are_under_way_and_no_longer() -> None:
@@ -86,6 +96,7 @@ def test_who_looks_keeps_its_core_while_sums_are_under_way_and_no_longer() -> No
     sums.begin(3)
     thread.ring()
     assert sums.ended.wait(LONG_S)
+    assert eventually(lambda: any(not groups for groups, _ in watch.waits))
     thread.stop()
     under_way = [pauses for groups, pauses in watch.waits if groups]
     assert [pauses.longest_s < 10e-6 for pauses in under_way] == [True, True], "of 10 us and more it would sleep"
@@ -96,7 +107,7 @@ def test_a_thread_that_nobody_rings_never_begins() -> None:
     """As where Horovod sums."""
     thread = SumsThread(Watch())
     thread.move_on(Sums())
-    assert threading.active_count() == 1
+    assert thread._thread.ident is None
     thread.stop()
 
 
@@ -109,9 +120,7 @@ def test_what_ends_the_thread_is_raised_to_whom_waits() -> None:
     thread.move_on(Failing())
     thread.check()
     thread.ring()
-    deadline = time.monotonic() + LONG_S
-    while threading.active_count() > 1 and time.monotonic() < deadline:
-        time.sleep(0.001)
+    assert eventually(lambda: not thread._thread.is_alive())
     for say in (thread.check, thread.stop):
         with pytest.raises(ConnectionError, match="the other trainer is gone"):
             say()

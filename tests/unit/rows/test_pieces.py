@@ -14,12 +14,13 @@ MIB = 1 << 20
         (1, 16, 1),
         (MIB // 64 // 4, 16, 1),  # a quarter of 1 MiB, the shortest piece
         (MIB // 64, 16, 4),
-        (MIB // 64 + 3, 16, 5),  # three rows are left
+        (MIB // 64 + 3, 16, 4),
+        (MIB // 64 - 1, 16, 4),
         (16 * MIB // 512, 128, 16),  # none is longer than 1 MiB
         (3, MIB, 3),  # but for a row that is
     ],
 )
-def test_a_call_has_four_pieces_or_as_many_as_are_long_enough(rows, width, count):
+def test_a_call_has_four_pieces_unless_they_are_too_short_or_too_long(rows, width, count):
     found = list(pieces(rows, width))
     assert [row for piece in found for row in range(rows)[piece]] == list(range(rows))
     assert len(found) == count
