@@ -4,8 +4,8 @@
 
 Two ranks, one a core, sum over two levels, as over a grid: each level's groups are both ranks, so a sum has four hops
 of a message each. Both begin together, and the thread that has begun it sleeps, as one that computes leaves the
-interpreter alone. Prints the median microseconds from the beginning to the end, and the processor time of the rank
-while it sums; who moves sums on takes turns. The last line is one JSON object.
+interpreter alone. Prints the median microseconds from the beginning to the end, the processor time of the rank while it
+sums, and how long the call took that began the sum; who moves sums on takes turns. The last line is one JSON object.
 """
 
 import argparse
@@ -72,8 +72,9 @@ class Watched:
 
 
 class Sample(NamedTuple):
-    """Microseconds of one sum."""
+    """Microseconds of one sum: until it had begun, until it was there, and of the processor."""
 
+    begun: float
     elapsed: float
     processor: float
 
@@ -83,18 +84,21 @@ def moved_on(watched: Watched, ring: Callable[[], None], gradients: NDArray[np.f
     cpu_s, start_s = time.process_time(), time.perf_counter()
     watched.is_there.clear()
     watched.pending = watched.reducer.start_shares(gradients)
+    begun_s = time.perf_counter()
     ring()
     watched.is_there.wait()
-    return Sample(1e6 * (watched.end_s - start_s), 1e6 * (time.process_time() - cpu_s))
+    return Sample(*(1e6 * s for s in (begun_s - start_s, watched.end_s - start_s, time.process_time() - cpu_s)))
 
 
 def waited_for(reducer: LevelledReducer, gradients: NDArray[np.float32]) -> Sample:
     """Start a sum and wait for it."""
     cpu_s, start_s = time.process_time(), time.perf_counter()
-    reducer.start_shares(gradients).wait("a sum of the benchmark")
+    pending = reducer.start_shares(gradients)
+    begun_s = time.perf_counter()
+    pending.wait("a sum of the benchmark")
     end_s = time.perf_counter()
     reducer.advance()
-    return Sample(1e6 * (end_s - start_s), 1e6 * (time.process_time() - cpu_s))
+    return Sample(*(1e6 * s for s in (begun_s - start_s, end_s - start_s, time.process_time() - cpu_s)))
 
 
 def main() -> None:
@@ -143,7 +147,9 @@ def main() -> None:
             for name, each in samples.items()
         }
         if comm.Get_rank() == 0:
-            figures = ", ".join(f"{name} {us['elapsed']} us ({us['processor']})" for name, us in found[kib].items())
+            figures = ", ".join(
+                f"{name} {us['elapsed']} us ({us['processor']}; {us['begun']})" for name, us in found[kib].items()
+            )
             print(f"{kib:5d} KiB: {figures}", flush=True)
     is_over = True
     pace.ring()

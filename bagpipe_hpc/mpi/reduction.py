@@ -17,6 +17,8 @@ one round by round, each of which begins only when somebody tests it, and has a 
 import math
 import threading
 from collections.abc import Callable, Generator, Sequence
+from functools import lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -65,6 +67,48 @@ class Packing(Protocol):
 
     def unpack(self, packed: NDArray[np.int16], values: NDArray[np.float32]) -> NDArray[np.float32]:
         """Write the numbers whose bits are given to `values`, of the same shape, and return these."""
+
+
+class _Vector(NamedTuple):
+    """What an MPI call sends to each rank, or gets of it, in numbers. Lists, which mpi4py takes fastest of a few."""
+
+    counts: list[int]
+    starts: list[int]
+
+
+class _Shares(NamedTuple):
+    """Which numbers of gradients each trainer adds up.
+
+    Attributes:
+        own: those of this one.
+        all: of all trainers.
+        others: of all but this one.
+        own_of_all: this one's own from each trainer, one behind the other.
+        own_to_others: this one's own to each trainer but itself.
+    """
+
+    own: slice
+    all: _Vector
+    others: _Vector
+    own_of_all: _Vector
+    own_to_others: _Vector
+
+
+@lru_cache(maxsize=256)
+def _shares(rows: int, width: int, trainers: int, rank: int) -> _Shares:
+    """Those of gradients `[rows, width]`, which are the same from step to step where the gradients are dense."""
+    bounds = [bound * width for bound in slice_bounds(rows, trainers)]
+    counts, starts = [last - first for first, last in pairwise(bounds)], bounds[:-1]
+    own = counts[rank]
+    others = [0 if trainer == rank else count for trainer, count in enumerate(counts)]
+    to_others = [0 if trainer == rank else own for trainer in range(trainers)]
+    return _Shares(
+        slice(bounds[rank], bounds[rank + 1]),
+        _Vector(counts, starts),
+        _Vector(others, starts),
+        _Vector([own] * trainers, [own * trainer for trainer in range(trainers)]),
+        _Vector(to_others, [0] * trainers),
+    )
 
 
 class PendingSum:
@@ -262,13 +306,10 @@ class GradientReducer:
         (adding, gathering), inner = levels[0], levels[1:]
         trainers, rank = adding.Get_size(), adding.Get_rank()
         rows, width = gradients.shape
-        bounds = np.asarray(slice_bounds(rows, trainers)) * width
-        counts, starts = np.diff(bounds), bounds[:-1]
-        own = counts[rank]
+        shares = _shares(rows, width, trainers, rank)
         kind = MPI.FLOAT if self._packing is None else MPI.INT16_T
-        parts = np.empty((trainers, own // width, width), dtype=gradients.dtype)
-        received = [parts, np.full(trainers, own), np.arange(trainers) * own, kind]
-        yield adding.Ialltoallv([gradients, counts, starts, kind], received)
+        parts = np.empty((trainers, (shares.own.stop - shares.own.start) // width, width), dtype=gradients.dtype)
+        yield adding.Ialltoallv([gradients, *shares.all, kind], [parts, *shares.own_of_all, kind])
         share: NDArray[Any] = add_in_order(self._unpacked(parts, _new_array))
         if inner:
             share = yield from self._add_shares(inner, share, share)
@@ -276,11 +317,8 @@ class GradientReducer:
             total = self._new_array(gradients.shape) if into is None else into
         else:
             share, total = self._packing.pack_array(share), np.empty_like(gradients)
-        total.reshape(-1)[bounds[rank] : bounds[rank + 1]] = share.reshape(-1)
-        to_others = np.full(trainers, own)
-        to_others[rank] = counts[rank] = 0
-        sent = [share, to_others, np.zeros(trainers, dtype=np.int64), kind]
-        yield gathering.Ialltoallv(sent, [total, counts, starts, kind])
+        total.reshape(-1)[shares.own] = share.reshape(-1)
+        yield gathering.Ialltoallv([share, *shares.own_to_others, kind], [total, *shares.others, kind])
         return self._unpacked(total, self._new_array)
 
     def _nothing_to_add(self, gradients: NDArray[Any]) -> _Stages:
