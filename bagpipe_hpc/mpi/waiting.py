@@ -49,7 +49,8 @@ def wait_until(
     """Call `done` until it returns true.
 
     Args:
-        done: a cheap test that also lets MPI make progress.
+        done: a cheap test that also lets MPI make progress. One that took long has moved a long message on, and the
+            next one follows at once.
         what: what is waited for, as the error says it.
         timeout_s: seconds after which the wait fails.
         watch: called now and then; raises if the wait has become pointless, such as when another thread failed.

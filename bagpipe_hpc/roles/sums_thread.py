@@ -17,7 +17,7 @@ from bagpipe_hpc.roles.rows_under_way import DenseUnderWay
 
 log = logging.getLogger(__name__)
 
-CORES = 2
+_CORES = 2
 """That a trainer has beside those of its compute threads, where `auto` gives sums a thread: one is the mover's."""
 _AWAKE = Pauses(first_s=2e-6, longest_s=5e-6, limit_s=50e-3)
 """Between looks of native code; others want MPI's lock, too."""
@@ -119,7 +119,7 @@ def open_sums_thread(setting: str, backend: str, cores: int) -> SumsThread | Non
     Raises:
         ConfigError: native code is asked for and was not built or does not load.
     """
-    if setting == MOVER or (setting != OWN and cores < CORES):
+    if setting == MOVER or (setting != OWN and cores < _CORES):
         return None
     watch = open_watch(backend)
     return SumsThread(watch) if setting == OWN or watch.looks else None

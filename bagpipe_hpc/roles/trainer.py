@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,6 @@ from torch.nn import Parameter
 
 from bagpipe_hpc.checkpointing.protocol import SavingSettings, checkpoint_manifest
 from bagpipe_hpc.checkpointing.trainer import TrainerCheckpoints
-from bagpipe_hpc.kernels.grid_hops import grid_hops
-from bagpipe_hpc.kernels.short_floats import short_floats
 from bagpipe_hpc.models.dense_reduction import DenseReducer
 from bagpipe_hpc.models.dense_sums import DenseSums, open_dense_sums
 from bagpipe_hpc.models.gradient_groups import gradient_groups
@@ -21,19 +20,16 @@ from bagpipe_hpc.models.size import count_weights
 from bagpipe_hpc.mpi.evaluation_peers import EvaluationPeers
 from bagpipe_hpc.mpi.group_barrier import GroupBarrier
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver, Word
-from bagpipe_hpc.mpi.reduction import GradientReducer
-from bagpipe_hpc.mpi.rows.exchange import RowExchange
-from bagpipe_hpc.mpi.rows.host_chain import HostChain
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import LONGEST_SLEEP_WITH_CORE_S, Waits, wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
-from bagpipe_hpc.planning.sharing_choice import HOME, has_homes
 from bagpipe_hpc.preparation.settling.trainer_compute import cores_beside_threads, trainer_device
 from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
 from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
+from bagpipe_hpc.roles.shared_rows import open_row_sharing
 from bagpipe_hpc.roles.sums_thread import SummedElsewhere, SumsThread, open_sums_thread
 from bagpipe_hpc.roles.trainer_reports import TrainerReports
 from bagpipe_hpc.rows.store import Use
@@ -48,14 +44,10 @@ from bagpipe_hpc.step.compute import ComputeParts
 from bagpipe_hpc.step.compute_setup import late_weights_of
 from bagpipe_hpc.step.dense_replicas import dense_digests
 from bagpipe_hpc.step.dense_updates import DenseUpdates, late_order, reads_by_layers
-from bagpipe_hpc.step.home_rows import HomeRows
 from bagpipe_hpc.step.ready_batch import ReadyBatch
-from bagpipe_hpc.step.replicated_rows import ReplicatedRows
-from bagpipe_hpc.step.row_sharing import RowSharing, RowUpdates
-from bagpipe_hpc.step.row_sums import RowSums
+from bagpipe_hpc.step.row_sharing import RowUpdates
 from bagpipe_hpc.step.slice_reader import GroupReader, NumberReader, SliceReader
 from bagpipe_hpc.step.slice_step import Loop, Session, SliceStep
-from bagpipe_hpc.step.tiered_rows import TieredRows
 from bagpipe_hpc.step.train_step import TrainStep
 from bagpipe_hpc.telemetry.server_load import ServerLoad, server_loads
 from bagpipe_hpc.telemetry.step_stats import StepStats
@@ -141,7 +133,10 @@ class Trainer:
             for window, cache, group, own in zip(windows, parts.caches, run.groups, updated, strict=True)
         ]
         stats = StepStats()
-        self._rows = self._row_sharing(RowUpdates(parts, stats, trace), pace)
+        waits = Waits(timeout_s, self._check_threads)
+        if pace.has_core:  # who waits keeps nobody from its own core, either
+            waits = replace(waits, longest_sleep_s=LONGEST_SLEEP_WITH_CORE_S)
+        self._rows = open_row_sharing(config, comms, parts, RowUpdates(parts, stats, trace), waits, pace.ring)
         groups: Sequence[Sequence[Parameter]] = gradient_groups(parts.model, side_by_side=sums.side_by_side)
         if late_weights:
             groups = late_order(groups, late_weights, config.train.late_share)
@@ -149,7 +144,7 @@ class Trainer:
         dense_reducer = DenseReducer(
             groups,
             sums,
-            waits=self._waits(pace),
+            waits=waits,
             device=parts.device,
             ring=(sums_thread or pace).ring,
         )
@@ -179,49 +174,22 @@ class Trainer:
             verify=config.debug.verify_rows,
         )
         self._record = context.purpose.record(run, has_cache=True) if comms.role_rank == 0 else None
-        self._reports = TrainerReports(comms, self._record, stats, trace, timeout_s, self._check_mover)
+        self._reports = TrainerReports(comms, self._record, stats, trace, timeout_s, self._check_threads)
         self._checkpoints = TrainerCheckpoints(
             SavingSettings.of(config, self._fill_timeout_s),
             partial(checkpoint_manifest, run, parts.arithmetic, comms.layout.servers),
             comms,
             [rows for rows in updated if rows],
             self._record,
-            self._check_mover,
+            self._check_threads,
         )
         self._judge = start_judge(run)
         self._hearing = Hearing(run)
         self._ended_early_at: int | None = None
         self._saved = run.steps_done if is_own_checkpoint(config, run.start) else None
-        self._peers = EvaluationPeers(comms.trainers, timeout_s, self._check_mover)
+        self._peers = EvaluationPeers(comms.trainers, timeout_s, self._check_threads)
 
-    def _waits(self, pace: MoverPace) -> Waits:
-        """How the compute thread waits for other trainers."""
-        timeout_s = self._run.config.train.timeout_s
-        if pace.has_core:  # this thread keeps nobody from its own one, either
-            return Waits(timeout_s, self._check_mover, LONGEST_SLEEP_WITH_CORE_S)
-        return Waits(timeout_s, self._check_mover)
-
-    def _row_sharing(self, updates: RowUpdates, pace: MoverPace) -> RowSharing:
-        """How rows that several trainers use are kept."""
-        config, comms = self._run.config, self._comms
-        short = short_floats(config.train.row_sums, config.train.batch_size)
-        timeout_s = config.train.timeout_s
-        watch, sharing = self._check_mover, config.cache.sharing
-
-        def everywhere() -> ReplicatedRows:
-            reducer = GradientReducer(comms.trainers, comms.gathering, timeout_s, watch, self._device.new_array, short)
-            return ReplicatedRows(updates, RowSums(reducer, self._device, short, pace.ring))
-
-        if not has_homes(sharing):
-            return everywhere()
-        exchange = RowExchange(comms.exchanges, grid_hops(config.kernels.backend))
-        trainers = comms.layout.trainers
-        chains = HostChain(comms.gathering, 0), HostChain(comms.gathering, 1)
-        waits = self._waits(pace)
-        at_homes = HomeRows(self._parts.caches, updates, exchange, trainers, short, waits, chains, pace.ring)
-        return at_homes if sharing == HOME else TieredRows(everywhere(), at_homes)
-
-    def _check_mover(self) -> None:
+    def _check_threads(self) -> None:
         """What waits of the compute thread watch: raise what ended another thread, if anything did."""
         self._mover.check()
         if self._sums_thread is not None:
@@ -281,7 +249,7 @@ class Trainer:
             part = rows[first : first + _SHOWN_AT_ONCE]
             self._windows[0].announce(Use.GET, part)
             weights[first : first + _SHOWN_AT_ONCE] = self._windows[0].get(part)[:, :width]
-        self._receiver.show_weights(weights, self._run.config.train.timeout_s, self._check_mover)
+        self._receiver.show_weights(weights, self._run.config.train.timeout_s, self._check_threads)
 
     def _save(self, step: int, segment: Segment) -> None:
         """Start the checkpoint of a step, unless there is one already. Collective over: servers and trainers."""
