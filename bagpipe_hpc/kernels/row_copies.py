@@ -1,4 +1,4 @@
-"""`RowCopies` in C++ (`csrc/row_operations.cpp`): rows are prefetched and long results written past the cache.
+"""`RowCopies` in C++ (`csrc/row_operations.cpp`): rows are prefetched, and long results written past the cache.
 
 Without torch, which servers do without.
 """
@@ -7,13 +7,15 @@ from ctypes import c_int32, c_int64, c_void_p
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.rows.copies import NumpyRowCopies, Places, RowCopies, Rows, check_places
 
 _LIBRARY = "row_operations"
-_ARGUMENTS = (c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int32)
+_COPY_ARGUMENTS = (c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_int32)
+_ADD_ARGUMENTS = (c_void_p, c_int64, c_void_p, c_int64, c_void_p)
 _MOST_ROWS = int(np.iinfo(np.int32).max)
 _THREADS = 1
 """Movers and servers work beside others."""
@@ -42,7 +44,9 @@ class NativeRowCopies:
         library = shared_library.load(_LIBRARY)
         self._gather, self._scatter = library.gather_records, library.scatter_records
         for kernel in (self._gather, self._scatter):
-            kernel.argtypes, kernel.restype = _ARGUMENTS, None
+            kernel.argtypes, kernel.restype = _COPY_ARGUMENTS, None
+        self._add = library.add_records
+        self._add.argtypes, self._add.restype = _ADD_ARGUMENTS, None
         self._numpy = NumpyRowCopies()
 
     def gather(self, rows: Rows, places: Places, into: Rows) -> None:
@@ -50,22 +54,33 @@ class NativeRowCopies:
         if len(rows) > _MOST_ROWS:
             self._numpy.gather(rows, places, into)
         else:
-            self._call(self._gather, rows, places, into)
+            self._copy(self._gather, rows, places, into)
 
     def scatter(self, rows: Rows, places: Places, records: Rows) -> None:
         """Copy `records` to their places; rows ahead are prefetched."""
         if len(rows) > _MOST_ROWS:
             self._numpy.scatter(rows, places, records)
         else:
-            self._call(self._scatter, rows, places, records)
+            self._copy(self._scatter, rows, places, records)
 
-    def _call(self, kernel: Any, rows: Rows, places: Places, records: Rows) -> None:
-        for array, shape in ((rows, rows.shape), (records, (places.size, rows.shape[1]))):
-            if array.dtype != np.float32 or array.shape != shape or not array.flags.c_contiguous:
-                raise ValueError(
-                    f"{array.dtype} {list(array.shape)}: native code needs contiguous float32 {list(shape)}"
-                )
-        check_places(places, len(rows))
+    def add(self, rows: Rows, places: Places, records: Rows) -> None:
+        """Add `records` to their places in one pass, one by one; rows ahead are prefetched."""
+        if len(rows) > _MOST_ROWS:
+            self._numpy.add(rows, places, records)
+        else:
+            slots = _checked_slots(rows, places, records)
+            self._add(rows.ctypes.data, rows.shape[1], slots.ctypes.data, slots.size, records.ctypes.data)
+
+    def _copy(self, kernel: Any, rows: Rows, places: Places, records: Rows) -> None:
+        slots = _checked_slots(rows, places, records)
         tables, widths = (c_void_p * 1)(rows.ctypes.data), (c_int64 * 1)(rows.shape[1])
-        slots = np.ascontiguousarray(places, dtype=np.int32)
         kernel(tables, widths, 1, slots.ctypes.data, slots.size, records.ctypes.data, _THREADS)
+
+
+def _checked_slots(rows: Rows, places: Places, records: Rows) -> NDArray[np.int32]:
+    """The places as native code takes them, once all that it will touch is known to be there."""
+    for array, shape in ((rows, rows.shape), (records, (places.size, rows.shape[1]))):
+        if array.dtype != np.float32 or array.shape != shape or not array.flags.c_contiguous:
+            raise ValueError(f"{array.dtype} {list(array.shape)}: native code needs contiguous float32 {list(shape)}")
+    check_places(places, len(rows))
+    return np.ascontiguousarray(places, dtype=np.int32)

@@ -1,4 +1,4 @@
-"""Gathers rows of an array into a dense one, and scatters them back: what servers and movers do with every row.
+"""Gathers rows of an array into a dense one, scatters them back, adds to them: what servers do with every row.
 
 Legend: `P` rows of the array, `N` rows of one call, `W` float32 numbers of a row.
 """
@@ -8,15 +8,17 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.rows.additions import distinct_rounds
+
 Rows = NDArray[np.float32]
 Places = NDArray[np.integer[Any]]
 
 
 class RowCopies(Protocol):
-    """Copies rows in both directions.
+    """Copies rows in both directions, and adds to them. Nobody else may touch the rows meanwhile.
 
     Raises:
-        IndexError: a place is not one of 0 .. P - 1. Nothing is copied.
+        IndexError: a place is not one of 0 .. P - 1. Nothing is changed.
     """
 
     def gather(self, rows: Rows, places: Places, into: Rows) -> None:
@@ -24,6 +26,9 @@ class RowCopies(Protocol):
 
     def scatter(self, rows: Rows, places: Places, records: Rows) -> None:
         """`rows[places] = records`: `rows [P, W]` and `records [N, W]` C-contiguous, distinct integers `places [N]`."""
+
+    def add(self, rows: Rows, places: Places, records: Rows) -> None:
+        """`rows[places] += records`, likewise, but a place may come several times: it gets each, in their order."""
 
 
 class NumpyRowCopies:
@@ -43,6 +48,15 @@ class NumpyRowCopies:
         check_places(places, len(rows))
         if places.size:
             np.put(_items(rows), places, _items(records), mode="clip")
+
+    def add(self, rows: Rows, places: Places, records: Rows) -> None:
+        """Add `records` to their places, in rounds of distinct ones."""
+        for chosen in distinct_rounds(places):
+            here, added = (places, records) if chosen is None else (places[chosen], records[chosen])
+            sums = np.empty_like(added)
+            self.gather(rows, here, sums)
+            sums += added
+            self.scatter(rows, here, sums)
 
 
 def check_places(places: Places, rows: int) -> None:

@@ -120,6 +120,7 @@ struct Kernels {
                    int64_t record_width, bool stream);
     void (*scatter)(const Column &, const int32_t *slots, Range rows, const float *records, int64_t record_width,
                     bool stream);
+    void (*add)(const Column &, const int32_t *slots, Range rows, const float *records);
     void (*sum)(const Gradients &gradients, const int32_t *positions, int64_t look_ups, int64_t width, float *sums,
                 uint8_t *is_begun, Share share);
     void (*pool)(const PooledLookUps &look_ups, Range outputs, float *pooled);
@@ -264,6 +265,11 @@ BAGPIPE_EXPORT void gather_records(float *const *tables, const int64_t *widths, 
 BAGPIPE_EXPORT void scatter_records(float *const *tables, const int64_t *widths, int64_t count, const int32_t *slots,
                                     int64_t rows, const float *records, int32_t threads) {
     scatter(Record(tables, widths, count), slots, rows, records, threads);
+}
+
+// Slots may repeat: each record is added, in their order, by one thread.
+BAGPIPE_EXPORT void add_records(float *table, int64_t width, const int32_t *slots, int64_t rows, const float *records) {
+    kernels->add(Column{table, width, 0}, slots, Range{0, rows, rows}, records);
 }
 
 BAGPIPE_EXPORT void sum_by_position(const float *gradients, const int32_t *positions, int64_t look_ups, int64_t width,

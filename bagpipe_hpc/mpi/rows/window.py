@@ -21,7 +21,6 @@ from bagpipe_hpc.mpi.rows.server import RowServer, SharedRows
 from bagpipe_hpc.mpi.rows.transfer import PendingRows, RowTransfer, RowTransfers
 from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
-from bagpipe_hpc.rows.additions import add_rows
 from bagpipe_hpc.rows.copies import NumpyRowCopies, RowCopies
 from bagpipe_hpc.rows.partition import RowPartition, most_rows, total_rows
 from bagpipe_hpc.rows.server_parts import RowSorter
@@ -349,7 +348,7 @@ class RowWindow:
         layout, rank = routes.layout, self._comm.Get_rank()
         if len(routes.far_trainers(layout.role_rank(rank))) < layout.trainers:
             return partial(self._tables.add, self._holders[layout.role_rank(rank)])
-        return partial(add_rows, self._copies, self._tables.own)
+        return partial(self._copies.add, self._tables.own)
 
     def close(self) -> None:
         """Free everything. Collective over: `comm`; a barrier must have come before.
