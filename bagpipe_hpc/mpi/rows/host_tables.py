@@ -14,6 +14,9 @@ from bagpipe_hpc.mpi.rows.row_places import rows_at
 from bagpipe_hpc.rows.additions import distinct_rounds
 from bagpipe_hpc.rows.huge_pages import ask_for_huge_pages
 
+_LINE_BYTES = 64
+"""Of a processor's caches; rows of that size take one each only from there on."""
+
 
 class HostTables:
     """One array over the rows of all servers of this host, each server's behind those of the one before.
@@ -37,14 +40,19 @@ class HostTables:
 
     def __init__(self, host: MPI.Intracomm, own_rows: int, first_row: int, total_rows: int, record_width: int) -> None:
         row_bytes = record_width * np.dtype(np.float32).itemsize
+        # Shared memory starts with a page; what MPI gives a rank alone may start anywhere in a cache line (MPICH: 16
+        # bytes behind its start, whatever `mpi_minimum_memory_alignment` asks for), and rows would take two.
+        room = _LINE_BYTES if host.Get_size() == 1 else 0
         # Contiguous over the ranks unless an info key asks otherwise (MPI 4.1, section 12.2.3).
-        self._window = MPI.Win.Allocate_shared(own_rows * row_bytes, row_bytes, comm=host)
+        self._window = MPI.Win.Allocate_shared(own_rows * row_bytes + room, 1, comm=host)
         if self._window.Get_attr(MPI.WIN_MODEL) != MPI.WIN_UNIFIED:
             raise ConfigError(
                 "this MPI does not offer the unified memory model for shared windows, which embedding tables need: "
                 "use an MPI with coherent shared memory"
             )
         self._row_bytes = row_bytes
+        self._start_bytes = 0
+        """Where the rows of a holder start in its part of the window."""
         self.record_width = record_width
         """Numbers W of a record."""
         self._window.Lock_all(MPI.MODE_NOCHECK)
@@ -52,7 +60,9 @@ class HostTables:
         """Records of all servers of this host, float32 `[P, W]`."""
         if total_rows:
             lowest, _ = self._window.Shared_query(MPI.PROC_NULL)  # of the first rank that holds any
-            memory = MPI.memory.fromaddress(lowest.address, total_rows * row_bytes)
+            if room:
+                self._start_bytes = -lowest.address % _LINE_BYTES
+            memory = MPI.memory.fromaddress(lowest.address + self._start_bytes, total_rows * row_bytes)
             self.rows = np.asarray(memory).view(np.float32).reshape(total_rows, record_width)
             ask_for_huge_pages(self.rows)
         self.own = self.rows[first_row : first_row + own_rows]
@@ -77,7 +87,7 @@ class HostTables:
         for places in distinct_rounds(offsets):
             added = records if places is None else records[places]
             rows = rows_at(offsets if places is None else offsets[places], self._row_bytes, MPI.FLOAT)
-            self._window.Accumulate([added, added.size, MPI.FLOAT], holder, (0, 1, rows), MPI.SUM)
+            self._window.Accumulate([added, added.size, MPI.FLOAT], holder, (self._start_bytes, 1, rows), MPI.SUM)
             self._window.Flush(holder)
             rows.Free()
 

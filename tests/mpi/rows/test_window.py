@@ -320,6 +320,15 @@ def test_ranks_that_have_the_tables_in_memory_ask_for_huge_pages(same_host, have
             assert asked_bytes(tables.ctypes.data, tables.nbytes) >= whole
 
 
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("same_host", ["loads", "transfers"])
+def test_rows_start_with_a_line_of_the_cache(same_host):
+    """So that rows of 64 bytes are in one each, also where a server has its memory from MPI alone."""
+    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 0), same_host)
+    with RowWindow(MPI.COMM_WORLD, routes, RoundRobinPartition(1 << 16, 1), 16, TIMEOUT_S) as window:
+        assert window.host_rows.ctypes.data % 64 == 0
+
+
 @pytest.mark.mpi(min_size=4)
 @all_ways
 def test_a_get_and_a_put_may_be_under_way_at_once(routes, transfers):
