@@ -35,6 +35,19 @@ class Haste(IntEnum):
     """Within the shortest: its time counts."""
 
 
+class _MovingOn:
+    """Tests on end that have moved a long message on, behind which the next one follows at once."""
+
+    def __init__(self) -> None:
+        self._tests = 0
+
+    def has_moved(self, tested_s: float) -> bool:
+        """Whether a test that took so much processor time is one of them."""
+        is_one = tested_s > _MOVING_S and self._tests < _MOST_MOVING
+        self._tests = self._tests + 1 if is_one else 0
+        return is_one
+
+
 def nothing_to_watch() -> None:
     """The `watch` of a wait that nothing makes pointless."""
 
@@ -66,7 +79,7 @@ def wait_until(
         os.sched_yield()
     deadline = start + timeout_s
     pause_s = _SHORTEST_SLEEP_S
-    moved = 0  # tests on end
+    moving = _MovingOn()
     while True:
         tested_s = time.thread_time()  # neither who has the core meanwhile counts, nor who has a lock
         if done():
@@ -75,13 +88,11 @@ def wait_until(
         watch()
         if time.monotonic() > deadline:
             raise WaitTimeoutError.after(timeout_s, what)
-        if tested_s > _MOVING_S and moved < _MOST_MOVING:  # and the next one may do so again
+        if moving.has_moved(tested_s):
             pause_s = _SHORTEST_SLEEP_S
-            moved += 1
         else:
             time.sleep(pause_s)
             pause_s = min(pause_s * 1.5, longest_sleep_s)
-            moved = 0
 
 
 @dataclass(frozen=True)
@@ -122,8 +133,9 @@ def serve_until_barrier(
     """Enter a barrier and keep polling until all others have come.
 
     Transfers of rows proceed only while the server polls (MPI 4.1, section 12.7.3, for one-sided calls), and a blocking
-    barrier would burn the core. While there is work the server sleeps for the shortest time only, else a little longer
-    each time. The wait has no limit of its own, for it lasts as long as the trainers train.
+    barrier would burn the core. A poll that has moved rows on is followed by the next one at once. While there is work
+    the server sleeps for the shortest time only, else a little longer each time. The wait has no limit of its own, for
+    it lasts as long as the trainers train.
 
     Args:
         comm: whose barrier.
@@ -135,10 +147,14 @@ def serve_until_barrier(
     """
     request = comm.Ibarrier()
     pause_s = _SHORTEST_SERVER_SLEEP_S
+    moving = _MovingOn()
     while True:
         watch()
+        polled_s = time.thread_time()
         if answer():
             pause_s = _SHORTEST_SERVER_SLEEP_S
+            if moving.has_moved(time.thread_time() - polled_s):
+                continue
         elif request.Test():
             return
         if poll_interval_s:

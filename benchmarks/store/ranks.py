@@ -22,8 +22,10 @@ from bagpipe_hpc.cluster.role_placement import Placement
 from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
+from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
+from bagpipe_hpc.mpi.waiting import Haste, serve_until_barrier, wait_for_barrier
+from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 
 NEAR = "loads"
@@ -120,6 +122,7 @@ class StoreRank:
         self._window = RowWindow(
             comms.world, routes, self._partition, width, _TIMEOUT_S, transfers, row_copies(settings.backend)
         )
+        self._pace = MoverPace.open(settings.backend, has_core=True)
         self._records = np.ones((settings.rows, width), dtype=np.float32)
         self._plain_calls = min(settings.calls, self._partition.total_rows // settings.trainers // settings.rows)
 
@@ -190,12 +193,18 @@ class StoreRank:
 
     def _row_work(self, calls: list[NDArray[np.int64]]) -> dict[str, Callable[[], tuple[int, float]]]:
         """The store's own operations."""
-        window, records = self._window, self._records
+        window, records, got = self._window, self._records, np.empty_like(self._records)
         return {
-            "get": lambda: self._timed(lambda call: window.get(calls[call]), len(calls)),
-            "put": lambda: self._timed(lambda call: window.put(calls[call], records), len(calls)),
-            "add": lambda: self._timed(lambda call: window.add(calls[call], records), len(calls)),
+            "get": lambda: self._timed(lambda call: self._complete(window.start_get(calls[call], got)), len(calls)),
+            "put": lambda: self._timed(lambda call: self._complete(window.start_put(calls[call], records)), len(calls)),
+            "add": lambda: self._timed(lambda call: self._complete(window.start_add(calls[call], records)), len(calls)),
         }
+
+    def _complete(self, pending: PendingRows) -> None:
+        """Wait for a call as a mover with a core of its own does."""
+        self._pace.begin_round()
+        while not pending.advance():
+            self._pace.rest(Haste.SOON, pending.awaited())
 
     def _draw_rows(self) -> list[NDArray[np.int64]]:
         """The rows of each call: random, all distinct, and of no other trainer."""

@@ -5,6 +5,7 @@ A server answers until everybody has come to the barrier, fast while there is wo
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -163,6 +164,29 @@ def test_a_busy_server_sleeps_little():
     if MPI.COMM_WORLD.Get_rank() == 0:
         assert polls >= 500
         assert seconds < 25
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_server_that_moves_rows_on_polls_again_at_once(monkeypatch):
+    """But not for ever: a slow processor may take as long to find that nothing moves."""
+    comm, begin = MPI.COMM_WORLD.Dup(), time.thread_time
+    slept, polled, moving = [], [], range(10, 15)
+
+    def answer() -> bool:
+        polled.append(len(slept))
+        until = begin() + (0.15 if len(polled) - 1 in moving else 0.0)
+        while begin() < until:
+            pass
+        return len(polled) < 30
+
+    comm.Barrier()
+    with monkeypatch.context() as patched:
+        patched.setattr(waiting.time, "sleep", slept.append)
+        patched.setattr(waiting, "_MOVING_S", 0.1)
+        patched.setattr(waiting, "_MOST_MOVING", 3)
+        serve_until_barrier(comm, answer, poll_interval_s=0.01)
+    assert [after - before for before, after in pairwise(polled[9:17])] == [1, 0, 0, 0, 1, 0, 1]
+    comm.Free()
 
 
 @pytest.mark.mpi(min_size=2)
