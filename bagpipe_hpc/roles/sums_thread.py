@@ -32,10 +32,12 @@ class SumsThread:
 
     Args:
         watch: waits for it, and for it alone.
+        is_asked_for: whether the settings name it, so that the log says where there was nothing for it to do.
     """
 
-    def __init__(self, watch: RequestWatch) -> None:
+    def __init__(self, watch: RequestWatch, *, is_asked_for: bool = False) -> None:
         self._watch = watch
+        self._is_asked_for = is_asked_for
         self._is_over = False
         self._failure: BaseException | None = None
         self._dense: DenseUnderWay | None = None
@@ -67,6 +69,11 @@ class SumsThread:
         if self._thread.ident is not None:
             self._watch.ring()
             self._thread.join()
+        elif self._is_asked_for:
+            log.warning(
+                "train.sums_thread=own changed nothing: no sum of this run had to be moved on (Horovod moves its own, "
+                "and one trainer alone sums nothing); train.dense_sums=mpi or grid has sums that a thread moves on"
+            )
         self.check()
 
     # The thread itself.
@@ -122,4 +129,4 @@ def open_sums_thread(setting: str, backend: str, cores: int) -> SumsThread | Non
     if setting == MOVER or (setting != OWN and cores < _CORES):
         return None
     watch = open_watch(backend)
-    return SumsThread(watch) if setting == OWN or watch.looks else None
+    return SumsThread(watch, is_asked_for=setting == OWN) if setting == OWN or watch.looks else None

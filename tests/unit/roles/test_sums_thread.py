@@ -111,6 +111,22 @@ def test_a_thread_that_nobody_rings_never_begins() -> None:
     thread.stop()
 
 
+@pytest.mark.parametrize(("setting", "says"), [("own", True), ("auto", False)])
+def test_who_asked_for_a_thread_hears_that_there_was_nothing_to_do(
+    setting: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, says: bool
+) -> None:
+    monkeypatch.setattr(sums_thread, "open_watch", lambda _: Watch())
+    for is_rung in (False, True):
+        caplog.clear()
+        thread = open_sums_thread(setting, "auto", 2)
+        assert thread is not None
+        thread.move_on(Sums())
+        if is_rung:
+            thread.ring()
+        thread.stop()
+        assert ("train.sums_thread=own changed nothing" in caplog.text) == (says and not is_rung)
+
+
 def test_what_ends_the_thread_is_raised_to_whom_waits() -> None:
     class Failing(Sums):
         def advance(self) -> Haste:
