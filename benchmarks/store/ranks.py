@@ -17,6 +17,7 @@ from typing import NamedTuple, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from bagpipe_hpc.cluster.allocator import keep_all_freed_memory
 from bagpipe_hpc.cluster.role_layout import Role, RoleLayout
 from bagpipe_hpc.cluster.role_placement import Placement
 from bagpipe_hpc.cluster.row_routes import RowRoutes
@@ -252,6 +253,7 @@ class StoreRank:
 
 def main() -> None:
     """Measure everything that the settings name."""
+    keep_all_freed_memory()  # as every rank of a run does
     settings = StoreSettings(**json.loads(sys.argv[1]))
     found: list[Measurement] = []
     placement = Placement.in_rank_order(RoleLayout(settings.servers, settings.trainers))

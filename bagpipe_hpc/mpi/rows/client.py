@@ -31,19 +31,18 @@ TAG_AHEAD_PUT = 7
 
 _AHEAD_TAGS = {Use.GET: TAG_AHEAD_GET, Use.PUT: TAG_AHEAD_PUT}
 
-_PIECE_BYTES = 1 << 18
-"""Long enough for a link's full rate. The server copies one while the link carries another, and until it has gathered
-the first one the link is idle: a quarter of a millisecond less than with 1 MiB."""
-
-
-def most_piece_rows(record_width: int) -> int:
-    """Rows of every piece but the last."""
-    return max(1, _PIECE_BYTES // (record_width * np.dtype(np.float32).itemsize))
+_PIECES = 4
+"""Of a call that is neither short nor long, so that the server gathers one while the link carries another; more cost
+more than they hide."""
+_SHORTEST_PIECE_BYTES, _LONGEST_PIECE_BYTES = 1 << 18, 1 << 20
+"""A piece is long enough for a link's full rate, and a server does not work long at one for one trainer."""
 
 
 def pieces(rows: int, record_width: int) -> Iterator[slice]:
     """The rows of each piece of a call, the same on both ends."""
-    piece_rows = most_piece_rows(record_width)
+    row_bytes = record_width * np.dtype(np.float32).itemsize
+    shortest, longest = _SHORTEST_PIECE_BYTES // row_bytes, _LONGEST_PIECE_BYTES // row_bytes
+    piece_rows = max(1, min(max(-(-rows // _PIECES), shortest), longest))
     for first in range(0, rows, piece_rows):
         yield slice(first, min(first + piece_rows, rows))
 

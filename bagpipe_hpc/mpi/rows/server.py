@@ -22,7 +22,6 @@ from bagpipe_hpc.mpi.rows.client import (
     TAG_GET,
     TAG_PUT,
     TAG_ROWS,
-    most_piece_rows,
     pieces,
 )
 from bagpipe_hpc.mpi.rows.host_tables import HostTables
@@ -35,31 +34,6 @@ _Write = Callable[[NDArray[np.int32], NDArray[np.float32]], Iterator[None]]
 
 _PIECES_UNDER_WAY = 3
 """Pieces of an answer that may be in memory at a time."""
-
-
-class PieceMemory:
-    """Memory of pieces, used again and again.
-
-    The system clears new memory page by page as it is written, which takes as long as to gather short rows.
-
-    Args:
-        width: numbers W of a record.
-    """
-
-    def __init__(self, width: int) -> None:
-        self._shape = (most_piece_rows(width), width)
-        self._spare: list[NDArray[np.float32]] = []
-
-    def take(self, rows: int) -> Records:
-        """Memory for `rows` records of one piece, `[rows, W]`; of any content."""
-        whole = self._spare.pop() if self._spare else np.empty(self._shape, dtype=np.float32)
-        return whole[:rows]
-
-    def give_back(self, records: Records) -> None:
-        """What `take` gave is no longer needed."""
-        whole = records.base
-        assert isinstance(whole, np.ndarray)  # it is a part of what is kept here
-        self._spare.append(whole)
 
 
 class SharedRows:
@@ -124,7 +98,6 @@ class RowServer:
         self._comm = comm
         self._store = store
         self._answers: list[Iterator[None]] = []
-        self._memory = PieceMemory(store.width)
         self._kinds = (
             (TAG_AHEAD_GET, partial(self._note, Use.GET)),  # first, so that they are seen before what they announce
             (TAG_AHEAD_PUT, partial(self._note, Use.PUT)),
@@ -155,15 +128,15 @@ class RowServer:
     def _send_rows(self, trainer: int, offsets: NDArray[np.int32]) -> Iterator[None]:
         """Answer a get of the rows at `offsets [N]`."""
         self._store.begin(trainer, Use.GET, offsets.size)
-        under_way: deque[tuple[MPI.Request, NDArray[np.float32]]] = deque()
+        under_way: deque[MPI.Request] = deque()
         for piece in pieces(offsets.size, self._store.width):
             if len(under_way) == _PIECES_UNDER_WAY:
-                yield from self._sent(*under_way.popleft())
-            records = self._memory.take(piece.stop - piece.start)
+                yield from _until_done(under_way.popleft())
+            records = np.empty((piece.stop - piece.start, self._store.width), dtype=np.float32)
             yield from self._store.gather(offsets[piece], records)
-            under_way.append((self._comm.Isend(records, trainer, TAG_ROWS), records))
-        while under_way:
-            yield from self._sent(*under_way.popleft())
+            under_way.append(self._comm.Isend(records, trainer, TAG_ROWS))
+        for request in under_way:
+            yield from _until_done(request)
 
     def _put_rows(self, trainer: int, offsets: NDArray[np.int32]) -> Iterator[None]:
         """Answer a put of the rows at `offsets [N]`."""
@@ -175,25 +148,20 @@ class RowServer:
         under_way: deque[tuple[MPI.Request, NDArray[np.int32], NDArray[np.float32]]] = deque()
         for piece in pieces(offsets.size, self._store.width):
             if len(under_way) == _PIECES_UNDER_WAY:
-                yield from self._written(write, *under_way.popleft())
-            records = self._memory.take(piece.stop - piece.start)
+                yield from _written(write, *under_way.popleft())
+            records = np.empty((piece.stop - piece.start, self._store.width), dtype=np.float32)
             under_way.append((self._comm.Irecv(records, trainer, TAG_ROWS), offsets[piece], records))
         while under_way:
-            yield from self._written(write, *under_way.popleft())
+            yield from _written(write, *under_way.popleft())
         yield from _until_done(self._comm.Isend(bytearray(), trainer, TAG_DONE))
 
-    def _sent(self, request: MPI.Request, records: NDArray[np.float32]) -> Iterator[None]:
-        """Wait until a piece has been sent."""
-        yield from _until_done(request)
-        self._memory.give_back(records)
 
-    def _written(
-        self, write: _Write, request: MPI.Request, offsets: NDArray[np.int32], records: NDArray[np.float32]
-    ) -> Iterator[None]:
-        """Write records once they have been received."""
-        yield from _until_done(request)
-        yield from write(offsets, records)
-        self._memory.give_back(records)
+def _written(
+    write: _Write, request: MPI.Request, offsets: NDArray[np.int32], records: NDArray[np.float32]
+) -> Iterator[None]:
+    """Write records once they have been received."""
+    yield from _until_done(request)
+    yield from write(offsets, records)
 
 
 def _until_done(request: MPI.Request) -> Iterator[None]:
