@@ -6,8 +6,9 @@ the rows of the next admissible batches are fetched. Where trainers add in round
 of them, too. Where a batch has several micro-batches, all but the last need no row that is fetched for it, and are
 handed over before.
 
-It waits for nothing: a put, a get, a barrier and a plan may be under way at once, so that rows travel both ways over a
-link. Sums of gradients that the compute thread has started go on here as well, while that computes.
+It waits for nothing: a put, two gets, a barrier and a plan may be under way at once, so that rows travel both ways over
+a link, and servers gather those of one get while the other's are on it. Sums of gradients that the compute thread has
+started go on here as well, while that computes.
 """
 
 import queue
@@ -38,6 +39,8 @@ from bagpipe_hpc.step.slice_reader import SliceReader
 from bagpipe_hpc.telemetry.trace import Trace
 
 _WATCH_EVERY_S = 0.1
+_MOST_FETCHES = 2
+"""Under way at a time: a third would hide nothing more."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,8 @@ class Mover:
         self._incoming: deque[ReceivedPlan] = deque()
         self._ready: queue.SimpleQueue[ReadyBatch] = queue.SimpleQueue()
         self._to_retire: queue.SimpleQueue[tuple[ReadyBatch, Mark]] = queue.SimpleQueue()
-        self._fetch: Fetch | None = None
+        self._fetches: deque[Fetch] = deque()
+        self._fetched_s = 0.0
         self._write_back: WriteBack | None = None
         self._retiring: ReceivedPlan | None = None
         self._leaving: tuple[ReadyBatch, Mark] | None = None
@@ -152,7 +156,7 @@ class Mover:
 
     def _missing(self) -> str:
         """What keeps the next batch."""
-        if self._fetch is None and not self._incoming:
+        if not self._fetches and not self._incoming:
             return "the next plan of the oracle"
         return f"the rows of the next batch ({len(self._incoming)} plans are here, group {self._retired} is retired)"
 
@@ -228,7 +232,8 @@ class Mover:
             dense: how soon sums of dense gradients want to be moved on.
             are_rows_moving: whether rows between trainers are under way: they make batches ready, and let groups leave.
         """
-        pending = [rows for call in (self._fetch, self._write_back) if call for rows in call.pending]
+        next_fetch = self._fetches[0] if self._fetches else None
+        pending = [rows for call in (next_fetch, self._write_back) if call for rows in call.pending]
         steps = [self._receive]
         if self._barrier.is_entered:
             steps.append(self._finish_retire)
@@ -350,7 +355,7 @@ class Mover:
 
     def _begin_batch(self) -> bool:
         """Let the compute thread have all micro-batches of the next batch but the last, before its rows are fetched."""
-        if self._fetch or self._begun or self._is_closing or not self._incoming:
+        if self._fetches or self._begun or self._is_closing or not self._incoming:
             return False
         if self._incoming[0].micro_batches is None:
             return False
@@ -360,14 +365,15 @@ class Mover:
 
     def _start_fetch(self) -> bool:
         """Start to fetch the next admissible batch, or several where the compute thread has as many left to do."""
-        if self._fetch or self._is_closing or not self._incoming:
+        if not self._may_fetch():
             return False
         if self._incoming[0].is_closing:
             self._is_closing = True
             self._fetched.append(ReadyBatch(self._incoming.popleft(), NO_INPUTS, None))
             return True
         # No more in a call than are ready: while they come, the compute thread does not run out of batches.
-        most = min(max(1, self._ready.qsize() + len(self._fetched)), self._settings.group_batches)
+        under_way = sum(len(fetch.plans) for fetch in self._fetches)
+        most = min(max(1, self._ready.qsize() + len(self._fetched)), self._settings.group_batches - under_way)
         plans: list[ReceivedPlan] = []
         while self._incoming and len(plans) < most and self.is_admissible(self._incoming[0]):
             plans.append(self._incoming.popleft())
@@ -376,19 +382,30 @@ class Mover:
         since_s = time.perf_counter()
         parts = zip(*(plan.groups for plan in plans), strict=True)
         groups = [traffic.start_fetch(part) for traffic, part in zip(self._traffic, parts, strict=True)]
-        self._fetch = Fetch(plans, groups, since_s)
+        self._fetches.append(Fetch(plans, groups, since_s))
         return True
 
-    def _finish_fetch(self) -> bool:
-        """Once the rows are here, hand their batches to the compute thread."""
-        if self._fetch is None or not _advance_all(self._fetch.pending):
+    def _may_fetch(self) -> bool:
+        """Whether the next plan's turn has come; beside another fetch only if its batch is begun behind its rows."""
+        if self._is_closing or not self._incoming:
             return False
-        done, self._fetch = self._fetch, None
+        if not self._fetches:
+            return True
+        plan = self._incoming[0]
+        waits_for_others = plan.is_closing or plan.micro_batches is not None or self._begun is not None
+        return len(self._fetches) < _MOST_FETCHES and not waits_for_others
+
+    def _finish_fetch(self) -> bool:
+        """Once the rows of the first fetch are here, hand their batches to the compute thread."""
+        if not self._fetches or not _advance_all(self._fetches[0].pending):
+            return False
+        done = self._fetches.popleft()
         for traffic, fetched in zip(self._traffic, done.groups, strict=True):
             traffic.keep(fetched)
         if count := sum(fetched.slots.size for fetched in done.groups):
-            ends = time.perf_counter(), "mover, fetching"
-            self._trace.add("fetch", done.since_s, *ends, rows=count, batches=len(done.plans))
+            since_s, self._fetched_s = max(done.since_s, self._fetched_s), time.perf_counter()
+            counts = {"rows": count, "batches": len(done.plans)}
+            self._trace.add("fetch", since_s, self._fetched_s, "mover, fetching", **counts)
         for plan in done.plans:
             self._rows.expect(plan)
             begun, self._begun = self._begun, None

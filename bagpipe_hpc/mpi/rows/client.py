@@ -3,10 +3,10 @@
 A server gathers and scatters with NumPy, which is faster than any MPI library packs single rows, and the link carries
 nothing but long messages. `mpi.rows.server` is the other end.
 
-A get is a message of int32 offsets `[N]` with tag GET, answered by the records in pieces with tag ROWS. A put is a
-message of offsets with tag PUT and the records in pieces with tag ROWS, answered by an empty message with tag DONE once
-they are in place. An add is as a put, with tag ADD; the server adds the records to the rows. Offsets with tag
-AHEAD_GET or AHEAD_PUT announce what will be got and put, and are not answered.
+A get is a message of int32 offsets `[N]` with tag GET, answered by the records in pieces with tag ROWS; those of
+several gets come in their order. A put is a message of offsets with tag PUT and the records in pieces with tag ROWS,
+answered by an empty message with tag DONE once they are in place. An add is as a put, with tag ADD; the server adds the
+records to the rows. Offsets with tag AHEAD_GET or AHEAD_PUT announce what will be got and put, and are not answered.
 
 Legend: `N` rows of one call, `W` float32 numbers of a row's record.
 """
@@ -48,7 +48,7 @@ def pieces(rows: int, record_width: int) -> Iterator[slice]:
 
 
 class RowClient:
-    """Asks servers for rows. One get, and one put or add, a server may be under way: pieces of two could be mixed up.
+    """Asks servers for rows. Any gets, and one put or add, a server may be under way: pieces of two could be mixed up.
 
     Args:
         comm: servers and trainers, and whoever else is among them, for these messages alone.

@@ -6,7 +6,7 @@ all trainers at once and the memory of an answer is bounded.
 Legend: `N` rows of one call, `W` float32 numbers of a row's record.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -98,6 +98,8 @@ class RowServer:
         self._comm = comm
         self._store = store
         self._answers: list[Iterator[None]] = []
+        self._gets: defaultdict[int, deque[object]] = defaultdict(deque)
+        """Those of each trainer whose pieces are not all sent yet, in their order."""
         self._kinds = (
             (TAG_AHEAD_GET, partial(self._note, Use.GET)),  # first, so that they are seen before what they announce
             (TAG_AHEAD_PUT, partial(self._note, Use.PUT)),
@@ -126,7 +128,14 @@ class RowServer:
         return iter(())
 
     def _send_rows(self, trainer: int, offsets: NDArray[np.int32]) -> Iterator[None]:
-        """Answer a get of the rows at `offsets [N]`."""
+        """Answer a get of the rows at `offsets [N]`, once all pieces of the trainer's gets before it are sent.
+
+        A trainer tells pieces apart by their order alone.
+        """
+        gets, turn = self._gets[trainer], object()
+        gets.append(turn)
+        while gets[0] is not turn:
+            yield
         self._store.begin(trainer, Use.GET, offsets.size)
         under_way: deque[MPI.Request] = deque()
         for piece in pieces(offsets.size, self._store.width):
@@ -135,6 +144,7 @@ class RowServer:
             records = np.empty((piece.stop - piece.start, self._store.width), dtype=np.float32)
             yield from self._store.gather(offsets[piece], records)
             under_way.append(self._comm.Isend(records, trainer, TAG_ROWS))
+        gets.popleft()
         for request in under_way:
             yield from _until_done(request)
 

@@ -41,7 +41,7 @@ class RowTransfer:
 class RowTransfers(Protocol):
     """A way to the rows of servers on other hosts, used by a trainer's mover alone.
 
-    One get, and one put or add, a server may be under way at a time.
+    Any gets, and one put or add, a server may be under way at a time.
     """
 
     def start_get(self, server: int, offsets: NDArray[np.int32], into: NDArray[np.float32]) -> RowTransfer:

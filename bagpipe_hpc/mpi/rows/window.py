@@ -51,7 +51,7 @@ class RowWindow:
     """All tables, a partition on each server.
 
     Rows of near servers are loaded and stored in the memory of the host (`HostTables`); those of far ones are
-    transferred. One thread of a rank makes all calls; one get of its, and one put or add, may be under way at a time,
+    transferred. One thread of a rank makes all calls; any gets of its, and one put or add, may be under way at a time,
     so that both directions of a link are busy.
 
     What a trainer has put or added is seen by every get that begins after a barrier or message which the trainer
@@ -216,7 +216,7 @@ class RowWindow:
         self.start_put(rows, records).wait()
 
     def start_get(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> PendingRows:
-        """Start to read records; at most one get may be under way.
+        """Start to read records, also while other gets are under way.
 
         Any number of ranks may read at once; nobody may write the same rows meanwhile (the plan and the movers' barrier
         see to it).

@@ -1,7 +1,10 @@
 """The mover and the compute thread see each other's work on a device in the right order, whichever device it is."""
 
 import threading
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -109,6 +112,29 @@ class Rows:
         return PendingRows([], lambda: self._device.note("is added"), "nothing", 0.0)
 
 
+class OnTheWay(NothingAwaited):
+    """A get whose rows are here when the test says so."""
+
+    def __init__(self) -> None:
+        self.is_here = False
+
+    def advance(self) -> bool:
+        return self.is_here
+
+
+class SlowRows(Rows):
+    """A window whose gets are on the way."""
+
+    def __init__(self, device: RecordingDevice) -> None:
+        super().__init__(device)
+        self.gets: list[OnTheWay] = []
+
+    def start_get(self, rows: np.ndarray, records: np.ndarray) -> Any:
+        super().start_get(rows, records)
+        self.gets.append(OnTheWay())
+        return self.gets[-1]
+
+
 def _received(shared: SharedPlan, own: TrainerPlan) -> ReceivedPlan:
     return ReceivedPlan((GroupPlan(shared, own),))
 
@@ -189,6 +215,14 @@ class Plans(NothingAwaited):
         return self._plans.pop(0) if self._plans else None
 
 
+def eventually(is_so: Callable[[], bool], timeout_s: float) -> bool:
+    """Whether something is so within the time."""
+    deadline = time.monotonic() + timeout_s
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.001)
+    return is_so()
+
+
 def mover_parts(device: RecordingDevice, written_back: list[int], added: dict[int, int] | None) -> list[Any]:
     """All that a mover is made of but its trace and what it waits for of other trainers."""
     segment = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False)
@@ -257,6 +291,63 @@ def test_each_thread_follows_the_other(written_back: list[int], added: dict[int,
             "barrier",
         ],
     }
+
+
+def fetching(batch: int, micro_batches: list[int] | None) -> ReceivedPlan:
+    """The plan of a batch of two samples that fetches two rows."""
+    slots, rows = np.asarray([2 * batch, 2 * batch + 1], np.int32), np.asarray([70, 80]) + batch
+    nothing = (NO_SLOTS, NO_ROWS, NO_SLOTS)
+    micro = None if micro_batches is None else np.asarray(micro_batches, np.int32)
+    return _received(
+        SharedPlan(batch, 2, 0, 0, 2, 2, NO_SLOTS, slots, rows, slots, NO_ROWS, NO_SLOTS),
+        TrainerPlan(np.asarray([1, 0], np.int32), *nothing, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS, micro_batches=micro),
+    )
+
+
+@pytest.mark.parametrize(
+    ("group_batches", "micro_batches", "fetches"),
+    [(4, [None] * 4, [2, 2, 2, 1]), (1, [None] * 3, [1, 1, 1]), (4, [None, [1, 1]], [1, 1])],
+    ids=["two at a time", "as many batches as a group has", "a batch of two micro-batches alone"],
+)
+def test_fetches_are_under_way_side_by_side(
+    group_batches: int, micro_batches: list[list[int] | None], fetches: list[int]
+) -> None:
+    """Their batches come in order, whatever rows are here first.
+
+    Args:
+        group_batches: most batches under way.
+        micro_batches: of each batch.
+        fetches: under way with that of each batch.
+    """
+    device = RecordingDevice()
+    settings, plans, _, *parts = mover_parts(device, [], None)
+    plans._plans[:1] = [fetching(batch, micro) for batch, micro in enumerate(micro_batches)]
+    whole, half = (SliceSamples(np.zeros((n, 1), np.float32), np.zeros(n, np.float32), None, (None,)) for n in (2, 1))
+    parts[1].read_parts = lambda _batch, _samples, micro: [whole] if micro is None else [half, half]
+    rows = SlowRows(device)
+    mover = Mover(
+        replace(settings, group_batches=group_batches),
+        plans,
+        [RowTraffic(rows, RecordingCache(device), WIDTH)],  # type: ignore[arg-type]
+        *parts,
+        *(Trace(enabled=False), RowsAtOnce(), NothingToSum(), MoverPace(has_core=True)),
+    )
+    mover.start()
+    for done, expected in enumerate(fetches):
+        assert eventually(lambda n=done + expected: len(rows.gets) == n, 10.0)
+        assert not eventually(lambda n=done + expected: len(rows.gets) > n, 0.05)
+        for get in rows.gets[done + 1 :]:
+            get.is_here = True
+        early = 1 if micro_batches[done] else 0
+        assert not eventually(lambda n=early: mover._ready.qsize() > n, 0.05), "the first one's are not here yet"
+        for get in rows.gets[done + 1 :]:
+            get.is_here = False
+        rows.gets[done].is_here = True
+        for _ in range(1 + early):
+            assert mover.next_batch().plan.batch == done
+    mover.retire(mover.next_batch())
+    mover.wait_drained()
+    mover.join()
 
 
 def test_batches_and_rows_that_leave_wait_for_other_trainers() -> None:
