@@ -70,6 +70,7 @@ class Pipeline:
         self._to_retire: deque[BatchLoad] = deque()
         self._retired = 0
         self._taken = 0
+        self._asked = 0
         self._fetched = 0
         self._is_waiting = False
         self._news = Event()  # for the mover: something that it may have waited for has happened
@@ -283,27 +284,37 @@ class Pipeline:
             self._tell_mover()
 
     def _fetch(self) -> Process:
+        """Two fetches under way: the rows of the second come behind those of the first."""
+        first = second = _happened()
         while True:
-            chosen = self._admissible()
+            chosen = self._admissible() if first.has_happened else []
             if not chosen:
                 yield self._news
                 continue
-            fetched = sum(self._loads[number].fetched for number in chosen)
-            if fetched:
-                yield Sleep(self._cluster.row_latency_s)
-                yield self._row_transfer(fetched, (SERVERS_OUT, TRAINER_IN))
-            self._fetched += len(chosen)
-            for number in chosen:
-                self._simulation.happen(self._ready[number])
+            self._asked += len(chosen)
+            first, second, before = second, Event(), second
+            self._simulation.start(self._fetching(chosen, before, second))
+
+    def _fetching(self, chosen: list[int], before: Event, done: Event) -> Process:
+        fetched = sum(self._loads[number].fetched for number in chosen)
+        if fetched:
+            yield Sleep(self._cluster.row_latency_s)
+        yield before
+        if fetched:
+            yield self._row_transfer(fetched, (SERVERS_OUT, TRAINER_IN))
+        self._fetched += len(chosen)
+        for number in chosen:
+            self._simulation.happen(self._ready[number])
+        self._tell(done)
 
     def _row_transfer(self, rows: int, links: tuple[str, ...]) -> Transfer:
         return Transfer(rows * self._record.bytes, (MEMORY,) if self._cluster.is_one_host else links)
 
     def _admissible(self) -> list[int]:
-        """Batches that are fetched in one call: as many as wait to be computed, one at least, C at most."""
-        most = min(max(1, self._fetched - self._taken), self._window.group)
+        """Batches that are fetched in one call: as many as wait to be computed, one at least, C at most under way."""
+        most = min(max(1, self._fetched - self._taken), self._window.group - (self._asked - self._fetched))
         chosen: list[int] = []
-        for number in range(self._fetched, min(self._fetched + most, self._batches)):
+        for number in range(self._asked, min(self._asked + most, self._batches)):
             if not self._planned[number].has_happened or self._loads[number].prefetch_after > self._retired:
                 break
             chosen.append(number)

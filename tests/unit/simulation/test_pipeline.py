@@ -98,6 +98,16 @@ def test_what_compute_cannot_hide_is_waited_for() -> None:
     assert times(much, Window(4, 1), CLUSTER) == StepTimes(0.0, 14.0, 4.0, 0.0)
 
 
+def test_one_fetch_waits_while_the_rows_of_another_travel() -> None:
+    """12 ms a step, and no latency. It takes nothing of the link from the one before it: the first step waits 14 ms."""
+    much, window = replace(BATCH, fetched=120), Window(12, 3)
+    assert times(much, window, CLUSTER, batches=90) == StepTimes(0.0, 12.0, 2.0, 0.0)
+    loads = [replace(much, retire_group=window.group_started_by(number)) for number in range(6)]
+    loads.append(replace(much, samples=0, fetched=0, retire_group=window.group_that_retires(5), written=1))
+    first = Pipeline(loads, window, CLUSTER, RECORD, COMPUTE_FIRST).run()[0]
+    assert first.wait_rows_s == pytest.approx(14 * MS)
+
+
 def test_a_group_shares_the_latency_of_its_write_back() -> None:
     """Of 3 batches: a write-back of 2 + 36 ms, beside which the rows of three batches are fetched."""
     much = replace(BATCH, written=120)
