@@ -23,7 +23,7 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.evaluation.standing import Standing
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.time_limit import TimeLimit
-from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
+from bagpipe_hpc.mpi.waiting import Answered, serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.run import Run
@@ -78,7 +78,7 @@ def announce(comms: Communicators, due: Due | None, timeout_s: float) -> None:
 
 def next_checkpoint(
     comms: Communicators,
-    answer: Callable[[], bool],
+    answer: Callable[[], Answered],
     poll_interval_s: float,
     watch: Callable[[], None],
     timeout_s: float,

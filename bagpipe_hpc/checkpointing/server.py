@@ -16,6 +16,7 @@ from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.mpi.checkpoint_channel import receive_updated, report_written
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import RowWindow
+from bagpipe_hpc.mpi.waiting import Answered
 from bagpipe_hpc.rows.copies import RowCopies
 from bagpipe_hpc.rows.disk.array_face import SnapshotRows
 from bagpipe_hpc.rows.disk.store import DiskStore
@@ -111,13 +112,13 @@ class ServerCheckpoints:
     def _next(self, poll_interval_s: float, watch: Callable[[], None]) -> Due | None:
         return next_checkpoint(self._comms, self._answer, poll_interval_s, watch, self._timeout_s)
 
-    def _answer(self) -> bool:
+    def _answer(self) -> Answered:
         """Answer trainers, without waiting, and report files that have been written."""
-        was_busy = sum(group.window.answer() for group in self._groups) > 0  # every one is asked
+        answered = max(group.window.answer() for group in self._groups)  # every one is asked
         if self._writing and self._writing.done():
             report_written(self._comms.saving, self._comms.layout.servers, self._writing.result(), self._timeout_s)
             self._writing = None
-        return was_busy
+        return answered
 
     def _save(self, due: Due) -> None:
         kept, is_free = [], self._settings.copies_rows

@@ -35,17 +35,28 @@ class Haste(IntEnum):
     """Within the shortest: its time counts."""
 
 
+class Answered(IntEnum):
+    """What a poll of a server has come to."""
+
+    NOTHING = 0
+    """Nobody asks."""
+    WAITING = 1
+    """What is asked waits for messages or for a disk."""
+    MOVED = 2
+    """Something has moved on, and the next poll may move it further."""
+
+
 class _MovingOn:
-    """Tests on end that have moved a long message on, behind which the next one follows at once."""
+    """Tests on end that have moved something on, behind which the next one follows at once."""
 
     def __init__(self) -> None:
         self._tests = 0
 
-    def has_moved(self, tested_s: float) -> bool:
-        """Whether a test that took so much processor time is one of them."""
-        is_one = tested_s > _MOVING_S and self._tests < _MOST_MOVING
-        self._tests = self._tests + 1 if is_one else 0
-        return is_one
+    def goes_on(self, *, has_moved: bool) -> bool:
+        """Whether the next test follows at once."""
+        goes_on = has_moved and self._tests < _MOST_MOVING
+        self._tests = self._tests + 1 if goes_on else 0
+        return goes_on
 
 
 def nothing_to_watch() -> None:
@@ -88,7 +99,7 @@ def wait_until(
         watch()
         if time.monotonic() > deadline:
             raise WaitTimeoutError.after(timeout_s, what)
-        if moving.has_moved(tested_s):
+        if moving.goes_on(has_moved=tested_s > _MOVING_S):
             pause_s = _SHORTEST_SLEEP_S
         else:
             time.sleep(pause_s)
@@ -128,7 +139,7 @@ def wait_for_barrier(comm: MPI.Comm, what: str, timeout_s: float, watch: Callabl
 
 
 def serve_until_barrier(
-    comm: MPI.Comm, answer: Callable[[], bool], poll_interval_s: float, watch: Callable[[], None] = nothing_to_watch
+    comm: MPI.Comm, answer: Callable[[], Answered], poll_interval_s: float, watch: Callable[[], None] = nothing_to_watch
 ) -> None:
     """Enter a barrier and keep polling until all others have come.
 
@@ -139,7 +150,7 @@ def serve_until_barrier(
 
     Args:
         comm: whose barrier.
-        answer: answers what has come, without waiting; returns whether there was any work.
+        answer: answers what has come, without waiting.
         poll_interval_s: longest sleep between polls; 0 never sleeps.
         watch: called at every poll; raises if the wait has become pointless.
 
@@ -150,10 +161,10 @@ def serve_until_barrier(
     moving = _MovingOn()
     while True:
         watch()
-        polled_s = time.thread_time()
-        if answer():
+        answered = answer()
+        if answered:
             pause_s = _SHORTEST_SERVER_SLEEP_S
-            if moving.has_moved(time.thread_time() - polled_s):
+            if moving.goes_on(has_moved=answered is Answered.MOVED):
                 continue
         elif request.Test():
             return

@@ -8,7 +8,7 @@ from bagpipe_hpc.checkpointing.protocol import SavingSettings
 from bagpipe_hpc.checkpointing.server import SavedGroup, ServerCheckpoints
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.mpi.waiting import serve_until_barrier
+from bagpipe_hpc.mpi.waiting import Answered, serve_until_barrier
 from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.rows.disk.array_face import DiskRows
 from bagpipe_hpc.rows.disk.store import DiskStore, wait_for
@@ -61,9 +61,9 @@ def run_embedding_server(
         log.info("%s", store.describe_work())
 
 
-def answer_trainers(windows: Sequence[RowWindow]) -> bool:
-    """Answer what far trainers ask, without waiting; whether anything is being answered."""
-    return sum(window.answer() for window in windows) > 0  # every one is asked
+def answer_trainers(windows: Sequence[RowWindow]) -> Answered:
+    """Answer what far trainers ask, without waiting."""
+    return max(window.answer() for window in windows)  # every one is asked
 
 
 def longest_sleep_s(run: Run, windows: Sequence[RowWindow]) -> float:

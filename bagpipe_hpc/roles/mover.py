@@ -39,8 +39,6 @@ from bagpipe_hpc.step.slice_reader import SliceReader
 from bagpipe_hpc.telemetry.trace import Trace
 
 _WATCH_EVERY_S = 0.1
-_MOST_FETCHES = 2
-"""Under way at a time: a third would hide nothing more."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +106,7 @@ class Mover:
         self._incoming: deque[ReceivedPlan] = deque()
         self._ready: queue.SimpleQueue[ReadyBatch] = queue.SimpleQueue()
         self._to_retire: queue.SimpleQueue[tuple[ReadyBatch, Mark]] = queue.SimpleQueue()
+        self._most_fetches = max(part.most_fetches for part in traffic)
         self._fetches: deque[Fetch] = deque()
         self._fetched_s = 0.0
         self._write_back: WriteBack | None = None
@@ -376,6 +375,8 @@ class Mover:
         most = min(max(1, self._ready.qsize() + len(self._fetched)), self._settings.group_batches - under_way)
         plans: list[ReceivedPlan] = []
         while self._incoming and len(plans) < most and self.is_admissible(self._incoming[0]):
+            if plans and (plans[-1].micro_batches is not None or self._incoming[0].micro_batches is not None):
+                break  # a batch of several is fetched alone: all but the last are handed over before
             plans.append(self._incoming.popleft())
         if not plans:
             return False
@@ -393,7 +394,7 @@ class Mover:
             return True
         plan = self._incoming[0]
         waits_for_others = plan.is_closing or plan.micro_batches is not None or self._begun is not None
-        return len(self._fetches) < _MOST_FETCHES and not waits_for_others
+        return len(self._fetches) < self._most_fetches and not waits_for_others
 
     def _finish_fetch(self) -> bool:
         """Once the rows of the first fetch are here, hand their batches to the compute thread."""

@@ -63,6 +63,11 @@ class RowTraffic:
         self._updated = updated
 
     @property
+    def most_fetches(self) -> int:
+        """Fetches that are worth having under way at a time."""
+        return self._window.most_gets
+
+    @property
     def reads_ahead(self) -> bool:
         """Whether servers want to know of rows before they are fetched and written back."""
         return self._window.reads_ahead

@@ -71,8 +71,8 @@ class SumsThread:
             self._thread.join()
         elif self._is_asked_for:
             log.warning(
-                "train.sums_thread=own changed nothing: no sum of this run had to be moved on (Horovod moves its own, "
-                "and one trainer alone sums nothing); train.dense_sums=mpi or grid has sums that a thread moves on"
+                "train.sums_thread=own changed nothing: no sum of this run had to be moved on, as with Horovod, which "
+                "moves its own, with one trainer, or without a step; train.dense_sums=mpi and grid have sums to move on"
             )
         self.check()
 

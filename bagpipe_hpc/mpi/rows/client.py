@@ -55,6 +55,9 @@ class RowClient:
         rank_of_server: rank of each server in `comm`.
     """
 
+    most_gets = 2
+    """A server gathers rows of the second while those of the first are on the link."""
+
     def __init__(self, comm: MPI.Intracomm, rank_of_server: list[int]) -> None:
         self._comm = comm
         self._rank_of_server = rank_of_server

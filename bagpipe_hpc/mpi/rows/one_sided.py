@@ -31,6 +31,9 @@ class OneSidedRows:
         rank_of_server: world rank of each server.
     """
 
+    most_gets = 1
+    """A put waits for all gets from its server that are under way: the flush is of every call."""
+
     def __init__(self, comm: MPI.Intracomm, own: NDArray[np.float32], rank_of_server: list[int]) -> None:
         self._rank_of_server = rank_of_server
         self._window = MPI.Win.Create(own if own.size else None, own.itemsize, comm=comm)

@@ -6,6 +6,7 @@ all trainers at once and the memory of an answer is bounded.
 Legend: `N` rows of one call, `W` float32 numbers of a row's record.
 """
 
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -26,12 +27,15 @@ from bagpipe_hpc.mpi.rows.client import (
 )
 from bagpipe_hpc.mpi.rows.host_tables import HostTables
 from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
+from bagpipe_hpc.mpi.waiting import Answered
 from bagpipe_hpc.rows.copies import RowCopies
 from bagpipe_hpc.rows.store import Places, Records, RowStore, Use
 
 _Write = Callable[[NDArray[np.int32], NDArray[np.float32]], Iterator[None]]
 """Takes offsets `[N]` and records `[N, W]`; is gone through to its end."""
 
+_MOVING_S = 10e-6
+"""A test that takes so long has moved a part of a long message on; where nothing comes it takes 1 to 3 us."""
 _PIECES_UNDER_WAY = 3
 """Pieces of an answer that may be in memory at a time."""
 
@@ -99,36 +103,41 @@ class RowServer:
         self._store = store
         self._answers: list[Iterator[None]] = []
         self._gets: defaultdict[int, deque[object]] = defaultdict(deque)
-        """Those of each trainer whose pieces are not all sent yet, in their order."""
+        """Those of each trainer whose pieces are not all on their way, in their order."""
+        self._has_moved = False
         self._kinds = (
             (TAG_AHEAD_GET, partial(self._note, Use.GET)),  # first, so that they are seen before what they announce
             (TAG_AHEAD_PUT, partial(self._note, Use.PUT)),
             (TAG_GET, self._send_rows),
             (TAG_PUT, self._put_rows),
-            (TAG_ADD, partial(self._take_rows, store.add)),
+            (TAG_ADD, self._add_rows),
         )
 
-    def answer(self) -> bool:
-        """Take new requests and move every answer on, without waiting; whether there is any."""
+    def answer(self) -> Answered:
+        """Take new requests and move every answer on, without waiting."""
+        self._has_moved = False
         status = MPI.Status()
         for tag, kind in self._kinds:
             while (message := self._comm.Improbe(MPI.ANY_SOURCE, tag, status)) is not None:
                 offsets = np.empty(status.Get_count(MPI.INT32_T), dtype=np.int32)
-                message.Recv(offsets)
-                self._answers.append(kind(status.Get_source(), offsets))
+                self._answers.append(kind(status.Get_source(), offsets, message.Irecv(offsets)))
+                self._has_moved = True
         was_busy = bool(self._answers)
         for _ in range(TESTS_A_WAKE if was_busy else 0):
             self._answers = [answer for answer in self._answers if next(answer, self) is None]
         self._store.work()
-        return was_busy
+        if not was_busy:
+            return Answered.NOTHING
+        return Answered.MOVED if self._has_moved else Answered.WAITING
 
-    def _note(self, use: Use, trainer: int, offsets: NDArray[np.int32]) -> Iterator[None]:
-        """Take note of what a trainer announces."""
+    def _note(self, use: Use, trainer: int, offsets: NDArray[np.int32], asked: MPI.Request) -> Iterator[None]:
+        """Take note of what a trainer announces, at once: it comes before the get or put that it announces."""
+        asked.Wait()
         self._store.announce(trainer, use, offsets)
         return iter(())
 
-    def _send_rows(self, trainer: int, offsets: NDArray[np.int32]) -> Iterator[None]:
-        """Answer a get of the rows at `offsets [N]`, once all pieces of the trainer's gets before it are sent.
+    def _send_rows(self, trainer: int, offsets: NDArray[np.int32], asked: MPI.Request) -> Iterator[None]:
+        """Answer a get of the rows at `offsets [N]`, once all pieces of the trainer's gets before it are on their way.
 
         A trainer tells pieces apart by their order alone.
         """
@@ -136,44 +145,60 @@ class RowServer:
         gets.append(turn)
         while gets[0] is not turn:
             yield
+        yield from self._until_done(asked)
         self._store.begin(trainer, Use.GET, offsets.size)
         under_way: deque[MPI.Request] = deque()
         for piece in pieces(offsets.size, self._store.width):
             if len(under_way) == _PIECES_UNDER_WAY:
-                yield from _until_done(under_way.popleft())
+                yield from self._until_done(under_way.popleft())
             records = np.empty((piece.stop - piece.start, self._store.width), dtype=np.float32)
             yield from self._store.gather(offsets[piece], records)
+            self._has_moved = True
             under_way.append(self._comm.Isend(records, trainer, TAG_ROWS))
-        gets.popleft()
+        while len(under_way) > 1:
+            yield from self._until_done(under_way.popleft())
+        gets.popleft()  # the next one's first piece is gathered while the last of this one is on the link
         for request in under_way:
-            yield from _until_done(request)
+            yield from self._until_done(request)
 
-    def _put_rows(self, trainer: int, offsets: NDArray[np.int32]) -> Iterator[None]:
+    def _put_rows(self, trainer: int, offsets: NDArray[np.int32], asked: MPI.Request) -> Iterator[None]:
         """Answer a put of the rows at `offsets [N]`."""
+        yield from self._until_done(asked)
         self._store.begin(trainer, Use.PUT, offsets.size)
         yield from self._take_rows(self._store.scatter, trainer, offsets)
 
+    def _add_rows(self, trainer: int, offsets: NDArray[np.int32], asked: MPI.Request) -> Iterator[None]:
+        """Answer an add to the rows at `offsets [N]`."""
+        yield from self._until_done(asked)
+        yield from self._take_rows(self._store.add, trainer, offsets)
+
     def _take_rows(self, write: _Write, trainer: int, offsets: NDArray[np.int32]) -> Iterator[None]:
-        """Answer a put or an add of the rows at `offsets [N]`: `write` what has come, piece by piece."""
+        """Take the records of a put or an add: `write` what has come, piece by piece."""
         under_way: deque[tuple[MPI.Request, NDArray[np.int32], NDArray[np.float32]]] = deque()
         for piece in pieces(offsets.size, self._store.width):
             if len(under_way) == _PIECES_UNDER_WAY:
-                yield from _written(write, *under_way.popleft())
+                yield from self._written(write, *under_way.popleft())
             records = np.empty((piece.stop - piece.start, self._store.width), dtype=np.float32)
             under_way.append((self._comm.Irecv(records, trainer, TAG_ROWS), offsets[piece], records))
         while under_way:
-            yield from _written(write, *under_way.popleft())
-        yield from _until_done(self._comm.Isend(bytearray(), trainer, TAG_DONE))
+            yield from self._written(write, *under_way.popleft())
+        yield from self._until_done(self._comm.Isend(bytearray(), trainer, TAG_DONE))
 
+    def _written(
+        self, write: _Write, request: MPI.Request, offsets: NDArray[np.int32], records: NDArray[np.float32]
+    ) -> Iterator[None]:
+        """Write records once they have been received."""
+        yield from self._until_done(request)
+        yield from write(offsets, records)
+        self._has_moved = True
 
-def _written(
-    write: _Write, request: MPI.Request, offsets: NDArray[np.int32], records: NDArray[np.float32]
-) -> Iterator[None]:
-    """Write records once they have been received."""
-    yield from _until_done(request)
-    yield from write(offsets, records)
+    def _until_done(self, request: MPI.Request) -> Iterator[None]:
+        while not self._is_done(request):
+            yield
 
-
-def _until_done(request: MPI.Request) -> Iterator[None]:
-    while not request.Test():
-        yield
+    def _is_done(self, request: MPI.Request) -> bool:
+        """Whether a request is complete; notes whether MPI has moved something on meanwhile."""
+        since_s = time.perf_counter()
+        is_done = request.Test()
+        self._has_moved |= is_done or time.perf_counter() - since_s > _MOVING_S
+        return is_done

@@ -42,7 +42,12 @@ class RowTransfers(Protocol):
     """A way to the rows of servers on other hosts, used by a trainer's mover alone.
 
     Any gets, and one put or add, a server may be under way at a time.
+
+    Attributes:
+        most_gets: that are worth having under way.
     """
+
+    most_gets: int
 
     def start_get(self, server: int, offsets: NDArray[np.int32], into: NDArray[np.float32]) -> RowTransfer:
         """Start to read the rows at `offsets [N]` of a server into `into`, float32 `[N, W]`."""

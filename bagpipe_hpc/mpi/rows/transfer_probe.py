@@ -74,7 +74,7 @@ def probe_transfers(
 
         def meet() -> None:
             if layout.role(rank) is Role.SERVER:
-                serve_until_barrier(comm, lambda: sum(window.answer() for window in windows.values()) > 0, poll_s)
+                serve_until_barrier(comm, lambda: max(window.answer() for window in windows.values()), poll_s)
             else:
                 wait_for_barrier(comm, "the other ranks to try the ways between hosts", timeout_s)
 

@@ -21,6 +21,7 @@ from bagpipe_hpc.mpi.rows.server import RowServer, SharedRows
 from bagpipe_hpc.mpi.rows.transfer import PendingRows, RowTransfer, RowTransfers
 from bagpipe_hpc.mpi.start.roll_call import call_roll
 from bagpipe_hpc.mpi.time_limit import TimeLimit
+from bagpipe_hpc.mpi.waiting import Answered
 from bagpipe_hpc.rows.copies import NumpyRowCopies, RowCopies
 from bagpipe_hpc.rows.partition import RowPartition, most_rows, total_rows
 from bagpipe_hpc.rows.server_parts import RowSorter
@@ -164,6 +165,11 @@ class RowWindow:
     def synchronise(self) -> None:
         """Make this rank's loads and stores and those of other ranks see each other; see the class."""
         self._tables.synchronise()
+
+    @property
+    def most_gets(self) -> int:
+        """Gets that are worth having under way at a time."""
+        return 1 if self._transfers is None else self._transfers.most_gets
 
     @property
     def reads_ahead(self) -> bool:
@@ -321,15 +327,15 @@ class RowWindow:
         what = f"the servers to add to {rows.size} embedding rows"
         return PendingRows(under_way, self._tables.synchronise, what, self._timeout_s)
 
-    def answer(self) -> bool:
+    def answer(self) -> Answered:
         """On a server: answer what far trainers ask, without waiting.
 
         Servers call it again and again while rows may be got and put; transfers proceed only meanwhile.
 
         Returns:
-            Whether anything is being answered; always false where rows do not travel by messages.
+            What it has come to; always nothing where rows do not travel by messages.
         """
-        return self._server is not None and self._server.answer()
+        return Answered.NOTHING if self._server is None else self._server.answer()
 
     def _require_rows(self, rows: NDArray[np.int64]) -> None:
         """Other numbers would reach memory that is no row."""

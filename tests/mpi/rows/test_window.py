@@ -358,16 +358,19 @@ def test_a_get_and_a_put_may_be_under_way_at_once(routes, transfers):
 @pytest.mark.mpi(min_size=4)
 @all_ways
 def test_several_gets_may_be_under_way_at_once(routes, transfers):
-    """Each gets its own rows, in one piece or many, in whatever order they are waited for."""
+    """Each gets its own rows, in one piece or many, in whatever order they are waited for, beside a put of others."""
     count = 40_000 if routes.in_memory else 800
     with ranks_of(routes, transfers, rows=count, width=33) as ranks:
         rng = np.random.default_rng(5)
-        calls = [rng.permutation(count)[:size] for size in (count, count // 2, 0, 3, count)]
+        got, *given = np.array_split(rng.permutation(count), ranks.trainers + 1)
+        calls = [rng.permutation(got)[:size] for size in (count, count // 4, 0, 3, count)]
 
         def get_all() -> None:
+            put_rows = given[ranks.role_rank]
             for order in (1, -1):
                 found = [np.empty((rows.size, 33), dtype=np.float32) for rows in calls]
                 gets = [ranks.window.start_get(rows, into) for rows, into in zip(calls, found, strict=True)]
+                ranks.window.start_put(put_rows, ranks.table[put_rows]).wait()
                 for get in gets[::order]:
                     get.wait()
                 for rows, records in zip(calls, found, strict=True):
@@ -457,8 +460,13 @@ def test_announced_rows_are_read_ahead_and_are_those_of_the_table(way):
             for rows in own:
                 ranks.window.announce(Use.GET, rows)
                 ranks.window.announce(Use.PUT, rows)
-            for rows in (np.concatenate(own[:2]), *own[2:]):
-                np.testing.assert_array_equal(ranks.window.get(rows), ranks.table[rows])
+            calls = [np.concatenate(own[:2]), *own[2:]]
+            for pair in (calls[:2], calls[2:4], calls[4:]):  # two at a time, as a mover gets them
+                found = [np.empty((rows.size, 33), dtype=np.float32) for rows in pair]
+                for get in [ranks.window.start_get(rows, into) for rows, into in zip(pair, found, strict=True)]:
+                    get.wait()
+                for rows, records in zip(pair, found, strict=True):
+                    np.testing.assert_array_equal(records, ranks.table[rows])
             for rows in own:
                 ranks.window.put(rows, -ranks.table[rows])
 

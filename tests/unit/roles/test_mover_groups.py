@@ -39,6 +39,7 @@ class Rows:
     """A window; the records that are got are those of the row numbers."""
 
     reads_ahead = False
+    most_gets = 2
 
     def __init__(self, noted: list[str], width: int, tests: int) -> None:
         self._noted, self._width, self._tests = noted, width, tests

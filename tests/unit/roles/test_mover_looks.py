@@ -92,6 +92,7 @@ class Job:
     # The rows of servers.
 
     reads_ahead = False
+    most_gets = 2
 
     def start_get(self, rows: np.ndarray, records: np.ndarray) -> Any:
         records[:] = rows[:, None]

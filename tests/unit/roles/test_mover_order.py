@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -91,6 +91,7 @@ class Rows:
     """A window whose rows are where they belong at once."""
 
     reads_ahead = False
+    most_gets = 2
 
     def __init__(self, device: RecordingDevice) -> None:
         self._device = device
@@ -115,7 +116,8 @@ class Rows:
 class OnTheWay(NothingAwaited):
     """A get whose rows are here when the test says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
         self.is_here = False
 
     def advance(self) -> bool:
@@ -131,7 +133,7 @@ class SlowRows(Rows):
 
     def start_get(self, rows: np.ndarray, records: np.ndarray) -> Any:
         super().start_get(rows, records)
-        self.gets.append(OnTheWay())
+        self.gets.append(OnTheWay(rows.size))
         return self.gets[-1]
 
 
@@ -304,6 +306,39 @@ def fetching(batch: int, micro_batches: list[int] | None) -> ReceivedPlan:
     )
 
 
+def fetching_mover(group_batches: int, micro_batches: Sequence[list[int] | None]) -> tuple[Mover, SlowRows]:
+    """A mover whose plans have these micro-batches, and its rows."""
+    device = RecordingDevice()
+    settings, plans, _, *parts = mover_parts(device, [], None)
+    plans._plans[:1] = [fetching(batch, micro) for batch, micro in enumerate(micro_batches)]
+    whole, half = (SliceSamples(np.zeros((n, 1), np.float32), np.zeros(n, np.float32), None, (None,)) for n in (2, 1))
+    parts[1].read_parts = lambda _batch, _samples, micro: [whole] if micro is None else [half, half]
+    rows = SlowRows(device)
+    mover = Mover(
+        replace(settings, group_batches=group_batches),
+        plans,
+        [RowTraffic(rows, RecordingCache(device), WIDTH)],  # type: ignore[arg-type]
+        *parts,
+        *(Trace(enabled=False), RowsAtOnce(), NothingToSum(), MoverPace(has_core=True)),
+    )
+    return mover, rows
+
+
+def test_a_batch_of_several_micro_batches_shares_no_fetch() -> None:
+    """Where two batches are ready, two others come in one get, but not such a one."""
+    mover, rows = fetching_mover(4, [None, None, None, [1, 1], None])
+    mover.start()
+    for calls in (2, 3, 4, 5):
+        assert eventually(lambda n=calls: len(rows.gets) == n, 10.0)
+        assert [get.rows for get in rows.gets] == [2] * calls
+        for get in rows.gets:
+            get.is_here = True
+    assert [mover.next_batch().plan.batch for _ in range(6)] == [0, 1, 2, 3, 3, 4]
+    mover.retire(mover.next_batch())
+    mover.wait_drained()
+    mover.join()
+
+
 @pytest.mark.parametrize(
     ("group_batches", "micro_batches", "fetches"),
     [(4, [None] * 4, [2, 2, 2, 1]), (1, [None] * 3, [1, 1, 1]), (4, [None, [1, 1]], [1, 1])],
@@ -319,19 +354,7 @@ def test_fetches_are_under_way_side_by_side(
         micro_batches: of each batch.
         fetches: under way with that of each batch.
     """
-    device = RecordingDevice()
-    settings, plans, _, *parts = mover_parts(device, [], None)
-    plans._plans[:1] = [fetching(batch, micro) for batch, micro in enumerate(micro_batches)]
-    whole, half = (SliceSamples(np.zeros((n, 1), np.float32), np.zeros(n, np.float32), None, (None,)) for n in (2, 1))
-    parts[1].read_parts = lambda _batch, _samples, micro: [whole] if micro is None else [half, half]
-    rows = SlowRows(device)
-    mover = Mover(
-        replace(settings, group_batches=group_batches),
-        plans,
-        [RowTraffic(rows, RecordingCache(device), WIDTH)],  # type: ignore[arg-type]
-        *parts,
-        *(Trace(enabled=False), RowsAtOnce(), NothingToSum(), MoverPace(has_core=True)),
-    )
+    mover, rows = fetching_mover(group_batches, micro_batches)
     mover.start()
     for done, expected in enumerate(fetches):
         assert eventually(lambda n=done + expected: len(rows.gets) == n, 10.0)
