@@ -359,7 +359,7 @@ def test_a_get_and_a_put_may_be_under_way_at_once(routes, transfers):
 @all_ways
 def test_several_gets_may_be_under_way_at_once(routes, transfers):
     """Each gets its own rows, in one piece or many, in whatever order they are waited for, beside a put of others."""
-    count = 40_000 if routes.in_memory else 800
+    count = 40_000 if routes.in_memory and transfers == "messages" else 800
     with ranks_of(routes, transfers, rows=count, width=33) as ranks:
         rng = np.random.default_rng(5)
         got, *given = np.array_split(rng.permutation(count), ranks.trainers + 1)
