@@ -3,7 +3,7 @@
 //
 // Tables, records and gradients are float32, slots and positions int32, all contiguous. The caller has checked that
 // slots lie in their tables and positions in their range (`largest_index`), and sees to it that the slots of one call
-// differ. Every result is the same for any number of threads and for each instruction set.
+// differ, but for `add_records`. Every result is the same for any number of threads and for each instruction set.
 
 #include <algorithm>
 #include <cstdint>

@@ -48,7 +48,9 @@ def pieces(rows: int, record_width: int) -> Iterator[slice]:
 
 
 class RowClient:
-    """Asks servers for rows. Any gets, and one put or add, a server may be under way: pieces of two could be mixed up.
+    """Asks servers for rows.
+
+    Any gets, and one put or add, a server may be under way: pieces of two puts could be mixed up.
 
     Args:
         comm: servers and trainers, and whoever else is among them, for these messages alone.

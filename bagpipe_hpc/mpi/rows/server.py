@@ -35,7 +35,8 @@ _Write = Callable[[NDArray[np.int32], NDArray[np.float32]], Iterator[None]]
 """Takes offsets `[N]` and records `[N, W]`; is gone through to its end."""
 
 _MOVING_S = 10e-6
-"""A test that takes so long has moved a part of a long message on; where nothing comes it takes 1 to 3 us."""
+"""A test that takes so long has moved a part of a long message on; where nothing comes it takes 0.2 us on a host, over
+TCP 0.5 (AMD EPYC, fourth generation)."""
 _PIECES_UNDER_WAY = 3
 """Pieces of an answer that may be in memory at a time."""
 

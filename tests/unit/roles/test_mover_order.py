@@ -1,8 +1,7 @@
 """The mover and the compute thread see each other's work on a device in the right order, whichever device it is."""
 
 import threading
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
@@ -22,6 +21,7 @@ from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.step.slice_reader import SliceSamples
 from bagpipe_hpc.telemetry.trace import Trace
+from tests.eventually import eventually
 from tests.unit.roles.rows_at_once import NothingAwaited, NothingToSum, RowsAtOnce
 
 WIDTH = 3
@@ -215,14 +215,6 @@ class Plans(NothingAwaited):
 
     def poll(self) -> Any:
         return self._plans.pop(0) if self._plans else None
-
-
-def eventually(is_so: Callable[[], bool], timeout_s: float) -> bool:
-    """Whether something is so within the time."""
-    deadline = time.monotonic() + timeout_s
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.001)
-    return is_so()
 
 
 def mover_parts(device: RecordingDevice, written_back: list[int], added: dict[int, int] | None) -> list[Any]:

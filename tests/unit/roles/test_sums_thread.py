@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,6 +11,7 @@ from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.roles import sums_thread
 from bagpipe_hpc.roles.sums_thread import SumsThread, open_sums_thread
+from tests.eventually import eventually
 
 LONG_S = 30.0
 
@@ -56,13 +57,6 @@ class Watch(PausingWatch):
     def wait(self, groups: Sequence[Sequence[int]], pauses: Pauses) -> bool:
         self.waits.append((len(groups), pauses))
         return not groups and self._silence.acquire(timeout=pauses.first_s)
-
-
-def eventually(is_true: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + LONG_S
-    while not is_true() and time.monotonic() < deadline:
-        time.sleep(0.001)
-    return is_true()
 
 
 @pytest.mark.parametrize("kind", [Watch, PausingWatch])
