@@ -6,9 +6,10 @@ the rows of the next admissible batches are fetched. Where trainers add in round
 of them, too. Where a batch has several micro-batches, all but the last need no row that is fetched for it, and are
 handed over before.
 
-It waits for nothing: a put, two gets, a barrier and a plan may be under way at once, so that rows travel both ways over
-a link, and servers gather those of one get while the other's are on it. Sums of gradients that the compute thread has
-started go on here as well, while that computes.
+It waits for nothing: two puts, two gets, a barrier and a plan may be under way at once. So rows travel both ways over a
+link, servers gather or take those of one call while the other's are on it, and a group is put while the other trainers
+come to the barrier of the one before. Sums of gradients that the compute thread has started go on here as well, while
+that computes.
 """
 
 import queue
@@ -49,11 +50,13 @@ class MoverSettings:
         schedule: the run's segments, in order.
         group_batches: most batches whose rows are fetched in one call.
         timeout_s: longest wait for a plan, for rows, or for the other movers.
+        adds_rows: whether the policy adds rows (`Policy.adds_rows`).
     """
 
     schedule: tuple[Segment, ...]
     group_batches: int
     timeout_s: float
+    adds_rows: bool = False
 
 
 class Mover:
@@ -106,10 +109,11 @@ class Mover:
         self._incoming: deque[ReceivedPlan] = deque()
         self._ready: queue.SimpleQueue[ReadyBatch] = queue.SimpleQueue()
         self._to_retire: queue.SimpleQueue[tuple[ReadyBatch, Mark]] = queue.SimpleQueue()
-        self._most_fetches = max(part.most_fetches for part in traffic)
+        self._most_at_once = max(part.most_at_once for part in traffic)
         self._fetches: deque[Fetch] = deque()
         self._fetched_s = 0.0
-        self._write_back: WriteBack | None = None
+        self._write_backs: deque[WriteBack] = deque()
+        self._written_s = 0.0
         self._retiring: ReceivedPlan | None = None
         self._leaving: tuple[ReadyBatch, Mark] | None = None
         self._fetched: deque[ReadyBatch] = deque()
@@ -231,8 +235,9 @@ class Mover:
             dense: how soon sums of dense gradients want to be moved on.
             are_rows_moving: whether rows between trainers are under way: they make batches ready, and let groups leave.
         """
-        next_fetch = self._fetches[0] if self._fetches else None
-        pending = [rows for call in (next_fetch, self._write_back) if call for rows in call.pending]
+        next_fetch = self._fetches[0].pending if self._fetches else []
+        next_put = self._write_backs[0].pending if self._write_backs else []
+        pending = [rows for rows in (*next_fetch, *next_put) if not rows.is_complete]
         steps = [self._receive]
         if self._barrier.is_entered:
             steps.append(self._finish_retire)
@@ -277,7 +282,7 @@ class Mover:
 
     def _start_write_back(self) -> bool:
         """Start to put this trainer's share of the next group, with optimizer state; what it adds comes after that."""
-        if self._write_back or self._barrier.is_entered:
+        if not self._may_write_back():
             return False
         if self._leaving is None and not self._to_retire.empty():
             self._leaving = self._to_retire.get()
@@ -290,25 +295,32 @@ class Mover:
         for traffic, plan in zip(self._traffic, batch.plan.groups, strict=True):
             traffic.note(plan.own)
             pending.append(traffic.put(plan.own))
-        self._write_back = WriteBack(batch.plan, pending, since_s, batch.plan.addition_rounds)
+        self._write_backs.append(WriteBack(batch.plan, pending, since_s, batch.plan.addition_rounds))
         return True
+
+    def _may_write_back(self) -> bool:
+        """Whether the next group's turn has come: beside the one before, unless others may be adding to rows of it."""
+        if self._settings.adds_rows:
+            return not (self._write_backs or self._barrier.is_entered)
+        return len(self._write_backs) < self._most_at_once
 
     def _finish_write_back(self) -> bool:
         """Once this trainer's share is at the servers, put and added, come to the barrier; so behind each round."""
-        done = self._write_back
-        if done is None or self._barrier.is_entered or not _advance_all(done.pending):
+        if self._barrier.is_entered or not self._write_backs or not _advance_all(self._write_backs[0].pending):
             return False
+        done = self._write_backs[0]
         if done.left:
             if not done.has_added:
                 self._start_round(done)
                 return True
-            self._write_back = replace(done, pending=[])
+            self._write_backs[0] = replace(done, pending=[])
             self._barrier.enter(f"what is added before, of group {done.plan.retire_group}")
             return True
-        self._write_back = None
+        self._write_backs.popleft()
         self._barrier_since_s = time.perf_counter()
         if count := done.plan.rows_written:
-            self._trace.add("write back", done.since_s, self._barrier_since_s, "mover, writing back", rows=count)
+            since_s, self._written_s = max(done.since_s, self._written_s), self._barrier_since_s
+            self._trace.add("write back", since_s, self._barrier_since_s, "mover, writing back", rows=count)
         self._retiring = done.plan
         self._barrier.enter(f"group {done.plan.retire_group} after batch {done.plan.batch}")
         return True
@@ -317,19 +329,19 @@ class Mover:
         """Add what is added in the next round."""
         additions, *left = write_back.left
         adds = [self._traffic[group].add(changes) for group, changes in additions.items()]
-        self._write_back = replace(write_back, pending=adds, left=tuple(left), has_added=True)
+        self._write_backs[0] = replace(write_back, pending=adds, left=tuple(left), has_added=True)
 
     def _finish_retire(self) -> bool:
         """Note that a group is at the servers; after a closing one, turn to the next segment."""
         if not self._barrier.poll():
             return False
-        if self._write_back is not None:  # a round has ended everywhere, and the next one begins
-            self._start_round(self._write_back)
+        if self._retiring is None:  # a round of additions has ended everywhere, and the next one begins
+            self._start_round(self._write_backs[0])
             return True
-        assert self._retiring is not None, "the barrier was entered for a group"
-        self._retired = self._retiring.retire_group
+        done, self._retiring = self._retiring, None
+        self._retired = done.retire_group
         self._trace.add("barrier", self._barrier_since_s, time.perf_counter(), "movers' barrier", group=self._retired)
-        if self._retiring.is_closing:
+        if done.is_closing:
             self._retired = NO_GROUP
             self._rows.restart()
             self._finished_segments += 1
@@ -394,7 +406,7 @@ class Mover:
             return True
         plan = self._incoming[0]
         waits_for_others = plan.is_closing or plan.micro_batches is not None or self._begun is not None
-        return len(self._fetches) < self._most_fetches and not waits_for_others
+        return len(self._fetches) < self._most_at_once and not waits_for_others
 
     def _finish_fetch(self) -> bool:
         """Once the rows of the first fetch are here, hand their batches to the compute thread."""

@@ -63,9 +63,9 @@ class RowTraffic:
         self._updated = updated
 
     @property
-    def most_fetches(self) -> int:
-        """Fetches that are worth having under way at a time."""
-        return self._window.most_gets
+    def most_at_once(self) -> int:
+        """Fetches, and write-backs, that are worth having under way at a time."""
+        return self._window.most_at_once
 
     @property
     def reads_ahead(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a mover has under way: fetches, a write-back at most, and sums that the compute thread has started."""
+"""What a mover has under way: fetches, write-backs, and sums that the compute thread has started."""
 
 from dataclasses import dataclass
 from typing import Protocol

@@ -6,7 +6,7 @@ trainers do the same at the same time, so one stands for all; what they do toget
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.rows.record import RowRecord
@@ -40,6 +40,20 @@ class StepTimes:
     end_s: float = 0.0
     wait_rows_s: float = 0.0
     wait_reductions_s: float = 0.0
+
+
+@dataclass
+class _WriteBack:
+    """How far a group's rows have come."""
+
+    is_put: Event = field(default_factory=Event)
+    is_at_barrier: Event = field(default_factory=Event)
+    is_retired: Event = field(default_factory=Event)
+
+    @classmethod
+    def over(cls) -> "_WriteBack":
+        """One that nobody waits for."""
+        return cls(_happened(), _happened(), _happened())
 
 
 class Pipeline:
@@ -270,18 +284,28 @@ class Pipeline:
         self._simulation.happen(done)
 
     def _write_back(self) -> Process:
-        """One group after the other: put its rows, then the movers' barrier."""
+        """Two groups under way at most, besides one at whose barrier the trainer is."""
+        first = second = _WriteBack.over()
         while True:
-            if not self._to_retire:
+            if not self._to_retire or not first.is_at_barrier.has_happened:
                 yield self._news
                 continue
-            load = self._to_retire.popleft()
-            if load.written:
-                yield Sleep(self._cluster.row_latency_s)
-                yield self._row_transfer(load.written, (TRAINER_OUT, SERVERS_IN))
-            yield Sleep(self._cluster.collective_latency_s)
-            self._retired = load.retire_group
-            self._tell_mover()
+            first, second, before = second, _WriteBack(), second
+            self._simulation.start(self._writing_back(self._to_retire.popleft(), before, second))
+
+    def _writing_back(self, load: BatchLoad, before: "_WriteBack", own: "_WriteBack") -> Process:
+        """Put a group's rows, behind those of the one before, then come to the movers' barrier, behind that one's."""
+        if load.written:
+            yield Sleep(self._cluster.row_latency_s)
+        yield before.is_put
+        if load.written:
+            yield self._row_transfer(load.written, (TRAINER_OUT, SERVERS_IN))
+        self._simulation.happen(own.is_put)
+        yield before.is_retired
+        self._tell(own.is_at_barrier)
+        yield Sleep(self._cluster.collective_latency_s)
+        self._retired = load.retire_group
+        self._tell(own.is_retired)
 
     def _fetch(self) -> Process:
         """Two fetches under way: the rows of the second come behind those of the first."""

@@ -198,8 +198,8 @@ class StoreRank:
         window, records = self._window, self._records
         return {
             "get": lambda: self._get_near(calls) if self._is_near else self._get_far(calls),
-            "put": lambda: self._timed(lambda call: self._complete(window.start_put(calls[call], records)), len(calls)),
-            "add": lambda: self._timed(lambda call: self._complete(window.start_add(calls[call], records)), len(calls)),
+            "put": lambda: self._two_at_a_time(lambda call: window.start_put(calls[call], records), len(calls)),
+            "add": lambda: self._two_at_a_time(lambda call: window.start_add(calls[call], records), len(calls)),
         }
 
     def _get_near(self, calls: list[NDArray[np.int64]]) -> tuple[int, float]:
@@ -209,14 +209,18 @@ class StoreRank:
     def _get_far(self, calls: list[NDArray[np.int64]]) -> tuple[int, float]:
         """Gets, two of them under way, as a mover fetches."""
         into = self._records, np.empty_like(self._records)
+        return self._two_at_a_time(lambda call: self._window.start_get(calls[call], into[call % 2]), len(calls))
+
+    def _two_at_a_time(self, start: Callable[[int], PendingRows], calls: int) -> tuple[int, float]:
+        """Calls of which two are under way, or as many as the way can, as a mover's are."""
         under_way: deque[PendingRows] = deque()
 
-        def get(call: int) -> None:
-            under_way.append(self._window.start_get(calls[call], into[call % 2]))
-            if len(under_way) == 2:
+        def do(call: int) -> None:
+            under_way.append(start(call))
+            if len(under_way) >= self._window.most_at_once:
                 self._complete(under_way.popleft())
 
-        return self._timed(get, len(calls), finish=lambda: [*map(self._complete, under_way)])
+        return self._timed(do, calls, finish=lambda: [*map(self._complete, under_way)])
 
     def _complete(self, pending: PendingRows) -> None:
         """Wait for a call as a mover with a core of its own does."""

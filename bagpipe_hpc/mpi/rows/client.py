@@ -3,10 +3,11 @@
 A server gathers and scatters with NumPy, which is faster than any MPI library packs single rows, and the link carries
 nothing but long messages. `mpi.rows.server` is the other end.
 
-A get is a message of int32 offsets `[N]` with tag GET, answered by the records in pieces with tag ROWS; those of
-several gets come in their order. A put is a message of offsets with tag PUT and the records in pieces with tag ROWS,
-answered by an empty message with tag DONE once they are in place. An add is as a put, with tag ADD; the server adds the
-records to the rows. Offsets with tag AHEAD_GET or AHEAD_PUT announce what will be got and put, and are not answered.
+A get is a message of int32 offsets `[N]` with tag GET, answered by the records in pieces with tag ROWS. A put is a
+message of offsets with tag PUT and the records in pieces with tag ROWS, answered by an empty message with tag DONE once
+they are in place. An add is as a put, with tag ADD; the server adds the records to the rows. Pieces and answers of
+several calls come in the order of the calls. Offsets with tag AHEAD_GET or AHEAD_PUT announce what will be got and put,
+and are not answered.
 
 Legend: `N` rows of one call, `W` float32 numbers of a row's record.
 """
@@ -50,15 +51,16 @@ def pieces(rows: int, record_width: int) -> Iterator[slice]:
 class RowClient:
     """Asks servers for rows.
 
-    Any gets, and one put or add, a server may be under way: pieces of two puts could be mixed up.
+    Any gets, and any puts or any adds, may be under way at a server; not puts beside adds, whose pieces could be mixed
+    up.
 
     Args:
         comm: servers and trainers, and whoever else is among them, for these messages alone.
         rank_of_server: rank of each server in `comm`.
     """
 
-    most_gets = 2
-    """A server gathers rows of the second while those of the first are on the link."""
+    most_at_once = 2
+    """A server gathers or takes rows of the second while those of the first are on the link."""
 
     def __init__(self, comm: MPI.Intracomm, rank_of_server: list[int]) -> None:
         self._comm = comm

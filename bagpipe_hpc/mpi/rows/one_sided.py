@@ -31,8 +31,8 @@ class OneSidedRows:
         rank_of_server: world rank of each server.
     """
 
-    most_gets = 1
-    """A put waits for all gets from its server that are under way: the flush is of every call."""
+    most_at_once = 1
+    """A put waits for all calls to its server that are under way: the flush is of every one."""
 
     def __init__(self, comm: MPI.Intracomm, own: NDArray[np.float32], rank_of_server: list[int]) -> None:
         self._rank_of_server = rank_of_server

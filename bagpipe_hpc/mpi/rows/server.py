@@ -34,6 +34,9 @@ from bagpipe_hpc.rows.store import Places, Records, RowStore, Use
 _Write = Callable[[NDArray[np.int32], NDArray[np.float32]], Iterator[None]]
 """Takes offsets `[N]` and records `[N, W]`; is gone through to its end."""
 
+_Turns = defaultdict[int, deque[object]]
+"""Calls of each trainer, in their order."""
+
 _MOVING_S = 10e-6
 """A test that takes so long has moved a part of a long message on; where nothing comes it takes 0.2 us on a host, over
 TCP 0.5 (AMD EPYC, fourth generation)."""
@@ -103,8 +106,12 @@ class RowServer:
         self._comm = comm
         self._store = store
         self._answers: list[Iterator[None]] = []
-        self._gets: defaultdict[int, deque[object]] = defaultdict(deque)
-        """Those of each trainer whose pieces are not all on their way, in their order."""
+        self._gets: _Turns = defaultdict(deque)
+        """Whose pieces are not all on their way."""
+        self._writes: _Turns = defaultdict(deque)
+        """Puts and adds whose pieces have not all been asked for."""
+        self._unanswered: _Turns = defaultdict(deque)
+        """Puts and adds that are not all in place."""
         self._has_moved = False
         self._kinds = (
             (TAG_AHEAD_GET, partial(self._note, Use.GET)),  # first, so that they are seen before what they announce
@@ -142,10 +149,8 @@ class RowServer:
 
         A trainer tells pieces apart by their order alone.
         """
-        gets, turn = self._gets[trainer], object()
-        gets.append(turn)
-        while gets[0] is not turn:
-            yield
+        gets = self._gets[trainer]
+        yield from _turn(gets)
         yield from self._until_done(asked)
         self._store.begin(trainer, Use.GET, offsets.size)
         under_way: deque[MPI.Request] = deque()
@@ -164,25 +169,49 @@ class RowServer:
 
     def _put_rows(self, trainer: int, offsets: NDArray[np.int32], asked: MPI.Request) -> Iterator[None]:
         """Answer a put of the rows at `offsets [N]`."""
-        yield from self._until_done(asked)
-        self._store.begin(trainer, Use.PUT, offsets.size)
-        yield from self._take_rows(self._store.scatter, trainer, offsets)
+
+        def begin() -> None:
+            self._store.begin(trainer, Use.PUT, offsets.size)
+
+        yield from self._take_rows(self._store.scatter, trainer, offsets, asked, begin)
 
     def _add_rows(self, trainer: int, offsets: NDArray[np.int32], asked: MPI.Request) -> Iterator[None]:
         """Answer an add to the rows at `offsets [N]`."""
-        yield from self._until_done(asked)
-        yield from self._take_rows(self._store.add, trainer, offsets)
+        yield from self._take_rows(self._store.add, trainer, offsets, asked)
 
-    def _take_rows(self, write: _Write, trainer: int, offsets: NDArray[np.int32]) -> Iterator[None]:
-        """Take the records of a put or an add: `write` what has come, piece by piece."""
+    def _take_rows(
+        self,
+        write: _Write,
+        trainer: int,
+        offsets: NDArray[np.int32],
+        asked: MPI.Request,
+        begin: Callable[[], None] = lambda: None,
+    ) -> Iterator[None]:
+        """Take the records of a put or an add: `write` what has come, piece by piece.
+
+        Once all pieces of what the trainer wrote before have been asked for, and answered behind it: a trainer tells
+        answers apart by their order alone, as a server pieces.
+        """
+        writes, unanswered = self._writes[trainer], self._unanswered[trainer]
+        turn = object()
+        unanswered.append(turn)
+        yield from _turn(writes)
+        yield from self._until_done(asked)
+        begin()
         under_way: deque[tuple[MPI.Request, NDArray[np.int32], NDArray[np.float32]]] = deque()
         for piece in pieces(offsets.size, self._store.width):
             if len(under_way) == _PIECES_UNDER_WAY:
                 yield from self._written(write, *under_way.popleft())
             records = np.empty((piece.stop - piece.start, self._store.width), dtype=np.float32)
             under_way.append((self._comm.Irecv(records, trainer, TAG_ROWS), offsets[piece], records))
-        while under_way:
+        while len(under_way) > 1:
             yield from self._written(write, *under_way.popleft())
+        writes.popleft()  # the next one's first pieces come while the last of this one is written
+        for last in under_way:
+            yield from self._written(write, *last)
+        while unanswered[0] is not turn:
+            yield
+        unanswered.popleft()
         yield from self._until_done(self._comm.Isend(bytearray(), trainer, TAG_DONE))
 
     def _written(
@@ -203,3 +232,11 @@ class RowServer:
         is_done = request.Test()
         self._has_moved |= is_done or time.perf_counter() - since_s > _MOVING_S
         return is_done
+
+
+def _turn(calls: deque[object]) -> Iterator[None]:
+    """Take the last place among a trainer's calls, and wait until it is the first."""
+    own = object()
+    calls.append(own)
+    while calls[0] is not own:
+        yield

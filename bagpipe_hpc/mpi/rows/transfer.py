@@ -41,13 +41,13 @@ class RowTransfer:
 class RowTransfers(Protocol):
     """A way to the rows of servers on other hosts, used by a trainer's mover alone.
 
-    Any gets, and one put or add, a server may be under way at a time.
+    Any gets, and any puts or any adds, may be under way at a server.
 
     Attributes:
-        most_gets: that are worth having under way.
+        most_at_once: gets, and puts, that are worth having under way.
     """
 
-    most_gets: int
+    most_at_once: int
 
     def start_get(self, server: int, offsets: NDArray[np.int32], into: NDArray[np.float32]) -> RowTransfer:
         """Start to read the rows at `offsets [N]` of a server into `into`, float32 `[N, W]`."""
@@ -81,6 +81,11 @@ class PendingRows:
         self._what = what
         self._timeout_s = timeout_s
         self._deadline = time.monotonic() + timeout_s
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether `advance` has seen all rows where they belong."""
+        return self._finish is None
 
     def advance(self) -> bool:
         """Move on, without waiting for other ranks; whether all rows are where they belong.

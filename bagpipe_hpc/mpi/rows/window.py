@@ -52,8 +52,8 @@ class RowWindow:
     """All tables, a partition on each server.
 
     Rows of near servers are loaded and stored in the memory of the host (`HostTables`); those of far ones are
-    transferred. One thread of a rank makes all calls; any gets of its, and one put or add, may be under way at a time,
-    so that both directions of a link are busy.
+    transferred. One thread of a rank makes all calls; any gets of its, and any puts or any adds, may be under way at
+    a time, so that both directions of a link are busy.
 
     What a trainer has put or added is seen by every get that begins after a barrier or message which the trainer
     entered or sent after the call was complete: puts and adds end and gets begin with `HostTables.synchronise`, and a
@@ -167,9 +167,9 @@ class RowWindow:
         self._tables.synchronise()
 
     @property
-    def most_gets(self) -> int:
-        """Gets that are worth having under way at a time."""
-        return 1 if self._transfers is None else self._transfers.most_gets
+    def most_at_once(self) -> int:
+        """Gets, and puts, that are worth having under way at a time."""
+        return 1 if self._transfers is None else self._transfers.most_at_once
 
     @property
     def reads_ahead(self) -> bool:
@@ -253,9 +253,10 @@ class RowWindow:
         return PendingRows(under_way, restore_order, what, self._timeout_s)
 
     def start_put(self, rows: NDArray[np.int64], records: NDArray[np.float32]) -> PendingRows:
-        """Start to write records: once the put is complete, every record is at its server.
+        """Start to write records, also while other puts are under way, but no add.
 
-        At most one put may be under way. The rows must differ, and no other rank may read or write them meanwhile.
+        Once the put is complete, every record is at its server. The rows must differ, also from those of other puts,
+        and no other rank may read or write them meanwhile.
 
         Args:
             rows: global rows `[N]`.
@@ -301,7 +302,7 @@ class RowWindow:
         depend on it in the last bits; where one trainer alone adds to a row between two barriers, they do not.
 
         Rows of near servers are added by this thread in the memory of the host, and are there when this returns.
-        At most one put or add may be under way.
+        Other adds may be under way, but no put.
 
         Args:
             rows: global rows `[N]`.

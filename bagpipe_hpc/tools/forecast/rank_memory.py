@@ -17,7 +17,7 @@ class RankMemory:
         server: of the one with the most rows.
         trainer: its caches, dense half, an evaluation and samples that it has read.
         plans_bytes: plans under way at the oracle; of a trainer they are a bound, since it has its own part alone.
-        rows_bytes: rows on their way at a trainer: what a group of batches fetches and writes back.
+        rows_bytes: rows on their way at a trainer: what a group of batches fetches, and two groups write back.
     """
 
     servers: int
@@ -33,7 +33,7 @@ class RankMemory:
         run, need, traffic = outlook.run, outlook.need, outlook.traffic
         window = need.window
         under_way = min(window.lookahead + 2 * window.group + 1, max(1, traffic.batches))
-        moved = sum(traffic.bytes[kind] for kind in ("fetched", "written", "added"))
+        moved = traffic.bytes["fetched"] + 2 * traffic.bytes["written"] + traffic.bytes["added"]
         server_bytes = max(run.server_bytes(servers))
         if run.is_in_memory(servers):
             server = Need(tables_bytes=server_bytes, fullest_server_bytes=server_bytes)

@@ -14,6 +14,7 @@ from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.errors import CapacityError, WaitTimeoutError
 from bagpipe_hpc.kernels.block_file import block_files
+from bagpipe_hpc.mpi.rows.server import SharedRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier, wait_until
 from bagpipe_hpc.rows.disk.array_face import DiskRows
@@ -22,6 +23,7 @@ from bagpipe_hpc.rows.disk.store import DiskStore
 from bagpipe_hpc.rows.huge_pages import ask_for_huge_pages
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 from bagpipe_hpc.rows.store import Use
+from tests.eventually import eventually
 from tests.memory_flags import asked_bytes
 
 TIMEOUT_S = 30.0
@@ -380,6 +382,68 @@ def test_several_gets_may_be_under_way_at_once(routes, transfers):
         ranks.check_servers()
 
 
+@pytest.mark.mpi(min_size=4)
+@all_ways
+@pytest.mark.parametrize("kind", ["put", "add"])
+def test_several_puts_or_adds_may_be_under_way_at_once(routes, transfers, kind):
+    """Each brings its own rows, in one piece or many, in whatever order they are waited for, beside a get."""
+    count = 40_000 if routes.in_memory else 800
+    with ranks_of(routes, transfers, rows=count, width=33) as ranks:
+        rng = np.random.default_rng(11)
+        for order in (1, -1):
+            shares = np.array_split(rng.permutation(count), ranks.trainers + 1)
+            ends = np.cumsum([20_000, 40, 0, 3, 2_000]) * shares[0].size // 30_000
+            calls = [np.split(share, ends[:-1]) for share in shares[1:]]
+
+            def write(calls=calls, got=shares[0], order=order) -> None:
+                start = ranks.window.start_put if kind == "put" else ranks.window.start_add
+                sign = -1 if kind == "put" else 1
+                writes = [start(rows, sign * ranks.table[rows]) for rows in calls[ranks.role_rank]]
+                np.testing.assert_array_equal(ranks.window.get(got), ranks.table[got])
+                for write in writes[::order]:
+                    write.wait()
+
+            ranks.on_trainers(write)
+            for rows in shares[1:]:
+                ranks.table[rows] *= -1 if kind == "put" else 2
+            ranks.check_servers()
+
+
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("kind", ["put", "add"])
+@pytest.mark.parametrize("piece", ["first", "last"])
+def test_a_put_is_complete_when_its_own_rows_are_there(kind, piece, monkeypatch):
+    """Not when those of a later one are: a server that is held up at its first or last piece answers neither."""
+    routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 1), "auto")
+    world, method = MPI.COMM_WORLD, "scatter" if kind == "put" else "add"
+    go_on, count = getattr(SharedRows, method), 10_000
+    held = 0 if piece == "first" else count - 11
+
+    def held_up(store: SharedRows, places: np.ndarray, records: np.ndarray) -> Iterator[None]:
+        while held in places and not world.Iprobe(2, 7):
+            yield
+        yield from go_on(store, places, records)
+
+    monkeypatch.setattr(SharedRows, method, held_up)
+    with ranks_of(routes, rows=count, width=33) as ranks:
+
+        def write() -> None:
+            start = ranks.window.start_put if kind == "put" else ranks.window.start_add
+            long, short = np.arange(count - 10), np.arange(count - 5, count)
+            writes = [start(rows, ranks.table[rows]) for rows in (long, short)]
+            assert not eventually(lambda: any(write.advance() for write in writes), 0.2)
+            world.send(None, 1, 7)
+            for write in writes:
+                write.wait()
+
+        ranks.on_trainers(write)
+        if kind == "add":
+            ranks.table[np.r_[: count - 10, count - 5 : count]] *= 2
+        ranks.check_servers()
+        if ranks.role is Role.SERVER:
+            world.recv(source=2, tag=7)
+
+
 @pytest.mark.mpi(min_size=3)
 def test_rows_that_do_not_come_are_an_error():
     """A server that polls too late; afterwards it answers all the same."""
@@ -467,8 +531,9 @@ def test_announced_rows_are_read_ahead_and_are_those_of_the_table(way):
                     get.wait()
                 for rows, records in zip(pair, found, strict=True):
                     np.testing.assert_array_equal(records, ranks.table[rows])
-            for rows in own:
-                ranks.window.put(rows, -ranks.table[rows])
+            for pair in (own[:2], own[2:4], own[4:]):
+                for put in [ranks.window.start_put(rows, -ranks.table[rows]) for rows in pair]:
+                    put.wait()
 
         ranks.on_trainers(move)
         for rows in {row for shares in rounds for share in shares for row in share.tolist()}:

@@ -28,6 +28,10 @@ class Pending(NothingAwaited):
     def __init__(self, noted: list[str], what: str, tests: int) -> None:
         self._noted, self._what, self._left = noted, what, tests
 
+    @property
+    def is_complete(self) -> bool:
+        return self._left <= 0
+
     def advance(self) -> bool:
         self._left -= 1
         if self._left == 0:
@@ -39,7 +43,7 @@ class Rows:
     """A window; the records that are got are those of the row numbers."""
 
     reads_ahead = False
-    most_gets = 2
+    most_at_once = 2
 
     def __init__(self, noted: list[str], width: int, tests: int) -> None:
         self._noted, self._width, self._tests = noted, width, tests

@@ -92,14 +92,17 @@ class Job:
     # The rows of servers.
 
     reads_ahead = False
-    most_gets = 2
+    most_at_once = 2
 
     def start_get(self, rows: np.ndarray, records: np.ndarray) -> Any:
         records[:] = rows[:, None]
-        return SimpleNamespace(advance=lambda: self.has_come("fetch"), awaited=lambda: [["fetch"]])
+        return self._under_way("fetch")
 
     def start_put(self, rows: np.ndarray, records: np.ndarray) -> Any:  # noqa: ARG002
-        return SimpleNamespace(advance=lambda: self.has_come("write-back"), awaited=lambda: [["write-back"]])
+        return self._under_way("write-back")
+
+    def _under_way(self, what: str) -> Any:
+        return SimpleNamespace(advance=lambda: self.has_come(what), awaited=lambda: [[what]], is_complete=False)
 
     # Sums of dense gradients.
 

@@ -36,7 +36,7 @@ class HeldRows(Rows):
                 come.append(self._let_go.pop())
             return bool(come)
 
-        return SimpleNamespace(advance=advance, awaited=list)
+        return SimpleNamespace(advance=advance, awaited=list, is_complete=False)
 
 
 def plan_of(number: int, *sizes: int) -> ReceivedPlan:

@@ -91,7 +91,7 @@ class Rows:
     """A window whose rows are where they belong at once."""
 
     reads_ahead = False
-    most_gets = 2
+    most_at_once = 2
 
     def __init__(self, device: RecordingDevice) -> None:
         self._device = device
@@ -113,28 +113,66 @@ class Rows:
         return PendingRows([], lambda: self._device.note("is added"), "nothing", 0.0)
 
 
+class ShutBarrier(NothingAwaited):
+    """A barrier to which the others come when the test says so; as often as it does."""
+
+    def __init__(self) -> None:
+        self.groups: list[str] = []
+        self.opened = 0
+        self.is_entered = False
+
+    def enter(self, what: str) -> None:
+        assert not self.is_entered, "one barrier at a time"
+        self.groups.append(what.partition(" after")[0])
+        self.is_entered = True
+
+    def poll(self) -> bool:
+        if not self.is_entered or len(self.groups) > self.opened:
+            return False
+        self.is_entered = False
+        return True
+
+
 class OnTheWay(NothingAwaited):
-    """A get whose rows are here when the test says so."""
+    """A get or a put whose rows are here when the test says so."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
         self.is_here = False
+
+    @property
+    def is_complete(self) -> bool:
+        return self.is_here
 
     def advance(self) -> bool:
         return self.is_here
 
 
 class SlowRows(Rows):
-    """A window whose gets are on the way."""
+    """A window whose gets are on the way; and puts of any rows, and adds."""
 
     def __init__(self, device: RecordingDevice) -> None:
         super().__init__(device)
         self.gets: list[OnTheWay] = []
+        self.puts: list[OnTheWay] = []
+        self.adds: list[OnTheWay] = []
 
     def start_get(self, rows: np.ndarray, records: np.ndarray) -> Any:
-        super().start_get(rows, records)
+        if not rows.size:
+            return super().start_get(rows, records)
         self.gets.append(OnTheWay(rows.size))
         return self.gets[-1]
+
+    def start_put(self, rows: np.ndarray, records: np.ndarray) -> Any:
+        if not rows.size:
+            return super().start_put(rows, records)
+        self.puts.append(OnTheWay(rows.size))
+        return self.puts[-1]
+
+    def start_add(self, rows: np.ndarray, records: np.ndarray) -> Any:
+        super().start_add(rows, records)
+        self.adds.append(OnTheWay(rows.size))
+        return self.adds[-1]
 
 
 def _received(shared: SharedPlan, own: TrainerPlan) -> ReceivedPlan:
@@ -363,6 +401,92 @@ def test_fetches_are_under_way_side_by_side(
     mover.retire(mover.next_batch())
     mover.wait_drained()
     mover.join()
+
+
+def leaving(batch: int, *, adds: bool = False) -> ReceivedPlan:
+    """The plan of a batch that fetches nothing, and behind which a group of a row is put, and another one added."""
+    slots, rows = np.asarray([batch], np.int32), np.asarray([70 + batch])
+    added = {"add_rows": rows + 100, "add_slots": slots + 1, "base_slots": slots + 2} if adds else {}
+    return _received(
+        SharedPlan(batch, 2, 0, batch + 1, 0, 0, NO_SLOTS, NO_SLOTS, NO_ROWS, NO_SLOTS, NO_ROWS, NO_SLOTS),
+        TrainerPlan(np.asarray([1, 0], np.int32), NO_SLOTS, NO_ROWS, NO_SLOTS, rows, slots, NO_ROWS, NO_SLOTS, **added),
+    )
+
+
+class LeavingRows:
+    """A mover to which a compute thread has given a group behind each of some batches.
+
+    Args:
+        adds: whether rows are added with each.
+        adds_rows: whether the policy may add rows.
+    """
+
+    def __init__(self, adds: Sequence[bool], *, adds_rows: bool = False) -> None:
+        device, self.barrier = RecordingDevice(), ShutBarrier()
+        settings, plans, _, _, reader = mover_parts(device, [], None)
+        plans._plans[:1] = [leaving(batch, adds=added) for batch, added in enumerate(adds)]
+        self.rows = SlowRows(device)
+        traffic = [RowTraffic(self.rows, RecordingCache(device), WIDTH)]  # type: ignore[arg-type]
+        parts = (Trace(enabled=False), RowsAtOnce(), NothingToSum(), MoverPace(has_core=True))
+        settings = replace(settings, adds_rows=adds_rows)
+        self.mover = Mover(settings, plans, traffic, self.barrier, reader, *parts)  # type: ignore[arg-type]
+        self.mover.start()
+        for _ in adds:
+            self.mover.retire(self.mover.next_batch())
+
+    def has_come_to(self, puts: int, adds: int = 0, barriers: Sequence[str] = ()) -> bool:
+        """Whether so many calls have begun, and these barriers, and nothing else does."""
+
+        def found() -> tuple[int, int, list[str]]:
+            return len(self.rows.puts), len(self.rows.adds), self.barrier.groups
+
+        expected = (puts, adds, list(barriers))
+        return eventually(lambda: found() == expected, 10.0) and not eventually(lambda: found() != expected, 0.05)
+
+    def end(self) -> None:
+        """Let everything come, and end the segment."""
+        self.barrier.opened = 100
+        self.mover.retire(self.mover.next_batch())
+        self.mover.wait_drained()
+        self.mover.join()
+
+
+def test_groups_are_put_side_by_side_and_retired_in_order() -> None:
+    """Two puts under way, besides a group at whose barrier the others are awaited; it has been put by then."""
+    run = LeavingRows([False] * 4)
+    assert run.has_come_to(2)
+    run.rows.puts[1].is_here = True
+    assert run.has_come_to(2), "the first one's rows are not there yet"
+    run.rows.puts[0].is_here = True
+    assert run.has_come_to(3, barriers=["group 1"])
+    run.barrier.opened = 1
+    assert run.has_come_to(4, barriers=["group 1", "group 2"])
+    run.barrier.opened = 2
+    assert run.has_come_to(4, barriers=["group 1", "group 2"]), "the third one's rows are not there yet"
+    assert run.mover._retired == 2
+    for put in run.rows.puts:
+        put.is_here = True
+    run.end()
+    assert run.barrier.groups == [f"group {group}" for group in (1, 2, 3, 4, 1)]
+
+
+@pytest.mark.parametrize("adds", [(True, False), (False, True), (False, False)], ids=["first", "last", "others alone"])
+def test_a_group_that_adds_rows_is_alone(adds: tuple[bool, bool]) -> None:
+    """And so is every group where others may be adding, also beside one with which this trainer adds nothing."""
+    run = LeavingRows(adds, adds_rows=True)
+    assert run.has_come_to(1)
+    run.rows.puts[0].is_here = True
+    if adds[0]:
+        assert run.has_come_to(1, 1)
+        run.rows.adds[0].is_here = True
+    assert run.has_come_to(1, adds[0], ["group 1"])
+    run.barrier.opened = 1
+    assert run.has_come_to(2, adds[0], ["group 1"])
+    run.rows.puts[1].is_here = True
+    if adds[1]:
+        assert run.has_come_to(2, 1, ["group 1"])
+        run.rows.adds[0].is_here = True
+    run.end()
 
 
 def test_batches_and_rows_that_leave_wait_for_other_trainers() -> None:

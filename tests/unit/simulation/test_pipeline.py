@@ -108,10 +108,18 @@ def test_one_fetch_waits_while_the_rows_of_another_travel() -> None:
     assert first.wait_rows_s == pytest.approx(14 * MS)
 
 
-def test_a_group_shares_the_latency_of_its_write_back() -> None:
-    """Of 3 batches: a write-back of 2 + 36 ms, beside which the rows of three batches are fetched."""
+def test_a_group_is_put_behind_another_and_beside_its_barrier() -> None:
+    """Of 3 batches: 36 ms of rows, which follow those of the group before. The barrier of two costs nothing."""
     much = replace(BATCH, written=120)
-    assert times(much, Window(12, 3), CLUSTER, batches=90) == StepTimes(0.0, 38 / 3, 8 / 3, 0.0)
+    assert times(much, Window(12, 3), CLUSTER, batches=90) == StepTimes(0.0, 12.0, 2.0, 0.0)
+    two = replace(CLUSTER, trainers=2, server_hosts=2)
+    assert times(much, Window(12, 3), two, batches=90) == StepTimes(0.0, 12.0, 7.0, 0.0)
+
+
+def test_a_batch_waits_for_the_barrier_behind_its_rows() -> None:
+    """Group by group where the window is short: the put takes 2 + 12 ms, the barrier 1.5, the fetch 2 + 4."""
+    two = replace(CLUSTER, trainers=2, server_hosts=2)
+    assert times(replace(BATCH, written=120), Window(1, 1), two) == StepTimes(0.0, 26.5, 21.5, 0.0)
 
 
 def test_rows_of_one_host_come_from_its_memory() -> None:

@@ -149,6 +149,10 @@ def test_recommended_settings_are_those_of_a_run(config: Path, capsys: pytest.Ca
     need = choose_window(pasted, 2)
     (chosen,) = (one for one in found["outlooks"] if one["peak_rows"] == pasted.config.cache.rows)
     assert (need.window.lookahead, need.total_rows) == (chosen["lookahead"], chosen["peak_rows"])
+    of = chosen["traffic"]["bytes"]
+    (memory,) = (one for one in found["memory"] if one["trainers"] == 2)
+    moving = need.window.group * (of["fetched"] + 2 * of["written"])  # two groups leave at a time
+    assert memory["rows_bytes"] == pytest.approx(moving, abs=1)
 
 
 def test_a_time_of_compute_hides_traffic(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
