@@ -333,80 +333,77 @@ def test_rows_start_with_a_line_of_the_cache(same_host):
 
 @pytest.mark.mpi(min_size=4)
 @all_ways
-def test_a_get_and_a_put_may_be_under_way_at_once(routes, transfers):
-    """Of different rows; the one that was started last may be complete first."""
+def test_several_calls_may_be_under_way_at_once(routes, transfers):
+    """Of different rows, in one piece or many, in whatever order they are waited for."""
     count = 40_000 if routes.in_memory else 800
     with ranks_of(routes, transfers, rows=count, width=33) as ranks:
         rng = np.random.default_rng(3)
-        for _ in range(3):
-            shares = np.array_split(rng.permutation(count), 2 * ranks.trainers)
-
-            def exchange(shares=shares) -> None:
-                taken, given = shares[2 * ranks.role_rank], shares[2 * ranks.role_rank + 1]
-                records = np.empty((taken.size, 33), dtype=np.float32)
-                put = ranks.window.start_put(given, -ranks.table[given])
-                get = ranks.window.start_get(taken, records)
-                put.wait()
-                get.wait()
-                assert put.advance()
-                np.testing.assert_array_equal(records, ranks.table[taken])
-
-            ranks.on_trainers(exchange)
-            for given in shares[1::2]:
-                ranks.table[given] *= -1
-        ranks.check_servers()
+        move_beside_each_other(ranks, rng)
+        get_beside_a_put(ranks, rng)
+        for kind in ("put", "add"):
+            write_beside_a_get(ranks, rng, kind)
 
 
-@pytest.mark.mpi(min_size=4)
-@all_ways
-def test_several_gets_may_be_under_way_at_once(routes, transfers):
-    """Each gets its own rows, in one piece or many, in whatever order they are waited for, beside a put of others."""
-    count = 40_000 if routes.in_memory and transfers == "messages" else 800
-    with ranks_of(routes, transfers, rows=count, width=33) as ranks:
-        rng = np.random.default_rng(5)
-        got, *given = np.array_split(rng.permutation(count), ranks.trainers + 1)
-        calls = [rng.permutation(got)[:size] for size in (count, count // 4, 0, 3, count)]
+def move_beside_each_other(ranks: Ranks, rng: np.random.Generator) -> None:
+    """A get and a put; the one that was started last may be complete first."""
+    shares = np.array_split(rng.permutation(len(ranks.table)), 2 * ranks.trainers)
 
-        def get_all() -> None:
-            put_rows = given[ranks.role_rank]
-            for order in (1, -1):
-                found = [np.empty((rows.size, 33), dtype=np.float32) for rows in calls]
-                gets = [ranks.window.start_get(rows, into) for rows, into in zip(calls, found, strict=True)]
-                ranks.window.start_put(put_rows, ranks.table[put_rows]).wait()
-                for get in gets[::order]:
-                    get.wait()
-                for rows, records in zip(calls, found, strict=True):
-                    np.testing.assert_array_equal(records, ranks.table[rows])
+    def exchange() -> None:
+        taken, given = shares[2 * ranks.role_rank], shares[2 * ranks.role_rank + 1]
+        records = np.empty((taken.size, 33), dtype=np.float32)
+        put = ranks.window.start_put(given, -ranks.table[given])
+        get = ranks.window.start_get(taken, records)
+        put.wait()
+        get.wait()
+        assert put.advance()
+        np.testing.assert_array_equal(records, ranks.table[taken])
 
-        ranks.on_trainers(get_all)
-        ranks.check_servers()
+    ranks.on_trainers(exchange)
+    for given in shares[1::2]:
+        ranks.table[given] *= -1
+    ranks.check_servers()
 
 
-@pytest.mark.mpi(min_size=4)
-@all_ways
-@pytest.mark.parametrize("kind", ["put", "add"])
-def test_several_puts_or_adds_may_be_under_way_at_once(routes, transfers, kind):
-    """Each brings its own rows, in one piece or many, in whatever order they are waited for, beside a get."""
-    count = 40_000 if routes.in_memory else 800
-    with ranks_of(routes, transfers, rows=count, width=33) as ranks:
-        rng = np.random.default_rng(11)
+def get_beside_a_put(ranks: Ranks, rng: np.random.Generator) -> None:
+    """Each get brings its own rows."""
+    count = len(ranks.table)
+    got, *given = np.array_split(rng.permutation(count), ranks.trainers + 1)
+    calls = [rng.permutation(got)[:size] for size in (count, count // 4, 0, 3, count)]
+
+    def get() -> None:
+        put_rows = given[ranks.role_rank]
         for order in (1, -1):
-            shares = np.array_split(rng.permutation(count), ranks.trainers + 1)
-            ends = np.cumsum([20_000, 40, 0, 3, 2_000]) * shares[0].size // 30_000
-            calls = [np.split(share, ends[:-1]) for share in shares[1:]]
+            found = [np.empty((rows.size, 33), dtype=np.float32) for rows in calls]
+            gets = [ranks.window.start_get(rows, into) for rows, into in zip(calls, found, strict=True)]
+            ranks.window.start_put(put_rows, ranks.table[put_rows]).wait()
+            for get in gets[::order]:
+                get.wait()
+            for rows, records in zip(calls, found, strict=True):
+                np.testing.assert_array_equal(records, ranks.table[rows])
 
-            def write(calls=calls, got=shares[0], order=order) -> None:
-                start = ranks.window.start_put if kind == "put" else ranks.window.start_add
-                sign = -1 if kind == "put" else 1
-                writes = [start(rows, sign * ranks.table[rows]) for rows in calls[ranks.role_rank]]
-                np.testing.assert_array_equal(ranks.window.get(got), ranks.table[got])
-                for write in writes[::order]:
-                    write.wait()
+    ranks.on_trainers(get)
+    ranks.check_servers()
 
-            ranks.on_trainers(write)
-            for rows in shares[1:]:
-                ranks.table[rows] *= -1 if kind == "put" else 2
-            ranks.check_servers()
+
+def write_beside_a_get(ranks: Ranks, rng: np.random.Generator, kind: str) -> None:
+    """Each of several puts, or adds, takes its own rows to the servers."""
+    for order in (1, -1):
+        got, *given = np.array_split(rng.permutation(len(ranks.table)), ranks.trainers + 1)
+        ends = np.cumsum([20_000, 40, 0, 3, 2_000]) * got.size // 30_000
+        calls = np.split(given[ranks.role_rank], ends[:-1]) if ranks.role is Role.TRAINER else []
+
+        def write(calls=calls, got=got, order=order) -> None:
+            start = ranks.window.start_put if kind == "put" else ranks.window.start_add
+            sign = -1 if kind == "put" else 1
+            writes = [start(rows, sign * ranks.table[rows]) for rows in calls]
+            np.testing.assert_array_equal(ranks.window.get(got), ranks.table[got])
+            for write in writes[::order]:
+                write.wait()
+
+        ranks.on_trainers(write)
+        for rows in given:
+            ranks.table[rows] *= -1 if kind == "put" else 2
+        ranks.check_servers()
 
 
 @pytest.mark.mpi(min_size=3)
