@@ -56,6 +56,8 @@ def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Windo
         return found
 
     trained = plans()
+    if policy.writes_apart:
+        _require_apart(trained)
     if [_encoded(plan) for plan in plans()] != [_encoded(plan) for plan in trained]:
         raise PlanError("the same batches give other plans: a policy may depend on its settings and the batches alone")
     if any(part.rows_written for plan in plans(training=False) for part in plan.trainers):
@@ -73,6 +75,30 @@ def check_policy(policy: Policy, batches: Sequence[Bags], wanted: Window = Windo
                 "an update was lost, came twice, or read a row too early"
             )
     return need
+
+
+def _require_apart(plans: Sequence[BatchPlan]) -> None:
+    """See that no row is put with two groups that may be on their way together.
+
+    The rows of a group are put behind a batch, so at a time when every group is at the servers for which this batch or
+    one before it waited.
+
+    Raises:
+        PlanError: one is.
+    """
+    group_of: dict[int, int] = {}
+    retired = 0
+    for plan in plans:
+        retired = max(retired, plan.shared.prefetch_after)
+        for trainer, part in enumerate(plan.trainers):
+            for row in part.write_back_rows.tolist():
+                if group_of.get(row, retired) > retired:
+                    raise PlanError(
+                        f"batch {plan.shared.batch}: trainer {trainer} writes row {row} back, and that of group "
+                        f"{group_of[row]} may still be on its way: a policy of which rows are written back and stay "
+                        "says writes_apart = False"
+                    )
+                group_of[row] = plan.shared.retire_group
 
 
 def _encoded(plan: BatchPlan) -> list[bytes]:

@@ -68,10 +68,18 @@ class Policy(ABC):
     """The values of `cache.sharing` for which it has planners. A subclass with a `planner` of its own says them anew;
     else it has none but this one."""
 
+    writes_apart: ClassVar[bool] = False
+    """Whether a row is put with one group alone until that is at the servers on behalf of every trainer, as where rows
+    that are written back leave the caches. Then a group is put while other trainers still put the one before; else it
+    waits for them. Not for policies that add rows. A subclass with a `planner` of its own says it anew."""
+
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "planner" in vars(cls) and "sharings" not in vars(cls):
-            cls.sharings = Policy.sharings
+        if "planner" in vars(cls):
+            cls.sharings = vars(cls).get("sharings", Policy.sharings)
+            cls.writes_apart = vars(cls).get("writes_apart", Policy.writes_apart)
+        if cls.adds_rows and cls.writes_apart:
+            raise TypeError(f"{cls.__name__} adds rows (adds_rows), so its groups wait for each other: no writes_apart")
         watches = cls.watched.__func__ is not Policy.watched.__func__  # type: ignore[attr-defined]
         if watches and (cls.see is Policy.see or cls.restore is Policy.restore):
             raise TypeError(

@@ -29,11 +29,13 @@ from bagpipe_hpc.mpi.waiting import Haste
 from bagpipe_hpc.plan.batch_plan import NO_GROUP, ReceivedPlan
 from bagpipe_hpc.plan.heard import Heard
 from bagpipe_hpc.plan.schedule import Segment
+from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.roles.batch_loader import BatchLoader
 from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.roles.read_ahead import ReadAhead
 from bagpipe_hpc.roles.row_traffic import RowTraffic
 from bagpipe_hpc.roles.rows_under_way import DenseUnderWay, Fetch, WriteBack
+from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.ready_batch import NO_INPUTS, ReadyBatch
 from bagpipe_hpc.step.row_sharing import RowSharing
 from bagpipe_hpc.step.slice_reader import SliceReader
@@ -50,13 +52,19 @@ class MoverSettings:
         schedule: the run's segments, in order.
         group_batches: most batches whose rows are fetched in one call.
         timeout_s: longest wait for a plan, for rows, or for the other movers.
-        adds_rows: whether the policy adds rows (`Policy.adds_rows`).
+        writes_apart: whether a group may be put beside the one before (`Policy.writes_apart`).
     """
 
     schedule: tuple[Segment, ...]
     group_batches: int
     timeout_s: float
-    adds_rows: bool = False
+    writes_apart: bool
+
+    @classmethod
+    def of(cls, run: Run, group_batches: int) -> "MoverSettings":
+        """Those of a run whose window has groups of so many batches."""
+        writes_apart = policy_class(run.config.policy.name).writes_apart
+        return cls(run.schedule, group_batches, run.config.train.timeout_s, writes_apart)
 
 
 class Mover:
@@ -109,7 +117,7 @@ class Mover:
         self._incoming: deque[ReceivedPlan] = deque()
         self._ready: queue.SimpleQueue[ReadyBatch] = queue.SimpleQueue()
         self._to_retire: queue.SimpleQueue[tuple[ReadyBatch, Mark]] = queue.SimpleQueue()
-        self._most_at_once = max(part.most_at_once for part in traffic)
+        self._most_at_once = min(part.most_at_once for part in traffic)
         self._fetches: deque[Fetch] = deque()
         self._fetched_s = 0.0
         self._write_backs: deque[WriteBack] = deque()
@@ -299,16 +307,20 @@ class Mover:
         return True
 
     def _may_write_back(self) -> bool:
-        """Whether the next group's turn has come: beside the one before, unless others may be adding to rows of it."""
-        if self._settings.adds_rows:
-            return not (self._write_backs or self._barrier.is_entered)
-        return len(self._write_backs) < self._most_at_once
+        """Whether the next group's turn has come."""
+        if self._settings.writes_apart:
+            return len(self._write_backs) < self._most_at_once
+        return not (self._write_backs or self._barrier.is_entered)
 
     def _finish_write_back(self) -> bool:
         """Once this trainer's share is at the servers, put and added, come to the barrier; so behind each round."""
-        if self._barrier.is_entered or not self._write_backs or not _advance_all(self._write_backs[0].pending):
+        if not self._write_backs or not _advance_all(self._write_backs[0].pending):
             return False
         done = self._write_backs[0]
+        if not (done.left or done.is_over):
+            self._note(done)
+        if self._barrier.is_entered:
+            return False
         if done.left:
             if not done.has_added:
                 self._start_round(done)
@@ -318,12 +330,16 @@ class Mover:
             return True
         self._write_backs.popleft()
         self._barrier_since_s = time.perf_counter()
-        if count := done.plan.rows_written:
-            since_s, self._written_s = max(done.since_s, self._written_s), self._barrier_since_s
-            self._trace.add("write back", since_s, self._barrier_since_s, "mover, writing back", rows=count)
         self._retiring = done.plan
         self._barrier.enter(f"group {done.plan.retire_group} after batch {done.plan.batch}")
         return True
+
+    def _note(self, done: WriteBack) -> None:
+        """Note that all rows of the first group are at the servers; of two at a time the second's time begins there."""
+        since_s, self._written_s = max(done.since_s, self._written_s), time.perf_counter()
+        if count := done.plan.rows_written:
+            self._trace.add("write back", since_s, self._written_s, "mover, writing back", rows=count)
+        self._write_backs[0] = replace(done, is_over=True)
 
     def _start_round(self, write_back: WriteBack) -> None:
         """Add what is added in the next round."""

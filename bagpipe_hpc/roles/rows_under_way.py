@@ -40,6 +40,7 @@ class WriteBack:
         since_s: when the put started.
         left: what is added once that is complete, round by round, by the number of the group of tables.
         has_added: whether a round of that has begun.
+        is_over: whether all is at the servers, as the timeline has it.
     """
 
     plan: ReceivedPlan
@@ -47,6 +48,7 @@ class WriteBack:
     since_s: float
     left: tuple[dict[int, Additions], ...]
     has_added: bool = False
+    is_over: bool = False
 
 
 class DenseUnderWay(Protocol):

@@ -24,7 +24,6 @@ from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
 from bagpipe_hpc.mpi.waiting import LONGEST_SLEEP_WITH_CORE_S, Waits, wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment, SegmentKind
-from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.preparation.settling.trainer_compute import cores_beside_threads, trainer_device
 from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.mover import Mover, MoverSettings
@@ -153,7 +152,7 @@ class Trainer:
         if sums_thread is not None:
             sums_thread.move_on(dense_reducer)
         self._mover = Mover(
-            MoverSettings(run.schedule, need.window.group, timeout_s, policy_class(config.policy.name).adds_rows),
+            MoverSettings.of(run, need.window.group),
             self._receiver,
             traffic,
             GroupBarrier(comms.movers, timeout_s),

@@ -69,7 +69,8 @@ class PendingRows:
         transfers: their parts at far servers.
         finish: what has to be called when all are there, once.
         what: what is waited for, as the error says it.
-        timeout_s: longest time from now until they are where they belong.
+        timeout_s: longest time until they are where they belong, from the first `advance` on: a server takes one call
+            behind the other, and who has several under way asks for the first.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class PendingRows:
         self._finish: Callable[[], None] | None = finish
         self._what = what
         self._timeout_s = timeout_s
-        self._deadline = time.monotonic() + timeout_s
+        self._deadline: float | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -95,6 +96,8 @@ class PendingRows:
         """
         if self._finish is None:
             return True
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._timeout_s
         while self._pending:
             if not MPI.Request.Testall(self._requests[-1]):
                 if time.monotonic() > self._deadline:

@@ -168,8 +168,8 @@ class RowWindow:
 
     @property
     def most_at_once(self) -> int:
-        """Gets, and puts, that are worth having under way at a time."""
-        return 1 if self._transfers is None else self._transfers.most_at_once
+        """Gets, and puts, that are worth having under way at a time; those of near rows alone are over at once."""
+        return RowClient.most_at_once if self._transfers is None else self._transfers.most_at_once
 
     @property
     def reads_ahead(self) -> bool:

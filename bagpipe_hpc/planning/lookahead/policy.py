@@ -58,6 +58,7 @@ class LookaheadPolicy(Policy):
     """
 
     sharings: ClassVar[tuple[str, ...]] = ("replicated", "home")
+    writes_apart = True
 
     fetches_late = True
 

@@ -40,6 +40,7 @@ class ScratchPipe(Policy):
     """
 
     Settings = ScratchPipeSettings
+    writes_apart = True
 
     def __init__(self, settings: Any, facts: RunFacts) -> None:
         super().__init__(settings, facts)

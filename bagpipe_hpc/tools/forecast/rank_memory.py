@@ -17,7 +17,7 @@ class RankMemory:
         server: of the one with the most rows.
         trainer: its caches, dense half, an evaluation and samples that it has read.
         plans_bytes: plans under way at the oracle; of a trainer they are a bound, since it has its own part alone.
-        rows_bytes: rows on their way at a trainer: what a group of batches fetches, and two groups write back.
+        rows_bytes: rows on their way at a trainer, at most: what a group of batches fetches, and two groups write back.
     """
 
     servers: int

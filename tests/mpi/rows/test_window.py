@@ -2,8 +2,10 @@
 
 import mmap
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from bagpipe_hpc.cluster.row_routes import RowRoutes
 from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.errors import CapacityError, WaitTimeoutError
 from bagpipe_hpc.kernels.block_file import block_files
+from bagpipe_hpc.mpi.rows import client, server
 from bagpipe_hpc.mpi.rows.server import SharedRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier, wait_until
@@ -333,9 +336,10 @@ def test_rows_start_with_a_line_of_the_cache(same_host):
 
 @pytest.mark.mpi(min_size=4)
 @all_ways
-def test_several_calls_may_be_under_way_at_once(routes, transfers):
-    """Of different rows, in one piece or many, in whatever order they are waited for."""
-    count = 40_000 if routes.in_memory else 800
+def test_several_calls_may_be_under_way_at_once(routes, transfers, monkeypatch):
+    """Of different rows, in one piece or four, in whatever order they are waited for."""
+    monkeypatch.setattr(client, "_SHORTEST_PIECE_BYTES", 1 << 10)
+    count = 8_000 if routes.in_memory else 800
     with ranks_of(routes, transfers, rows=count, width=33) as ranks:
         rng = np.random.default_rng(3)
         move_beside_each_other(ranks, rng)
@@ -408,25 +412,39 @@ def write_beside_a_get(ranks: Ranks, rng: np.random.Generator, kind: str) -> Non
 
 @pytest.mark.mpi(min_size=3)
 @pytest.mark.parametrize("kind", ["put", "add"])
-@pytest.mark.parametrize("piece", ["first", "last"])
+@pytest.mark.parametrize("piece", [0, 1, 3])
 def test_a_put_is_complete_when_its_own_rows_are_there(kind, piece, monkeypatch):
-    """Not when those of a later one are: a server that is held up at its first or last piece answers neither."""
+    """Not when those of a later one are: a server that is held up at one of four pieces answers neither.
+
+    It has memory for three of the first one, or for its last and three of the second.
+    """
     routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 1), "auto")
     world, method = MPI.COMM_WORLD, "scatter" if kind == "put" else "add"
-    go_on, count = getattr(SharedRows, method), 10_000
-    held = 0 if piece == "first" else count - 11
+    go_on, count = getattr(SharedRows, method), 20_000
+    held = piece * count // 8
+
+    pieces, most = 0, 0
 
     def held_up(store: SharedRows, places: np.ndarray, records: np.ndarray) -> Iterator[None]:
+        nonlocal pieces
         while held in places and not world.Iprobe(2, 7):
             yield
         yield from go_on(store, places, records)
+        pieces -= 1
+
+    def new_memory(shape: object, dtype: type) -> np.ndarray:
+        nonlocal pieces, most
+        pieces += dtype == np.float32  # others are for offsets
+        most = max(most, pieces)
+        return np.empty(shape, dtype)
 
     monkeypatch.setattr(SharedRows, method, held_up)
+    monkeypatch.setattr(server, "np", SimpleNamespace(empty=new_memory, float32=np.float32, int32=np.int32))
     with ranks_of(routes, rows=count, width=33) as ranks:
 
         def write() -> None:
             start = ranks.window.start_put if kind == "put" else ranks.window.start_add
-            long, short = np.arange(count - 10), np.arange(count - 5, count)
+            long, short = np.split(np.arange(count), 2)
             writes = [start(rows, ranks.table[rows]) for rows in (long, short)]
             assert not eventually(lambda: any(write.advance() for write in writes), 0.2)
             world.send(None, 1, 7)
@@ -435,10 +453,12 @@ def test_a_put_is_complete_when_its_own_rows_are_there(kind, piece, monkeypatch)
 
         ranks.on_trainers(write)
         if kind == "add":
-            ranks.table[np.r_[: count - 10, count - 5 : count]] *= 2
+            ranks.table *= 2
         ranks.check_servers()
         if ranks.role is Role.SERVER:
             world.recv(source=2, tag=7)
+            assert most <= 4
+            assert piece < 3 or most == 4
 
 
 @pytest.mark.mpi(min_size=3)
@@ -449,6 +469,8 @@ def test_rows_that_do_not_come_are_an_error():
     with RowWindow(comm, routes, RoundRobinPartition(61, 1), 5, timeout_s=0.2) as window:
         if comm.Get_rank() == 2:
             get = window.start_get(np.arange(61), np.zeros((61, 5), dtype=np.float32))
+            time.sleep(0.3)
+            assert not get.advance(), "its time begins now"
             with pytest.raises(WaitTimeoutError, match=r"waited 0 s for 61 embedding rows from the servers"):
                 wait_until(get.advance, "the error", TIMEOUT_S)
             MPI.COMM_WORLD.send(None, 1)

@@ -17,8 +17,10 @@ from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.plan.bags import Bags
 from bagpipe_hpc.plan.batch_plan import BatchPlan, TrainerPlan
 from bagpipe_hpc.plan.sample_order import SampleOrder
-from bagpipe_hpc.planning.batch_rows import LoadedBatch, RowChoice
+from bagpipe_hpc.planning.batch_rows import LoadedBatch, RetiredByGroup, RetiredRows, RowChoice
 from bagpipe_hpc.planning.checking.executor import PlanExecutor, train_plainly
+from bagpipe_hpc.planning.homes.slots import Placed, UsedBatch
+from bagpipe_hpc.planning.lookahead.home_rules import HomePlanner
 from bagpipe_hpc.planning.lookahead.policy import LookaheadPolicy
 from bagpipe_hpc.planning.plan_check import check_policy
 from bagpipe_hpc.planning.planner import Planner
@@ -218,6 +220,43 @@ def test_whoever_watches_rows_says_what_for() -> None:
     """Else a run would end at its first snapshot."""
     with pytest.raises(TypeError, match=r"Forgetful watches rows .* see and restore"):
         type("Forgetful", (LookaheadPolicy,), {"watched": classmethod(lambda *_: None)})
+
+
+class WritesEachUpdate(HomePlanner):
+    """Writes back what a batch updates, and keeps it."""
+
+    def written(self, number: int, batch: UsedBatch, placed: Placed, retired: RetiredByGroup) -> RetiredByGroup:  # noqa: ARG002
+        rows = RetiredRows([batch.unique.astype(np.int64)], [placed.slots], [placed.homes])
+        return {self.retiring_group(number): rows}
+
+
+class KeepsWhatIsWritten(Policy):
+    sharings = ("home",)
+
+    def planner(self, window: Window, shared: int = UNLIMITED, private: int = UNLIMITED) -> Planner:
+        own = self.facts
+        return WritesEachUpdate(
+            own.total_rows, own.trainers, window, shared, private, feature_tables=own.feature_tables
+        )
+
+
+def test_rows_that_are_put_with_groups_side_by_side_are_noticed() -> None:
+    """The older record could be the last; where groups wait for each other all is well."""
+    kept = replace(facts(2), sharing="home")
+    check_policy(KeepsWhatIsWritten(NoSettings(), kept), batches(3), Window(4, 1))
+    promising = type("Promising", (KeepsWhatIsWritten,), {"writes_apart": True})
+    with pytest.raises(PlanError, match=r"writes row \d+ back, and that of group \d+ may still be on .* writes_apart"):
+        check_policy(promising(NoSettings(), kept), batches(3), Window(4, 1))
+    check_policy(promising(NoSettings(), kept), batches(3), Window(1, 1))  # each batch waits for the one before
+
+
+def test_a_promise_about_plans_is_not_inherited() -> None:
+    assert LookaheadPolicy.writes_apart
+    assert type("Same", (LookaheadPolicy,), {}).writes_apart
+    other = type("Other", (LookaheadPolicy,), {"planner": lambda *_: None})
+    assert (other.writes_apart, other.sharings) == (False, ("replicated",))
+    with pytest.raises(TypeError, match="Promising adds rows"):
+        type("Promising", (AddedChanges,), {"writes_apart": True})
 
 
 def test_what_is_no_policy_is_refused() -> None:

@@ -114,7 +114,9 @@ def moved() -> list[str]:
         for width, tests in zip(WIDTHS, (1, 50), strict=True)
     ]
     parts: list[Any] = [
-        MoverSettings((Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False),), 1, timeout_s=10.0),
+        MoverSettings(
+            (Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False),), 1, timeout_s=10.0, writes_apart=True
+        ),
         SimpleNamespace(is_receiving=False, poll=lambda: plans.pop(0) if plans else None, awaited=list),
         traffic,
         Barrier(noted),

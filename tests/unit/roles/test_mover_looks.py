@@ -156,7 +156,9 @@ def test_what_takes_long_is_seen_and_nothing_else_asked(late: str, haste: Haste)
     job = Job(late)
     rows = Rows(job)
     parts: list[Any] = [
-        MoverSettings((Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False),), 1, timeout_s=60.0),
+        MoverSettings(
+            (Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False),), 1, timeout_s=60.0, writes_apart=True
+        ),
         SimpleNamespace(poll=job.poll_plan, is_receiving=job.is_receiving, awaited=lambda: [["plan"]]),
         [RowTraffic(job, Cache([], 3), 3)],  # type: ignore[arg-type]
         job,

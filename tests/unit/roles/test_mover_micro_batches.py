@@ -54,7 +54,9 @@ def test_early_micro_batches_wait_for_no_rows() -> None:
     last = ReceivedPlan((end._replace(shared=replace(end.shared, batch=2), own=own),))
     plans = [plan_of(0, 2), plan_of(1, 1, 1), last]
     parts: list[Any] = [
-        MoverSettings((Segment(SegmentKind.TRAIN, 0, 0, 2, 0, 4, 2, checkpoint=False),), 1, timeout_s=10.0),
+        MoverSettings(
+            (Segment(SegmentKind.TRAIN, 0, 0, 2, 0, 4, 2, checkpoint=False),), 1, timeout_s=10.0, writes_apart=True
+        ),
         SimpleNamespace(is_receiving=False, poll=lambda: plans.pop(0) if plans else None, awaited=list),
         [RowTraffic(HeldRows(let_go), Cache([], 3), 3)],  # type: ignore[arg-type]
         Barrier([]),

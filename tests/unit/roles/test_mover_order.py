@@ -260,7 +260,7 @@ def mover_parts(device: RecordingDevice, written_back: list[int], added: dict[in
     segment = Segment(SegmentKind.TRAIN, 0, 0, 1, 0, 2, 2, checkpoint=False)
     samples = SliceSamples(np.zeros((2, 1), np.float32), np.zeros(2, np.float32), None, (None,))
     return [
-        MoverSettings((segment,), group_batches=1, timeout_s=10.0),
+        MoverSettings((segment,), group_batches=1, timeout_s=10.0, writes_apart=True),
         Plans(written_back, added),
         [RowTraffic(Rows(device), RecordingCache(device), WIDTH)],  # type: ignore[arg-type]
         OpenBarrier(device),
@@ -413,22 +413,34 @@ def leaving(batch: int, *, adds: bool = False) -> ReceivedPlan:
     )
 
 
+class CountedRounds(MoverPace):
+    """Counts the mover's rounds."""
+
+    rounds = 0
+
+    def begin_round(self) -> None:
+        self.rounds += 1
+        super().begin_round()
+
+
 class LeavingRows:
     """A mover to which a compute thread has given a group behind each of some batches.
 
     Args:
         adds: whether rows are added with each.
-        adds_rows: whether the policy may add rows.
+        writes_apart: whether a group may be put beside the one before.
+        at_once: puts that are worth having under way.
     """
 
-    def __init__(self, adds: Sequence[bool], *, adds_rows: bool = False) -> None:
+    def __init__(self, adds: Sequence[bool], *, writes_apart: bool = True, at_once: int = 2) -> None:
         device, self.barrier = RecordingDevice(), ShutBarrier()
         settings, plans, _, _, reader = mover_parts(device, [], None)
         plans._plans[:1] = [leaving(batch, adds=added) for batch, added in enumerate(adds)]
-        self.rows = SlowRows(device)
+        settings = replace(settings, writes_apart=writes_apart)
+        self.rows, self.trace, self.pace = SlowRows(device), Trace(enabled=True), CountedRounds(has_core=True)
+        self.rows.most_at_once = at_once
         traffic = [RowTraffic(self.rows, RecordingCache(device), WIDTH)]  # type: ignore[arg-type]
-        parts = (Trace(enabled=False), RowsAtOnce(), NothingToSum(), MoverPace(has_core=True))
-        settings = replace(settings, adds_rows=adds_rows)
+        parts = (self.trace, RowsAtOnce(), NothingToSum(), self.pace)
         self.mover = Mover(settings, plans, traffic, self.barrier, reader, *parts)  # type: ignore[arg-type]
         self.mover.start()
         for _ in adds:
@@ -442,6 +454,10 @@ class LeavingRows:
 
         expected = (puts, adds, list(barriers))
         return eventually(lambda: found() == expected, 10.0) and not eventually(lambda: found() != expected, 0.05)
+
+    def spans(self, name: str) -> list[tuple[float, float]]:
+        """When each began and ended, in seconds."""
+        return [(start_s, end_s) for own, _, start_s, end_s, _ in self.trace._spans if own == name]
 
     def end(self) -> None:
         """Let everything come, and end the segment."""
@@ -470,10 +486,39 @@ def test_groups_are_put_side_by_side_and_retired_in_order() -> None:
     assert run.barrier.groups == [f"group {group}" for group in (1, 2, 3, 4, 1)]
 
 
+def test_one_put_is_under_way_where_more_gain_nothing() -> None:
+    run = LeavingRows([False] * 3, at_once=1)
+    assert run.has_come_to(1)
+    run.rows.puts[0].is_here = True
+    assert run.has_come_to(2, barriers=["group 1"])
+    run.rows.puts[1].is_here = True
+    assert run.has_come_to(2, barriers=["group 1"])
+    run.barrier.opened = 1
+    assert run.has_come_to(3, barriers=["group 1", "group 2"])
+    run.rows.puts[2].is_here = True
+    run.end()
+
+
+def test_a_put_has_its_own_time_while_the_mover_rests() -> None:
+    """Until its rows are there, also while others come to the barrier of the group before."""
+    run = LeavingRows([False, False])
+    assert run.has_come_to(2)
+    for number, put in enumerate(run.rows.puts):
+        put.is_here = True
+        assert eventually(lambda n=number: len(run.spans("write back")) == n + 1, 10.0)
+    assert run.has_come_to(2, barriers=["group 1"])
+    rounds = run.pace.rounds
+    assert not eventually(lambda: run.pace.rounds > rounds + 2, 0.1)
+    run.end()
+    (_, first_end_s), (second_s, second_end_s), *_ = run.spans("write back")
+    assert first_end_s == second_s
+    assert second_end_s < run.spans("barrier")[0][1]
+
+
 @pytest.mark.parametrize("adds", [(True, False), (False, True), (False, False)], ids=["first", "last", "others alone"])
-def test_a_group_that_adds_rows_is_alone(adds: tuple[bool, bool]) -> None:
-    """And so is every group where others may be adding, also beside one with which this trainer adds nothing."""
-    run = LeavingRows(adds, adds_rows=True)
+def test_a_group_is_alone_where_its_rows_may_be_those_of_others(adds: tuple[bool, bool]) -> None:
+    """As where trainers add to rows of several: each waits for the barrier of the one before."""
+    run = LeavingRows(adds, writes_apart=False)
     assert run.has_come_to(1)
     run.rows.puts[0].is_here = True
     if adds[0]:
@@ -487,6 +532,13 @@ def test_a_group_that_adds_rows_is_alone(adds: tuple[bool, bool]) -> None:
         assert run.has_come_to(2, 1, ["group 1"])
         run.rows.adds[0].is_here = True
     run.end()
+
+
+@pytest.mark.parametrize(("policy", "writes_apart"), [("bagpipe", True), ("herald", True), ("het", False)])
+def test_the_policy_says_whether_groups_may_be_put_side_by_side(policy: str, writes_apart: bool) -> None:
+    config = SimpleNamespace(policy=SimpleNamespace(name=policy), train=SimpleNamespace(timeout_s=3.0))
+    settings = MoverSettings.of(SimpleNamespace(schedule=(), config=config), 5)  # type: ignore[arg-type]
+    assert settings == MoverSettings((), 5, 3.0, writes_apart)
 
 
 def test_batches_and_rows_that_leave_wait_for_other_trainers() -> None:

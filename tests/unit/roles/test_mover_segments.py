@@ -47,7 +47,7 @@ def plans_of(segments: int) -> list[ReceivedPlan]:
 def started(schedule: tuple[Segment, ...], plans: list[ReceivedPlan], begun: list[Segment], rows: Asked) -> Mover:
     """A mover that gets these plans, and notes the segments that it begins."""
     parts: list[Any] = [
-        MoverSettings(schedule, 1, timeout_s=TIMEOUT_S),
+        MoverSettings(schedule, 1, timeout_s=TIMEOUT_S, writes_apart=True),
         SimpleNamespace(is_receiving=False, poll=lambda: plans.pop(0) if plans else None, awaited=list),
         [RowTraffic(Rows([], 3, 1), Cache([], 3), 3)],  # type: ignore[arg-type]
         Barrier([]),

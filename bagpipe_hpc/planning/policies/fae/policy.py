@@ -27,6 +27,7 @@ class FaePolicy(Policy):
     settings: FaeSettings
 
     orders_sections = True
+    writes_apart = True
     order_settings = ("cache.rows",)
 
     def __init__(self, settings: FaeSettings, facts: RunFacts) -> None:

@@ -23,6 +23,7 @@ class HeraldPolicy(Policy):
 
     Settings = HeraldSettings
     sharings = ("home",)
+    writes_apart = True
 
     def window(self, wanted: Window) -> Window:
         """A batch and the next one."""

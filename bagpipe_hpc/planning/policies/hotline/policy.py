@@ -26,6 +26,7 @@ class Hotline(Policy):
     """Gives each trainer two micro-batches: popular samples, and the others (Hotline, ISCA 2024)."""
 
     has_micro_batches = True
+    writes_apart = True
 
     settings: HotlineSettings
 
