@@ -46,6 +46,7 @@ def clicks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "late.toml"
 
 
+@pytest.mark.slow
 def test_later_batches_may_have_many_more_copies(clicks: Path, run_ranks: RunRanks, tmp_path: Path) -> None:
     output, reference = tmp_path / "run", tmp_path / "reference"
     prepared = train(run_ranks, 4, clicks, [overrides("rowwise_adagrad", output, *SETTINGS)], tmp_path)

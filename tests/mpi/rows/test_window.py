@@ -53,6 +53,7 @@ all_ways = pytest.mark.parametrize(
         for transfers in (TRANSFER_WAYS if routes.any_far and routes.in_memory else ["messages"])
     ],
 )
+widths = pytest.mark.parametrize("width", [pytest.param(1, marks=pytest.mark.slow), 17])
 far_ways = pytest.mark.parametrize("transfers", TRANSFER_WAYS)
 SHARING = [(way, kind) for way in ("loads", "transfers", "a trainer elsewhere") for kind in TRANSFER_WAYS]
 SHARING.append(("on disk", "messages"))
@@ -131,7 +132,7 @@ def ranks_of(routes: RowRoutes, transfers: str = "messages", rows: int = 61, wid
 
 @pytest.mark.mpi(min_size=4)
 @all_ways
-@pytest.mark.parametrize("width", [1, 17])
+@widths
 def test_random_puts_and_gets_are_those_of_a_table(routes, transfers, width):
     """In every round each trainer puts some of its rows; then all get any rows, in any order, some twice.
 
@@ -188,7 +189,7 @@ def test_a_put_is_there_when_it_returns(way, transfers):
 
 @pytest.mark.mpi(min_size=4)
 @all_ways
-@pytest.mark.parametrize("width", [1, 17])
+@widths
 def test_no_addition_is_lost(routes, transfers, width):
     """All trainers add to the same few rows at once, some rows several times a call: whole numbers, so in any order."""
     with ranks_of(routes, transfers, width=width) as ranks:
@@ -238,7 +239,7 @@ def test_many_additions_to_the_same_rows_meet(way, transfers):
     """Long calls of both trainers, under way at the same time, over several pieces of a message."""
     count = 20_000 if transfers == "messages" else 1_000  # Open MPI sends a message a row
     if way == "on disk":
-        count = 1_000
+        count = 300
     with ranks_of(ROUTES[f"one server, {way}"], transfers, rows=count, width=33) as ranks:
         if ranks.role is Role.SERVER:
             ranks.records[:] = 1.0
@@ -339,7 +340,7 @@ def test_rows_start_with_a_line_of_the_cache(same_host):
 def test_several_calls_may_be_under_way_at_once(routes, transfers, monkeypatch):
     """Of different rows, in one piece or four, in whatever order they are waited for."""
     monkeypatch.setattr(client, "_SHORTEST_PIECE_BYTES", 1 << 10)
-    count = 8_000 if routes.in_memory else 800
+    count = 8_000 if routes.in_memory else 300
     with ranks_of(routes, transfers, rows=count, width=33) as ranks:
         rng = np.random.default_rng(3)
         move_beside_each_other(ranks, rng)
