@@ -422,13 +422,12 @@ def test_a_put_is_complete_when_its_own_rows_are_there(kind, piece, monkeypatch)
     routes = RowRoutes.choose(RoleLayout(servers=1, trainers=1), (0, 0, 1), "auto")
     world, method = MPI.COMM_WORLD, "scatter" if kind == "put" else "add"
     go_on, count = getattr(SharedRows, method), 20_000
-    held = piece * count // 8
-
+    held, at_work = piece * count // 8, 4 if piece == 3 else 3
     pieces, most = 0, 0
 
     def held_up(store: SharedRows, places: np.ndarray, records: np.ndarray) -> Iterator[None]:
         nonlocal pieces
-        while held in places and not world.Iprobe(2, 7):
+        while held in places and not (most >= at_work and world.Iprobe(2, 7)):
             yield
         yield from go_on(store, places, records)
         pieces -= 1
@@ -459,7 +458,6 @@ def test_a_put_is_complete_when_its_own_rows_are_there(kind, piece, monkeypatch)
         if ranks.role is Role.SERVER:
             world.recv(source=2, tag=7)
             assert most <= 4
-            assert piece < 3 or most == 4
 
 
 @pytest.mark.mpi(min_size=3)
