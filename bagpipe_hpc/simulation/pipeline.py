@@ -293,7 +293,7 @@ class Pipeline:
             first, second, before = second, _WriteBack(), second
             self._simulation.start(self._writing_back(self._to_retire.popleft(), before, second))
 
-    def _writing_back(self, load: BatchLoad, before: "_WriteBack", own: "_WriteBack") -> Process:
+    def _writing_back(self, load: BatchLoad, before: _WriteBack, own: _WriteBack) -> Process:
         """Put a group's rows, behind those of the one before, then come to the movers' barrier, behind that one's."""
         if load.written:
             yield Sleep(self._cluster.row_latency_s)

@@ -444,8 +444,7 @@ def test_a_put_is_complete_when_its_own_rows_are_there(kind, piece, monkeypatch)
 
         def write() -> None:
             start = ranks.window.start_put if kind == "put" else ranks.window.start_add
-            long, short = np.split(np.arange(count), 2)
-            writes = [start(rows, ranks.table[rows]) for rows in (long, short)]
+            writes = [start(rows, ranks.table[rows]) for rows in np.split(np.arange(count), 2)]
             assert not eventually(lambda: any(write.advance() for write in writes), 0.2)
             world.send(None, 1, 7)
             for write in writes:
