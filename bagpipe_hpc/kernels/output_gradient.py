@@ -1,23 +1,32 @@
 """The gradient of a linear layer's outputs, made ready on the CPU for the products of its backward pass.
 
+A first layer needs one product, with inputs that are few: it is computed in the same pass.
+
 Native code and its torch twin give the same bits: sums start with 0 and run over the samples in order.
 
-Legend: `B` samples, `O` outputs of the layer. Tensors are float32, contiguous, on the CPU.
+Legend: `B` samples, `I` inputs, `O` outputs of the layer. Tensors are float32, contiguous, on the CPU.
 """
 
 from ctypes import c_int64, c_void_p
 from typing import Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.kernels.plain_tensor import check_plain
 
+FEW_INPUTS = 32
+"""The most that `multiply` takes; more are faster by a library's product."""
+_FACTORS = 8
+"""Of a sample that native code takes at once: its inputs, and a 1 for the bias."""
+_BLOCK = 64
+"""Samples whose products are summed up before their sum is added to that of the ones before."""
+
 
 class OutputGradientKernel(Protocol):
-    """One operation, with the transpose and without."""
+    """What is done with a gradient: two operations that make it ready, and the product of a first layer."""
 
     def mask(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mask and sum a gradient: the first and the last of what `prepare` returns."""
@@ -33,6 +42,19 @@ class OutputGradientKernel(Protocol):
         Returns:
             The masked gradient `[B, O]` (without ReLU `gradient` itself), its transpose `[O, B]`, and its sum over the
             samples `[O]`.
+        """
+
+    def multiply(self, gradient: Tensor, outputs: Tensor | None, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mask a gradient and multiply it with the layer's inputs.
+
+        Args:
+            gradient: as for `prepare`.
+            outputs: as for `prepare`.
+            inputs: `[B, I]`; I is 0 to `FEW_INPUTS`.
+
+        Returns:
+            The gradients of the weight `[O, I]` and of the bias `[O]`: sums over blocks of samples, added up in the
+            order of the blocks. The bias's may differ from that of `prepare` in its last bits.
         """
 
 
@@ -53,7 +75,7 @@ class ReferenceOutputGradient:
 
     def mask(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor]:
         """Mask and sum one after the other."""
-        masked = gradient if outputs is None else torch.where(outputs <= 0, 0.0, gradient)
+        masked = _masked(gradient, outputs)
         samples, width = masked.shape
         sums = torch.zeros(1, width).index_add_(0, torch.zeros(samples, dtype=torch.int64), masked)
         return masked, sums[0]
@@ -63,14 +85,38 @@ class ReferenceOutputGradient:
         masked, sums = self.mask(gradient, outputs)
         return masked, masked.t().contiguous(), sums
 
+    def multiply(self, gradient: Tensor, outputs: Tensor | None, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """All blocks side by side, sample after sample; a last one is filled up with zeros."""
+        factors = torch.cat((inputs, inputs.new_ones(len(inputs), 1)), dim=1)
+        values = _in_blocks(_masked(gradient, outputs))
+        sums = torch.zeros(len(values), values.shape[2], factors.shape[1])
+        for value, factor in zip(values.unbind(1), _in_blocks(factors).unbind(1), strict=True):
+            sums += value[:, :, None] * factor[:, None, :]
+        totals = torch.zeros(sums.shape[1:])
+        for block in sums:
+            totals += block
+        return totals[:, :-1].contiguous(), totals[:, -1].contiguous()
+
+
+def _masked(gradient: Tensor, outputs: Tensor | None) -> Tensor:
+    return gradient if outputs is None else torch.where(outputs <= 0, 0.0, gradient)
+
+
+def _in_blocks(rows: Tensor) -> Tensor:
+    """Rows of samples `[B, n]` as `[blocks, _BLOCK, n]`."""
+    padded = nn.functional.pad(rows, (0, 0, 0, -len(rows) % _BLOCK))
+    return padded.view(len(padded) // _BLOCK, _BLOCK, rows.shape[1])
+
 
 class NativeOutputGradient:
     """C++ (csrc/output_gradient.cpp): one pass, on as many threads as torch uses."""
 
     def __init__(self) -> None:
-        self._run = shared_library.load("output_gradient").output_gradient
-        self._run.argtypes = [c_int64, c_int64, *[c_void_p] * 5, c_int64]
-        self._run.restype = None
+        library = shared_library.load("output_gradient")
+        self._run, self._multiply = library.output_gradient, library.weight_gradient
+        self._run.argtypes = [*[c_int64] * 2, *[c_void_p] * 5, c_int64]
+        self._multiply.argtypes = [*[c_int64] * 3, *[c_void_p] * 6, c_int64]
+        self._run.restype = self._multiply.restype = None
 
     def mask(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor]:
         """In one pass of native code."""
@@ -104,3 +150,28 @@ class NativeOutputGradient:
             torch.get_num_threads(),
         )
         return masked, sums
+
+    def multiply(self, gradient: Tensor, outputs: Tensor | None, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """In one pass of native code."""
+        (samples, width), count = gradient.shape, inputs.shape[1]
+        check_plain(gradient, (samples, width))
+        check_plain(inputs, (samples, count))
+        if outputs is not None:
+            check_plain(outputs, (samples, width))
+        if count > FEW_INPUTS:
+            raise ValueError(f"a layer of {count} inputs: native code multiplies {FEW_INPUTS} at most")
+        totals = torch.empty((count // _FACTORS + 1) * _FACTORS, width)
+        for_weight, for_bias = torch.empty(width, count), torch.empty(width)
+        self._multiply(
+            samples,
+            width,
+            count,
+            gradient.data_ptr(),
+            None if outputs is None else outputs.data_ptr(),
+            inputs.data_ptr(),
+            totals.data_ptr(),
+            for_weight.data_ptr(),
+            for_bias.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return for_weight, for_bias

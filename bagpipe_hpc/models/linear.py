@@ -3,7 +3,7 @@
 torch multiplies float32 matrices with MKL on x86, which takes its AVX2 code on AMD's processors: less than half of the
 rate of oneDNN's AVX-512 code, which every x86 build of torch holds as well (`python -m benchmarks dense`). On Intel's
 MKL is the faster one. So `kernels.linear = "auto"` measures. On the CPU the rest of both is native: ReLU in place, its
-backward pass and the bias's gradient in one go.
+backward pass and the bias's gradient in one go, and of a first layer with few inputs the weight's gradient, too.
 
 Legend: `B` samples, `I` inputs, `O` outputs of a layer.
 """
@@ -17,14 +17,12 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.output_gradient import OutputGradientKernel
+from bagpipe_hpc.kernels.output_gradient import FEW_INPUTS, OutputGradientKernel
 from bagpipe_hpc.models.late_weights import LateWeight, LateWeights
 
 LinearLayer = Callable[[Tensor, Tensor, Tensor, bool], Tensor]
 """`(inputs [B, I], weight [O, I], bias [O], relu) -> [B, O]`, differentiable in the first three."""
 
-_FEW_INPUTS = 32
-"""Up to here oneDNN is three times faster at the transpose of the weights' gradient than at the gradient itself."""
 _LINE = 16
 """Numbers of a cache line: MKL is slower by a third at a result whose rows do not begin with one."""
 
@@ -118,7 +116,13 @@ def onednn_forward(inputs: Tensor, weight: Tensor, bias: Tensor, relu: bool) -> 
 
 
 class _Products(Protocol):
-    """The matrix products of a layer."""
+    """The matrix products of a layer.
+
+    Attributes:
+        kernel: what is done beside them.
+    """
+
+    kernel: OutputGradientKernel
 
     def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         """The outputs before the ReLU, `[B, O]`."""
@@ -160,24 +164,32 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         products: _Products = ctx.products
+        late: LateWeight | None = ctx.late
         inputs, weight, outputs = ctx.saved_tensors
-        own, transposable, for_bias = products.prepare(gradients[0].contiguous(), outputs)
+        gradient = gradients[0].contiguous()
+        if inputs.shape[1] <= FEW_INPUTS and not ctx.needs_input_grad[0]:
+            multiply = partial(products.kernel.multiply, gradient, outputs)
+            own = inputs.contiguous()
+            if late:  # the bias's gradient is never late, and has the same bits
+                return None, None, multiply(own[:, :0])[1], late.leave(lambda: multiply(own)[0]), None, None, None
+            return None, *multiply(own), None, None, None, None
+        own, transposable, for_bias = products.prepare(gradient, outputs)
         for_inputs = products.for_inputs(own, weight) if ctx.needs_input_grad[0] else None
         for_weight = partial(products.for_weight, transposable, inputs)
-        if ctx.late:
-            return for_inputs, None, for_bias, ctx.late.leave(for_weight), None, None, None
+        if late:
+            return for_inputs, None, for_bias, late.leave(for_weight), None, None, None
         return for_inputs, for_weight(), for_bias, None, None, None, None
 
 
 class _Blas:
     def __init__(self, kernel: OutputGradientKernel) -> None:
-        self._kernel = kernel
+        self.kernel = kernel
 
     def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.nn.functional.linear(inputs, weight, bias)
 
     def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        masked, for_bias = self._kernel.mask(gradient, outputs)
+        masked, for_bias = self.kernel.mask(gradient, outputs)
         return masked, masked, for_bias
 
     def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
@@ -192,20 +204,20 @@ class _Blas:
 
 class _OneDnn:
     def __init__(self, kernel: OutputGradientKernel) -> None:
-        self._kernel = kernel
+        self.kernel = kernel
 
     def forward(self, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return _product(inputs, weight, bias)
 
     def prepare(self, gradient: Tensor, outputs: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        return self._kernel.prepare(gradient, outputs)
+        return self.kernel.prepare(gradient, outputs)
 
     def for_inputs(self, prepared: Tensor, weight: Tensor) -> Tensor:
         return _product(prepared, weight.t())
 
     def for_weight(self, prepared: Tensor, inputs: Tensor) -> Tensor:
         """`prepared [O, B]`, transposed, times `inputs [B, I]`."""
-        if inputs.shape[1] <= _FEW_INPUTS < prepared.shape[0]:
+        if inputs.shape[1] <= FEW_INPUTS < prepared.shape[0]:  # the transpose is computed three times as fast
             return _product(inputs.t(), prepared).t().contiguous()
         return _product(prepared, inputs.t())
 

@@ -5,11 +5,19 @@ import pytest
 import torch
 
 from bagpipe_hpc.kernels import shared_library
-from bagpipe_hpc.kernels.output_gradient import NativeOutputGradient, ReferenceOutputGradient, output_gradient_kernel
+from bagpipe_hpc.kernels.output_gradient import (
+    FEW_INPUTS,
+    NativeOutputGradient,
+    ReferenceOutputGradient,
+    output_gradient_kernel,
+)
 from tests.instruction_sets import each_instruction_set
 
 SHAPES = [(64, 48), (33, 512), (20, 24), (16, 16), (5, 3), (40, 1), (1, 37), (0, 20)]
 """(B, O): whole blocks of 16 by 16, of 8 columns, samples or outputs left over, fewer than a block, no samples."""
+
+FACTORS = [(200, 48, 13), (64, 16, 1), (65, 33, 7), (63, 512, 8), (130, 40, 32), (1, 3, 5), (70, 20, 0), (0, 20, 13)]
+"""(B, O, I): blocks of 64 samples and a last one, tiles of 32 outputs and less, eight factors and fewer, none."""
 
 needs_native = pytest.mark.skipif(
     not shared_library.is_built("output_gradient"), reason="_output_gradient.so is not built"
@@ -80,6 +88,90 @@ def test_an_output_of_nan_masks_nothing(kernel: type, sample: int) -> None:
     np.testing.assert_array_equal(masked.numpy(), torch_masked.numpy())
     np.testing.assert_array_equal(masked[sample].numpy(), gradient[sample].numpy())
     np.testing.assert_array_equal(transposed.numpy(), masked.t().numpy())
+
+
+def factors(samples: int, count: int) -> torch.Tensor:
+    """Inputs of a layer."""
+    return torch.randn(samples, count, generator=torch.Generator().manual_seed(count))
+
+
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", FACTORS)
+def test_the_twin_multiplies_block_by_block(shape: tuple[int, int, int], relu: bool) -> None:
+    samples, width, count = shape
+    gradient, outputs = inputs(samples, width)
+    values = factors(samples, count)
+    masked = np.where(outputs.numpy() > 0, gradient.numpy(), np.float32(0)) if relu else gradient.numpy()
+    with_one = np.concatenate((values.numpy(), np.ones((samples, 1), np.float32)), axis=1)
+    totals = np.zeros((width, count + 1), np.float32)
+    for first in range(0, samples, 64):
+        block = np.zeros_like(totals)
+        for sample in range(first, min(first + 64, samples)):
+            block += masked[sample][:, None] * with_one[sample][None, :]
+        totals += block
+    found = ReferenceOutputGradient().multiply(gradient, outputs if relu else None, values)
+    for tensor, expected in zip(found, (totals[:, :count], totals[:, count]), strict=True):
+        np.testing.assert_array_equal(tensor.numpy(), expected)
+
+
+@needs_native
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", FACTORS)
+def test_every_instruction_set_multiplies_as_the_twin(shape: tuple[int, int, int], relu: bool, threads: int) -> None:
+    samples, width, count = shape
+    gradient, outputs = inputs(samples, width)
+    outputs[2:3] = torch.nan
+    values = factors(samples, count)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        expected = ReferenceOutputGradient().multiply(gradient, outputs if relu else None, values)
+        for number in each_instruction_set("output_gradient"):
+            found = NativeOutputGradient().multiply(gradient, outputs if relu else None, values)
+            for twin, native in zip(expected, found, strict=True):
+                assert native.is_contiguous()
+                np.testing.assert_array_equal(twin.numpy().view(np.int32), native.numpy().view(np.int32), str(number))
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kernel", [ReferenceOutputGradient, pytest.param(NativeOutputGradient, marks=needs_native)])
+def test_the_bias_has_the_same_bits_whatever_the_inputs(kernel: type) -> None:
+    """So that it can be had before the weight's gradient."""
+    gradient, outputs = inputs(150, 40)
+    alone = kernel().multiply(gradient, outputs, factors(150, 0))[1]
+    assert torch.equal(alone, kernel().multiply(gradient, outputs, factors(150, 13))[1])
+
+
+@pytest.mark.parametrize("kernel", [ReferenceOutputGradient, pytest.param(NativeOutputGradient, marks=needs_native)])
+@pytest.mark.parametrize("sample", [3, 64])
+def test_nan_reaches_the_weights(kernel: type, sample: int) -> None:
+    """In a whole tile of outputs and in the rest of one: of a gradient all inputs, of an input all outputs."""
+    gradient, outputs = inputs(65, 37)
+    values = factors(65, 5)
+    for_weight, for_bias = kernel().multiply(gradient, outputs, values.index_fill(0, torch.tensor([sample]), torch.nan))
+    assert for_weight.isnan().all()
+    assert not for_bias.isnan().any()
+    outputs[sample] = torch.nan
+    gradient[sample] = torch.nan
+    for_weight, for_bias = kernel().multiply(gradient, outputs, values)
+    assert for_weight.isnan().all()
+    assert for_bias.isnan().all()
+
+
+@needs_native
+def test_native_code_refuses_inputs_that_it_would_misread() -> None:
+    gradient, outputs = inputs(8, 4)
+    kernel = NativeOutputGradient()
+    with pytest.raises(ValueError, match=r"a layer of 33 inputs: native code multiplies 32 at most"):
+        kernel.multiply(gradient, outputs, factors(8, FEW_INPUTS + 1))
+    for wrong in (factors(7, 3), factors(3, 8).t(), factors(8, 3).double()):
+        with pytest.raises(ValueError, match=r"native code needs contiguous float32 \(8, [38]\)"):
+            kernel.multiply(gradient, outputs, wrong)
+    for wrong in (outputs[:, :3].contiguous(), outputs[:7]):
+        with pytest.raises(ValueError, match=r"native code needs contiguous float32 \(8, 4\)"):
+            kernel.multiply(gradient, wrong, factors(8, 3))
 
 
 @needs_native

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from bagpipe_hpc.errors import ConfigError
-from bagpipe_hpc.kernels.output_gradient import ReferenceOutputGradient, output_gradient_kernel
+from bagpipe_hpc.kernels.output_gradient import FEW_INPUTS, ReferenceOutputGradient, output_gradient_kernel
 from bagpipe_hpc.models.linear import (
     LinearLayer,
     bfloat16_linear,
@@ -104,13 +104,38 @@ def test_twins_give_the_bits_of_native_code(relu: bool, shape: tuple[int, int, i
             assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("layer", LAYERS)
-def test_inputs_that_need_no_gradient_get_none(layer: LinearLayer) -> None:
-    """The first layer of the bottom MLP: its inputs are data."""
-    inputs, weight, bias, gradient = layer_inputs(8, 13, 16)
-    layer(inputs, weight.requires_grad_(), bias.requires_grad_(), True).backward(gradient)
+def run_first(layer: LinearLayer, parts: tuple[torch.Tensor, ...], relu: bool) -> list[torch.Tensor]:
+    """Gradients of weight and bias of a layer whose inputs are data."""
+    inputs, weight, bias, gradient = parts
+    weight, bias = (part.clone().requires_grad_() for part in (weight, bias))
+    layer(inputs, weight, bias, relu).backward(gradient)
     assert inputs.grad is None
-    assert weight.grad is not None
+    return [weight.grad, bias.grad]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gradients_of_a_first_layer_are_those_of_the_formula(
+    layer: LinearLayer, relu: bool, shape: tuple[int, int, int]
+) -> None:
+    """Of few inputs and of many; also where a column of a wider matrix is no input."""
+    wide = layer_inputs(shape[0], shape[1] + 1, shape[2])
+    parts = wide[0][:, 1:], wide[1][:, 1:].contiguous(), *wide[2:]
+    inputs, weight, bias, gradient = (part.double() for part in parts)
+    if relu:
+        gradient = gradient * (inputs @ weight.t() + bias > 0)
+    for found, value in zip(run_first(layer, parts, relu), [gradient.t() @ inputs, gradient.sum(0)], strict=True):
+        assert found.is_contiguous()
+        np.testing.assert_allclose(found.numpy(), value.numpy(), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[1] <= FEW_INPUTS])
+def test_both_libraries_give_a_first_layer_of_few_inputs_the_same_bits(shape: tuple[int, int, int]) -> None:
+    """Those of native code and its twin; without a ReLU, whose zeros are theirs."""
+    first, *others = (run_first(layer, layer_inputs(*shape), False) for layer in [*LAYERS[:2], *OF_TWINS])
+    for other in others:
+        assert all(map(torch.equal, first, other))
 
 
 @pytest.mark.parametrize("layer", LAYERS)
