@@ -24,8 +24,10 @@ from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.reduction import GradientReducer, PendingSum, SumComms
 from bagpipe_hpc.mpi.request_watch import Awaited
+from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
 from bagpipe_hpc.mpi.waiting import Haste, nothing_to_watch
-from bagpipe_hpc.roles.mover_pace import MoverPace, open_watch
+from bagpipe_hpc.roles.mover_pace import MoverPace
+from bagpipe_hpc.roles.request_waits import open_watch
 from bagpipe_hpc.roles.sums_thread import SumsThread
 from bagpipe_hpc.tools.conditions import conditions
 
@@ -115,7 +117,7 @@ def main() -> None:
         return LevelledReducer(*first, above=[second])
 
     by_mover, by_thread, by_waiting = Watched(new_reducer()), Watched(new_reducer()), new_reducer()
-    pace, thread = MoverPace.open("auto", has_core=True), SumsThread(open_watch("auto"))
+    pace, thread = MoverPace.open("auto", has_core=True), SumsThread(open_watch("auto", TESTS_A_WAKE))
     is_over = False
 
     def mover() -> None:

@@ -23,7 +23,7 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.evaluation.standing import Standing
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.time_limit import TimeLimit
-from bagpipe_hpc.mpi.waiting import Answered, serve_until_barrier, wait_for_barrier
+from bagpipe_hpc.mpi.waiting import Answered, Polls, serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.plan.schedule import Segment
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.run import Run
@@ -79,8 +79,7 @@ def announce(comms: Communicators, due: Due | None, timeout_s: float) -> None:
 def next_checkpoint(
     comms: Communicators,
     answer: Callable[[], Answered],
-    poll_interval_s: float,
-    watch: Callable[[], None],
+    polls: Polls,
     timeout_s: float,
 ) -> Due | None:
     """On a server: serve until the trainers announce a checkpoint; None if no other comes.
@@ -88,7 +87,7 @@ def next_checkpoint(
     Every write-back is in then. Arguments as for `serve_until_barrier`; once all have come, what they announce must
     follow within `timeout_s`. Collective over: `comms.store`.
     """
-    serve_until_barrier(comms.store, answer, poll_interval_s, watch)
+    serve_until_barrier(comms.store, answer, polls)
     return _share(comms, None, timeout_s)
 
 

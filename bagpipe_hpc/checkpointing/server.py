@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from bagpipe_hpc.cluster.role_layout import Role
 from bagpipe_hpc.mpi.checkpoint_channel import receive_updated, report_written
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.mpi.waiting import Answered
+from bagpipe_hpc.mpi.waiting import Answered, Polls
 from bagpipe_hpc.rows.copies import RowCopies
 from bagpipe_hpc.rows.disk.array_face import SnapshotRows
 from bagpipe_hpc.rows.disk.store import DiskStore
@@ -93,24 +93,23 @@ class ServerCheckpoints:
         self._buffers = [CopyBuffer(self._room) for _ in groups]
         self._writing: Future[list[FileInfo]] | None = None
 
-    def serve(self, poll_interval_s: float, watch: Callable[[], None]) -> None:
+    def serve(self, polls: Polls) -> None:
         """Answer trainers and save rows until no other checkpoint comes. Collective over: `comms.store`.
 
         Args:
-            poll_interval_s: longest sleep between polls while nobody asks.
-            watch: raises if nobody ever will.
+            polls: how often to look whether somebody asks.
 
         Raises:
             CheckpointError: a file cannot be written.
             WaitTimeoutError: a trainer did not take part in time.
         """
-        while (due := self._next(poll_interval_s, watch)) is not None:
+        while (due := self._next(polls)) is not None:
             for group in self._groups:
                 group.window.synchronise()  # every write-back is in, and none comes before the copy is there
             self._save(due)
 
-    def _next(self, poll_interval_s: float, watch: Callable[[], None]) -> Due | None:
-        return next_checkpoint(self._comms, self._answer, poll_interval_s, watch, self._timeout_s)
+    def _next(self, polls: Polls) -> Due | None:
+        return next_checkpoint(self._comms, self._answer, polls, self._timeout_s)
 
     def _answer(self) -> Answered:
         """Answer trainers, without waiting, and report files that have been written."""

@@ -13,6 +13,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
+from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.communicators import ORACLE_RANK
 from bagpipe_hpc.mpi.request_watch import Awaited
 from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
@@ -24,10 +25,15 @@ _TAG_WORD = 3
 _TAG_WEIGHTS = 4
 _TAG_SEEN = 5
 _LONGEST_SLEEP_S = 2e-3
-"""Of the oracle, which is several batches ahead when it waits; a test takes 15 us of a core that others may share."""
+"""Of the oracle, which is several batches ahead when it waits; others may share its core."""
 
 _MOST_NUMBERS = 1 << 24
 """Of a message with weights."""
+
+
+WaitsForAll = Callable[[Awaited, str, float], None]
+"""Waits until requests are complete and frees them; is told what is waited for, and a limit in seconds, after which it
+raises a `WaitTimeoutError`. Those that are not complete then stay."""
 
 
 class Word(NamedTuple):
@@ -49,14 +55,17 @@ class PlanSender:
         comm: the planning communicator.
         plans_ahead: most plans that may be under way between the oracle and the slowest trainer.
         timeout_s: longest wait for a trainer to finish a plan.
+        wait: for requests of trainers, as `WaitsForAll` says.
     """
 
-    def __init__(self, comm: MPI.Comm, plans_ahead: int, timeout_s: float) -> None:
+    def __init__(self, comm: MPI.Comm, plans_ahead: int, timeout_s: float, wait: WaitsForAll = wait_for_all) -> None:
         self._comm = comm
         self._plans_ahead = plans_ahead
         self._timeout_s = timeout_s
+        self._wait = wait
         self._sent = 0
         self._credits = [0] * (comm.Get_size() - 1)
+        self._coming: dict[int, tuple[MPI.Request, NDArray[np.int64]]] = {}
         self._under_way: deque[tuple[list[MPI.Request], list[NDArray[np.uint8] | NDArray[np.int64]]]] = deque()
 
     def send(self, plan: BatchPlan) -> None:
@@ -137,18 +146,22 @@ class PlanSender:
         wait_for_all([self._comm.Isend(message, dest=1, tag=_TAG_SEEN)], "trainer 0 to go on", self._timeout_s)
 
     def _wait_for_credits(self, plans: int) -> None:
-        """Wait until every trainer has finished `plans` plans, one trainer after the other."""
-        for trainer in range(len(self._credits)):
-            has_finished = partial(self._has_finished, trainer, plans)
-            what = f"trainer {trainer} to finish plan {plans - 1}"
-            wait_until(has_finished, what, self._timeout_s, longest_sleep_s=_LONGEST_SLEEP_S)
-
-    def _has_finished(self, trainer: int, plans: int) -> bool:
-        message = np.empty(1, dtype=np.int64)
-        while self._credits[trainer] < plans and self._comm.Iprobe(source=1 + trainer, tag=_TAG_CREDIT):
-            self._comm.Recv(message, source=1 + trainer, tag=_TAG_CREDIT)
-            self._credits[trainer] = int(message[0])
-        return self._credits[trainer] >= plans
+        """Wait until every trainer has finished `plans` plans."""
+        while late := [trainer for trainer, finished in enumerate(self._credits) if finished < plans]:
+            for trainer in late:
+                if trainer not in self._coming:  # as it is behind a wait that has failed
+                    message = np.empty(1, dtype=np.int64)
+                    request = self._comm.Irecv(message, source=1 + trainer, tag=_TAG_CREDIT)
+                    self._coming[trainer] = request, message
+            requests = [self._coming[trainer][0] for trainer in late]
+            try:
+                self._wait(requests, "trainers to finish plans", self._timeout_s)
+            except WaitTimeoutError:
+                slow = next(trainer for trainer in late if not self._coming[trainer][0].Get_status())
+                raise WaitTimeoutError.after(self._timeout_s, f"trainer {slow} to finish plan {plans - 1}") from None
+            for trainer in late:
+                _, message = self._coming.pop(trainer)
+                self._credits[trainer] = int(message[0])
 
 
 class PlanReceiver:

@@ -36,6 +36,11 @@ class SpentRequests:
             self._spent.popleft().Test()
 
 
+def are_over(awaited: Awaited) -> bool:
+    """Whether requests are all complete, and if so, free them. Lets MPI move on, never waits."""
+    return MPI.Request.Testall(list(awaited))
+
+
 def handles(awaited: Awaited) -> list[int]:
     """The handles of requests, as whole numbers."""
     return [handle_of(request) for request in awaited]

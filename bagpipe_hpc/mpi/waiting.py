@@ -9,6 +9,7 @@ from enum import IntEnum
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.mpi.request_watch import Awaited
 
 _EAGER_S = 100e-6
 """So long a wait merely yields the core between tests: the shortest sleep takes as long, and many are over sooner.
@@ -138,9 +139,27 @@ def wait_for_barrier(comm: MPI.Comm, what: str, timeout_s: float, watch: Callabl
     wait_for_all([comm.Ibarrier()], what, timeout_s, watch)
 
 
-def serve_until_barrier(
-    comm: MPI.Comm, answer: Callable[[], Answered], poll_interval_s: float, watch: Callable[[], None] = nothing_to_watch
-) -> None:
+def _sleep(_: Awaited, pause_s: float) -> None:
+    time.sleep(pause_s)
+
+
+@dataclass(frozen=True)
+class Polls:
+    """How a server polls.
+
+    Attributes:
+        longest_sleep_s: between polls; 0 never sleeps.
+        watch: called at every poll; raises if the wait has become pointless.
+        sleep: is given the barrier that the server waits at, and for how many seconds. Of a server that nobody asks it
+            may sleep on until all have come.
+    """
+
+    longest_sleep_s: float
+    watch: Callable[[], None] = nothing_to_watch
+    sleep: Callable[[Awaited, float], None] = _sleep
+
+
+def serve_until_barrier(comm: MPI.Comm, answer: Callable[[], Answered], polls: Polls) -> None:
     """Enter a barrier and keep polling until all others have come.
 
     Transfers of rows proceed only while the server polls (MPI 4.1, section 12.7.3, for one-sided calls), and a blocking
@@ -151,8 +170,7 @@ def serve_until_barrier(
     Args:
         comm: whose barrier.
         answer: answers what has come, without waiting.
-        poll_interval_s: longest sleep between polls; 0 never sleeps.
-        watch: called at every poll; raises if the wait has become pointless.
+        polls: how often.
 
     Collective over: `comm`.
     """
@@ -160,7 +178,7 @@ def serve_until_barrier(
     pause_s = _SHORTEST_SERVER_SLEEP_S
     moving = _MovingOn()
     while True:
-        watch()
+        polls.watch()
         answered = answer()
         if answered:
             pause_s = _SHORTEST_SERVER_SLEEP_S
@@ -168,6 +186,6 @@ def serve_until_barrier(
                 continue
         elif request.Test():
             return
-        if poll_interval_s:
-            time.sleep(min(pause_s, poll_interval_s))
+        if polls.longest_sleep_s:
+            polls.sleep([request], min(pause_s, polls.longest_sleep_s))
             pause_s *= 1.5

@@ -8,17 +8,15 @@ from bagpipe_hpc.checkpointing.protocol import SavingSettings
 from bagpipe_hpc.checkpointing.server import SavedGroup, ServerCheckpoints
 from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.mpi.waiting import Answered, serve_until_barrier
+from bagpipe_hpc.mpi.waiting import Answered, Polls, serve_until_barrier
 from bagpipe_hpc.roles.context import RoleContext
+from bagpipe_hpc.roles.request_waits import BarrierSleeps, open_watch
 from bagpipe_hpc.rows.disk.array_face import DiskRows
 from bagpipe_hpc.rows.disk.store import DiskStore, wait_for
 from bagpipe_hpc.run.first_records import fill_partition
 from bagpipe_hpc.run.run import Run
 
 log = logging.getLogger(__name__)
-
-_UNASKED_SLEEP_S = 5e-3
-"""Of a server whose rows trainers reach by themselves: it waits for barriers alone, and a poll takes 50 us."""
 
 
 def run_embedding_server(
@@ -50,13 +48,12 @@ def run_embedding_server(
     log.info("holds %d rows, %.1f MB", sum(window.local_rows for window in windows), size / 1e6)
     for store in filter(None, stores):
         log.info("%s", store.describe())
-    poll_interval_s = longest_sleep_s(run, windows)
-    answer = partial(answer_trainers, windows)
-    serve_until_barrier(comms.store, answer, poll_interval_s, watch)  # the rows may be fetched from now on
+    polls = polls_of(run, windows, watch)
+    serve_until_barrier(comms.store, partial(answer_trainers, windows), polls)  # the rows may be fetched from now on
     settings, copies = SavingSettings.of(run.config, context.fill_timeout_s), row_copies(run.config.kernels.backend)
     saved = [SavedGroup(group.record, window, partition, store) for group, window, store, partition in groups]
     checkpoints = ServerCheckpoints(settings, saved, comms, copies, trace)
-    checkpoints.serve(poll_interval_s, watch)
+    checkpoints.serve(polls)
     for store in filter(None, stores):
         log.info("%s", store.describe_work())
 
@@ -66,7 +63,14 @@ def answer_trainers(windows: Sequence[RowWindow]) -> Answered:
     return max(window.answer() for window in windows)  # every one is asked
 
 
-def longest_sleep_s(run: Run, windows: Sequence[RowWindow]) -> float:
-    """Seconds between polls of an idle server; one that no trainer asks merely waits for barriers."""
-    is_asked = any(window.is_asked for window in windows)
-    return run.config.roles.server_poll_us * 1e-6 if is_asked else _UNASKED_SLEEP_S
+def polls_of(run: Run, windows: Sequence[RowWindow], watch: Callable[[], None]) -> Polls:
+    """How often a server polls; one that no trainer asks merely waits for barriers.
+
+    Args:
+        run: the settings.
+        windows: the rows, of each group of tables.
+        watch: raises if the run has come to its end without this server.
+    """
+    if any(window.is_asked for window in windows):
+        return Polls(run.config.roles.server_poll_us * 1e-6, watch)
+    return Polls(BarrierSleeps.longest_s, watch, BarrierSleeps(open_watch(run.config.kernels.backend)))

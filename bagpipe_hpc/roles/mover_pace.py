@@ -18,11 +18,11 @@ interpreter's lock, from whoever computes: so it asks less often.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from bagpipe_hpc.kernels.request_watch import LooksOfMpi, Pauses, PausingWatch, RequestWatch, request_watch
-from bagpipe_hpc.mpi.native_calls import HANDLE_BYTES, STATUS_BYTES, address_of
+from bagpipe_hpc.kernels.request_watch import Pauses, PausingWatch, RequestWatch
 from bagpipe_hpc.mpi.request_watch import Awaited, handles
 from bagpipe_hpc.mpi.rows.transfer import LONGEST_SLEEP_S, TESTS_A_WAKE
 from bagpipe_hpc.mpi.waiting import Haste
+from bagpipe_hpc.roles.request_waits import open_watch
 
 _GROWTH = 1.5
 _SHORTEST_S = 20e-6
@@ -36,20 +36,6 @@ _LIMIT_S = 50e-3
 """Of a wait: so often does a mover see whether something is overdue."""
 _AWAITED_LIMIT_S = 1e-3
 """Of a wait while the compute thread waits, too: when that computes again, the mover shall ask less often."""
-
-
-def open_watch(backend: str) -> RequestWatch:
-    """What waits for one thread that moves things on: native code that looks, where it was built.
-
-    Args:
-        backend: `kernels.backend`.
-
-    Raises:
-        ConfigError: native code is asked for and was not built or does not load.
-    """
-    address = address_of("MPI_Request_get_status")
-    mpi = LooksOfMpi(address, HANDLE_BYTES, STATUS_BYTES) if address else None
-    return request_watch(backend, mpi, TESTS_A_WAKE)
 
 
 class MoverPace:
@@ -77,7 +63,7 @@ class MoverPace:
         Raises:
             ConfigError: native code is asked for and was not built or does not load.
         """
-        return cls(has_core=has_core, watch=open_watch(backend))
+        return cls(has_core=has_core, watch=open_watch(backend, TESTS_A_WAKE))
 
     # Called by the compute thread.
 

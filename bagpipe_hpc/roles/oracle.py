@@ -13,6 +13,7 @@ from bagpipe_hpc.planning.policy_choice import policy_class
 from bagpipe_hpc.planning.window import Window
 from bagpipe_hpc.roles.context import RoleContext
 from bagpipe_hpc.roles.plan_sources import Planned, open_source
+from bagpipe_hpc.roles.request_waits import RequestWaits, open_watch
 from bagpipe_hpc.run.hearing import Hearing
 from bagpipe_hpc.run.stop_request import NeverStopped, StopRequest
 
@@ -42,7 +43,9 @@ def run_oracle(context: RoleContext, stop: StopRequest | NeverStopped) -> None:
     source = open_source(run, need, comms.layout.trainers, trace)
     _see_hosts(context)
     # A mover that has retired group c wants the plans up to c + L; two groups more keep it from waiting for them.
-    sender = PlanSender(comms.planning, window.lookahead + 2 * window.group + 1, context.fill_timeout_s)
+    waits = RequestWaits(open_watch(run.config.kernels.backend))
+    plans_ahead = window.lookahead + 2 * window.group + 1
+    sender = PlanSender(comms.planning, plans_ahead, context.fill_timeout_s, waits.until_complete)
     adds_in_order = run.config.train.deterministic and policy_class(run.config.policy.name).adds_rows
     hearing = Hearing(run, speaks=True)
     ends = False

@@ -81,12 +81,12 @@ def _run_server(
     context: RoleContext, windows: list[RowWindow], stores: list[DiskStore | None], counter: HeartbeatCounter
 ) -> None:
     """Serve until all ranks have finished."""
-    from bagpipe_hpc.roles.embedding_server import answer_trainers, longest_sleep_s, run_embedding_server
+    from bagpipe_hpc.roles.embedding_server import answer_trainers, polls_of, run_embedding_server
 
     run, comms = context.run, context.comms
     oracle = HeartbeatMonitor(comms.world, ORACLE_RANK, "the oracle", run.config.train.timeout_s, counter)
     run_embedding_server(context, windows, stores, oracle.check)
-    serve_until_barrier(comms.world, partial(answer_trainers, windows), longest_sleep_s(run, windows), oracle.check)
+    serve_until_barrier(comms.world, partial(answer_trainers, windows), polls_of(run, windows, oracle.check))
     oracle.finish()
 
 

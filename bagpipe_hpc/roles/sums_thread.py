@@ -11,8 +11,9 @@ import threading
 from bagpipe_hpc.config.sections.train import MOVER, OWN
 from bagpipe_hpc.kernels.request_watch import Pauses, RequestWatch
 from bagpipe_hpc.mpi.request_watch import Awaited, handles
+from bagpipe_hpc.mpi.rows.transfer import TESTS_A_WAKE
 from bagpipe_hpc.mpi.waiting import Haste
-from bagpipe_hpc.roles.mover_pace import open_watch
+from bagpipe_hpc.roles.request_waits import open_watch
 from bagpipe_hpc.roles.rows_under_way import DenseUnderWay
 
 log = logging.getLogger(__name__)
@@ -128,5 +129,5 @@ def open_sums_thread(setting: str, backend: str, cores: int) -> SumsThread | Non
     """
     if setting == MOVER or (setting != OWN and cores < _CORES):
         return None
-    watch = open_watch(backend)
+    watch = open_watch(backend, TESTS_A_WAKE)
     return SumsThread(watch, is_asked_for=setting == OWN) if setting == OWN or watch.looks else None

@@ -26,7 +26,7 @@ from bagpipe_hpc.kernels.row_copies import row_copies
 from bagpipe_hpc.mpi.communicators import Communicators
 from bagpipe_hpc.mpi.rows.transfer import PendingRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.mpi.waiting import Haste, serve_until_barrier, wait_for_barrier
+from bagpipe_hpc.mpi.waiting import Haste, Polls, serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.roles.mover_pace import MoverPace
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 
@@ -274,7 +274,7 @@ class StoreRank:
     def _meet(self) -> None:
         """A barrier of all ranks, in which servers answer."""
         if self._comms.role is Role.SERVER:
-            serve_until_barrier(self._comms.world, self._window.answer, self._settings.poll_us * 1e-6)
+            serve_until_barrier(self._comms.world, self._window.answer, Polls(self._settings.poll_us * 1e-6))
         else:
             wait_for_barrier(self._comms.world, "the other ranks of the benchmark", _TIMEOUT_S)
 

@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi.heartbeat import TAG_ALIVE, HeartbeatCounter, HeartbeatMonitor, HeartbeatSender
-from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_all, wait_for_barrier, wait_until
+from bagpipe_hpc.mpi.waiting import Polls, serve_until_barrier, wait_for_all, wait_for_barrier, wait_until
 
 LIMIT_S = 1.0
 TIMEOUT_S = 30.0
@@ -34,7 +34,7 @@ def test_a_server_waits_as_long_as_it_hears_signs(comm):
             heartbeats.send_last()
         else:
             watch = HeartbeatMonitor(comm, 0, "the oracle", LIMIT_S)
-            serve_until_barrier(comm, idle, 0.01, watch.check)
+            serve_until_barrier(comm, idle, Polls(0.01, watch.check))
             watch.finish()
     comm.Barrier()
     assert not comm.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)
@@ -46,7 +46,7 @@ def test_a_server_gives_up_when_it_hears_nothing(comm):
         watch = HeartbeatMonitor(comm, 0, "the oracle", LIMIT_S)
         start = time.monotonic()
         with pytest.raises(WaitTimeoutError, match="waited 1 s for a heartbeat from the oracle"):
-            serve_until_barrier(comm, idle, 0.01, watch.check)
+            serve_until_barrier(comm, idle, Polls(0.01, watch.check))
         assert time.monotonic() - start >= LIMIT_S
         comm.send(None, 0)
     else:
@@ -90,7 +90,7 @@ def test_signs_do_not_queue_up_behind_what_a_stopped_rank_does_not_take(comm):
             wait_for_barrier(comm, "the others", TIMEOUT_S)
         else:
             watch = HeartbeatMonitor(comm, 0, "the oracle", LIMIT_S, counter)
-            serve_until_barrier(comm, idle, 0.01, watch.check)
+            serve_until_barrier(comm, idle, Polls(0.01, watch.check))
             watch.finish()
         comm.Barrier()
 

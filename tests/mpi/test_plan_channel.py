@@ -10,9 +10,10 @@ from mpi4py import MPI
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.mpi import plan_channel
 from bagpipe_hpc.mpi.plan_channel import PlanReceiver, PlanSender, Word
-from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.mpi.waiting import wait_for_all, wait_until
 from bagpipe_hpc.plan.batch_plan import BatchPlan, ReceivedPlan, SharedPlan, TrainerPlan
 from bagpipe_hpc.plan.plan_record import PlanRecord
+from bagpipe_hpc.roles.request_waits import RequestWaits, open_watch
 
 TRAINERS = 2
 TIMEOUT_S = 30.0
@@ -56,14 +57,19 @@ def nothing_to_watch() -> None:
     pass
 
 
+WAITS = {"plain": lambda: wait_for_all, "native": lambda: RequestWaits(open_watch("auto")).until_complete}
+waits = pytest.mark.parametrize("wait", WAITS)
+
+
 @pytest.mark.mpi(min_size=3)
+@waits
 @pytest.mark.parametrize("plans_ahead", [1, 3, 100])
-def test_every_trainer_gets_its_part_of_every_plan_in_order(comm, plans_ahead):
+def test_every_trainer_gets_its_part_of_every_plan_in_order(comm, plans_ahead, wait):
     """Small and large plans mixed, so that later ones could overtake."""
     count = 40
     longest = [50_000 if number % 7 == 3 else 3 for number in range(count)]
     if comm.Get_rank() == 0:
-        sender = PlanSender(comm, plans_ahead, TIMEOUT_S)
+        sender = PlanSender(comm, plans_ahead, TIMEOUT_S, WAITS[wait]())
         for number in range(count):
             sender.send(plan(number, longest[number]))
         sender.finish()
@@ -98,11 +104,12 @@ def test_plans_of_several_groups_of_tables_travel_together(comm):
 
 
 @pytest.mark.mpi(min_size=3)
-def test_the_slowest_trainer_holds_the_oracle_back(comm):
+@waits
+def test_the_slowest_trainer_holds_the_oracle_back(comm, wait):
     """Trainer 1 finishes nothing at first: three plans are sent, the fourth waits for it and names it."""
     talk = MPI.COMM_WORLD
     if comm.Get_rank() == 0:
-        sender = PlanSender(comm, plans_ahead=3, timeout_s=0.2)
+        sender = PlanSender(comm, plans_ahead=3, timeout_s=0.2, wait=WAITS[wait]())
         for number in range(3):
             sender.send(plan(number))
         talk.recv(source=1)  # trainer 0 has given all its credits

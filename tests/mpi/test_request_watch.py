@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from bagpipe_hpc.kernels.request_watch import LooksOfMpi, NativeWatch, Pauses
-from bagpipe_hpc.mpi.native_calls import HANDLE_BYTES, STATUS_BYTES, address_of
+from bagpipe_hpc.kernels.request_watch import NativeWatch, Pauses
 from bagpipe_hpc.mpi.request_watch import SpentRequests, handles
 from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.roles.request_waits import open_watch
 
 TIMEOUT_S = 60.0
 PAUSES = Pauses(20e-6, 30e-6, TIMEOUT_S)
@@ -17,9 +17,9 @@ PAUSES = Pauses(20e-6, 30e-6, TIMEOUT_S)
 
 @pytest.fixture
 def watch() -> NativeWatch:
-    address = address_of("MPI_Request_get_status")
-    assert address is not None, "mpi4py's own library has loaded MPI"
-    return NativeWatch(LooksOfMpi(address, HANDLE_BYTES, STATUS_BYTES), 4)
+    opened = open_watch("auto", 4)
+    assert isinstance(opened, NativeWatch), "mpi4py's own library has loaded MPI"
+    return opened
 
 
 @pytest.mark.mpi(min_size=2)

@@ -12,16 +12,19 @@ import pytest
 from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
+from bagpipe_hpc.kernels.request_watch import PausingWatch
 from bagpipe_hpc.mpi import waiting
 from bagpipe_hpc.mpi.waiting import (
     LONGEST_SLEEP_WITH_CORE_S,
     Answered,
+    Polls,
     Waits,
     serve_until_barrier,
     wait_for_all,
     wait_for_barrier,
     wait_until,
 )
+from bagpipe_hpc.roles.request_waits import BarrierSleeps, open_watch
 
 LATE_S = 0.1
 TIMEOUT_S = 30.0
@@ -143,7 +146,7 @@ def polls_until_the_other_comes(answer: Callable[[], bool], poll_interval_s: flo
     comm.Barrier()
     start = time.monotonic()
     if comm.Get_rank() == 0:
-        serve_until_barrier(comm, count, poll_interval_s)
+        serve_until_barrier(comm, count, Polls(poll_interval_s))
     else:
         time.sleep(LATE_S)
         wait_for_barrier(comm, "the server", TIMEOUT_S)
@@ -183,7 +186,7 @@ def test_a_server_that_moves_rows_on_polls_again_at_once(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(waiting.time, "sleep", slept.append)
         patched.setattr(waiting, "_MOST_MOVING", 3)
-        serve_until_barrier(comm, answer, poll_interval_s=0.01)
+        serve_until_barrier(comm, answer, Polls(0.01))
     assert [after - before for before, after in pairwise(polled[9:17])] == [1, 0, 0, 0, 1, 0, 1]
     comm.Free()
 
@@ -201,6 +204,26 @@ def test_a_server_with_a_core_of_its_own_spins(monkeypatch):
 
 
 @pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize("is_native", [True, False])
+def test_a_server_that_nobody_asks_sleeps_through(is_native):
+    """Native code sees that the others have come; without, the server polls as often as it may sleep."""
+    comm = MPI.COMM_WORLD.Dup()
+    sleeps = BarrierSleeps(open_watch("auto") if is_native else PausingWatch())
+    polled = []
+    comm.Barrier()
+    start = time.monotonic()
+    if comm.Get_rank() == 0:
+        serve_until_barrier(comm, lambda: Answered.NOTHING, Polls(1e-3, lambda: polled.append(1), sleeps))
+    else:
+        time.sleep(LATE_S)
+        wait_for_barrier(comm, "the server", TIMEOUT_S)
+    seconds = time.monotonic() - start
+    if comm.Get_rank() == 0:
+        assert 2 <= len(polled) <= (4 + seconds / 20e-3 if is_native else 10 + seconds / 1e-3)
+    comm.Free()
+
+
+@pytest.mark.mpi(min_size=2)
 def test_work_that_is_there_is_done_before_the_barrier_opens():
     """All others may have come: what has been asked is still answered."""
     left = [50]
@@ -210,5 +233,5 @@ def test_work_that_is_there_is_done_before_the_barrier_opens():
         return left[0] > 0
 
     comm = MPI.COMM_WORLD
-    serve_until_barrier(comm, answer, poll_interval_s=0.01)
+    serve_until_barrier(comm, answer, Polls(0.01))
     assert left == [0]

@@ -19,7 +19,7 @@ from bagpipe_hpc.cluster.transfer_choice import Trial
 from bagpipe_hpc.config.sections.execution import TRANSFER_WAYS
 from bagpipe_hpc.mpi.rows.window import RowWindow
 from bagpipe_hpc.mpi.time_limit import TimeLimit
-from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier
+from bagpipe_hpc.mpi.waiting import Answered, Polls, serve_until_barrier, wait_for_barrier
 from bagpipe_hpc.rows.copies import RowCopies
 from bagpipe_hpc.rows.partition import RoundRobinPartition
 
@@ -72,9 +72,12 @@ def probe_transfers(
             for way in TRANSFER_WAYS
         }
 
+        def answer() -> Answered:
+            return max(window.answer() for window in windows.values())
+
         def meet() -> None:
             if layout.role(rank) is Role.SERVER:
-                serve_until_barrier(comm, lambda: max(window.answer() for window in windows.values()), poll_s)
+                serve_until_barrier(comm, answer, Polls(poll_s))
             else:
                 wait_for_barrier(comm, "the other ranks to try the ways between hosts", timeout_s)
 

@@ -19,7 +19,7 @@ from bagpipe_hpc.kernels.block_file import block_files
 from bagpipe_hpc.mpi.rows import client, server
 from bagpipe_hpc.mpi.rows.server import SharedRows
 from bagpipe_hpc.mpi.rows.window import RowWindow
-from bagpipe_hpc.mpi.waiting import serve_until_barrier, wait_for_barrier, wait_until
+from bagpipe_hpc.mpi.waiting import Polls, serve_until_barrier, wait_for_barrier, wait_until
 from bagpipe_hpc.rows.disk.array_face import DiskRows
 from bagpipe_hpc.rows.disk.layout import BlockLayout
 from bagpipe_hpc.rows.disk.store import DiskStore
@@ -100,7 +100,7 @@ class Ranks:
     def meet(self) -> None:
         """A barrier of all ranks; servers serve until it opens."""
         if self.role is Role.SERVER:
-            serve_until_barrier(self.comm, self.window.answer, poll_interval_s=100e-6)
+            serve_until_barrier(self.comm, self.window.answer, Polls(100e-6))
         else:
             wait_for_barrier(self.comm, "the others", TIMEOUT_S)
 
@@ -474,7 +474,7 @@ def test_rows_that_do_not_come_are_an_error():
             MPI.COMM_WORLD.send(None, 1)
         if comm.Get_rank() == 1:
             MPI.COMM_WORLD.recv(source=2)
-            serve_until_barrier(comm, window.answer, poll_interval_s=100e-6)
+            serve_until_barrier(comm, window.answer, Polls(100e-6))
         else:
             wait_for_barrier(comm, "the others", TIMEOUT_S)
     comm.Free()

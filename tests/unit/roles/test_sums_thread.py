@@ -109,7 +109,7 @@ def test_a_thread_that_nobody_rings_never_begins() -> None:
 def test_who_asked_for_a_thread_hears_that_there_was_nothing_to_do(
     setting: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, says: bool
 ) -> None:
-    monkeypatch.setattr(sums_thread, "open_watch", lambda _: Watch())
+    monkeypatch.setattr(sums_thread, "open_watch", lambda *_: Watch())
     for is_rung in (False, True):
         caplog.clear()
         thread = open_sums_thread(setting, "auto", 2)
@@ -150,5 +150,5 @@ def test_what_ends_the_thread_is_raised_to_whom_waits() -> None:
 def test_sums_have_a_thread_where_it_has_a_core(
     setting: str, cores: int, monkeypatch: pytest.MonkeyPatch, *, looks: bool, expected: bool
 ) -> None:
-    monkeypatch.setattr(sums_thread, "open_watch", lambda _: Watch() if looks else PausingWatch())
+    monkeypatch.setattr(sums_thread, "open_watch", lambda *_: Watch() if looks else PausingWatch())
     assert (open_sums_thread(setting, "auto", cores) is not None) == expected
