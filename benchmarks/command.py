@@ -80,6 +80,15 @@ def _peers_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="SHARE",
         help="repeat runs in which others took more",
     )
+    parser.add_argument(
+        "--turns",
+        type=positive,
+        metavar="N",
+        help="N rounds in which each trains for some seconds while the others are stopped, in place of whole runs",
+    )
+    parser.add_argument(
+        "--turn-s", type=positive_number, default=2.5, metavar="S", help="seconds of a turn (default: 2.5)"
+    )
 
 
 def _step_arguments(parser: argparse.ArgumentParser) -> None:

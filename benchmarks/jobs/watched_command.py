@@ -60,7 +60,7 @@ def run_watched(command: Sequence[str], environment: Mapping[str, str], timeout_
                     process.wait(_SAMPLE_EVERY_S)
         finally:
             if process.poll() is None:
-                _end(process)
+                end_process(process)
         output.seek(0), errors.seek(0)
         if process.returncode:
             last = "".join([*output, *errors][-_SHOWN_LINES:])
@@ -75,7 +75,7 @@ def run_watched(command: Sequence[str], environment: Mapping[str, str], timeout_
 def _memory_below(pid: int) -> tuple[int, int]:
     """Largest peak of a process and present memory of all processes, from `pid` downwards, in bytes."""
     peaks, present = [0], 0
-    for process in _with_children(pid):
+    for process in with_children(pid):
         folder = Path("/proc", str(process))
         with contextlib.suppress(OSError):  # it has ended meanwhile
             peaks.append(_kib(folder / "status", "VmHWM:") * 1024)
@@ -83,7 +83,8 @@ def _memory_below(pid: int) -> tuple[int, int]:
     return max(peaks), present
 
 
-def _with_children(pid: int) -> Iterator[int]:
+def with_children(pid: int) -> Iterator[int]:
+    """A process and all below it, those that start others before these."""
     with contextlib.suppress(psutil.NoSuchProcess):
         root = psutil.Process(pid)
         yield pid
@@ -96,9 +97,9 @@ def _kib(path: Path, key: str) -> int:
         return next((int(line.split()[1]) for line in file if line.startswith(key)), 0)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end_process(process: subprocess.Popen[bytes]) -> None:
     """End a command and all that it started."""
-    for pid in reversed(list(_with_children(process.pid))):
+    for pid in reversed(list(with_children(process.pid))):
         with contextlib.suppress(psutil.NoSuchProcess):
             psutil.Process(pid).kill()
     process.wait()

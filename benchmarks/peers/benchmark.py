@@ -1,6 +1,7 @@
 """The same training in plain PyTorch, in TorchRec and here: samples/s, memory and quality side by side.
 
-Contenders run in turn, every other round the other way round, so that a change of the machine's load meets all alike.
+Contenders run in turn, every other round the other way round, so that a change of the machine's load meets all alike;
+with `--turns` they change every few seconds (`turns.py`).
 """
 
 import argparse
@@ -23,6 +24,7 @@ from benchmarks.peers.contenders import (
     measure_quality,
     measure_speed,
 )
+from benchmarks.peers.turns import Turns, add_turns, measure_turns
 from benchmarks.peers.workloads import PeerWorkload, large_tables_workload, link_workload, real_workload
 
 BASELINES = ("pytorch", "torchrec-2x1")
@@ -53,6 +55,7 @@ def run(arguments: argparse.Namespace) -> Report:
         "large": large_tables_workload,
         "link": lambda: link_workload(LINKS[arguments.link]),
     }
+    turns = Turns(arguments.turns, arguments.turn_s) if arguments.turns else None
     for name in ["real"] if arguments.quick else arguments.workloads:
         workload = makers[name]()
         if obstacle := _obstacle(workload):
@@ -61,6 +64,15 @@ def run(arguments: argparse.Namespace) -> Report:
         taking_part = contenders
         if workload.link.is_emulated:
             taking_part = [contender for contender in contenders if contender.ranks_of_hosts(servers=1)]
+        if turns:
+            if obstacle := _obstacle_to_turns(workload, len(taking_part)):
+                _say(report, f"not run: {name}: {obstacle}")
+                continue
+            steps_s, others = measure_turns(taking_part, workload, turns)
+            title = f"{workload.title}; in turns of {turns.seconds} s, others took {others:.0%} of the cores"
+            batch_samples = workload.config([]).train.batch_size
+            report.figures[name] = add_turns(report, title, taking_part, steps_s, batch_samples)
+            continue
         runs = _in_turn(taking_part, workload, arguments)
         report.figures[name] = add_speeds(report, workload.title, {c.name: c.title for c in taking_part}, runs)
         if name == "real" and not arguments.quick:
@@ -73,6 +85,15 @@ def _obstacle(workload: PeerWorkload) -> str | None:
     if psutil.virtual_memory().available < workload.needed_bytes:
         return f"it needs {workload.needed_bytes / 1e9:.0f} GB of free memory"
     return refusal(workload.link)
+
+
+def _obstacle_to_turns(workload: PeerWorkload, contenders: int) -> str | None:
+    """Why contenders cannot train a workload at the same time here."""
+    if workload.link.is_emulated:
+        return "hosts that are emulated are not stopped; leave --turns out"
+    if psutil.virtual_memory().available < (needed := contenders * workload.needed_bytes):
+        return f"{contenders} contenders at the same time need {needed / 1e9:.0f} GB of free memory"
+    return None
 
 
 def _chosen(names: Sequence[str]) -> list[Contender]:

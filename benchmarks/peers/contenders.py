@@ -1,12 +1,13 @@
 """Who takes part in `python -m benchmarks peers`: how each is started, and what it says of its run."""
 
+import contextlib
 import json
 import math
 import os
 import socket
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,11 @@ MALLOC_CURE = {
 }
 """glibc keeps a batch's large buffers instead of faulting them in again at the next one (see rank_environment.sh)."""
 _TIMEOUT_S = 1800.0
+_PROGRESS_NAME = "progress.txt"
+_END_BYTES = 1 << 16
+"""Of a file of progress that are read."""
+_LOGGED_STEPS = 5
+"""Between two lines of bagpipe's progress: each takes some tenths of a millisecond."""
 
 
 @dataclass(frozen=True)
@@ -182,22 +188,72 @@ def measure_quality(contender: Contender, workload: PeerWorkload, overrides: lis
 
 
 def _train(contender: Contender, workload: PeerWorkload, overrides: list[str], steps: TimedSteps) -> PeerResult:
-    own = [f"data.path={workload.shards}", "data.verify=quick", f"train.threads={contender.threads}"]
-    own += [*contender.settings, *overrides]
+    own = [*_settings(contender, workload), *overrides]
     return (_train_peer if contender.is_peer else _train_bagpipe)(contender, workload, own, steps)
 
 
-def _train_peer(contender: Contender, workload: PeerWorkload, overrides: list[str], steps: TimedSteps) -> PeerResult:
+def command_of(
+    contender: Contender, workload: PeerWorkload, overrides: list[str], output: Path
+) -> tuple[list[str], dict[str, str]]:
+    """A command that lets a contender train and keeps `progress_of` up to date, and its environment.
+
+    Args:
+        contender: who trains.
+        workload: what.
+        overrides: further settings.
+        output: an empty folder, for what it writes.
+    """
+    own = [*_settings(contender, workload), *overrides]
+    if contender.is_peer:
+        command, environment = _peer_command(contender, workload, own)
+        return [*command, "--progress", str(output / _PROGRESS_NAME)], environment
+    own.append(f"train.log_every_steps={_LOGGED_STEPS}")
+    return _bagpipe_command(contender, workload, own, output), _environment()
+
+
+def progress_of(contender: Contender, output: Path) -> tuple[int, float]:
+    """Steps that a contender has done, and seconds so far, without a peer's reading; zeros before the first step."""
+    if contender.is_peer:
+        steps, seconds = next(map(str.split, _last_lines(output / _PROGRESS_NAME)), ("0", "0"))
+        return int(steps), float(seconds)
+    for record in map(json.loads, _last_lines(output / METRICS_NAME)):
+        if record["event"] == "progress":
+            return record["step"], record["time_s"]
+    return 0, 0.0
+
+
+def _last_lines(path: Path) -> Iterator[str]:
+    """The whole lines at the end of a file, the last one first; none where there is no such file yet."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _END_BYTES))
+        is_whole = file.tell() == 0
+        *lines, _ = file.read().split(b"\n")  # what follows the last line's end is not whole
+        yield from (line.decode() for line in reversed(lines[0 if is_whole else 1 :]))
+
+
+def _settings(contender: Contender, workload: PeerWorkload) -> list[str]:
+    common = [f"data.path={workload.shards}", "data.verify=quick", f"train.threads={contender.threads}"]
+    return [*common, *contender.settings]
+
+
+def _peer_command(
+    contender: Contender, workload: PeerWorkload, overrides: list[str]
+) -> tuple[list[str], dict[str, str]]:
     program = Path(__file__).parent / "programs" / contender.program
     command = [str(PEERS_PYTHON), "-W", "ignore", str(program), str(workload.config_file), *overrides]
-    command += ["--warm-up-steps", str(steps.first), *(["--onednn"] if contender.cured else [])]
+    command += ["--onednn"] if contender.cured else []
     environment = _environment() | {"PYTHONPATH": str(REPOSITORY)} | (MALLOC_CURE if contender.cured else {})
     if contender.trainers > 1:
         command = ["mpirun", "-n", str(contender.trainers), *command]
         environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
     if workload.link.is_emulated:
         environment |= {"MASTER_ADDR": "host1", "GLOO_SOCKET_IFNAME": "eth0"}
-    return peer_result(run_watched([*_on_hosts(contender, workload), *command], environment, _TIMEOUT_S))
+    return [*_on_hosts(contender, workload), *command], environment
+
+
+def _train_peer(contender: Contender, workload: PeerWorkload, overrides: list[str], steps: TimedSteps) -> PeerResult:
+    command, environment = _peer_command(contender, workload, overrides)
+    return peer_result(run_watched([*command, "--warm-up-steps", str(steps.first)], environment, _TIMEOUT_S))
 
 
 def peer_result(watched: WatchedRun) -> PeerResult:
@@ -213,11 +269,7 @@ def _train_bagpipe(contender: Contender, workload: PeerWorkload, overrides: list
     config = workload.config(overrides)
     with tempfile.TemporaryDirectory(dir=workload.shards.parent) as folder:  # one that emulated hosts share
         output = Path(folder, "run")
-        launcher = [str(SCRIPTS / "run_ranks.sh"), str(1 + config.roles.servers + contender.trainers)]
-        program = [sys.executable, "-m", "bagpipe_hpc", "train", str(workload.config_file), *overrides]
-        settings = [f"train.output={output}", "roles.placement=rank_order"]  # ranks are put on hosts for their roles
-        command = [*_on_hosts(contender, workload), *launcher, *program, *settings]
-        watched = run_watched(command, _environment(), _TIMEOUT_S)
+        watched = run_watched(_bagpipe_command(contender, workload, overrides, output), _environment(), _TIMEOUT_S)
         metrics = [json.loads(line) for line in (output / METRICS_NAME).read_text(encoding="utf-8").splitlines()]
         linear = chosen_layers((output / LOGS_NAME / "oracle-0.log").read_text(encoding="utf-8"))
         evaluations = json.loads((output / SUMMARY_NAME).read_text(encoding="utf-8"))["evaluations"]
@@ -225,6 +277,14 @@ def _train_bagpipe(contender: Contender, workload: PeerWorkload, overrides: list
     sizes = training_batch_sizes(build_schedule(config.train, manifest.rows("train"), manifest.rows("test")))
     auc, log_loss = _quality(evaluations[-1] if evaluations else {})
     return PeerResult(samples_per_s(metrics, sizes, steps), watched, auc, log_loss, linear)
+
+
+def _bagpipe_command(contender: Contender, workload: PeerWorkload, overrides: list[str], output: Path) -> list[str]:
+    ranks = 1 + workload.config(overrides).roles.servers + contender.trainers
+    launcher = [str(SCRIPTS / "run_ranks.sh"), str(ranks)]
+    program = [sys.executable, "-m", "bagpipe_hpc", "train", str(workload.config_file), *overrides]
+    settings = [f"train.output={output}", "roles.placement=rank_order"]  # ranks are put on hosts for their roles
+    return [*_on_hosts(contender, workload), *launcher, *program, *settings]
 
 
 def chosen_layers(log: str) -> str:

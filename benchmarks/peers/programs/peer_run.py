@@ -59,11 +59,13 @@ class PeerRun:
         job: settings, data and schedule.
         warm_up_steps: steps before the clock starts.
         onednn: whether linear layers go through oneDNN.
+        progress: file that gets a line a step: how many are done, and seconds so far without reading.
     """
 
     job: Run
     warm_up_steps: int
     onednn: bool
+    progress: Path | None = None
 
     @classmethod
     def from_command_line(cls, description: str | None) -> "PeerRun":
@@ -73,13 +75,15 @@ class PeerRun:
         parser.add_argument("overrides", nargs="*", metavar="section.field=value", help="replace single settings")
         parser.add_argument("--warm-up-steps", type=int, default=10, metavar="N", help="steps before the clock (10)")
         parser.add_argument("--onednn", action="store_true", help="linear layers through oneDNN instead of MKL")
+        parser.add_argument("--progress", type=Path, metavar="FILE", help="write steps done and seconds, a line a step")
         arguments = parser.parse_args()
         config = load_config(arguments.config, arguments.overrides)
         _require_shared_settings(parser, config)
         manifest = load_manifest(Path(config.data.path))
         schedule = build_schedule(config.train, manifest.rows("train"), manifest.rows("test"))
         torch.set_num_threads(config.train.threads)
-        return cls(Run(config, manifest, tuple(schedule)), arguments.warm_up_steps, arguments.onednn)
+        job = Run(config, manifest, tuple(schedule))
+        return cls(job, arguments.warm_up_steps, arguments.onednn, arguments.progress)
 
 
 def _require_shared_settings(parser: argparse.ArgumentParser, config: Config) -> None:
@@ -162,6 +166,7 @@ class StepClock:
         self._steps = 0
         self._start_s = self._now_s()
         self.first_losses: list[float] = []
+        self._progress = run.progress.open("w", buffering=1, encoding="utf-8") if run.progress else None
 
     def step_done(self, loss: float) -> None:
         """Note a step that ended, and its loss over the slice."""
@@ -170,6 +175,8 @@ class StepClock:
             self.first_losses.append(loss)
         if self._steps == self._run.warm_up_steps:
             self._start_s = self._now_s()
+        if self._progress:
+            print(self._steps, self._now_s(), file=self._progress)
 
     def figures(self) -> dict[str, object]:
         """Speed and memory so far; the samples are those of whole batches."""

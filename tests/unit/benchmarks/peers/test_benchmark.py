@@ -119,7 +119,9 @@ def test_without_their_environment_the_peers_are_left_out_visibly(
     monkeypatch.setattr(peers, "PEERS_PYTHON", tmp_path / "venv" / "bin" / "python")
     monkeypatch.setattr(peers, "measure_speed", measure_speed)
     monkeypatch.setattr(peers, "real_workload", lambda *_: workload)
-    arguments = argparse.Namespace(quick=True, runs=2, contenders=None, criteo=None, quiet_s=None, others_at_most=1.0)
+    arguments = argparse.Namespace(
+        quick=True, runs=2, contenders=None, criteo=None, quiet_s=None, others_at_most=1.0, turns=None
+    )
     report = peers.run(arguments)
     assert trained == ["bagpipe-1x2"] * 2
     assert list(report.figures["real"]) == ["bagpipe-1x2"]
