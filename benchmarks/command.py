@@ -84,7 +84,8 @@ def _peers_arguments(parser: argparse.ArgumentParser) -> None:
         "--turns",
         type=positive,
         metavar="N",
-        help="N rounds in which each trains for some seconds while the others are stopped, in place of whole runs",
+        help="N rounds in which each trains for some seconds while the others are stopped, in place of whole runs: "
+        "--runs, --quiet-s and --others-at-most do not count",
     )
     parser.add_argument(
         "--turn-s", type=positive_number, default=2.5, metavar="S", help="seconds of a turn (default: 2.5)"

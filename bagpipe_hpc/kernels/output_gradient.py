@@ -19,8 +19,6 @@ from bagpipe_hpc.kernels.plain_tensor import check_plain
 
 FEW_INPUTS = 32
 """The most that `multiply` takes; more are faster by a library's product."""
-_FACTORS = 8
-"""Of a sample that native code takes at once: its inputs, and a 1 for the bias."""
 _BLOCK = 64
 """Samples whose products are summed up before their sum is added to that of the ones before."""
 
@@ -114,6 +112,8 @@ class NativeOutputGradient:
     def __init__(self) -> None:
         library = shared_library.load("output_gradient")
         self._run, self._multiply = library.output_gradient, library.weight_gradient
+        self._room_rows = library.weight_gradient_room
+        self._room_rows.argtypes, self._room_rows.restype = [c_int64], c_int64
         self._run.argtypes = [*[c_int64] * 2, *[c_void_p] * 5, c_int64]
         self._multiply.argtypes = [*[c_int64] * 3, *[c_void_p] * 6, c_int64]
         self._run.restype = self._multiply.restype = None
@@ -158,9 +158,9 @@ class NativeOutputGradient:
         check_plain(inputs, (samples, count))
         if outputs is not None:
             check_plain(outputs, (samples, width))
-        if count > FEW_INPUTS:
+        if not (room_rows := self._room_rows(count)):
             raise ValueError(f"a layer of {count} inputs: native code multiplies {FEW_INPUTS} at most")
-        totals = torch.empty((count // _FACTORS + 1) * _FACTORS, width)
+        totals = torch.empty(room_rows, width)
         for_weight, for_bias = torch.empty(width, count), torch.empty(width)
         self._multiply(
             samples,

@@ -89,7 +89,7 @@ def request_watch(backend: str, mpi: LooksOfMpi | None, looks_a_pause: int) -> R
         ConfigError: native code is asked for and was not built or does not load.
     """
     if mpi is None:
-        log.info("request_watch: MPI_Request_get_status was not found; the mover looks by itself")
+        log.info("request_watch: MPI_Request_get_status was not found; who waits looks by itself")
         return PausingWatch()
     return NativeWatch(mpi, looks_a_pause) if use_native(backend, "request_watch") else PausingWatch()
 

@@ -168,11 +168,10 @@ class _Linear(torch.autograd.Function):
         inputs, weight, outputs = ctx.saved_tensors
         gradient = gradients[0].contiguous()
         if inputs.shape[1] <= FEW_INPUTS and not ctx.needs_input_grad[0]:
-            multiply = partial(products.kernel.multiply, gradient, outputs)
-            own = inputs.contiguous()
-            if late:  # the bias's gradient is never late, and has the same bits
-                return None, None, multiply(own[:, :0])[1], late.leave(lambda: multiply(own)[0]), None, None, None
-            return None, *multiply(own), None, None, None, None
+            own, for_bias = products.kernel.multiply(gradient, outputs, inputs.contiguous())
+            if late:  # it comes late, too, though it costs hardly more than the bias's, which is needed now
+                return None, None, for_bias, late.leave(lambda: own), None, None, None
+            return None, own, for_bias, None, None, None, None
         own, transposable, for_bias = products.prepare(gradient, outputs)
         for_inputs = products.for_inputs(own, weight) if ctx.needs_input_grad[0] else None
         for_weight = partial(products.for_weight, transposable, inputs)

@@ -157,8 +157,11 @@ class PlanSender:
             try:
                 self._wait(requests, "trainers to finish plans", self._timeout_s)
             except WaitTimeoutError:
-                slow = next(trainer for trainer in late if not self._coming[trainer][0].Get_status())
-                raise WaitTimeoutError.after(self._timeout_s, f"trainer {slow} to finish plan {plans - 1}") from None
+                slow = [trainer for trainer, request in zip(late, requests, strict=True) if not request.Get_status()]
+                if slow:
+                    what = f"trainer {slow[0]} to finish plan {plans - 1}"
+                    raise WaitTimeoutError.after(self._timeout_s, what) from None
+                MPI.Request.Waitall(requests)  # the last one came in this moment
             for trainer in late:
                 _, message = self._coming.pop(trainer)
                 self._credits[trainer] = int(message[0])

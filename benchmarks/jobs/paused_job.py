@@ -1,6 +1,8 @@
 """A command that can be stopped and let go on, with all processes that it has started."""
 
 import contextlib
+import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -8,13 +10,13 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from bagpipe_hpc.tools.conditions import REPOSITORY
-from benchmarks.jobs.watched_command import CommandError, end_process, with_children
+from benchmarks.jobs.watched_command import CommandError, with_children
 
 _SHOWN_LINES = 30
 
 
 class PausedJob:
-    """A command in the repository's folder; leave it to end it with all its processes.
+    """A command in the repository's folder; leave it to end it with all its processes, also those that it left behind.
 
     Args:
         command: what to run.
@@ -23,6 +25,7 @@ class PausedJob:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self._command, self._environment = command, environment
+        self._seen: dict[int, psutil.Process] = {}
 
     def __enter__(self) -> "PausedJob":
         self._printed = tempfile.TemporaryFile("w+")
@@ -33,25 +36,41 @@ class PausedJob:
             stdin=subprocess.DEVNULL,
             stdout=self._printed,
             stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._process.poll() is None:
-            end_process(self._process)
+        self._look()
+        for process in self._seen.values():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        with contextlib.suppress(ProcessLookupError):  # of those that nobody has seen, most are in its group
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
         self._printed.close()
 
     def stop(self) -> None:
         """Take all its processes off the cores; those that start others first."""
-        for pid in with_children(self._process.pid):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                psutil.Process(pid).suspend()
+        stopped: set[int] = set()
+        while new := self._look() - stopped:  # one may have started another meanwhile
+            for pid in sorted(new):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    self._seen[pid].suspend()
+            stopped |= new
 
     def go_on(self) -> None:
         """Let them have the cores again; those that start others last."""
-        for pid in reversed(list(with_children(self._process.pid))):
+        for pid in sorted(self._look(), reverse=True):
             with contextlib.suppress(psutil.NoSuchProcess):
-                psutil.Process(pid).resume()
+                self._seen[pid].resume()
+
+    def _look(self) -> set[int]:
+        """Numbers of all its processes that there are, also of those whose parents have ended."""
+        for pid in with_children(self._process.pid):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._seen.setdefault(pid, psutil.Process(pid))
+        return {pid for pid, process in self._seen.items() if process.is_running()}
 
     def require_running(self) -> None:
         """See that it has not ended.

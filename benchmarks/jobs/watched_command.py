@@ -60,7 +60,7 @@ def run_watched(command: Sequence[str], environment: Mapping[str, str], timeout_
                     process.wait(_SAMPLE_EVERY_S)
         finally:
             if process.poll() is None:
-                end_process(process)
+                _end(process)
         output.seek(0), errors.seek(0)
         if process.returncode:
             last = "".join([*output, *errors][-_SHOWN_LINES:])
@@ -97,7 +97,7 @@ def _kib(path: Path, key: str) -> int:
         return next((int(line.split()[1]) for line in file if line.startswith(key)), 0)
 
 
-def end_process(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """End a command and all that it started."""
     for pid in reversed(list(with_children(process.pid))):
         with contextlib.suppress(psutil.NoSuchProcess):

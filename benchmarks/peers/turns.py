@@ -3,6 +3,7 @@
 A machine whose speed changes from minute to minute meets all alike so, and each round has a ratio of its own.
 """
 
+import signal
 import statistics
 import sys
 import tempfile
@@ -24,6 +25,8 @@ _MOST_STEPS_A_SECOND = 1000
 _WARM_S = 0.25
 """Of a turn, before its time counts: caches hold what others have put there."""
 _START_TIMEOUT_S = 300.0
+_TIMEOUT_S = 3600.0
+"""`train.timeout_s`: time for which a run is stopped counts."""
 _LOOK_EVERY_S = 0.05
 
 
@@ -68,7 +71,8 @@ class _Running(NamedTuple):
         self.job.go_on()
         end = time.monotonic() + seconds
         time.sleep(_WARM_S)
-        first, since_s = self.step_done(before, seconds)  # behind a stop, which would count
+        noted, _ = self.step_done(before, seconds)  # perhaps by a time before the stop, which would count
+        first, since_s = self.step_done(noted, seconds)
         time.sleep(max(0.0, end - time.monotonic()))
         last, until_s = progress_of(self.contender, self.output)
         self.job.stop()
@@ -90,6 +94,7 @@ def measure_turns(
         CommandError: one failed, or a turn was too short for a few of its steps.
     """
     with ExitStack() as stack:
+        stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _leave))
         running = [_start(stack, contender, workload, turns) for contender in contenders]
         steps_s: dict[str, list[float]] = {contender.name: [] for contender in contenders}
         with OtherLoad() as others:
@@ -99,11 +104,17 @@ def measure_turns(
     return steps_s, others.share
 
 
+def _leave(number: int, _: object) -> None:
+    """End the program, and with it those that it has stopped."""
+    sys.exit(128 + number)
+
+
 def _start(stack: ExitStack, contender: Contender, workload: PeerWorkload, turns: Turns) -> _Running:
     steps = TimedSteps.of(contender, workload)
     total = steps.last + int(_MOST_STEPS_A_SECOND * turns.rounds * turns.seconds)
     settings = ["train.evaluate=false", "train.checkpoint_at_end=false", f"train.max_steps={total}"]
     settings.append(f"train.epochs={-(-total // workload.steps_per_epoch)}")
+    settings.append(f"train.timeout_s={_TIMEOUT_S:.0f}")
     folder = stack.enter_context(tempfile.TemporaryDirectory(dir=workload.shards.parent, ignore_cleanup_errors=True))
     output = Path(folder)
     job = stack.enter_context(PausedJob(*command_of(contender, workload, settings, output)))

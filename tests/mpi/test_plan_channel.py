@@ -199,6 +199,24 @@ def test_weights_of_rows_come_behind_all_plans(comm, monkeypatch, rows):
 
 
 @pytest.mark.mpi(min_size=3)
+def test_a_credit_that_comes_with_the_time_limit_counts(comm):
+    if comm.Get_rank():
+        receiver = PlanReceiver(comm)
+        next_plan(receiver)
+        receiver.give_credit()
+        receiver.finish(TIMEOUT_S, nothing_to_watch)
+        return
+
+    def wait(requests: list[MPI.Request], what: str, _: float) -> None:
+        wait_until(lambda: all(request.Get_status() for request in requests), what, TIMEOUT_S)
+        raise WaitTimeoutError.after(0.0, what)
+
+    sender = PlanSender(comm, 5, TIMEOUT_S, wait)
+    sender.send(plan(0))
+    sender.finish()
+
+
+@pytest.mark.mpi(min_size=3)
 def test_the_end_waits_for_all_credits(comm):
     if comm.Get_rank() == 0:
         sender = PlanSender(comm, plans_ahead=5, timeout_s=0.2)

@@ -68,7 +68,12 @@ BAGPIPE_EXPORT void output_gradient(int64_t samples, int64_t width, const float 
     });
 }
 
-// The gradients of a weight and a bias; `inputs` are MOST_INPUTS at most.
+// Rows of `width` numbers that `weight_gradient` works in; 0 for more inputs than it takes.
+BAGPIPE_EXPORT int64_t weight_gradient_room(int64_t inputs) {
+    return inputs <= MOST_INPUTS ? padded_factors(inputs) : 0;
+}
+
+// The gradients of a weight and a bias.
 BAGPIPE_EXPORT void weight_gradient(int64_t samples, int64_t width, int64_t inputs, const float *gradient,
                                     const float *outputs, const float *values, float *totals, float *for_weight,
                                     float *for_bias, int64_t threads) {

@@ -138,6 +138,21 @@ def test_both_libraries_give_a_first_layer_of_few_inputs_the_same_bits(shape: tu
         assert all(map(torch.equal, first, other))
 
 
+@pytest.mark.parametrize(("inputs", "wants_gradient"), [(FEW_INPUTS, False), (FEW_INPUTS + 1, False), (13, True)])
+def test_few_inputs_that_are_data_are_multiplied_in_the_pass_that_masks(inputs: int, wants_gradient: bool) -> None:
+    calls = []
+
+    class Noted(ReferenceOutputGradient):
+        def multiply(self, *given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            calls.append("multiply")
+            return super().multiply(*given)
+
+    parts = layer_inputs(20, inputs, 8)
+    layer = blas_linear(Noted())
+    (run if wants_gradient else run_first)(layer, parts, True)
+    assert calls == ["multiply"] * (inputs <= FEW_INPUTS and not wants_gradient)
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 def test_without_samples_gradients_are_zero(layer: LinearLayer) -> None:
     outputs, for_inputs, for_weight, for_bias = run(layer, layer_inputs(0, 13, 16), True)

@@ -53,6 +53,20 @@ def test_all_processes_stop_and_go_on(tmp_path: Path) -> None:
     assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in own)
 
 
+def test_what_a_command_leaves_behind_is_ended() -> None:
+    script = f"{sys.executable} -c 'import time; time.sleep(300)' & sleep 0.5; exit 3"
+    with PausedJob(["sh", "-c", script], os.environ) as job:
+        left: list[psutil.Process] = []
+        while not left:
+            children = psutil.Process().children(recursive=True)
+            left = [child for child in children if child.cmdline()[-1:] == ["import time; time.sleep(300)"]]
+        with pytest.raises(CommandError, match="status 3"):
+            watch(job)
+        job.stop()
+    psutil.wait_procs(left, timeout=TIMEOUT_S)
+    assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in left)
+
+
 def test_a_job_that_has_ended_is_told_with_what_it_printed() -> None:
     failing = PausedJob([sys.executable, "-c", "print('the cause'); raise SystemExit(3)"], os.environ)
     with failing as job, pytest.raises(CommandError, match=r"status 3:(.|\n)*the cause"):

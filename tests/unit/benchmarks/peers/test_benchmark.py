@@ -9,11 +9,13 @@ import pytest
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.tools.report import Report
+from benchmarks.jobs.links import LINKS
 from benchmarks.jobs.watched_command import CommandError, WatchedRun
 from benchmarks.kaggle.shards import write_kaggle_shards
 from benchmarks.peers import benchmark as peers
 from benchmarks.peers import contenders
 from benchmarks.peers.contenders import CONTENDERS, PeerResult, TimedSteps, chosen_layers, peer_result, samples_per_s
+from benchmarks.peers.turns import Turns
 from benchmarks.peers.workloads import PeerWorkload
 
 
@@ -133,3 +135,32 @@ def test_an_unknown_contender_is_refused() -> None:
     arguments = argparse.Namespace(quick=True, contenders=["pytorch", "tensorflow"])
     with pytest.raises(ConfigError, match=r"tensorflow.*torchrec-2x1"):
         peers.run(arguments)
+
+
+def test_turns_take_the_place_of_runs(workload: PeerWorkload, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    def measure_turns(
+        given: list[contenders.Contender], _: PeerWorkload, turns: Turns
+    ) -> tuple[dict[str, list[float]], float]:
+        taken.append(turns)
+        return {contender.name: [0.5] * turns.rounds for contender in given}, 0.25
+
+    monkeypatch.setattr(peers, "measure_turns", measure_turns)
+    monkeypatch.setattr(peers, "real_workload", lambda *_: workload)
+    monkeypatch.setattr(peers, "PEERS_PYTHON", workload.config_file)  # a file that there is
+    arguments = argparse.Namespace(
+        quick=False, contenders=["pytorch", "bagpipe-1x2"], criteo=None, workloads=["real"], turns=3, turn_s=2.0
+    )
+    report = peers.run(arguments)
+    assert taken == [Turns(3, 2.0)]
+    assert report.figures["real"]["bagpipe-1x2"]["samples_per_s_of_turns"] == [200] * 3
+    assert "five batches; in turns of 2.0 s, others took 25% of the cores" in report.lines
+    assert "quality" not in report.figures
+
+
+def test_turns_are_refused_where_contenders_cannot_be_stopped_or_held(workload: PeerWorkload) -> None:
+    assert peers._obstacle_to_turns(workload, 5) is None
+    assert "leave --turns out" in str(peers._obstacle_to_turns(replace(workload, link=LINKS["1gbit"]), 1))
+    huge = replace(workload, needed_bytes=1e18)
+    assert "2 contenders at the same time need 2000000000 GB" in str(peers._obstacle_to_turns(huge, 2))

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -35,43 +36,61 @@ def workload(tmp_path: Path) -> PeerWorkload:
     return PeerWorkload("five batches", tmp_path / "settings.toml", tmp_path / "shards", 4, 6, 0.0)
 
 
-def take_steps(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], steps: int = 10**6) -> list[list[str]]:
-    """Let contenders merely sleep for so long in each step; the settings that they are given."""
+def take_steps(
+    monkeypatch: pytest.MonkeyPatch, kept: Path, seconds: dict[str, float], steps: int = 10**6
+) -> list[list[str]]:
+    """Let contenders merely sleep for so long in each step; the settings that they are given.
+
+    Args:
+        kept: folder for their progress, by name.
+        seconds: of a step of each.
+        steps: after which they end.
+    """
     given = []
 
     def command(
         contender: Contender, _: PeerWorkload, overrides: list[str], output: Path
     ) -> tuple[list[str], dict[str, str]]:
         given.append(overrides)
-        progress = output / contenders._PROGRESS_NAME
-        return [sys.executable, "-c", STEPS, str(progress), str(seconds[contender.name]), str(steps)], dict(os.environ)
+        (output / contenders._PROGRESS_NAME).symlink_to(kept / contender.name)
+        name = str(output / contenders._PROGRESS_NAME)
+        return [sys.executable, "-c", STEPS, name, str(seconds[contender.name]), str(steps)], dict(os.environ)
 
     monkeypatch.setattr(turns, "command_of", command)
     return given
 
 
-def test_each_is_timed_while_it_alone_trains(monkeypatch: pytest.MonkeyPatch, workload: PeerWorkload) -> None:
+def test_each_is_timed_while_it_alone_trains(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workload: PeerWorkload
+) -> None:
     """A stop is no part of a step; the run is long enough for all turns."""
     slow = replace(PEER, name="slow")
     own_s = {PEER.name: 0.01, slow.name: 0.05}
-    given = take_steps(monkeypatch, own_s)
+    given = take_steps(monkeypatch, tmp_path, own_s)
     steps_s, others = measure_turns([PEER, slow], workload, Turns(3, 0.8))
     assert 0.0 <= others <= 1.0
     for name, seconds in own_s.items():
         assert len(steps_s[name]) == 3
         assert all(own >= seconds for own in steps_s[name])
-        assert min(steps_s[name]) < 0.3, "the other's turn takes 0.8 s"
+        assert min(steps_s[name][1:]) < 1.6 * seconds, "the other's turn takes 0.8 s"
+        times_s = [float(line.split()[1]) for line in (tmp_path / name).read_text().splitlines()]
+        longest_s = max(after - before for before, after in pairwise(times_s))
+        assert longest_s > 1.5, "it stands still in the other's turns, of which two follow each other"
     assert {"train.max_steps=2410", "train.epochs=482", "train.evaluate=false"} <= {*given[0]}
 
 
-def test_a_turn_without_steps_is_refused(monkeypatch: pytest.MonkeyPatch, workload: PeerWorkload) -> None:
-    take_steps(monkeypatch, {PEER.name: 0.4})
+def test_a_turn_without_steps_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workload: PeerWorkload
+) -> None:
+    take_steps(monkeypatch, tmp_path, {PEER.name: 0.4})
     with pytest.raises(CommandError, match=r"plain PyTorch.*(no two steps in a turn of 0\.5 s|within 0\.5 s)"):
         measure_turns([PEER], workload, Turns(1, 0.5))
 
 
-def test_who_ends_before_its_turns_is_told(monkeypatch: pytest.MonkeyPatch, workload: PeerWorkload) -> None:
-    take_steps(monkeypatch, {PEER.name: 0.01}, steps=20)
+def test_who_ends_before_its_turns_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, workload: PeerWorkload
+) -> None:
+    take_steps(monkeypatch, tmp_path, {PEER.name: 0.01}, steps=20)
     with pytest.raises(CommandError, match="ended with status 0"):
         measure_turns([PEER], workload, Turns(3, 0.5))
 
