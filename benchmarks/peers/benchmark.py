@@ -68,8 +68,8 @@ def run(arguments: argparse.Namespace) -> Report:
             if obstacle := _obstacle_to_turns(workload, len(taking_part)):
                 _say(report, f"not run: {name}: {obstacle}")
                 continue
-            steps_s, others = measure_turns(taking_part, workload, turns)
-            title = f"{workload.title}; in turns of {turns.seconds} s, others took {others:.0%} of the cores"
+            steps_s = measure_turns(taking_part, workload, turns)
+            title = f"{workload.title}; in turns of {turns.seconds} s"
             batch_samples = workload.config([]).train.batch_size
             report.figures[name] = add_turns(report, title, taking_part, steps_s, batch_samples)
             continue

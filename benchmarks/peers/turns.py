@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bagpipe_hpc.tools.report import Report, median
-from benchmarks.jobs.other_load import OtherLoad
 from benchmarks.jobs.paused_job import PausedJob
 from benchmarks.jobs.watched_command import CommandError
 from benchmarks.peers.contenders import Contender, TimedSteps, command_of, progress_of
@@ -82,13 +81,11 @@ class _Running(NamedTuple):
         return (until_s - since_s) / (last - first)
 
 
-def measure_turns(
-    contenders: Sequence[Contender], workload: PeerWorkload, turns: Turns
-) -> tuple[dict[str, list[float]], float]:
+def measure_turns(contenders: Sequence[Contender], workload: PeerWorkload, turns: Turns) -> dict[str, list[float]]:
     """Let contenders train in turns, behind their warm-up.
 
     Returns:
-        Seconds of a step of each, by name, one a round; and the share of the cores that other programs took.
+        Seconds of a step of each, by name, one a round.
 
     Raises:
         CommandError: one failed, or a turn was too short for a few of its steps.
@@ -97,11 +94,10 @@ def measure_turns(
         stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, _leave))
         running = [_start(stack, contender, workload, turns) for contender in contenders]
         steps_s: dict[str, list[float]] = {contender.name: [] for contender in contenders}
-        with OtherLoad() as others:
-            for number in range(turns.rounds):
-                for one in running if number % 2 == 0 else reversed(running):
-                    steps_s[one.contender.name].append(one.turn(turns.seconds))
-    return steps_s, others.share
+        for number in range(turns.rounds):
+            for one in running if number % 2 == 0 else reversed(running):
+                steps_s[one.contender.name].append(one.turn(turns.seconds))
+    return steps_s
 
 
 def _leave(number: int, _: object) -> None:

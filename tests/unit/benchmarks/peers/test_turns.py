@@ -67,8 +67,7 @@ def test_each_is_timed_while_it_alone_trains(
     slow = replace(PEER, name="slow")
     own_s = {PEER.name: 0.01, slow.name: 0.05}
     given = take_steps(monkeypatch, tmp_path, own_s)
-    steps_s, others = measure_turns([PEER, slow], workload, Turns(3, 0.8))
-    assert 0.0 <= others <= 1.0
+    steps_s = measure_turns([PEER, slow], workload, Turns(3, 0.8))
     for name, seconds in own_s.items():
         assert len(steps_s[name]) == 3
         assert all(own >= seconds for own in steps_s[name])
