@@ -18,7 +18,7 @@ from bagpipe_hpc.kernels.backend import use_native
 from bagpipe_hpc.kernels.plain_tensor import check_plain
 
 FEW_INPUTS = 32
-"""The most that `multiply` takes; more are faster by a library's product."""
+"""The most that `multiply` takes: with so many it still takes half as long as `prepare` and a library's product."""
 _BLOCK = 64
 """Samples whose products are summed up before their sum is added to that of the ones before."""
 

@@ -1,7 +1,8 @@
 """Waits for requests of MPI at little cost to those who compute on the same cores: native code looks at them.
 
-To wake up and look takes 40 us of a core in all, by native code half of that, and where trainers have no core besides,
-both of their threads wait meanwhile. So who is in no hurry wakes up as seldom as it can.
+To wake up and test from Python takes 40 us of a core in all, and where trainers have no core besides, both of their
+threads wait meanwhile. Native code takes less, but to wake up has its price as well. So who is in no hurry does it as
+seldom as it can.
 """
 
 import time
@@ -14,8 +15,8 @@ from bagpipe_hpc.mpi.request_watch import Awaited, are_over, handles
 _LOOKS_A_WAIT = 8
 """Of who is in no hurry, in a wait that lasts as long as the one before."""
 _SHORTEST_PAUSE_S = 100e-6
-_FIRST_LIMIT_S, _LAST_LIMIT_S = 2e-3, 20e-3
-"""Between them lies the longest pause; the first ones of short waits are shorter."""
+_LEAST_LONGEST_S, _MOST_LONGEST_S = 2e-3, 20e-3
+"""Between them lies the longest pause of a wait; its first one may be shorter."""
 _LONGEST_WATCH_S = 50e-3
 """Without the interpreter: so often is seen whether something is overdue."""
 _GROWTH = 1.5
@@ -68,7 +69,7 @@ class RequestWaits:
             return
         since_s = time.monotonic()
         part_s = self._last_s / _LOOKS_A_WAIT
-        longest_s = min(max(part_s, _FIRST_LIMIT_S), _LAST_LIMIT_S)
+        longest_s = min(max(part_s, _LEAST_LONGEST_S), _MOST_LONGEST_S)
         pause_s = min(max(part_s, _SHORTEST_PAUSE_S), longest_s)
         while not are_over(requests):
             if (left_s := since_s + timeout_s - time.monotonic()) < 0:

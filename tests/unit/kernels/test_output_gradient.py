@@ -1,5 +1,7 @@
 """The gradient of a layer's outputs: the native kernel against its twin, bit for bit, and the twin against NumPy."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.output_gradient import (
     FEW_INPUTS,
     NativeOutputGradient,
+    OutputGradientKernel,
     ReferenceOutputGradient,
     output_gradient_kernel,
 )
@@ -32,6 +35,22 @@ def inputs(samples: int, width: int) -> tuple[torch.Tensor, torch.Tensor]:
     return gradient, torch.randn(shape, generator=generator).relu()
 
 
+def assert_native_gives_the_twins_bits(
+    compute: Callable[[OutputGradientKernel], tuple[torch.Tensor, ...]], threads: int
+) -> None:
+    """See that each instruction set gives the results of the twin, on so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        expected = compute(ReferenceOutputGradient())
+        for number in each_instruction_set("output_gradient"):
+            for twin, native in zip(expected, compute(NativeOutputGradient()), strict=True):
+                assert native.is_contiguous()
+                np.testing.assert_array_equal(twin.numpy().view(np.int32), native.numpy().view(np.int32), str(number))
+    finally:
+        torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("relu", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_twin_masks_transposes_and_sums(shape: tuple[int, int], relu: bool) -> None:
@@ -52,17 +71,7 @@ def test_the_twin_masks_transposes_and_sums(shape: tuple[int, int], relu: bool) 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_instruction_set_gives_the_twins_bits(shape: tuple[int, int], relu: bool, threads: int) -> None:
     gradient, outputs = inputs(*shape)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        expected = ReferenceOutputGradient().prepare(gradient, outputs if relu else None)
-        for number in each_instruction_set("output_gradient"):
-            found = NativeOutputGradient().prepare(gradient, outputs if relu else None)
-            for twin, native in zip(expected, found, strict=True):
-                assert native.is_contiguous()
-                np.testing.assert_array_equal(twin.numpy().view(np.int32), native.numpy().view(np.int32), str(number))
-    finally:
-        torch.set_num_threads(before)
+    assert_native_gives_the_twins_bits(lambda kernel: kernel.prepare(gradient, outputs if relu else None), threads)
 
 
 @pytest.mark.parametrize("kernel", [ReferenceOutputGradient, pytest.param(NativeOutputGradient, marks=needs_native)])
@@ -122,23 +131,13 @@ def test_every_instruction_set_multiplies_as_the_twin(shape: tuple[int, int, int
     samples, width, count = shape
     gradient, outputs = inputs(samples, width)
     outputs[2:3] = torch.nan
-    values = factors(samples, count)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        expected = ReferenceOutputGradient().multiply(gradient, outputs if relu else None, values)
-        for number in each_instruction_set("output_gradient"):
-            found = NativeOutputGradient().multiply(gradient, outputs if relu else None, values)
-            for twin, native in zip(expected, found, strict=True):
-                assert native.is_contiguous()
-                np.testing.assert_array_equal(twin.numpy().view(np.int32), native.numpy().view(np.int32), str(number))
-    finally:
-        torch.set_num_threads(before)
+    given = gradient, outputs if relu else None, factors(samples, count)
+    assert_native_gives_the_twins_bits(lambda kernel: kernel.multiply(*given), threads)
 
 
 @pytest.mark.parametrize("kernel", [ReferenceOutputGradient, pytest.param(NativeOutputGradient, marks=needs_native)])
 def test_the_bias_has_the_same_bits_whatever_the_inputs(kernel: type) -> None:
-    """So that it can be had before the weight's gradient."""
+    """Each input's product is a sum of its own."""
     gradient, outputs = inputs(150, 40)
     alone = kernel().multiply(gradient, outputs, factors(150, 0))[1]
     assert torch.equal(alone, kernel().multiply(gradient, outputs, factors(150, 13))[1])
