@@ -11,7 +11,7 @@ optimizers update the rows. The last line of rank 0 is one JSON object.
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 
 import torch
@@ -152,7 +152,7 @@ def main() -> None:
     )
     pipeline = TrainPipelineSparseDist(model, CombinedOptimizer([model.fused_optimizer, dense]), CPU)
     batches = TimedBatches(torchrec_batches(job, training_batches(job, dist.get_rank(), dist.get_world_size())))
-    clock = StepClock(run, batches)
+    clock = StepClock(run if dist.get_rank() == 0 else replace(run, progress=None), batches)
     for _ in range(job.total_steps):
         loss, _, _ = pipeline.progress(batches)
         clock.step_done(loss.item())
