@@ -42,7 +42,7 @@ class Device(Protocol):
 
         Args:
             mark: another thread's.
-            tensors: made by that thread; their memory is kept until this thread's work on them is done.
+            tensors: made by that thread, on the device; their memory is kept until this thread's work on them is done.
         """
 
     def wait(self, mark: Mark) -> None:

@@ -151,7 +151,7 @@ class Mover:
         except queue.Empty:
             with self._pace.awaited():
                 batch = self._await_batch()
-        self._device.follow(batch.ready, *batch.inputs.tensors())
+        self._device.follow(batch.ready, *(() if batch.plan.is_closing else batch.inputs.tensors()))
         return batch
 
     def _await_batch(self) -> ReadyBatch:

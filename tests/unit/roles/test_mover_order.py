@@ -30,6 +30,7 @@ class RecordingDevice(Cpu):
 
     def __init__(self) -> None:
         self.work: dict[str, list[Any]] = {"compute": [], "mover": []}
+        self._made: list[Tensor] = []
 
     def note(self, what: Any) -> None:
         self.work["mover" if threading.current_thread().name == "mover" else "compute"].append(what)
@@ -46,7 +47,12 @@ class RecordingDevice(Cpu):
         thread = threading.current_thread().name
         return thread, len(self.work["mover" if thread == "mover" else "compute"])
 
+    def to_device(self, array: np.ndarray) -> Tensor:
+        self._made.append(super().to_device(array))
+        return self._made[-1]
+
     def follow(self, mark: Any, *tensors: Tensor) -> None:
+        assert all(any(tensor is made for made in self._made) for tensor in tensors), "a GPU keeps its own memory alone"
         self.note(("follow", mark, len(tensors)))
 
 
@@ -249,7 +255,7 @@ def test_each_thread_follows_the_other(written_back: list[int], added: dict[int,
 
     main = threading.current_thread().name
     assert device.work == {
-        "compute": ["cache made", ("follow", ("mover", 3), 4), "step", ("follow", ("mover", 3), 2)],
+        "compute": ["cache made", ("follow", ("mover", 3), 4), "step", ("follow", ("mover", 3), 0)],
         "mover": [
             "own stream",
             ("follow", (main, 1), 0),
