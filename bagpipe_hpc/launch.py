@@ -32,6 +32,7 @@ from bagpipe_hpc.preparation.resume import verify_share
 from bagpipe_hpc.preparation.saved_plans import find_need
 from bagpipe_hpc.preparation.settling.caches import settle_reserved, settle_sharing
 from bagpipe_hpc.preparation.settling.dense_sums import settle_dense_sums
+from bagpipe_hpc.preparation.settling.device import settle_device
 from bagpipe_hpc.preparation.settling.linear_layers import settle_linear
 from bagpipe_hpc.preparation.training import Training
 from bagpipe_hpc.roles.start import run_prepared
@@ -225,7 +226,7 @@ def _prepare(purpose: Purpose, comms: Communicators, held: ExitStack) -> tuple[R
         held.enter_context(purpose.hold(_lose_output))
         purpose.start(run)
 
-    config = purpose.config
+    purpose.config = config = settle_device(purpose.config, comms, _IMPORT_S)
     timeout_s = config.train.timeout_s
     agree(comms, lambda: check_settings(config, comms, purpose.check), timeout_s + _IMPORT_S)
     facts = from_oracle(comms, lambda: facts_of_entries(config), timeout_s)

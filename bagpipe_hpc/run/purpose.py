@@ -19,7 +19,7 @@ class Purpose(Protocol):
     one of a one-rank run.
 
     Attributes:
-        config: the settings.
+        config: the settings; a run of several ranks settles in them where trainers compute, before it is laid out.
         folder: where ranks put their logs and what they have used; None: nowhere.
         voice: how much of the log goes to stderr.
         conclude: what is left to do when all ranks are done, as long as it may take; None: nothing.

@@ -34,11 +34,16 @@ from bagpipe_hpc.terminal import counted
 log = logging.getLogger(__name__)
 
 
+def has_gpu(number: int = 0) -> bool:
+    """Whether there is a GPU for trainer `number` among those that see the same ones."""
+    return number < torch.cuda.device_count()
+
+
 def choose_device(name: str, number: int = 0) -> torch.device:
     """The device that `train.device` means on this rank.
 
     Args:
-        name: `cpu`, `cuda`, or `auto` for a GPU where there is one.
+        name: `cpu`, `cuda`, or, in a one-rank run, `auto` for a GPU where there is one; others settle it for all.
         number: of this trainer among those that see the same GPUs; each takes one of its own.
 
     Raises:
@@ -46,14 +51,13 @@ def choose_device(name: str, number: int = 0) -> torch.device:
     """
     if name == "cpu":
         return torch.device("cpu")
-    gpus = torch.cuda.device_count()
-    if number < gpus:
+    if has_gpu(number):
         return torch.device("cuda", number)
     if name == "auto":
         return torch.device("cpu")
     raise ConfigError(
-        f"train.device = 'cuda': torch sees {gpus} GPUs here, and this is trainer {number} of those that see them; use "
-        "cpu or auto, or start where each trainer has a GPU"
+        f"train.device = 'cuda': torch sees {torch.cuda.device_count()} GPUs here, and this is trainer {number} of "
+        "those that see them; use cpu or auto, or start where each trainer has a GPU"
     )
 
 

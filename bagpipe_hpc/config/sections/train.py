@@ -75,7 +75,8 @@ class TrainConfig:
     log_every_steps: int = 10
     """Steps between progress lines and metrics records."""
     device: str = "auto"
-    """Where the trainers compute: `cpu`, `cuda`, or `auto` for a GPU where there is one."""
+    """Where the trainers compute: `cpu`, `cuda`, or `auto`: on GPUs where every trainer has one of its own, else on
+    CPUs."""
     threads: int = 1
     """CPU threads of a trainer's dense model; 0 shares the cores that a trainer may use with the trainers that may use
     them too, and gives all trainers the least of these numbers."""
