@@ -28,9 +28,16 @@ unset MAKELEVEL MFLAGS
 build() {
   python -m pip download --no-deps --no-build-isolation --no-binary horovod -d "$work" "horovod==$version"
   tar xf "$work/horovod-$version.tar.gz" -C "$work"
-  # The one change: the headers of torch >= 2.1 need C++17, and the archive asks for C++14 in two files.
+  # The headers of torch >= 2.1 need C++17, and the archive asks for C++14 in two files.
   sed -i 's/CMAKE_CXX_STANDARD 14/CMAKE_CXX_STANDARD 17/' \
     "$work/horovod-$version/CMakeLists.txt" "$work/horovod-$version/horovod/torch/CMakeLists.txt"
+  # Without NCCL it is built as for a torch without CUDA: else it asks for a whole CUDA toolkit wherever there is an nvcc,
+  # and gains nothing, since this project brings gradients to main memory itself.
+  if [ "${HOROVOD_GPU_OPERATIONS:-}" != NCCL ]; then
+    sed -i 's/(torch.version.cuda is not None)/False/' "$work/horovod-$version/cmake/Modules/FindPytorch.cmake"
+  elif [ -n "${HOROVOD_CUDA_HOME:-}" ]; then
+    export CUDA_HOME=$HOROVOD_CUDA_HOME # where torch's own search, which Horovod's build asks too, looks first
+  fi
   HOROVOD_WITH_MPI=1 HOROVOD_WITH_PYTORCH=1 HOROVOD_CPU_OPERATIONS=MPI \
     HOROVOD_WITHOUT_GLOO=1 HOROVOD_WITHOUT_TENSORFLOW=1 HOROVOD_WITHOUT_MXNET=1 HOROVOD_WITHOUT_NVTX=1 \
     python -m pip wheel -v --no-build-isolation --no-deps --no-cache-dir -w "$output" "$work/horovod-$version"
