@@ -20,6 +20,9 @@ def _cache_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=positive, nargs="+", metavar="N", help="CPU threads (default: 1 and 2, quick: 1)"
     )
+    parser.add_argument(
+        "--devices", nargs="+", choices=["cpu", "cuda"], metavar="NAME", help="cpu, cuda (default: all)"
+    )
 
 
 def _memory_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +41,13 @@ def _prepare_arguments(parser: argparse.ArgumentParser) -> None:
         "--ranks", nargs="+", type=positive, default=[], metavar="N", help="the command itself on so many ranks"
     )
     parser.add_argument("--path", type=Path, metavar="DIR", help="folder for text and shards (default: temporary)")
+
+
+def _gpu_steps_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--workload", nargs="+", metavar="NAME", help="quickstart, embedding_bound (default: both)")
+    parser.add_argument("--steps", type=positive, default=20, metavar="N", help="that are profiled (default: 20)")
+    parser.add_argument("--timelines", type=Path, metavar="DIR", help="keep the timelines there (default: nowhere)")
+    parser.add_argument("--set", nargs="+", default=[], metavar="section.field=value", help="settings for all runs")
 
 
 def _store_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +80,9 @@ def _peers_arguments(parser: argparse.ArgumentParser) -> None:
         "--criteo", type=Path, metavar="FILE", help="Criteo's rows for `real` (default: generated ones)"
     )
     parser.add_argument("--link", choices=["1gbit", "10gbit"], default="1gbit", help="of `link` (default: 1gbit)")
+    parser.add_argument(
+        "--device", choices=["cpu", "cuda"], default="cpu", help="where one trainer computes (default: %(default)s)"
+    )
     parser.add_argument(
         "--quiet-s", type=positive_number, metavar="S", help="wait up to S seconds for idle cores before each run"
     )
@@ -311,6 +324,11 @@ BENCHMARKS = {
         "step.benchmark",
         "whole training steps over several links, and where their time goes",
         _step_arguments,
+    ),
+    "gpu_steps": Benchmark(
+        "gpu_steps.benchmark",
+        "what a GPU does in a trainer's steps: ms of products, row operations and copies, and how long it is idle",
+        _gpu_steps_arguments,
     ),
     "waiting": Benchmark(
         "waiting",

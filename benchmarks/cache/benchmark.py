@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 
 import torch
 
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels import native, shared_library
 from bagpipe_hpc.kernels.row_operations import RowOperations, row_operations
 from bagpipe_hpc.tools.conditions import cores
@@ -19,7 +20,6 @@ from bagpipe_hpc.tools.report import Report, median
 from benchmarks.cache.copy_speed import PlainCopy, seconds
 from benchmarks.cache.workload import CacheWorkload, Operation
 
-_CPU = torch.device("cpu")
 _TABLE_BYTES, _QUICK_TABLE_BYTES = 400 << 20, 128 << 20
 _WARM_UP = 3
 """Results find memory from earlier calls only after a few: glibc places a freed block's successor elsewhere."""
@@ -67,14 +67,19 @@ def run(arguments: argparse.Namespace) -> Report:
     """Measure all operations of every backend, thread count and width.
 
     Args:
-        arguments: `quick`, `runs`; `widths` and `threads`, or None for the usual ones.
+        arguments: `quick`, `runs`; `widths`, `threads` and `devices`, or None for the usual ones.
+
+    Raises:
+        ConfigError: torch sees no GPU, and one was asked for.
     """
+    if "cuda" in (arguments.devices or ()) and not torch.cuda.is_available():
+        raise ConfigError("--devices cuda: torch sees no GPU here; leave it out")
     keep_freed_memory()
     widths = arguments.widths or (_QUICK_WIDTHS if arguments.quick else _WIDTHS)
     threads = arguments.threads or ([1] if arguments.quick else sorted({1, min(2, cores())}))
     table_bytes = _QUICK_TABLE_BYTES if arguments.quick else _TABLE_BYTES
     measured: dict[Way, list[Measured]] = {}
-    for device in [_CPU, *([torch.device("cuda")] if torch.cuda.is_available() else [])]:
+    for device in map(torch.device, arguments.devices or _devices()):
         for width in widths:
             workload = CacheWorkload(width, table_bytes, device)
             for way in _ways(device, threads):
@@ -85,6 +90,10 @@ def run(arguments: argparse.Namespace) -> Report:
         _add_table(report, way, found)
     report.figures = {"results": [asdict(one) for found in measured.values() for one in found]}
     return report
+
+
+def _devices() -> list[str]:
+    return ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
 
 
 def _ways(device: torch.device, threads: list[int]) -> list[Way]:

@@ -8,6 +8,7 @@ import argparse
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -39,6 +40,8 @@ _QUALITY = {
         "optimizer.dense_lr=0.005",
     ],
 }
+_TIMED_STEPS_ON_GPU = 200
+"""At least, since a step is short there."""
 _ATTEMPTS = 3
 """Runs of a contender before one counts in which others took more than was allowed."""
 _QUALITY_OF = ("pytorch", "torchrec-2x1", "bagpipe-1x2", "bagpipe-2x1")
@@ -64,6 +67,9 @@ def run(arguments: argparse.Namespace) -> Report:
         taking_part = contenders
         if workload.link.is_emulated:
             taking_part = [contender for contender in contenders if contender.ranks_of_hosts(servers=1)]
+        if arguments.device == "cuda":
+            taking_part = [contender for contender in taking_part if contender.can_use_gpu]
+            workload = replace(workload, device="cuda", timed_steps=max(workload.timed_steps, _TIMED_STEPS_ON_GPU))
         if turns:
             if obstacle := _obstacle_to_turns(workload, len(taking_part)):
                 _say(report, f"not run: {name}: {obstacle}")
@@ -75,7 +81,7 @@ def run(arguments: argparse.Namespace) -> Report:
             continue
         runs = _in_turn(taking_part, workload, arguments)
         report.figures[name] = add_speeds(report, workload.title, {c.name: c.title for c in taking_part}, runs)
-        if name == "real" and not arguments.quick:
+        if name == "real" and not arguments.quick and arguments.device == "cpu":
             report.figures["quality"] = _add_quality(report, workload, contenders)
     return report
 

@@ -64,6 +64,11 @@ class Contender:
         """Whether it runs in the peers' environment."""
         return bool(self.program)
 
+    @property
+    def can_use_gpu(self) -> bool:
+        """Whether it trains on a GPU here: TorchRec would need a build of FBGEMM for it, the cures are for CPUs."""
+        return self.trainers == 1 and not self.cured and self.program in ("", "plain_pytorch.py")
+
     def ranks_of_hosts(self, servers: int) -> tuple[int, ...]:
         """Ranks on each of two hosts; empty for one that cannot use two.
 
@@ -233,6 +238,7 @@ def _last_lines(path: Path) -> Iterator[str]:
 
 def _settings(contender: Contender, workload: PeerWorkload) -> list[str]:
     common = [f"data.path={workload.shards}", "data.verify=quick", f"train.threads={contender.threads}"]
+    common.append(f"train.device={workload.device}")
     return [*common, *contender.settings]
 
 

@@ -35,6 +35,7 @@ class PeerWorkload:
         timed_steps: steps after these, which count.
         needed_bytes: memory that the largest contender takes.
         link: between the two hosts that it runs on; `native` for one host.
+        device: `train.device`.
     """
 
     title: str
@@ -44,6 +45,7 @@ class PeerWorkload:
     timed_steps: int
     needed_bytes: float
     link: Link = LINKS["native"]
+    device: str = "cpu"
 
     def config(self, overrides: list[str]) -> Config:
         """Its settings with some replaced, each `section.field=value`."""

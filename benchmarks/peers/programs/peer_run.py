@@ -50,6 +50,10 @@ class Batch(NamedTuple):
     ids: Tensor
     labels: Tensor
 
+    def to(self, device: str) -> "Batch":
+        """The same on a device."""
+        return Batch(*(part.to(device) for part in self))
+
 
 @dataclass(frozen=True)
 class PeerRun:
@@ -60,12 +64,14 @@ class PeerRun:
         warm_up_steps: steps before the clock starts.
         onednn: whether linear layers go through oneDNN.
         progress: file that gets a line a step: how many are done, and seconds so far without reading.
+        device: where it computes; of the programs that say so.
     """
 
     job: Run
     warm_up_steps: int
     onednn: bool
     progress: Path | None = None
+    device: str = "cpu"
 
     @classmethod
     def from_command_line(cls, description: str | None) -> "PeerRun":
@@ -83,7 +89,8 @@ class PeerRun:
         schedule = build_schedule(config.train, manifest.rows("train"), manifest.rows("test"))
         torch.set_num_threads(config.train.threads)
         job = Run(config, manifest, tuple(schedule))
-        return cls(job, arguments.warm_up_steps, arguments.onednn, arguments.progress)
+        device = "cuda" if config.train.device == "cuda" else "cpu"
+        return cls(job, arguments.warm_up_steps, arguments.onednn, arguments.progress, device)
 
 
 def _require_shared_settings(parser: argparse.ArgumentParser, config: Config) -> None:
@@ -211,14 +218,14 @@ def train_and_evaluate(
     for batch in batches:
         for optimizer in optimizers:
             optimizer.zero_grad()
-        loss = loss_of(batch)
+        loss = loss_of(batch.to(run.device))
         loss.backward()
         for optimizer in optimizers:
             optimizer.step()
         clock.step_done(loss.item())
     figures = clock.figures() | {"first_losses": clock.first_losses}
     with torch.no_grad():
-        tested = [(batch.labels.numpy(), logits_of(batch)) for batch in evaluation_batches(run.job)]
+        tested = [(batch.labels.numpy(), logits_of(batch.to(run.device))) for batch in evaluation_batches(run.job)]
     print_result(figures | evaluation([labels for labels, _ in tested], [logits for _, logits in tested]))
 
 

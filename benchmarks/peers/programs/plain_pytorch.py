@@ -35,7 +35,7 @@ class PlainDLRM(nn.Module):
         )
         self.bottom = _mlp([job.manifest.dense_features, *model.settings.bottom_mlp, width])
         self.top = _mlp([width + vectors * (vectors - 1) // 2, *model.settings.top_mlp, 1])[:-1]
-        self.first, self.second = torch.tril_indices(vectors, vectors, offset=-1)
+        self.register_buffer("pairs", torch.tril_indices(vectors, vectors, offset=-1), persistent=False)
         self.load_state_dict(dense_weights(job), strict=False)
         for number, table in enumerate(self.tables):
             fill_table(table.weight, job, number)
@@ -46,7 +46,7 @@ class PlainDLRM(nn.Module):
         rows = [table(ids[:, number]) for number, table in enumerate(self.tables)]
         vectors = torch.stack([bottom, *rows], dim=1)
         products = torch.bmm(vectors, vectors.transpose(1, 2))
-        pairs = products[:, self.first, self.second]
+        pairs = products[:, self.pairs[0], self.pairs[1]]
         return self.top(torch.cat((bottom, pairs), dim=1)).squeeze(1)
 
 
@@ -60,7 +60,7 @@ def _mlp(widths: list[int]) -> nn.Sequential:
 def main() -> None:
     run = PeerRun.from_command_line(__doc__)
     job, config = run.job, run.job.config.optimizer
-    model = PlainDLRM(job)
+    model = PlainDLRM(job).to(run.device)
     if run.onednn:
         use_onednn(model)
     dense_parameters = [*model.bottom.parameters(), *model.top.parameters()]
@@ -72,7 +72,7 @@ def main() -> None:
         run,
         optimizers,
         lambda batch: nn.functional.binary_cross_entropy_with_logits(model(batch.dense, batch.ids), batch.labels),
-        lambda batch: model(batch.dense, batch.ids).numpy(),
+        lambda batch: model(batch.dense, batch.ids).cpu().numpy(),
     )
 
 

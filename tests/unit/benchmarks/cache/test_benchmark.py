@@ -5,6 +5,7 @@ import argparse
 import pytest
 import torch
 
+from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
 from benchmarks.cache import benchmark as cache
 from benchmarks.cache.copy_speed import PlainCopy
@@ -50,11 +51,17 @@ def test_a_plain_copy_copies_all_of_it(threads: int) -> None:
     assert not copy._target[1001:2000].any()
 
 
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="--devices cuda: torch sees no GPU here"):
+        cache.run(argparse.Namespace(devices=["cuda"]))
+
+
 def test_a_measurement_from_start_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_QUICK_TABLE_BYTES", 4 * WIDTH * CACHE_ROWS)
     monkeypatch.setattr(cache, "keep_freed_memory", lambda: None)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    report = cache.run(argparse.Namespace(quick=True, runs=1, widths=[WIDTH], threads=[1]))
+    report = cache.run(argparse.Namespace(quick=True, runs=1, widths=[WIDTH], threads=[1], devices=None))
     results = report.figures["results"]
     names = {(one["backend"], one["operation"], one["size"]) for one in results}
     assert len(names) == len(results)

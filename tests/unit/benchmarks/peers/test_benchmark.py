@@ -122,7 +122,7 @@ def test_without_their_environment_the_peers_are_left_out_visibly(
     monkeypatch.setattr(peers, "measure_speed", measure_speed)
     monkeypatch.setattr(peers, "real_workload", lambda *_: workload)
     arguments = argparse.Namespace(
-        quick=True, runs=2, contenders=None, criteo=None, quiet_s=None, others_at_most=1.0, turns=None
+        quick=True, runs=2, contenders=None, criteo=None, quiet_s=None, others_at_most=1.0, turns=None, device="cpu"
     )
     report = peers.run(arguments)
     assert trained == ["bagpipe-1x2"] * 2
@@ -135,6 +135,26 @@ def test_an_unknown_contender_is_refused() -> None:
     arguments = argparse.Namespace(quick=True, contenders=["pytorch", "tensorflow"])
     with pytest.raises(ConfigError, match=r"tensorflow.*torchrec-2x1"):
         peers.run(arguments)
+
+
+def test_on_a_gpu_those_train_that_can(workload: PeerWorkload, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = []
+
+    def measure(contender: contenders.Contender, on_gpu: PeerWorkload) -> PeerResult:
+        taken.append((contender.name, on_gpu.device))
+        return result(100.0)
+
+    monkeypatch.setattr(peers, "measure_speed", measure)
+    monkeypatch.setattr(peers, "real_workload", lambda *_: workload)
+    monkeypatch.setattr(peers, "PEERS_PYTHON", workload.config_file)
+    names = ["pytorch", "pytorch-cured", "torchrec-1x2", "bagpipe-1x2", "bagpipe-2x1"]
+    arguments = argparse.Namespace(
+        quick=False, runs=1, contenders=names, criteo=None, workloads=["real"], turns=None, device="cuda"
+    )
+    arguments.quiet_s, arguments.others_at_most = None, 1.0
+    report = peers.run(arguments)
+    assert taken == [("pytorch", "cuda"), ("bagpipe-1x2", "cuda")]
+    assert "quality" not in report.figures
 
 
 def test_turns_take_the_place_of_runs(workload: PeerWorkload, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,6 +170,7 @@ def test_turns_take_the_place_of_runs(workload: PeerWorkload, monkeypatch: pytes
     arguments = argparse.Namespace(
         quick=False, contenders=["pytorch", "bagpipe-1x2"], criteo=None, workloads=["real"], turns=3, turn_s=2.0
     )
+    arguments.device = "cpu"
     report = peers.run(arguments)
     assert taken == [Turns(3, 2.0)]
     assert report.figures["real"]["bagpipe-1x2"]["samples_per_s_of_turns"] == [200] * 3

@@ -1,0 +1,1 @@
+"""What a GPU does in a trainer's steps."""
