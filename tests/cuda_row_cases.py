@@ -4,6 +4,7 @@ Every check compares with the torch twin on the CPU, bit for bit. `on` brings a 
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,17 +13,18 @@ from torch import Tensor
 
 from bagpipe_hpc.cache.row_updates import update_rows
 from bagpipe_hpc.kernels.cuda import CudaRowOperations
+from bagpipe_hpc.kernels.finite_notes import FiniteNotes, ReferenceNotes
 from bagpipe_hpc.kernels.pooling import PoolLayout
 from bagpipe_hpc.kernels.reference import ReferenceRowOperations
-from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
 from tests.row_optimizers import BUILT_IN, row_optimizer
 
 LR, STEP = 0.005, 7
 TWIN = ReferenceRowOperations()
 
 alignments = pytest.mark.parametrize("offset", [0, 1], ids=["aligned", "unaligned"])
-optimizers = pytest.mark.parametrize("optimizer", [name for name in BUILT_IN if UPDATE_KERNELS[name].has_cuda])
-"""Those with a kernel for GPUs; of the others the formula in torch is taken there too."""
+SETTINGS: dict[str, dict[str, Any]] = {"nesterov": {"nesterov": True}, "ftrl": {"beta": 0.5, "l1": 3.0, "l2": 0.1}}
+"""Of optimizers that are not taken as they are by default: FTRL's make about half of the weights zero."""
+optimizers = pytest.mark.parametrize("optimizer", [*BUILT_IN, "nesterov"])
 
 On = Callable[[Tensor], Tensor]
 
@@ -119,11 +121,13 @@ def segment_lengths(rows: int, most: int) -> list[int]:
 
 def check_update(operations: CudaRowOperations, on: On, optimizer: str, rows: int, width: int, offset: int) -> None:
     """Two steps on some of the rows; the others stay."""
-    rule = row_optimizer(optimizer, lr=LR)
+    name = "momentum" if optimizer == "nesterov" else optimizer
+    rule = row_optimizer(name, lr=LR, **SETTINGS.get(optimizer, {}))
+    assert operations.update_kernel(rule.kernel(STEP).name) is not None
     state = [part.width(width) for part in rule.state]
     tables = [numbers(10 + part, 2 * rows + 1, columns) for part, columns in enumerate((width, *state))]
     if state:
-        tables[-1].abs_()  # the only state that is not a mean of squares is Adam's first
+        tables[1 if optimizer == "ftrl" else -1].abs_()  # where the sums or means of squares are
     placed_tables = [placed(on, table, offset) for table in tables]
     for step in range(2):
         slots, gradients = distinct_slots(step, rows), numbers(20 + step, rows, width)
@@ -133,3 +137,45 @@ def check_update(operations: CudaRowOperations, on: On, optimizer: str, rows: in
         update_rows(TWIN, rule, weights, parts, slots, gradients, STEP)
     for found, expected in zip(placed_tables, tables, strict=True):
         assert_same_bits(found, expected)
+
+
+BAD = [torch.nan, -torch.nan, torch.inf, -torch.inf]
+LARGEST = torch.finfo(torch.float32).max
+
+
+def check_noted_rows(make: Callable[[int], FiniteNotes], on: On, rows: int, width: int, offset: int) -> None:
+    """Steps without and with several rows that are not finite, in each of a record's tables."""
+    for state in ((), (1,), (width,), (width, width, 1)):
+        found, twin = make(2), ReferenceNotes(torch.device("cpu"), 2)
+        tables = [torch.full((2 * rows + 1, columns), LARGEST) for columns in (width, *state)]
+        slots, numbers = distinct_slots(1, rows), torch.arange(2 * rows + 1) * 1_000_003
+        for table in tables:
+            kept = table[slots]
+            table.fill_(torch.nan)  # rows that nobody asks for
+            table[slots] = kept
+        steps = [[], [rows - 1, rows // 3, rows // 2], [0], []]
+        for step, places in enumerate(steps, start=7):
+            for number, place in enumerate(places):
+                tables[(step + number) % len(tables)][int(slots[place]), -1] = BAD[(step + number) % 4]
+            there = [placed(on, table, offset) for table in tables]
+            for kind, named in enumerate((numbers, None)):
+                found.see_rows(kind, step, there, on(slots), None if named is None else on(named))
+                twin.see_rows(kind, step, tables, slots, named)
+        assert found.read() == twin.read()
+        first = int(slots[rows // 3])
+        assert twin.read() == [(8, 1_000_003 * first), (8, first)]
+
+
+def check_noted_tensors(make: Callable[[int], FiniteNotes], on: On, count: int, offset: int) -> None:
+    """Of many tensors of all sizes the first one is noted, in the first step that has one."""
+    found, twin = make(3), ReferenceNotes(torch.device("cpu"), 3)
+    tensors = [torch.full((1 + number % 7, 300 * ((number + 3) % 5)), LARGEST) for number in range(count)]
+    tensors[-1] = torch.tensor(1.0)
+    for step, places in enumerate(([], [count - 1, count // 2], [1], [1]), start=1):
+        for place in places:
+            tensors[place].view(-1)[-1] = BAD[step % 4]
+        for kind in (0, 2) if step < 4 else (0, 1):
+            found.see_tensors(kind, step, [placed(on, tensor, offset) for tensor in tensors])
+            twin.see_tensors(kind, step, tensors)
+    assert found.read() == twin.read()
+    assert twin.read() == [(2, count // 2), (4, 1), (2, count // 2)]

@@ -106,6 +106,11 @@ class RowCache:
         """Global rows that slots hold, int32 `[N]` to int64 `[N]`."""
         return slots.long() if self._rows is None else self._rows.index_select(0, slots) + NO_ROW
 
+    @property
+    def numbers(self) -> Tensor | None:
+        """What `rows_in` reads: int64 `[slots]`, global rows less `NO_ROW`; None where slot k is row k."""
+        return self._rows
+
     def look_up(self, slots: Tensor, positions: Tensor, pool: PoolLayout | None = None) -> Tensor:
         """Weights of look-ups, one by one or added up.
 

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from bagpipe_hpc.kernels.cuda_calls import CudaCalls
 from bagpipe_hpc.kernels.pooling import PoolLayout, pool_step_by_step, sum_pooled_step_by_step
 from bagpipe_hpc.kernels.sum_order import SumOrder
 from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS, UpdateKernel
@@ -25,14 +26,13 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
 } | {
     f"apply_{name}": (*(c_void_p,) * len(kernel.per_weight), *_TABLE, *_ROWS, *(c_float,) * kernel.numbers)
     for name, kernel in UPDATE_KERNELS.items()
-    if kernel.has_cuda
 }
 """Arguments after device and stream, as in csrc/cuda_row_operations.h."""
 
 _MOST_TABLES = 4
 """Of a record that one kernel gathers or scatters, `kMostParts` there; a record of more takes one for each table."""
 _WIDEST_ROWWISE = 8192
-"""Numbers of a row that `apply_rowwise_adagrad` keeps in shared memory."""
+"""Numbers of a row that row-wise updates keep in shared memory."""
 
 
 class CudaRowOperations:
@@ -40,20 +40,14 @@ class CudaRowOperations:
 
     Args:
         library: `_cuda.so`.
-        device: the GPU, torch's current one where it has no number; every tensor must be on it.
-        current_stream: the CUDA stream that the calling thread puts work on; torch's unless given.
+        device: as for `CudaCalls`, as is the stream.
+        current_stream: see there.
     """
 
     def __init__(
         self, library: ctypes.CDLL, device: torch.device, current_stream: Callable[[], int] | None = None
     ) -> None:
-        if device.type == "cuda" and device.index is None:
-            device = torch.device("cuda", torch.cuda.current_device())
-        self._device = device
-        self._current_stream = current_stream or (lambda: int(torch.cuda.current_stream(device).cuda_stream))
-        self._error_text = library.bagpipe_error_text
-        self._error_text.argtypes, self._error_text.restype = (ctypes.c_int,), ctypes.c_char_p
-        self._functions = {name: _typed(library, name) for name in _SIGNATURES}
+        self._cuda = CudaCalls(library, device, current_stream, _SIGNATURES)
 
     def gather(self, table: Tensor, slots: Tensor) -> Tensor:
         """A kernel with a thread for several numbers of a row."""
@@ -63,8 +57,13 @@ class CudaRowOperations:
         """In one pass, without a list of slots in between."""
         rows = table.new_empty(positions.numel(), table.shape[1])
         if rows.numel():
-            arguments = (self._floats(table), table.shape[1], self._integers(slots), self._integers(positions))
-            self._call("gather_look_ups", *arguments, len(rows), self._floats(rows))
+            arguments = (
+                self._cuda.floats(table),
+                table.shape[1],
+                self._cuda.integers(slots),
+                self._cuda.integers(positions),
+            )
+            self._cuda.call("gather_look_ups", *arguments, len(rows), self._cuda.floats(rows))
         return rows
 
     def gather_records(self, columns: Sequence[Tensor], slots: Tensor) -> Tensor:
@@ -73,8 +72,10 @@ class CudaRowOperations:
             return torch.cat([self.gather(part, slots) for part in columns], dim=1)
         records = columns[0].new_empty(slots.numel(), sum(part.shape[1] for part in columns))
         if records.numel():
-            tables = self._tables(columns)
-            self._call("gather_records", *tables, self._integers(slots), len(records), self._floats(records))
+            tables = self._cuda.tables(columns)
+            self._cuda.call(
+                "gather_records", *tables, self._cuda.integers(slots), len(records), self._cuda.floats(records)
+            )
         return records
 
     def scatter_records(self, columns: Sequence[Tensor], slots: Tensor, records: Tensor) -> None:
@@ -86,12 +87,14 @@ class CudaRowOperations:
                 self.scatter_records([part], slots, values.contiguous())
             return
         if records.numel():
-            tables = self._tables(columns)
-            self._call("scatter_records", *tables, self._integers(slots), len(records), self._floats(records))
+            tables = self._cuda.tables(columns)
+            self._cuda.call(
+                "scatter_records", *tables, self._cuda.integers(slots), len(records), self._cuda.floats(records)
+            )
 
     def order_look_ups(self, positions: Tensor, count: int) -> SumOrder:
         """The look-ups sorted by position, so that each sum is of neighbours."""
-        self._integers(positions)
+        self._cuda.integers(positions)
         return SumOrder.of(positions, count)
 
     def sum_by_position(
@@ -106,7 +109,7 @@ class CudaRowOperations:
         if sums.numel():
             order = order or self.order_look_ups(positions, count)
             places = (order.look_ups.data_ptr(), order.starts.data_ptr(), count)
-            self._call("sum_segments", self._floats(gradients), width, *places, self._floats(sums))
+            self._cuda.call("sum_segments", self._cuda.floats(gradients), width, *places, self._cuda.floats(sums))
         return sums
 
     def pool(self, table: Tensor, slots: Tensor, positions: Tensor, layout: PoolLayout) -> Tensor:
@@ -120,9 +123,8 @@ class CudaRowOperations:
         return sum_pooled_step_by_step(self, gradients, positions, count, order, layout)
 
     def update_kernel(self, name: str) -> UpdateKernel | None:
-        """The kernel of this formula, where it has one for GPUs; row-wise Adagrad is for rows up to 8192 wide."""
-        kernel = UPDATE_KERNELS.get(name)
-        return partial(self._update, name) if kernel and kernel.has_cuda else None
+        """The kernel of this formula; row-wise ones are for rows up to 8192 wide."""
+        return partial(self._update, name) if name in UPDATE_KERNELS else None
 
     def _update(
         self,
@@ -133,47 +135,16 @@ class CudaRowOperations:
         gradients: Tensor,
         numbers: Sequence[float],
     ) -> None:
-        _require(name != "rowwise_adagrad" or weights.shape[1] <= _WIDEST_ROWWISE, "weights", weights)
-        shapes = UPDATE_KERNELS[name].state_shapes(*weights.shape)
+        kernel = UPDATE_KERNELS[name]
+        _require(all(kernel.per_weight) or weights.shape[1] <= _WIDEST_ROWWISE, "weights", weights)
+        shapes = kernel.state_shapes(*weights.shape)
         for place, (part, shape) in enumerate(zip(state, shapes, strict=True)):
             _require(part.shape == shape, f"state[{place}]", part)
         _require(gradients.shape == (slots.numel(), weights.shape[1]), "gradients", gradients)
         if gradients.numel():
-            tables = [self._floats(table) for table in (weights, *state)]
-            rows = (self._integers(slots), self._floats(gradients), len(gradients))
-            self._call(f"apply_{name}", *tables, weights.shape[1], *rows, *numbers)
-
-    def _tables(self, columns: Sequence[Tensor]) -> tuple[object, object, int]:
-        """Addresses and widths of some tables, as C arrays."""
-        addresses = (c_void_p * len(columns))(*(self._floats(part) for part in columns))
-        widths = (c_int32 * len(columns))(*(part.shape[1] for part in columns))
-        return addresses, widths, len(columns)
-
-    def _floats(self, numbers: Tensor) -> int:
-        return self._address(numbers, torch.float32)
-
-    def _integers(self, numbers: Tensor) -> int:
-        return self._address(numbers, torch.int32)
-
-    def _address(self, tensor: Tensor, dtype: torch.dtype) -> int:
-        if tensor.device != self._device or tensor.dtype != dtype or not tensor.is_contiguous():
-            raise ValueError(
-                f"a row operation on {self._device} needs a contiguous {dtype} tensor there, but got "
-                f"{tensor.dtype} {list(tensor.shape)} with strides {tensor.stride()} on {tensor.device}"
-            )
-        return tensor.data_ptr()
-
-    def _call(self, name: str, *arguments: object) -> None:
-        code = self._functions[name](self._device.index or 0, self._current_stream(), *arguments)
-        if code:
-            raise RuntimeError(f"CUDA could not start {name} on {self._device}: {self._error_text(code).decode()}")
-
-
-def _typed(library: ctypes.CDLL, name: str) -> Callable[..., int]:
-    function = library[f"bagpipe_{name}"]
-    function.argtypes = (ctypes.c_int, c_void_p, *_SIGNATURES[name])
-    function.restype = ctypes.c_int
-    return function
+            tables = [self._cuda.floats(table) for table in (weights, *state)]
+            rows = (self._cuda.integers(slots), self._cuda.floats(gradients), len(gradients))
+            self._cuda.call(f"apply_{name}", *tables, weights.shape[1], *rows, *numbers)
 
 
 def _require(condition: bool, name: str, tensor: Tensor) -> None:

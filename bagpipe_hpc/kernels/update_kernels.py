@@ -15,12 +15,10 @@ class UpdateShape(NamedTuple):
     Attributes:
         per_weight: for each table of the optimizer's state whether it has a number for each weight, else one a row.
         numbers: how many.
-        has_cuda: whether it is in the CUDA files too; without, a GPU takes the formula in torch.
     """
 
     per_weight: tuple[bool, ...]
     numbers: int
-    has_cuda: bool = True
 
     def state_shapes(self, rows: int, width: int) -> list[tuple[int, int]]:
         """Of the state that belongs to weights `[rows, width]`."""
@@ -29,13 +27,13 @@ class UpdateShape(NamedTuple):
 
 UPDATE_KERNELS: dict[str, UpdateShape] = {
     "sgd": UpdateShape((), 1),
-    "momentum": UpdateShape((True,), 2, has_cuda=False),
-    "nesterov": UpdateShape((True,), 2, has_cuda=False),
+    "momentum": UpdateShape((True,), 2),
+    "nesterov": UpdateShape((True,), 2),
     "rowwise_adagrad": UpdateShape((False,), 2),
     "adagrad": UpdateShape((True,), 2),
     "adam": UpdateShape((True, True), 7),
-    "rowwise_adam": UpdateShape((True, False), 7, has_cuda=False),
-    "ftrl": UpdateShape((True, True), 4, has_cuda=False),
+    "rowwise_adam": UpdateShape((True, False), 7),
+    "ftrl": UpdateShape((True, True), 4),
 }
 """By name: the function `apply_NAME` of `row_operations.cpp`, and `bagpipe_apply_NAME` of the CUDA files."""
 

@@ -26,16 +26,36 @@ def choose_interaction(backend: str, device: torch.device) -> Interaction:
     Raises:
         ConfigError: native code is asked for and was not built or does not load.
     """
-    return kernel_interaction(interaction_kernel(backend)) if device.type == "cpu" else torch_interaction
+    return kernel_interaction(interaction_kernel(backend)) if device.type == "cpu" else interaction_on(device)
 
 
 def torch_interaction(bottom: Tensor, embeddings: Tensor) -> Tensor:
     """All products of a sample in one matrix, of which the half below the diagonal is kept; see `Interaction`."""
+    return _interact(bottom, embeddings, _pairs(embeddings.shape[1] + 1, bottom.device))
+
+
+def interaction_on(device: torch.device) -> Interaction:
+    """`torch_interaction` on a device where many small operations take longer than the large ones."""
+    pairs: dict[int, Tensor] = {}
+
+    def interaction(bottom: Tensor, embeddings: Tensor) -> Tensor:
+        if (count := embeddings.shape[1] + 1) not in pairs:
+            pairs[count] = _pairs(count, device)
+        return _interact(bottom, embeddings, pairs[count])
+
+    return interaction
+
+
+def _pairs(count: int, device: torch.device) -> Tensor:
+    """Where the pairs of so many vectors lie in their matrix, row after row, int64 `[P]`."""
+    below = torch.tril_indices(count, count, offset=-1, device=device)
+    return below[0] * count + below[1]
+
+
+def _interact(bottom: Tensor, embeddings: Tensor, pairs: Tensor) -> Tensor:
     vectors = torch.cat((bottom.unsqueeze(1), embeddings), dim=1)
-    count = vectors.shape[1]
     products = torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1)
-    first, second = torch.tril_indices(count, count, offset=-1, device=bottom.device)
-    return torch.cat((bottom, products.index_select(1, first * count + second)), dim=1)
+    return torch.cat((bottom, products.index_select(1, pairs)), dim=1)
 
 
 def kernel_interaction(kernel: InteractionKernel) -> Interaction:

@@ -14,6 +14,7 @@ from bagpipe_hpc.cache.row_cache import RowCache
 from bagpipe_hpc.cache.row_decay import RowDecay
 from bagpipe_hpc.kernels.device import Device
 from bagpipe_hpc.kernels.finite import finite_kernel
+from bagpipe_hpc.kernels.finite_notes import finite_notes
 from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.models.build import build_model
 from bagpipe_hpc.models.dense_optimizer import dense_optimizer
@@ -27,7 +28,7 @@ from bagpipe_hpc.rows.optimizers.contract import RowOptimizer
 from bagpipe_hpc.run.dense_start import load_dense
 from bagpipe_hpc.run.run import Run
 from bagpipe_hpc.step.compute_setup import arithmetic_of, model_kernels, row_threads, use_deterministic_algorithms
-from bagpipe_hpc.step.divergence import CURE, DivergenceWatch
+from bagpipe_hpc.step.divergence import CURE, DivergenceWatch, note_kinds
 from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 
 _OVERFLOW_CURE = ", or with train.row_sums=bfloat16: what is too large for float16 becomes infinite on its way"
@@ -109,9 +110,9 @@ class ComputeParts:
             model,
             optimizer,
             finite_kernel(config.kernels.backend, device, threads),
+            None if is_cpu else finite_notes(config.kernels.backend, device, note_kinds(len(caches))),
             row_names=row_names,
             newest_checkpoint=run.newest_checkpoint,
-            defers=not is_cpu,
             cure=CURE + (_OVERFLOW_CURE if config.train.row_sums == "float16" else ""),
         )
         row_optimizer = build_row_optimizer(config.optimizer, config.rows_rate)

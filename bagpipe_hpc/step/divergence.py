@@ -4,8 +4,8 @@ What is looked at in each step: the loss of the slice, every row that was update
 dense gradients and weights. Row gradients and their sums need no look of their own: where one is not finite, the row is
 not either. The dense optimizer's state is looked at before it is saved.
 
-A CPU is asked at once. A GPU only takes a note, since asking means to wait for it: the notes are read where losses are
-read, and before a checkpoint.
+A CPU is asked at once. A GPU only takes notes, since asking means to wait for it: they are read where losses are read,
+and before a checkpoint.
 """
 
 import math
@@ -21,10 +21,16 @@ from torch.optim import Optimizer
 from bagpipe_hpc.cache.row_cache import NO_ROW, RowCache
 from bagpipe_hpc.errors import DivergenceError
 from bagpipe_hpc.kernels.finite import FiniteKernel
+from bagpipe_hpc.kernels.finite_notes import FiniteNotes
 from bagpipe_hpc.step.ready_batch import LookUps
 
 CURE = "smaller optimizer.rows_lr and optimizer.dense_lr"
 _LOSS, _FIRST_GROUP = range(2)
+
+
+def note_kinds(groups: int) -> int:
+    """Kinds of notes that are taken with so many groups of tables: of the loss, each group, and the dense half."""
+    return _FIRST_GROUP + groups + 1
 
 
 class DivergenceWatch:
@@ -35,9 +41,9 @@ class DivergenceWatch:
         model: dense half.
         optimizer: of the dense weights.
         kernel: looks for what is not finite, on the rows' device.
+        notes: of `note_kinds`, which `require_finite` alone raises; None to raise at once, which waits for the device.
         row_names: say for each group how users know one of its rows.
         newest_checkpoint: where the newest complete one is, if there is any; all of them hold finite numbers.
-        defers: take notes and raise in `require_finite` alone; else raise at once, which waits for the device.
         cure: what to start anew with.
     """
 
@@ -47,10 +53,10 @@ class DivergenceWatch:
         model: nn.Module,
         optimizer: Optimizer,
         kernel: FiniteKernel,
+        notes: FiniteNotes | None,
         *,
         row_names: Sequence[Callable[[int], str]],
         newest_checkpoint: Callable[[], Path | None],
-        defers: bool,
         cure: str = CURE,
     ) -> None:
         self._row_names = row_names
@@ -58,13 +64,10 @@ class DivergenceWatch:
         self._caches = caches
         self._optimizer = optimizer
         self._kernel = kernel
-        self._defers = defers
+        self._notes = notes
+        self._of_dense = _FIRST_GROUP + len(caches)
         self._cure = cure
         self._names, self._weights = zip(*model.named_parameters(), strict=True)
-        device = caches[0].device.torch_device
-        self._of_dense = _FIRST_GROUP + len(caches)
-        self._notes = torch.zeros(self._of_dense + 1, 2, dtype=torch.int64, device=device)
-        """Of the first loss, row of each group, and dense tensor that was not finite: the step, from 1, and which."""
 
     def see_loss(self, step: int, loss: Tensor, gradients: Mapping[int, Tensor], look_ups: Sequence[LookUps]) -> None:
         """Look at a slice's loss, after the backward pass.
@@ -78,8 +81,8 @@ class DivergenceWatch:
         Raises:
             DivergenceError: it is not finite; unless that is deferred.
         """
-        if self._defers:
-            self._note(_LOSS, step, ~torch.isfinite(loss), torch.zeros_like(self._notes[0, 0]))
+        if self._notes:
+            self._notes.see_tensors(_LOSS, step, [loss])
         elif not math.isfinite(value := float(loss)):
             rows = (self._wrong_row(group, own, gradients) for group, own in enumerate(look_ups))
             found = [row for row in rows if row][:1]
@@ -110,11 +113,9 @@ class DivergenceWatch:
         if not (count := slots.numel()):
             return
         cache, kind = self._caches[group], _FIRST_GROUP + group
-        place = self._kernel.first_row(cache.trained_columns, slots)
-        if self._defers:
-            slot = slots.index_select(0, place.clamp(max=count - 1).view(1))
-            self._note(kind, step, place < count, cache.rows_in(slot))
-        elif (first := int(place)) < count:
+        if self._notes:
+            self._notes.see_rows(kind, step, cache.trained_columns, slots, cache.numbers)
+        elif (first := int(self._kernel.first_row(cache.trained_columns, slots))) < count:
             raise self._error(step, self._describe(kind, int(cache.rows_in(slots[first : first + 1]))))
 
     def see_dense(self, step: int) -> None:
@@ -124,11 +125,11 @@ class DivergenceWatch:
             DivergenceError: one is not finite; unless that is deferred.
         """
         gradients = [weight.grad if weight.grad is not None else weight for weight in self._weights]
-        place = self._kernel.first_tensor([*gradients, *self._weights])
-        if self._defers:
-            self._note(self._of_dense, step, place < 2 * len(self._weights), place)
-        elif place < 2 * len(self._weights):
-            raise self._error(step, self._describe(self._of_dense, int(place)))
+        tensors = [*gradients, *self._weights]
+        if self._notes:
+            self._notes.see_tensors(self._of_dense, step, tensors)
+        elif (place := int(self._kernel.first_tensor(tensors))) < len(tensors):
+            raise self._error(step, self._describe(self._of_dense, place))
 
     def require_finite(self) -> None:
         """Raise what was noted so far; waits for the device.
@@ -136,10 +137,10 @@ class DivergenceWatch:
         Raises:
             DivergenceError: something was not finite.
         """
-        notes: list[tuple[int, int]] = self._notes.tolist() if self._defers else []
+        notes = self._notes.read() if self._notes else []
         if steps := [step for step, _ in notes if step]:
             first = min(steps)
-            what = [self._describe(kind, which) for kind, (step, which) in enumerate(notes) if step == first]
+            what = [self._describe_note(kind, which) for kind, (step, which) in enumerate(notes) if step == first]
             raise self._error(first, "; ".join(what))
 
     def require_finite_state(self, step: int) -> None:
@@ -165,11 +166,10 @@ class DivergenceWatch:
         if wrong := int(np.count_nonzero(~np.isfinite(logits))):
             raise self._error(step, f"{wrong} of {logits.size} predictions of the test rows are not finite")
 
-    def _note(self, kind: int, step: int, found: Tensor, which: Tensor) -> None:
-        """Keep the first of its kind, on the device: nothing here waits."""
-        is_first = found & (self._notes[kind, 0] == 0)
-        new = torch.stack((torch.full_like(self._notes[kind, 0], step), which.view(()).long()))
-        self._notes[kind] = torch.where(is_first, new, self._notes[kind])
+    def _describe_note(self, kind: int, which: int) -> str:
+        """What a note says; rows are noted as the cache numbers them."""
+        has_offset = _FIRST_GROUP <= kind < self._of_dense and self._caches[kind - _FIRST_GROUP].numbers is not None
+        return self._describe(kind, which + NO_ROW if has_offset else which)
 
     def _describe(self, kind: int, which: int) -> str:
         if kind == _LOSS:

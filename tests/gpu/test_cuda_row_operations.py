@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.kernels.cuda import CudaRowOperations
+from bagpipe_hpc.kernels.finite_notes import CudaNotes, FiniteNotes, finite_notes
 from bagpipe_hpc.kernels.row_operations import row_operations
 from tests import cuda_row_cases as cases
 
@@ -79,3 +80,35 @@ def test_work_goes_on_the_current_stream(operations: CudaRowOperations) -> None:
         copied = operations.gather(table, slots)
     side.synchronize()
     assert bool((copied == 1.0).all())
+
+
+@widths
+@cases.alignments
+def test_noted_rows(width: int, offset: int) -> None:
+    for rows in (1, 700, 20_000):
+        cases.check_noted_rows(notes, on_gpu, min(rows, 4_000_000 // width), width, offset)
+
+
+@cases.alignments
+@pytest.mark.parametrize("count", [2, 70, 200])
+def test_noted_tensors(count: int, offset: int) -> None:
+    cases.check_noted_tensors(notes, on_gpu, count, offset)
+
+
+def notes(kinds: int) -> FiniteNotes:
+    made = finite_notes("native", torch.device("cuda", 0), kinds)
+    assert isinstance(made, CudaNotes)
+    return made
+
+
+def test_notes_of_two_streams_are_kept_apart() -> None:
+    """The earlier step is told, though its stream is late."""
+    made, device = notes(1), "cuda:0"
+    bad, good = torch.full((3,), torch.nan, device=device), torch.ones(3, device=device)
+    side = torch.cuda.Stream()
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)
+        made.see_tensors(0, 4, [good, good, bad])
+    made.see_tensors(0, 5, [good, bad])
+    assert made.read() == [(4, 2)]

@@ -1,4 +1,4 @@
-// Optimizers that treat every weight by itself: SGD, Adagrad, Adam.
+// Optimizers that treat every weight by itself: SGD with and without momentum, Adagrad, Adam, FTRL.
 #include "cuda_common.cuh"
 #include "cuda_row_arithmetic.cuh"
 #include "cuda_row_operations.h"
@@ -82,6 +82,25 @@ int update(int device, cudaStream_t stream, float* weights, std::initializer_lis
 int bagpipe_apply_sgd(int device, cudaStream_t stream, float* weights, int32_t width, const int32_t* slots,
                       const float* gradients, int64_t rows, float lr) {
   return bagpipe::update(device, stream, weights, {}, width, slots, gradients, rows, bagpipe::Sgd{lr});
+}
+
+int bagpipe_apply_momentum(int device, cudaStream_t stream, float* weights, float* velocity, int32_t width,
+                           const int32_t* slots, const float* gradients, int64_t rows, float momentum, float lr) {
+  return bagpipe::update(device, stream, weights, {velocity}, width, slots, gradients, rows,
+                         bagpipe::Momentum{momentum, lr});
+}
+
+int bagpipe_apply_nesterov(int device, cudaStream_t stream, float* weights, float* velocity, int32_t width,
+                           const int32_t* slots, const float* gradients, int64_t rows, float momentum, float lr) {
+  return bagpipe::update(device, stream, weights, {velocity}, width, slots, gradients, rows,
+                         bagpipe::Nesterov{momentum, lr});
+}
+
+int bagpipe_apply_ftrl(int device, cudaStream_t stream, float* weights, float* squares, float* z, int32_t width,
+                       const int32_t* slots, const float* gradients, int64_t rows, float lr, float beta,
+                       float threshold, float least) {
+  return bagpipe::update(device, stream, weights, {squares, z}, width, slots, gradients, rows,
+                         bagpipe::Ftrl{lr, beta, threshold, least});
 }
 
 int bagpipe_apply_adagrad(int device, cudaStream_t stream, float* weights, float* accumulator, int32_t width,

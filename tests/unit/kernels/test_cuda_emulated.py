@@ -7,6 +7,7 @@ the same; tests/gpu runs the same cases there.
 import ctypes
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.kernels.cuda import CudaRowOperations
+from bagpipe_hpc.kernels.finite_notes import CudaNotes
 from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
 from tests import cuda_row_cases as cases
 
@@ -23,7 +25,7 @@ FLAGS = ["-x", "c++", "-std=c++17", "-O1", "-ffp-contract=off", "-shared", "-fPI
 
 
 @pytest.fixture(scope="module")
-def operations(tmp_path_factory: pytest.TempPathFactory) -> CudaRowOperations:
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
     library = tmp_path_factory.mktemp("emulated") / "cuda.so"
@@ -31,13 +33,17 @@ def operations(tmp_path_factory: pytest.TempPathFactory) -> CudaRowOperations:
     command = ["g++", *FLAGS, "-Wno-unknown-pragmas", f"-I{EMULATION}", f"-I{CSRC}", "-o", library, *sources]
     built = subprocess.run(command, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stderr
-    return CudaRowOperations(ctypes.CDLL(str(library)), torch.device("cpu"), lambda: 0)
+    return ctypes.CDLL(str(library))
 
 
-def test_formulas_without_a_kernel_for_gpus_are_taken_from_torch(operations: CudaRowOperations) -> None:
-    assert [name for name in UPDATE_KERNELS if operations.update_kernel(name) is None] == [
-        *("momentum", "nesterov", "rowwise_adam", "ftrl")
-    ]
+@pytest.fixture
+def operations(emulated: ctypes.CDLL) -> CudaRowOperations:
+    return CudaRowOperations(emulated, torch.device("cpu"), lambda: 0)
+
+
+def test_formulas_without_a_kernel_are_taken_from_torch(operations: CudaRowOperations) -> None:
+    assert all(operations.update_kernel(name) for name in UPDATE_KERNELS)
+    assert operations.update_kernel("an optimizer of a user's") is None
 
 
 def here(tensor: Tensor) -> Tensor:
@@ -128,6 +134,24 @@ def update(operations: CudaRowOperations, name: str, tables: list[Tensor], slots
 
 def test_what_cuda_says_of_a_failure_is_told(operations: CudaRowOperations) -> None:
     """A table too many: `gather_records` itself gives each kernel the tables that it takes."""
-    tables = operations._tables([torch.zeros(2, 1)] * 5)
+    tables = operations._cuda.tables([torch.zeros(2, 1)] * 5)
     with pytest.raises(RuntimeError, match="CUDA could not start gather_records on cpu: invalid argument"):
-        operations._call("gather_records", *tables, 0, 1, 0)
+        operations._cuda.call("gather_records", *tables, 0, 1, 0)
+
+
+@widths
+@cases.alignments
+@pytest.mark.parametrize("rows", [1, 150])
+def test_noted_rows(emulated: ctypes.CDLL, rows: int, width: int, offset: int) -> None:
+    cases.check_noted_rows(partial(notes, emulated), here, rows, width, offset)
+
+
+@cases.alignments
+@pytest.mark.parametrize("count", [2, 70, 200])
+def test_noted_tensors(emulated: ctypes.CDLL, count: int, offset: int) -> None:
+    """More than a launch takes."""
+    cases.check_noted_tensors(partial(notes, emulated), here, count, offset)
+
+
+def notes(emulated: ctypes.CDLL, kinds: int) -> CudaNotes:
+    return CudaNotes(emulated, torch.device("cpu"), kinds, lambda: 0)

@@ -12,7 +12,7 @@ from bagpipe_hpc.kernels.interaction import (
     ReferenceInteraction,
     interaction_kernel,
 )
-from bagpipe_hpc.models.interaction import kernel_interaction, torch_interaction
+from bagpipe_hpc.models.interaction import interaction_on, kernel_interaction, torch_interaction
 from tests.instruction_sets import each_instruction_set
 
 SHAPES = [(9, 26, 16), (3, 26, 48), (5, 1, 1), (2, 3, 17), (4, 40, 5), (7, 15, 16), (2, 16, 33), (0, 26, 16)]
@@ -110,3 +110,10 @@ def test_native_code_that_is_not_built_is_refused() -> None:
     assert isinstance(interaction_kernel("auto"), ReferenceInteraction)
     with pytest.raises(ConfigError, match=r"_interaction\.so was not built"):
         interaction_kernel("native")
+
+
+def test_a_device_keeps_the_pairs_of_each_number_of_vectors() -> None:
+    interaction = interaction_on(torch.device("cpu"))
+    for features in (3, 26, 3):
+        bottom, embeddings = torch.randn(5, 4), torch.randn(5, features, 4)
+        assert torch.equal(interaction(bottom, embeddings), torch_interaction(bottom, embeddings))

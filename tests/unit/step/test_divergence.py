@@ -11,6 +11,7 @@ import torch
 from bagpipe_hpc.cache.row_cache import NO_ROW, RowCache
 from bagpipe_hpc.errors import DivergenceError
 from bagpipe_hpc.kernels.finite import finite_kernel
+from bagpipe_hpc.kernels.finite_notes import finite_notes
 from bagpipe_hpc.kernels.pooling import PoolLayout
 from bagpipe_hpc.kernels.row_operations import row_operations
 from bagpipe_hpc.rows.groups import table_groups
@@ -18,7 +19,7 @@ from bagpipe_hpc.rows.optimizers.contract import StateColumns
 from bagpipe_hpc.rows.partition import Tables
 from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.run.run import Run
-from bagpipe_hpc.step.divergence import DivergenceWatch
+from bagpipe_hpc.step.divergence import DivergenceWatch, note_kinds
 from bagpipe_hpc.step.ready_batch import LookUps
 from bagpipe_hpc.step.slice_bags import DeviceBags
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
@@ -47,15 +48,15 @@ class Watched:
         self.model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
         self.optimizer = getattr(torch.optim, dense)(self.model.parameters(), lr=0.1)
         self.defers = defers
-        kernel = finite_kernel("auto", CPU)
+        kernel, notes = finite_kernel("auto", CPU), finite_notes("auto", CPU, note_kinds(1)) if defers else None
         self.watch = DivergenceWatch(
             [self.cache],
             self.model,
             self.optimizer,
             kernel,
+            notes,
             row_names=[group.row_name],
             newest_checkpoint=run.newest_checkpoint,
-            defers=defers,
         )
 
     def step(self, step: int, loss: float = 0.5, look_ups: float = 1.0, dense: float = 1.0) -> None:
@@ -171,9 +172,9 @@ class TwoWidths:
             model,
             torch.optim.SGD(model.parameters(), lr=0.1),
             finite_kernel("auto", CPU),
+            finite_notes("auto", CPU, note_kinds(2)) if defers else None,
             row_names=[group.row_name for group in groups],
             newest_checkpoint=lambda: None,
-            defers=defers,
         )
         self.slots = torch.arange(3, dtype=torch.int32)
 

@@ -179,6 +179,20 @@ inline unsigned int __ballot_sync(unsigned int, bool vote) {
   emulation::yield(emulation::State::kAtWarp);
   return emulation::machine.running->votes;
 }
+// One fiber runs at a time, and none is stopped between two accesses.
+inline void __threadfence() {}
+template <typename T>
+T exchange(T* place, T value) {
+  const T before = *place;
+  *place = value;
+  return before;
+}
+inline unsigned long long atomicMin(unsigned long long* place, unsigned long long value) {
+  return exchange(place, std::min(*place, value));
+}
+inline unsigned long long atomicAdd(unsigned long long* place, unsigned long long value) {
+  return exchange(place, *place + value);
+}
 inline int __ffs(unsigned int bits) { return __builtin_ffs(static_cast<int>(bits)); }
 
 template <typename... Parameters, typename... Arguments>

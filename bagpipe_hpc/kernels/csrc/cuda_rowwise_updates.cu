@@ -1,4 +1,4 @@
-// Row-wise Adagrad: one accumulator a row, so the squares of a row's gradients are summed before its weights change.
+// Row-wise Adagrad and Adam: one number a row, so the squares of a row's gradients are summed before its weights change.
 #include "cuda_common.cuh"
 #include "cuda_row_arithmetic.cuh"
 #include "cuda_row_operations.h"
@@ -27,10 +27,10 @@ __device__ float fold(float* values, int width, int lane, int lanes) {
 
 // A group of `lanes` threads (a power of two, at most a warp) for each row. Groups past the end take the last row again
 // and store nothing.
-template <int F, int kNumbers>
+template <int F, int kNumbers, typename Rule>
 __global__ void __launch_bounds__(kThreads)
-    update_rowwise(Unit<F>* weights, float* accumulator, int width, int lanes, const int32_t* slots,
-                   const Unit<F>* gradients, int64_t rows, RowwiseAdagrad rule) {
+    update_rowwise(Unit<F>* weights, Unit<F>* states, float* accumulator, int width, int lanes, const int32_t* slots,
+                   const Unit<F>* gradients, int64_t rows, Rule rule) {
   alignas(16) __shared__ float shared[kNumbers];
   const int units = width / F;
   const int group = threadIdx.x / lanes, groups = blockDim.x / lanes, lane = threadIdx.x % lanes;
@@ -46,27 +46,50 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t slot = slots[row];
     const Unit<F>* row_gradients = gradients + row * units;
     Unit<F>* row_weights = weights + slot * units;
+    Unit<F>* row_states = Rule::kStates > 0 ? states + slot * units : nullptr;
     const float before = accumulator[slot];
     // The first unit of each thread, the only one of rows up to 128 wide, stays in registers.
-    Unit<F> gradient = {}, weight = {};
+    Unit<F> gradient = {}, weight = {}, state = {};
     if (lane < units) {
       gradient = row_gradients[lane];
       weight = row_weights[lane];
+      if (Rule::kStates > 0) state = row_states[lane];
       keep_squares(lane, gradient);
     }
     for (int unit = lane + lanes; unit < units; unit += lanes) keep_squares(unit, row_gradients[unit]);
-    const float after = rule.accumulate(before, fold(squares, width, lane, lanes), static_cast<float>(width));
+    const float after = rule.accumulate(before, fold(squares, width, lane, lanes) / static_cast<float>(width));
     const float divisor = rule.divisor(after);
     if (!is_own) continue;
     if (lane == 0) accumulator[slot] = after;
-    const auto update = [&](int unit, Unit<F> old, Unit<F> by) {
+    const auto update = [&](int unit, Unit<F> old, Unit<F> old_state, Unit<F> by) {
 #pragma unroll
-      for (int f = 0; f < F; ++f) rule(old.at[f], by.at[f], divisor);
+      for (int f = 0; f < F; ++f) rule(old.at[f], by.at[f], divisor, old_state.at[f]);
       row_weights[unit] = old;
+      if (Rule::kStates > 0) row_states[unit] = old_state;
     };
-    if (lane < units) update(lane, weight, gradient);
-    for (int unit = lane + lanes; unit < units; unit += lanes) update(unit, row_weights[unit], row_gradients[unit]);
+    if (lane < units) update(lane, weight, state, gradient);
+    for (int unit = lane + lanes; unit < units; unit += lanes) {
+      update(unit, row_weights[unit], Rule::kStates > 0 ? row_states[unit] : Unit<F>{}, row_gradients[unit]);
+    }
   }
+}
+
+template <typename Rule>
+int update(int device, cudaStream_t stream, float* weights, float* states, float* accumulator, int32_t width,
+           const int32_t* slots, const float* gradients, int64_t rows, Rule rule) {
+  if (width > kWidestRow) return cudaErrorInvalidValue;
+  return with_units(takes_wide_units({weights, states, gradients}, width), [&](auto floats) {
+    constexpr int F = floats;
+    int lanes = 1;
+    while (lanes < kWarp && lanes * F < width) lanes *= 2;
+    const int warps = std::min(kThreads / kWarp, std::max(1, kWidestRow / (kWarp / lanes * width)));
+    const int groups = warps * (kWarp / lanes);
+    const auto kernel =
+        groups * width <= kUsualNumbers ? update_rowwise<F, kUsualNumbers, Rule> : update_rowwise<F, kWidestRow, Rule>;
+    return launch(device, stream, blocks_for(device, rows, groups), warps * kWarp, kernel,
+                  reinterpret_cast<Unit<F>*>(weights), reinterpret_cast<Unit<F>*>(states), accumulator, width, lanes,
+                  slots, reinterpret_cast<const Unit<F>*>(gradients), rows, rule);
+  });
 }
 
 }  // namespace
@@ -74,17 +97,13 @@ __global__ void __launch_bounds__(kThreads)
 
 int bagpipe_apply_rowwise_adagrad(int device, cudaStream_t stream, float* weights, float* accumulator, int32_t width,
                                   const int32_t* slots, const float* gradients, int64_t rows, float lr, float eps) {
-  using namespace bagpipe;
-  if (width > kWidestRow) return cudaErrorInvalidValue;
-  return with_units(takes_wide_units({weights, gradients}, width), [&](auto floats) {
-    constexpr int F = floats;
-    int lanes = 1;
-    while (lanes < kWarp && lanes * F < width) lanes *= 2;
-    const int warps = std::min(kThreads / kWarp, std::max(1, kWidestRow / (kWarp / lanes * width)));
-    const int groups = warps * (kWarp / lanes);
-    const auto kernel = groups * width <= kUsualNumbers ? update_rowwise<F, kUsualNumbers> : update_rowwise<F, kWidestRow>;
-    return launch(device, stream, blocks_for(device, rows, groups), warps * kWarp, kernel,
-                  reinterpret_cast<Unit<F>*>(weights), accumulator, width, lanes, slots,
-                  reinterpret_cast<const Unit<F>*>(gradients), rows, RowwiseAdagrad{lr, eps});
-  });
+  return bagpipe::update(device, stream, weights, nullptr, accumulator, width, slots, gradients, rows,
+                         bagpipe::RowwiseAdagrad{lr, eps});
+}
+
+int bagpipe_apply_rowwise_adam(int device, cudaStream_t stream, float* weights, float* first, float* second,
+                               int32_t width, const int32_t* slots, const float* gradients, int64_t rows, float beta1,
+                               float rest1, float beta2, float rest2, float eps, float step_size, float root_scale) {
+  return bagpipe::update(device, stream, weights, first, second, width, slots, gradients, rows,
+                         bagpipe::RowwiseAdam{beta1, rest1, beta2, rest2, eps, step_size, root_scale});
 }

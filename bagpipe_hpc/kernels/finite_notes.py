@@ -1,0 +1,165 @@
+"""Notes on a GPU of the first step that had a number which was not finite, and where: nobody waits until they are read.
+
+A note is two numbers: the step, from 1, and what was not finite first in that step. Each of some kinds has a note, and
+each stream its own notes, since the work of two streams has no order.
+
+Legend: `R` rows of a table, `K` its columns, `N` rows of one call.
+"""
+
+import ctypes
+from collections.abc import Callable, Sequence
+from ctypes import c_int32, c_int64, c_void_p
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from bagpipe_hpc.kernels import shared_library
+from bagpipe_hpc.kernels.backend import use_native
+from bagpipe_hpc.kernels.cuda_calls import CudaCalls
+from bagpipe_hpc.kernels.finite import ReferenceFinite
+
+_MOST_TABLES = 4
+"""Whose rows one kernel looks at, `kMostParts` of csrc/cuda_row_operations.h."""
+_SIGNATURES: dict[str, tuple[type, ...]] = {
+    "note_rows": (c_void_p, c_void_p, c_int32, c_void_p, c_int64, c_void_p, c_int64, c_void_p),
+    "note_tensors": (c_void_p, c_void_p, c_int32, c_int64, c_void_p),
+}
+
+
+class FiniteNotes(Protocol):
+    """Notes of some kinds, numbered from 0; threads may take them at the same time."""
+
+    def see_rows(self, kind: int, step: int, tables: Sequence[Tensor], slots: Tensor, numbers: Tensor | None) -> None:
+        """Note the first row that is not finite, unless the kind has a note.
+
+        Args:
+            kind: whose note it is.
+            step: number of the step.
+            tables: float32 `[R, K]` each, contiguous.
+            slots: of the rows, int32 `[N]`, N at least 1.
+            numbers: what is noted of slot s is `numbers[s]`, int64 `[R]`; None for s itself.
+        """
+
+    def see_tensors(self, kind: int, step: int, tensors: Sequence[Tensor]) -> None:
+        """Note the place of the first tensor, float32, of any shape, that is not finite, unless the kind has a note."""
+
+    def read(self) -> list[tuple[int, int]]:
+        """Of each kind the step and what was not finite; 0 and 0 if all was. It waits for what was noted so far."""
+
+
+def finite_notes(backend: str, device: torch.device, kinds: int) -> FiniteNotes:
+    """Choose the implementation for a device, and say so in the log.
+
+    Args:
+        backend: `kernels.backend`.
+        device: where the numbers are.
+        kinds: number of kinds.
+
+    Raises:
+        ConfigError: native code is asked for and was not built or does not load.
+    """
+    if device.type == "cuda" and use_native(backend, "cuda"):
+        return CudaNotes(shared_library.load("cuda"), device, kinds)
+    return ReferenceNotes(device, kinds)
+
+
+class _NotesOfStreams:
+    """A tensor of notes for each stream that has put work on a device: int64 `[kinds, width]`.
+
+    Args:
+        device: where they are.
+        first: what a note is at first.
+        kinds: number of kinds.
+    """
+
+    def __init__(self, device: torch.device, first: Sequence[int], kinds: int) -> None:
+        self._first = torch.tensor([first] * kinds, dtype=torch.int64)
+        self._device = device
+        self._kinds = kinds
+        self._of_streams: dict[torch.cuda.Stream | None, Tensor] = {}
+
+    def mine(self) -> Tensor:
+        """Those of the calling thread's stream."""
+        stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None
+        if (notes := self._of_streams.get(stream)) is None:
+            notes = self._of_streams[stream] = self._first.to(self._device)
+        return notes
+
+    def read(self) -> list[tuple[int, int]]:
+        """Of each kind the earliest of all streams."""
+        found = [(0, 0)] * self._kinds
+        for stream, notes in list(self._of_streams.items()):
+            if stream is not None:
+                stream.synchronize()
+            for kind, (step, which, *_) in enumerate(notes.tolist()):
+                if step and (found[kind][0] == 0 or step < found[kind][0]):
+                    found[kind] = step, which
+        return found
+
+
+class ReferenceNotes:
+    """Plain torch, on any device: the definition.
+
+    Args:
+        device: where the numbers are.
+        kinds: number of kinds.
+    """
+
+    def __init__(self, device: torch.device, kinds: int) -> None:
+        self._notes = _NotesOfStreams(device, (0, 0), kinds)
+        self._finite = ReferenceFinite()
+        self.read = self._notes.read
+
+    def see_rows(self, kind: int, step: int, tables: Sequence[Tensor], slots: Tensor, numbers: Tensor | None) -> None:
+        """As in `FiniteNotes`."""
+        place = self._finite.first_row(tables, slots)
+        slot = slots.index_select(0, place.clamp(max=slots.numel() - 1).view(1))
+        self._note(kind, step, place < slots.numel(), slot if numbers is None else numbers.index_select(0, slot))
+
+    def see_tensors(self, kind: int, step: int, tensors: Sequence[Tensor]) -> None:
+        """As in `FiniteNotes`."""
+        place = self._finite.first_tensor(tensors)
+        self._note(kind, step, place < len(tensors), place)
+
+    def _note(self, kind: int, step: int, found: Tensor, which: Tensor) -> None:
+        note = self._notes.mine()[kind]
+        new = torch.stack((torch.full_like(note[0], step), which.view(()).long()))
+        note.copy_(torch.where(found & (note[0] == 0), new, note))
+
+
+class CudaNotes:
+    """A kernel for rows, and one for tensors (csrc/cuda_finite.cu): a launch each, that reads every number once.
+
+    Args:
+        library: `_cuda.so`.
+        device: as for `CudaCalls`, as is the stream.
+        kinds: number of kinds.
+        current_stream: see there.
+    """
+
+    def __init__(
+        self,
+        library: ctypes.CDLL,
+        device: torch.device,
+        kinds: int,
+        current_stream: Callable[[], int] | None = None,
+    ) -> None:
+        self._cuda = CudaCalls(library, device, current_stream, _SIGNATURES)
+        self._notes = _NotesOfStreams(device, (0, 0, -1, 0), kinds)
+        self.read = self._notes.read
+
+    def see_rows(self, kind: int, step: int, tables: Sequence[Tensor], slots: Tensor, numbers: Tensor | None) -> None:
+        """As in `FiniteNotes`."""
+        for first in range(0, len(tables), _MOST_TABLES):
+            some = self._cuda.tables(tables[first : first + _MOST_TABLES])
+            named = None if numbers is None else self._cuda.long_integers(numbers)
+            note = self._notes.mine()[kind].data_ptr()
+            self._cuda.call("note_rows", *some, self._cuda.integers(slots), slots.numel(), named, step, note)
+
+    def see_tensors(self, kind: int, step: int, tensors: Sequence[Tensor]) -> None:
+        """As in `FiniteNotes`; copies what is not contiguous or not float32."""
+        plain = [tensor.contiguous().float() for tensor in tensors]
+        addresses = (c_void_p * len(plain))(*(self._cuda.floats(tensor) for tensor in plain))
+        counts = (c_int64 * len(plain))(*(tensor.numel() for tensor in plain))
+        self._cuda.call("note_tensors", addresses, counts, len(plain), step, self._notes.mine()[kind].data_ptr())
