@@ -45,7 +45,8 @@ __device__ void end_block(Note* note, int64_t step, Which which) {
 
 template <int F>
 __global__ void __launch_bounds__(kThreads)
-    note_rows(Columns<F> columns, const int32_t* slots, int64_t rows, const int64_t* numbers, int64_t step, Note* note) {
+    note_rows(Columns<F> columns, const int32_t* slots, int64_t rows, const int64_t* numbers, int64_t step,
+              Note* note) {
   const int64_t tile = int64_t{kRowsInFlight} * blockDim.y;
   for (int64_t unit = threadIdx.x; unit < columns.record_width; unit += blockDim.x) {
     int64_t stride = 0;
@@ -63,7 +64,10 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  end_block(note, step, [=](int64_t place) { return numbers != nullptr ? numbers[slots[place]] : int64_t{slots[place]}; });
+  end_block(note, step, [=](int64_t place) {
+    const int64_t slot = slots[place];
+    return numbers != nullptr ? numbers[slot] : slot;
+  });
 }
 
 struct Tensors {

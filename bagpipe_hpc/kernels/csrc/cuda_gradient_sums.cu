@@ -31,19 +31,51 @@ __device__ void add(Unit<F>& total, const Unit<F>& value) {
   for (int f = 0; f < F; ++f) total.at[f] = total.at[f] + value.at[f];
 }
 
-// Threads of the copying warps: bring columns [column, column + kTileColumns) of the look-ups of one tile.
+// A thread of the copying warps: what it brings of columns [column, column + kTileColumns) of each tile's look-ups.
+// It reads which look-ups these are a tile ahead: a copy that had to wait for its address would hold the next one up.
 template <int F>
-__device__ void copy_tile(const Unit<F>* gradients, int64_t units, const int64_t* look_ups, int rows, int64_t column,
-                          float (*tile)[kTileColumns]) {
-  constexpr int kUnits = kTileColumns / F;
-  for (int i = threadIdx.x - kWarp; i < rows * kUnits; i += kThreads - kWarp) {
-    const int row = i / kUnits, unit = i % kUnits;
-    const int64_t source = column / F + unit;
-    if (source < units) {
-      __pipeline_memcpy_async(&tile[row][unit * F], &gradients[look_ups[row] * units + source], sizeof(Unit<F>));
+class Copier {
+ public:
+  __device__ Copier(const Unit<F>* gradients, int64_t units, const int64_t* look_ups, int64_t column)
+      : gradients_(gradients), units_(units), look_ups_(look_ups), column_(column) {}
+
+  // Reads the look-ups of a tile of so many rows, which begins with `first`; none behind the last tile.
+  __device__ void read(int64_t first, int rows) {
+    rows_ = rows;
+#pragma unroll
+    for (int i = 0; i < kOfAThread; ++i) {
+      if (row(i) < rows) look_up_[i] = static_cast<int32_t>(look_ups_[first + row(i)]);
     }
   }
-}
+
+  // Starts to copy the tile that was read last.
+  __device__ void copy(float (*tile)[kTileColumns]) const {
+#pragma unroll
+    for (int i = 0; i < kOfAThread; ++i) {
+      const int64_t source = column_ / F + unit(i);
+      if (row(i) < rows_ && source < units_) {
+        const Unit<F>* from = gradients_ + int64_t{look_up_[i]} * units_ + source;
+        __pipeline_memcpy_async(&tile[row(i)][unit(i) * F], from, sizeof(Unit<F>));
+      }
+    }
+  }
+
+ private:
+  static constexpr int kUnits = kTileColumns / F;  // of a row of the tile
+  static constexpr int kCopying = kThreads - kWarp;
+  static constexpr int kOfAThread = (kTileRows * kUnits + kCopying - 1) / kCopying;
+
+  __device__ int place(int i) const { return threadIdx.x - kWarp + i * kCopying; }
+  __device__ int row(int i) const { return place(i) / kUnits; }
+  __device__ int unit(int i) const { return place(i) % kUnits; }
+
+  const Unit<F>* gradients_;
+  int64_t units_;
+  const int64_t* look_ups_;
+  int64_t column_;
+  int rows_ = 0;
+  int32_t look_up_[kOfAThread] = {};  // M is below 2^31
+};
 
 // The whole block: one segment, columns [column, column + kTileColumns).
 template <int F>
@@ -51,11 +83,13 @@ __device__ void sum_long_segment(const Unit<F>* gradients, int64_t units, const 
                                  int64_t column, float* sum, Stages& stages) {
   const bool copies = threadIdx.x >= kWarp;
   const int tiles = (length + kTileRows - 1) / kTileRows;
-  const auto rows_of = [&](int tile) { return min(kTileRows, length - tile * kTileRows); };
+  const auto rows_of = [&](int tile) { return max(0, min(kTileRows, length - tile * kTileRows)); };
+  Copier<F> copier(gradients, units, look_ups, column);
+  if (copies) copier.read(0, rows_of(0));
   const auto start_copying = [&](int tile) {
-    if (copies && tile < tiles) {
-      copy_tile<F>(gradients, units, look_ups + int64_t{tile} * kTileRows, rows_of(tile), column,
-                   stages[tile % kStages]);
+    if (copies) {
+      copier.copy(stages[tile % kStages]);
+      copier.read(int64_t{tile + 1} * kTileRows, rows_of(tile + 1));
     }
     __pipeline_commit();  // also without copies, so that the number of commits tells which tiles are there
   };

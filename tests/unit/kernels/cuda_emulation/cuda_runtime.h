@@ -52,6 +52,7 @@ inline const char* cudaGetErrorString(cudaError_t code) {
   return code == cudaErrorInvalidValue ? "invalid argument" : code == cudaSuccess ? "no error" : "launch failure";
 }
 
+using std::max;
 using std::min;
 
 namespace emulation {
