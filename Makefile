@@ -58,11 +58,9 @@ trained:
 
 .PHONY: reference
 reference: trained $(RUN)/prepared ## train again on one rank without cache, and compare with the last `make train` (same variables)
+	mapfile -t settings < <(python scripts/reference_settings.py $(RUN)/run/config.toml $(SET)); \
 	scripts/run_ranks.sh 1 bagpipe train $(CONFIG) \
-	  data.path=$(RUN)/shards train.output=$(RUN)/reference train.overwrite=true \
-	  $(if $(findstring kernels.linear,$(SET)),,kernels.linear=$$(sed -n 's/^linear = "\(.*\)"$$/\1/p' $(RUN)/run/config.toml)) \
-	  $(if $(findstring train.device,$(SET)),,train.device=$$(sed -n 's/^device = "\(.*\)"$$/\1/p' $(RUN)/run/config.toml)) \
-	  $(SET) \
+	  data.path=$(RUN)/shards train.output=$(RUN)/reference train.overwrite=true "$${settings[@]}" \
 	  train.reference_slices=$$(python scripts/count_trainers.py $(CONFIG) $(RANKS) $(SET))
 	bagpipe compare $(RUN)/run $(RUN)/reference
 

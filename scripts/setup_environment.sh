@@ -23,7 +23,7 @@ read -ra torch_words <<<"$torch"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/bagpipe_hpc
 horovod=0.28.1
 # Raise it when a change of build_horovod.sh changes what is built: it is part of the cached wheel's key.
-recipe=1
+recipe=2
 
 step() { printf '[%4ds] %s\n' "$SECONDS" "$*"; }
 fail() {

@@ -123,7 +123,7 @@ def check_update(operations: CudaRowOperations, on: On, optimizer: str, rows: in
     """Two steps on some of the rows; the others stay."""
     name = "momentum" if optimizer == "nesterov" else optimizer
     rule = row_optimizer(name, lr=LR, **SETTINGS.get(optimizer, {}))
-    assert operations.update_kernel(rule.kernel(STEP).name) is not None
+    assert operations.update_kernel(rule.kernel(STEP).name, width) is not None
     state = [part.width(width) for part in rule.state]
     tables = [numbers(10 + part, 2 * rows + 1, columns) for part, columns in enumerate((width, *state))]
     if state:
@@ -145,7 +145,7 @@ LARGEST = torch.finfo(torch.float32).max
 
 def check_noted_rows(make: Callable[[int], FiniteNotes], on: On, rows: int, width: int, offset: int) -> None:
     """Steps without and with several rows that are not finite, in each of a record's tables."""
-    for state in ((), (1,), (width,), (width, width, 1)):
+    for state in ((), (1,), (width,), (width, width, 1), (width, 1, 1, width, 1)):
         found, twin = make(2), ReferenceNotes(torch.device("cpu"), 2)
         tables = [torch.full((2 * rows + 1, columns), LARGEST) for columns in (width, *state)]
         slots, numbers = distinct_slots(1, rows), torch.arange(2 * rows + 1) * 1_000_003
@@ -156,7 +156,7 @@ def check_noted_rows(make: Callable[[int], FiniteNotes], on: On, rows: int, widt
         steps = [[], [rows - 1, rows // 3, rows // 2], [0], []]
         for step, places in enumerate(steps, start=7):
             for number, place in enumerate(places):
-                tables[(step + number) % len(tables)][int(slots[place]), -1] = BAD[(step + number) % 4]
+                tables[-number % len(tables)][int(slots[place]), -1] = BAD[(step + number) % 4]
             there = [placed(on, table, offset) for table in tables]
             for kind, named in enumerate((numbers, None)):
                 found.see_rows(kind, step, there, on(slots), None if named is None else on(named))
@@ -171,11 +171,17 @@ def check_noted_tensors(make: Callable[[int], FiniteNotes], on: On, count: int, 
     found, twin = make(3), ReferenceNotes(torch.device("cpu"), 3)
     tensors = [torch.full((1 + number % 7, 300 * ((number + 3) % 5)), LARGEST) for number in range(count)]
     tensors[-1] = torch.tensor(1.0)
-    for step, places in enumerate(([], [count - 1, count // 2], [1], [1]), start=1):
+    tensors[0] = torch.full((3, 2), 1e300, dtype=torch.float64).t()  # no kernel reads it
+    half = [place for place in range(count // 2, count) if tensors[place].numel()]
+    for step, places in enumerate(([], half, [1], [1]), start=1):
         for place in places:
             tensors[place].view(-1)[-1] = BAD[step % 4]
         for kind in (0, 2) if step < 4 else (0, 1):
-            found.see_tensors(kind, step, [placed(on, tensor, offset) for tensor in tensors])
+            found.see_tensors(
+                kind,
+                step,
+                [on(tensor) if tensor.dtype == torch.float64 else placed(on, tensor, offset) for tensor in tensors],
+            )
             twin.see_tensors(kind, step, tensors)
     assert found.read() == twin.read()
     assert twin.read() == [(2, count // 2), (4, 1), (2, count // 2)]

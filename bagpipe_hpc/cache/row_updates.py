@@ -42,7 +42,7 @@ def update_rows(
         rate = optimizer.rate(step) if decay.is_decoupled else 0.0
         gradients = decay.apply(operations, weights, slots, gradients, rate)
     call = optimizer.kernel(step)
-    if call and (kernel := operations.update_kernel(call.name)):
+    if call and (kernel := operations.update_kernel(call.name, weights.shape[1])):
         kernel(weights, state, slots, gradients, call.numbers)
         return
     tables = [weights, *state]

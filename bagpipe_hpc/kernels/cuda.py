@@ -122,9 +122,11 @@ class CudaRowOperations:
         """Step by step; `order` is needed as in `sum_by_position`."""
         return sum_pooled_step_by_step(self, gradients, positions, count, order, layout)
 
-    def update_kernel(self, name: str) -> UpdateKernel | None:
-        """The kernel of this formula; row-wise ones are for rows up to 8192 wide."""
-        return partial(self._update, name) if name in UPDATE_KERNELS else None
+    def update_kernel(self, name: str, width: int) -> UpdateKernel | None:
+        """The kernel of this formula; row-wise ones are for rows of up to 8192 numbers."""
+        kernel = UPDATE_KERNELS.get(name)
+        has_kernel = kernel is not None and (all(kernel.per_weight) or width <= _WIDEST_ROWWISE)
+        return partial(self._update, name) if has_kernel else None
 
     def _update(
         self,
@@ -135,9 +137,7 @@ class CudaRowOperations:
         gradients: Tensor,
         numbers: Sequence[float],
     ) -> None:
-        kernel = UPDATE_KERNELS[name]
-        _require(all(kernel.per_weight) or weights.shape[1] <= _WIDEST_ROWWISE, "weights", weights)
-        shapes = kernel.state_shapes(*weights.shape)
+        shapes = UPDATE_KERNELS[name].state_shapes(*weights.shape)
         for place, (part, shape) in enumerate(zip(state, shapes, strict=True)):
             _require(part.shape == shape, f"state[{place}]", part)
         _require(gradients.shape == (slots.numel(), weights.shape[1]), "gradients", gradients)

@@ -22,7 +22,7 @@ from bagpipe_hpc.kernels.finite import ReferenceFinite
 _MOST_TABLES = 4
 """Whose rows one kernel looks at, `kMostParts` of csrc/cuda_row_operations.h."""
 _SIGNATURES: dict[str, tuple[type, ...]] = {
-    "note_rows": (c_void_p, c_void_p, c_int32, c_void_p, c_int64, c_void_p, c_int64, c_void_p),
+    "note_rows": (c_void_p, c_void_p, c_int32, c_void_p, c_int64, c_void_p, c_int32, c_int64, c_void_p),
     "note_tensors": (c_void_p, c_void_p, c_int32, c_int64, c_void_p),
 }
 
@@ -71,27 +71,36 @@ class _NotesOfStreams:
         device: where they are.
         first: what a note is at first.
         kinds: number of kinds.
+        current_stream: the stream that the calling thread puts work on; torch's unless given.
     """
 
-    def __init__(self, device: torch.device, first: Sequence[int], kinds: int) -> None:
+    def __init__(
+        self, device: torch.device, first: Sequence[int], kinds: int, current_stream: Callable[[], int] | None = None
+    ) -> None:
         self._first = torch.tensor([first] * kinds, dtype=torch.int64)
         self._device = device
         self._kinds = kinds
-        self._of_streams: dict[torch.cuda.Stream | None, Tensor] = {}
+        self._current_stream = current_stream or self._stream_of_torch
+        self._of_streams: dict[int, Tensor] = {}
+
+    def _stream_of_torch(self) -> int:
+        if self._device.type == "cpu":
+            return 0
+        return int(torch.cuda.current_stream(self._device).cuda_stream)
 
     def mine(self) -> Tensor:
         """Those of the calling thread's stream."""
-        stream = torch.cuda.current_stream(self._device) if self._device.type == "cuda" else None
+        stream = self._current_stream()
         if (notes := self._of_streams.get(stream)) is None:
-            notes = self._of_streams[stream] = self._first.to(self._device)
+            notes = self._of_streams[stream] = self._first.to(self._device, copy=True)
         return notes
 
     def read(self) -> list[tuple[int, int]]:
         """Of each kind the earliest of all streams."""
+        if self._device.type != "cpu":
+            torch.cuda.synchronize(self._device)
         found = [(0, 0)] * self._kinds
-        for stream, notes in list(self._of_streams.items()):
-            if stream is not None:
-                stream.synchronize()
+        for notes in list(self._of_streams.values()):
             for kind, (step, which, *_) in enumerate(notes.tolist()):
                 if step and (found[kind][0] == 0 or step < found[kind][0]):
                     found[kind] = step, which
@@ -104,10 +113,11 @@ class ReferenceNotes:
     Args:
         device: where the numbers are.
         kinds: number of kinds.
+        current_stream: the stream that the calling thread puts work on; torch's unless given.
     """
 
-    def __init__(self, device: torch.device, kinds: int) -> None:
-        self._notes = _NotesOfStreams(device, (0, 0), kinds)
+    def __init__(self, device: torch.device, kinds: int, current_stream: Callable[[], int] | None = None) -> None:
+        self._notes = _NotesOfStreams(device, (0, 0), kinds, current_stream)
         self._finite = ReferenceFinite()
         self.read = self._notes.read
 
@@ -146,20 +156,28 @@ class CudaNotes:
         current_stream: Callable[[], int] | None = None,
     ) -> None:
         self._cuda = CudaCalls(library, device, current_stream, _SIGNATURES)
-        self._notes = _NotesOfStreams(device, (0, 0, -1, 0), kinds)
+        self._notes = _NotesOfStreams(device, (0, 0, -1, 0), kinds, current_stream)
         self.read = self._notes.read
 
     def see_rows(self, kind: int, step: int, tables: Sequence[Tensor], slots: Tensor, numbers: Tensor | None) -> None:
         """As in `FiniteNotes`."""
+        named = None if numbers is None else self._cuda.long_integers(numbers)
+        rows = self._cuda.integers(slots), slots.numel(), named
+        note = self._notes.mine()[kind].data_ptr()
         for first in range(0, len(tables), _MOST_TABLES):
             some = self._cuda.tables(tables[first : first + _MOST_TABLES])
-            named = None if numbers is None else self._cuda.long_integers(numbers)
-            note = self._notes.mine()[kind].data_ptr()
-            self._cuda.call("note_rows", *some, self._cuda.integers(slots), slots.numel(), named, step, note)
+            self._cuda.call("note_rows", *some, *rows, first + _MOST_TABLES >= len(tables), step, note)
 
     def see_tensors(self, kind: int, step: int, tensors: Sequence[Tensor]) -> None:
-        """As in `FiniteNotes`; copies what is not contiguous or not float32."""
-        plain = [tensor.contiguous().float() for tensor in tensors]
+        """As in `FiniteNotes`; of what is no contiguous float32 torch says whether it is finite."""
+        plain = [_plain(tensor) for tensor in tensors]
         addresses = (c_void_p * len(plain))(*(self._cuda.floats(tensor) for tensor in plain))
         counts = (c_int64 * len(plain))(*(tensor.numel() for tensor in plain))
         self._cuda.call("note_tensors", addresses, counts, len(plain), step, self._notes.mine()[kind].data_ptr())
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """A tensor as a kernel takes it, or one number that is finite where all of the tensor's are."""
+    if tensor.dtype == torch.float32 and tensor.is_contiguous():
+        return tensor
+    return torch.where(torch.isfinite(tensor).all(), 0.0, torch.nan).float()

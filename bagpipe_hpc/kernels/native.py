@@ -162,7 +162,7 @@ class NativeRowOperations:
         )
         return sums
 
-    def update_kernel(self, name: str) -> UpdateKernel | None:
+    def update_kernel(self, name: str, width: int) -> UpdateKernel | None:  # noqa: ARG002
         """The kernel of this formula, bound to the library; None where it has none."""
         return partial(self._update, name) if name in UPDATE_KERNELS else None
 

@@ -59,7 +59,7 @@ class ReferenceRowOperations:
         """Step by step, as the other methods do it."""
         return sum_pooled_step_by_step(self, gradients, positions, count, order, layout)
 
-    def update_kernel(self, name: str) -> None:
+    def update_kernel(self, name: str, width: int) -> None:
         """None: the formulas of `rows/optimizers` are in plain torch themselves."""
 
 

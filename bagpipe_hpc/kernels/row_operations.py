@@ -85,8 +85,8 @@ class RowOperations(Protocol):
             `[count, D]`; sums run as in `sum_by_position`.
         """
 
-    def update_kernel(self, name: str) -> UpdateKernel | None:
-        """Native code of `UPDATE_KERNELS[name]`; None where the formula itself is to be taken."""
+    def update_kernel(self, name: str, width: int) -> UpdateKernel | None:
+        """Native code of `UPDATE_KERNELS[name]` for rows of D = `width`; None where the formula is to be taken."""
 
 
 def row_operations(backend: str, device: torch.device, threads: int = 1) -> RowOperations:

@@ -123,7 +123,7 @@ class Reference:
         choice = choose_linear(wish, offer)
         log.info("%s", choice)
         if timed:
-            log.info("to compare with a run, set the kernels.linear that is in its config.toml")
+            log.info("to compare with a run, set the kernels.linear and train.device that are in its config.toml")
         return run.with_linear(choice.implementation)
 
     def run(self, loop: Loop) -> None:

@@ -17,7 +17,7 @@ from bagpipe_hpc.storage.checkpoints.manifest import MANIFEST_FILE
 KEPT = (
     *("data.path", "data.block_rows", "data.verify"),
     *("model.", "features.", "graph.", "lookahead.", "cache.", "policy.", "kernels."),
-    *(f"train.{name}" for name in ("batch_size", "seed", "device", "deterministic", "timeout_s")),
+    *(f"train.{name}" for name in ("batch_size", "seed", "deterministic", "timeout_s")),
     *(f"train.{name}" for name in ("exact_auc_samples", "auc_group")),
 )
 """Settings, and sections, that are as in the run that wrote the checkpoint."""
@@ -70,14 +70,19 @@ def scoring_config(checkpoint: Checkpoint, overrides: Sequence[str] = ()) -> Con
 
 
 def _recorded(checkpoint: Checkpoint) -> dict[str, Any]:
-    """The settings of `KEPT` as the checkpoint's run had them, and how it computed what they left open."""
+    """The settings of `KEPT` as the checkpoint's run had them, and how it computed what they left open.
+
+    What was computed on GPUs is scored on CPUs where there are none.
+    """
     recorded = (
         (f"{section}.{name}", value)
         for section, settings in checkpoint.manifest.config.items()
         for name, value in settings.items()
     )
     kept = {key: value for key, value in recorded if _is_of(key, KEPT)}
-    return {**kept, **_UPDATES_NOTHING, "train.threads": checkpoint.manifest.arithmetic.threads}
+    then = checkpoint.manifest.arithmetic
+    device = "cpu" if then.device == "cpu" else "auto"
+    return {**kept, **_UPDATES_NOTHING, "train.threads": then.threads, "train.device": device}
 
 
 def with_data(config: Config, path: str) -> Config:

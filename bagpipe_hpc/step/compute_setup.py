@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 def has_gpu(number: int = 0) -> bool:
     """Whether there is a GPU for trainer `number` among those that see the same ones."""
-    return number < torch.cuda.device_count()
+    return torch.cuda.is_available() and number < torch.cuda.device_count()  # the count alone believes the driver
 
 
 def choose_device(name: str, number: int = 0) -> torch.device:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 KINDS = {
+    "looks for NaN": ("note_rows", "note_tensors"),
     "products": ("gemm", "gemv", "cutlass", "cublas", "splitk", "xmma"),
     "row operations": ("bagpipe",),
     "sorting of look-ups": ("sort", "radix", "scan", "histogram", "unique", "onesweep"),

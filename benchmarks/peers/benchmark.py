@@ -40,8 +40,9 @@ _QUALITY = {
         "optimizer.dense_lr=0.005",
     ],
 }
-_TIMED_STEPS_ON_GPU = 200
-"""At least, since a step is short there."""
+_EPOCHS, _EPOCHS_ON_GPU = 4, 12
+_LARGE_STEPS, _LARGE_STEPS_ON_GPU = 40, 240
+"""Passes over `real` and steps of `large` that count: a step is short on a GPU."""
 _ATTEMPTS = 3
 """Runs of a contender before one counts in which others took more than was allowed."""
 _QUALITY_OF = ("pytorch", "torchrec-2x1", "bagpipe-1x2", "bagpipe-2x1")
@@ -53,23 +54,25 @@ def run(arguments: argparse.Namespace) -> Report:
     contenders = _chosen(arguments.contenders or (_QUICK if arguments.quick else [c.name for c in CONTENDERS]))
     if not PEERS_PYTHON.exists():
         contenders = _without_peers(contenders, report)
+    on_gpu = arguments.device == "cuda"
+    epochs = _EPOCHS_ON_GPU if on_gpu else _EPOCHS
     makers: dict[str, Callable[[], PeerWorkload]] = {
-        "real": lambda: real_workload(arguments.criteo, *((20_000, 2) if arguments.quick else (100_000, 4))),
-        "large": large_tables_workload,
+        "real": lambda: real_workload(arguments.criteo, *((20_000, 2) if arguments.quick else (100_000, epochs))),
+        "large": lambda: large_tables_workload(_LARGE_STEPS_ON_GPU if on_gpu else _LARGE_STEPS),
         "link": lambda: link_workload(LINKS[arguments.link]),
     }
     turns = Turns(arguments.turns, arguments.turn_s) if arguments.turns else None
     for name in ["real"] if arguments.quick else arguments.workloads:
         workload = makers[name]()
-        if obstacle := _obstacle(workload):
+        if obstacle := _obstacle(workload, on_gpu=on_gpu):
             _say(report, f"not run: {name}: {obstacle}")
             continue
         taking_part = contenders
         if workload.link.is_emulated:
             taking_part = [contender for contender in contenders if contender.ranks_of_hosts(servers=1)]
-        if arguments.device == "cuda":
+        if on_gpu:
             taking_part = [contender for contender in taking_part if contender.can_use_gpu]
-            workload = replace(workload, device="cuda", timed_steps=max(workload.timed_steps, _TIMED_STEPS_ON_GPU))
+            workload = replace(workload, device="cuda")
         if turns:
             if obstacle := _obstacle_to_turns(workload, len(taking_part)):
                 _say(report, f"not run: {name}: {obstacle}")
@@ -81,13 +84,15 @@ def run(arguments: argparse.Namespace) -> Report:
             continue
         runs = _in_turn(taking_part, workload, arguments)
         report.figures[name] = add_speeds(report, workload.title, {c.name: c.title for c in taking_part}, runs)
-        if name == "real" and not arguments.quick and arguments.device == "cpu":
+        if name == "real" and not arguments.quick and not on_gpu:
             report.figures["quality"] = _add_quality(report, workload, contenders)
     return report
 
 
-def _obstacle(workload: PeerWorkload) -> str | None:
+def _obstacle(workload: PeerWorkload, *, on_gpu: bool = False) -> str | None:
     """Why this machine cannot run a workload now."""
+    if on_gpu and workload.link.is_emulated:
+        return "hosts that are emulated have no GPU each; leave --device out"
     if psutil.virtual_memory().available < workload.needed_bytes:
         return f"it needs {workload.needed_bytes / 1e9:.0f} GB of free memory"
     return refusal(workload.link)

@@ -17,8 +17,6 @@ _FOLDER = REPOSITORY / "build" / "bench"
 _SETTINGS = Path(__file__).parent
 _WARM_UP_STEPS = 10
 _TIMED_STEPS = 40
-_LARGE_BATCHES = 120
-"""Enough for the default look-ahead: a window before the steps that count, and one after them."""
 _LINKED_BATCHES = 440
 """Likewise for the look-ahead of `configs/embedding_bound.toml`."""
 
@@ -78,14 +76,16 @@ def real_workload(criteo: Path | None, rows: int, timed_epochs: int) -> PeerWork
     return replace(workload, warm_up_steps=epoch, timed_steps=timed_epochs * epoch)
 
 
-def large_tables_workload() -> PeerWorkload:
-    """Criteo Kaggle's table sizes with generated ids."""
+def large_tables_workload(timed_steps: int) -> PeerWorkload:
+    """Criteo Kaggle's table sizes with generated ids, for a window before the steps that count and one behind."""
     config_file = _SETTINGS / "large_tables.toml"
-    shards = _FOLDER / f"kaggle-sizes-{_LARGE_BATCHES}"
+    config = load_config(config_file)
+    batches = timed_steps + 2 * config.lookahead.batches
+    shards = _FOLDER / f"kaggle-sizes-{batches}"
     if not (shards / MANIFEST_NAME).exists():
-        write_kaggle_shards(shards, _LARGE_BATCHES * load_config(config_file).train.batch_size)
+        write_kaggle_shards(shards, batches * config.train.batch_size)
     title = "large tables: 33.8 million rows as in Criteo Kaggle, ids of Zipf 1.05, batch 16,384, D = 48"
-    return PeerWorkload(title, config_file, shards, _WARM_UP_STEPS, _TIMED_STEPS, 10e9)
+    return PeerWorkload(title, config_file, shards, _WARM_UP_STEPS, timed_steps, 10e9)
 
 
 def link_workload(link: Link) -> PeerWorkload:

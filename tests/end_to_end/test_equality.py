@@ -289,14 +289,18 @@ def is_at_home(window: str, trainers: int) -> bool:
 
 
 def check_measured(output: Path, references: References) -> None:
-    """`config.toml`, checkpoint and log say which linear layers it took; with those, bits are the reference's."""
-    linear = load_config(output / "config.toml", []).kernels.linear
+    """`config.toml`, checkpoint and log say which linear layers and device it took; with those, bits are the
+    reference's."""
+    settled = load_config(output / "config.toml", [])
+    linear, device = settled.kernels.linear, settled.train.device
     assert linear in {LINEAR, "torch"}
     (manifest,) = output.glob("checkpoints/*/manifest.json")
     recorded = json.loads(manifest.read_text())
     assert recorded["config"]["kernels"]["linear"] == recorded["arithmetic"]["linear"] == linear
     told = (output / "logs" / "oracle-0.log").read_text(encoding="utf-8")
     assert "linear layers: " in told
+    assert recorded["config"]["train"]["device"] == recorded["arithmetic"]["device"] == device
+    assert f"trainers compute on: {device} (train.device = auto: " in told
     if LINEAR == "onednn":
         assert re.search(
             r"kernels\.linear = auto: the dense half of a step takes oneDNN [\d.]+ ms, torch [\d.]+ ms", told

@@ -50,7 +50,7 @@ EXACT = {
     "rowwise_adam": ["lookahead.batches=200"],
     "ftrl": ["lookahead.batches=1", "lookahead.group=0"],
 }
-"""Optimizers of rows, with further settings: those of few are formulas in torch there."""
+"""Optimizers of rows, with further settings."""
 
 SHARED = [
     (2, "home", "mpi", ["optimizer.rows=rowwise_adagrad"]),
@@ -165,5 +165,7 @@ def test_trainers_leave_a_gpu_alone_that_not_all_of_them_have(
     settings = ("roles.servers=1", "train.device=auto", f"train.output={output}", "roles.placement=rank_order")
     finished = run_ranks(4, "bagpipe", "train", config, *settings, env={"CUDA_VISIBLE_DEVICES": "0"}, timeout_s=240)
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "trainers compute on: cpu (train.device = auto: 1 of 2 trainers have no GPU of their own" in finished.stderr
+    assert (
+        "trainers compute on: cpu (train.device = auto: 1 of 2 trainers have no GPU of their own: 1" in finished.stderr
+    )
     assert 'device = "cpu"' in (output / "config.toml").read_text()

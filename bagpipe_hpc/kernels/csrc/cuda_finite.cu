@@ -29,24 +29,27 @@ __device__ bool are_finite(const Unit<F>& unit) {
   return all;
 }
 
-// Called by all threads of a block behind their `atomicMin`: the last block to come writes the note.
+// Called by all threads of a block behind their `atomicMin`: the last block to come writes the note, of the last launch
+// for these places. Others may read it at any time.
 template <typename Which>
-__device__ void end_block(Note* note, int64_t step, Which which) {
+__device__ void end_block(Note* note, int64_t step, bool is_last_launch, Which which) {
   __threadfence();  // the places that this thread has found come before the count of its block
   __syncthreads();
   if (threadIdx.x != 0 || threadIdx.y != 0) return;
   if (atomicAdd(&note->blocks, 1ull) != gridDim.x - 1) return;
+  __threadfence();
   const unsigned long long place = atomicMin(&note->place, kNowhere);  // reads it
   note->blocks = 0;
-  if (place == kNowhere || note->step != 0) return;
-  note->step = step;
+  if (!is_last_launch || place == kNowhere || note->step != 0) return;
   note->which = which(static_cast<int64_t>(place));
+  __threadfence();
+  note->step = step;
 }
 
 template <int F>
 __global__ void __launch_bounds__(kThreads)
-    note_rows(Columns<F> columns, const int32_t* slots, int64_t rows, const int64_t* numbers, int64_t step,
-              Note* note) {
+    note_rows(Columns<F> columns, const int32_t* slots, int64_t rows, const int64_t* numbers, bool is_last_launch,
+              int64_t step, Note* note) {
   const int64_t tile = int64_t{kRowsInFlight} * blockDim.y;
   for (int64_t unit = threadIdx.x; unit < columns.record_width; unit += blockDim.x) {
     int64_t stride = 0;
@@ -64,7 +67,7 @@ __global__ void __launch_bounds__(kThreads)
       }
     }
   }
-  end_block(note, step, [=](int64_t place) {
+  end_block(note, step, is_last_launch, [=](int64_t place) {
     const int64_t slot = slots[place];
     return numbers != nullptr ? numbers[slot] : slot;
   });
@@ -85,21 +88,21 @@ __global__ void __launch_bounds__(kThreads)
     }
     if (!all) atomicMin(&note->place, static_cast<unsigned long long>(first + tensor));
   }
-  end_block(note, step, [](int64_t place) { return place; });
+  end_block(note, step, true, [](int64_t place) { return place; });  // those of earlier launches have lower places
 }
 
 }  // namespace
 }  // namespace bagpipe
 
 int bagpipe_note_rows(int device, cudaStream_t stream, const float* const* columns, const int32_t* widths,
-                      int32_t parts, const int32_t* slots, int64_t rows, const int64_t* numbers, int64_t step,
-                      void* note) {
+                      int32_t parts, const int32_t* slots, int64_t rows, const int64_t* numbers, int32_t is_last,
+                      int64_t step, void* note) {
   using namespace bagpipe;
   return with_columns(const_cast<float* const*>(columns), widths, parts, nullptr, [&](auto tables, auto floats) {
     constexpr int F = floats;
     const dim3 block = block_of_rows(tables.record_width);
     return launch(device, stream, blocks_for(device, rows, kRowsInFlight * block.y), block, note_rows<F>, tables, slots,
-                  rows, numbers, step, static_cast<Note*>(note));
+                  rows, numbers, is_last != 0, step, static_cast<Note*>(note));
   });
 }
 

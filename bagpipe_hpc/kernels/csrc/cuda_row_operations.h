@@ -74,10 +74,11 @@ BAGPIPE_EXPORT int bagpipe_apply_ftrl(int device, cudaStream_t stream, float* we
 
 // Of the rows `slots` [N] of tables as in gather_records, whose numbers are finite or not: if `note` has no step yet, and
 // a row is not finite, the note gets `step` and the first such row: numbers[slot], or the slot where `numbers` is null.
-// `note` is four int64 on the GPU, at first 0, 0, -1, 0; one call at a time uses it.
+// `note` is four int64 on the GPU, at first 0, 0, -1, 0; one call at a time uses it. Where a record has more tables than one
+// call takes, only the last call has `is_last`, and the note is of all of them.
 BAGPIPE_EXPORT int bagpipe_note_rows(int device, cudaStream_t stream, const float* const* columns,
                                      const int32_t* widths, int32_t parts, const int32_t* slots, int64_t rows,
-                                     const int64_t* numbers, int64_t step, void* note);
+                                     const int64_t* numbers, int32_t is_last, int64_t step, void* note);
 
 // Likewise of `count` tensors of so many numbers: the note gets the place of the first that is not finite.
 BAGPIPE_EXPORT int bagpipe_note_tensors(int device, cudaStream_t stream, const float* const* tensors,

@@ -50,9 +50,13 @@ class Batch(NamedTuple):
     ids: Tensor
     labels: Tensor
 
+    def pinned(self) -> "Batch":
+        """The same where a GPU can fetch it by itself."""
+        return Batch(*(part.pin_memory() for part in self))
+
     def to(self, device: str) -> "Batch":
         """The same on a device."""
-        return Batch(*(part.to(device) for part in self))
+        return Batch(*(part.to(device, non_blocking=True) for part in self))
 
 
 @dataclass(frozen=True)
@@ -175,18 +179,20 @@ class StepClock:
         self.first_losses: list[float] = []
         self._progress = run.progress.open("w", buffering=1, encoding="utf-8") if run.progress else None
 
-    def step_done(self, loss: float) -> None:
-        """Note a step that ended, and its loss over the slice."""
+    def step_done(self, loss: Tensor) -> None:
+        """Note a step that ended, and its loss over the slice; a GPU may still be at it."""
         self._steps += 1
         if self._steps <= FIRST_LOSSES:
-            self.first_losses.append(loss)
+            self.first_losses.append(loss.item())
         if self._steps == self._run.warm_up_steps:
+            self._wait()
             self._start_s = self._now_s()
         if self._progress:
             print(self._steps, self._now_s(), file=self._progress)
 
     def figures(self) -> dict[str, object]:
         """Speed and memory so far; the samples are those of whole batches."""
+        self._wait()
         seconds = self._now_s() - self._start_s
         sizes = training_batch_sizes(self._run.job.schedule)
         return {
@@ -194,6 +200,10 @@ class StepClock:
             "samples_per_s": sum(sizes[self._run.warm_up_steps : self._steps]) / seconds,
             "peak_rss_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9,
         }
+
+    def _wait(self) -> None:
+        if self._run.device == "cuda":
+            torch.cuda.synchronize()
 
     def _now_s(self) -> float:
         return time.perf_counter() - self._batches.read_s
@@ -213,7 +223,8 @@ def train_and_evaluate(
         loss_of: mean loss of a batch, a scalar.
         logits_of: log-odds of a batch's samples, float32 `[n]`.
     """
-    batches = TimedBatches(training_batches(run.job))
+    read = training_batches(run.job)
+    batches = TimedBatches(read if run.device == "cpu" else (batch.pinned() for batch in read))
     clock = StepClock(run, batches)
     for batch in batches:
         for optimizer in optimizers:
@@ -222,7 +233,7 @@ def train_and_evaluate(
         loss.backward()
         for optimizer in optimizers:
             optimizer.step()
-        clock.step_done(loss.item())
+        clock.step_done(loss)
     figures = clock.figures() | {"first_losses": clock.first_losses}
     with torch.no_grad():
         tested = [(batch.labels.numpy(), logits_of(batch.to(run.device))) for batch in evaluation_batches(run.job)]

@@ -155,7 +155,7 @@ def main() -> None:
     clock = StepClock(run if dist.get_rank() == 0 else replace(run, progress=None), batches)
     for _ in range(job.total_steps):
         loss, _, _ = pipeline.progress(batches)
-        clock.step_done(loss.item())
+        clock.step_done(loss)
     figures = clock.figures() | {"first_losses": mean_over_ranks(clock.first_losses)}
     figures |= evaluate(pipeline.detach(), job)
     if dist.get_rank() == 0:

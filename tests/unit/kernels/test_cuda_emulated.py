@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.kernels.cuda import CudaRowOperations
-from bagpipe_hpc.kernels.finite_notes import CudaNotes
+from bagpipe_hpc.kernels.finite_notes import CudaNotes, FiniteNotes, ReferenceNotes
 from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
 from tests import cuda_row_cases as cases
 
@@ -42,8 +42,11 @@ def operations(emulated: ctypes.CDLL) -> CudaRowOperations:
 
 
 def test_formulas_without_a_kernel_are_taken_from_torch(operations: CudaRowOperations) -> None:
-    assert all(operations.update_kernel(name) for name in UPDATE_KERNELS)
-    assert operations.update_kernel("an optimizer of a user's") is None
+    assert all(operations.update_kernel(name, 8192) for name in UPDATE_KERNELS)
+    assert operations.update_kernel("an optimizer of a user's", 1) is None
+    assert [name for name in UPDATE_KERNELS if operations.update_kernel(name, 8193) is None] == [
+        *("rowwise_adagrad", "rowwise_adam")
+    ]
 
 
 def here(tensor: Tensor) -> Tensor:
@@ -119,15 +122,12 @@ def test_what_does_not_fit_is_refused(operations: CudaRowOperations) -> None:
         update(operations, "rowwise_adagrad", [table, torch.zeros(9, 2)], slots, gradients)
     with pytest.raises(ValueError, match=r"records: shape \[3, 7\] does not fit"):
         operations.scatter_records([table], slots, torch.zeros(3, 7))
-    tables = [torch.zeros(1, 8193), torch.zeros(1, 1)]
-    with pytest.raises(ValueError, match=r"weights: shape \[1, 8193\] does not fit"):
-        update(operations, "rowwise_adagrad", tables, slots[:1], torch.zeros(1, 8193))
 
 
 def update(operations: CudaRowOperations, name: str, tables: list[Tensor], slots: Tensor, gradients: Tensor) -> None:
     """Call a kernel with numbers of no importance."""
     weights, *state = tables
-    kernel = operations.update_kernel(name)
+    kernel = operations.update_kernel(name, weights.shape[1])
     assert kernel is not None
     kernel(weights, state, slots, gradients, [0.5] * UPDATE_KERNELS[name].numbers)
 
@@ -151,6 +151,24 @@ def test_noted_rows(emulated: ctypes.CDLL, rows: int, width: int, offset: int) -
 def test_noted_tensors(emulated: ctypes.CDLL, count: int, offset: int) -> None:
     """More than a launch takes."""
     cases.check_noted_tensors(partial(notes, emulated), here, count, offset)
+
+
+@pytest.mark.parametrize("backend", ["kernels", "torch"])
+def test_each_stream_has_notes_of_its_own(emulated: ctypes.CDLL, backend: str) -> None:
+    """Whichever thread comes first, the earliest step is told."""
+    stream, cpu = [1], torch.device("cpu")
+    if backend == "kernels":
+        made: FiniteNotes = CudaNotes(emulated, cpu, 2, lambda: stream[0])
+    else:
+        made = ReferenceNotes(cpu, 2, lambda: stream[0])
+    good, bad = torch.zeros(3), torch.full((3,), torch.inf)
+    made.see_tensors(0, 5, [good, bad])
+    stream[0] = 2
+    made.see_tensors(0, 4, [good, good, bad])
+    made.see_tensors(1, 6, [good])
+    stream[0] = 1
+    made.see_tensors(0, 3, [bad])
+    assert made.read() == [(4, 2), (0, 0)], "a stream keeps its first note"
 
 
 def notes(emulated: ctypes.CDLL, kinds: int) -> CudaNotes:

@@ -12,6 +12,7 @@ from bagpipe_hpc.kernels.interaction import (
     ReferenceInteraction,
     interaction_kernel,
 )
+from bagpipe_hpc.models import interaction as models_interaction
 from bagpipe_hpc.models.interaction import interaction_on, kernel_interaction, torch_interaction
 from tests.instruction_sets import each_instruction_set
 
@@ -112,8 +113,16 @@ def test_native_code_that_is_not_built_is_refused() -> None:
         interaction_kernel("native")
 
 
-def test_a_device_keeps_the_pairs_of_each_number_of_vectors() -> None:
-    interaction = interaction_on(torch.device("cpu"))
-    for features in (3, 26, 3):
-        bottom, embeddings = torch.randn(5, 4), torch.randn(5, features, 4)
-        assert torch.equal(interaction(bottom, embeddings), torch_interaction(bottom, embeddings))
+def test_a_device_keeps_the_pairs_of_each_number_of_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    interaction, made = interaction_on(torch.device("cpu")), []
+    pairs_of = models_interaction._pairs
+    inputs = [(torch.randn(5, 4), torch.randn(5, features, 4)) for features in (3, 26, 3)]
+    expected = [torch_interaction(*both) for both in inputs]
+
+    def make(count: int, device: torch.device) -> torch.Tensor:
+        made.append(count)
+        return pairs_of(count, device)
+
+    monkeypatch.setattr(models_interaction, "_pairs", make)
+    assert all(torch.equal(interaction(*both), own) for both, own in zip(inputs, expected, strict=True))
+    assert made == [4, 27]

@@ -123,7 +123,7 @@ def differing(found: dict[str, list[Tensor]], expected: dict[str, list[Tensor]])
 def update(operations: NativeRowOperations, name: str, tables: list[Tensor], slots: Tensor, gradients: Tensor) -> None:
     """Call a kernel with numbers of no importance."""
     weights, *state = tables
-    kernel = operations.update_kernel(name)
+    kernel = operations.update_kernel(name, tables[0].shape[1])
     assert kernel is not None
     kernel(weights, state, slots, gradients, [0.5] * UPDATE_KERNELS[name].numbers)
 
@@ -259,9 +259,9 @@ def test_every_built_in_optimizer_has_a_kernel() -> None:
     for name in BUILT_IN:
         call = row_optimizer(name).kernel(1)
         assert call is not None
-        assert operations.update_kernel(call.name) is not None
-    assert operations.update_kernel("there_is_none") is None
-    assert ReferenceRowOperations().update_kernel("sgd") is None
+        assert operations.update_kernel(call.name, 9000) is not None
+    assert operations.update_kernel("there_is_none", 1) is None
+    assert ReferenceRowOperations().update_kernel("sgd", 1) is None
 
 
 def test_the_backend_is_chosen_by_name(monkeypatch: pytest.MonkeyPatch) -> None:

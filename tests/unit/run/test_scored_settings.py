@@ -11,6 +11,7 @@ from bagpipe_hpc.config.schema import Config
 from bagpipe_hpc.errors import CheckpointError, ConfigError
 from bagpipe_hpc.run.scored_settings import FREE, KEPT, scoring_config, with_data
 from bagpipe_hpc.storage.checkpoints.checkpoint import Checkpoint, load_checkpoint
+from bagpipe_hpc.storage.checkpoints.manifest import Arithmetic
 from tests.unit.checkpoint_samples import sample_records, write_checkpoint
 
 TRAINED = {
@@ -55,7 +56,19 @@ def test_the_model_is_the_checkpoints_and_nothing_is_trained(checkpoint: Checkpo
     assert config.train.threads == checkpoint.manifest.arithmetic.threads
     default = Config()
     assert (config.roles, config.tables, config.rows_rate) == (default.roles, default.tables, default.rows_rate)
-    assert config.train == replace(default.train, seed=9, batch_size=32, threads=1, dense_sums="mpi")
+    train = replace(default.train, seed=9, batch_size=32, threads=1, dense_sums="mpi", device="cpu")
+    assert config.train == train
+
+
+@pytest.mark.parametrize(("trained_on", "scored_on"), [("cpu", "cpu"), ("cuda", "auto")])
+def test_what_was_trained_on_gpus_can_be_scored_without(tmp_path: Path, trained_on: str, scored_on: str) -> None:
+    """Whatever `train.device` said; a run settles it."""
+    document = to_document(config_of({**TRAINED, "train.device": "cuda"}, "here"))
+    arithmetic = Arithmetic(trainers=2, linear="torch", device=trained_on, threads=1)
+    written = write_checkpoint(tmp_path, sample_records((5,), 5), (5,), config=document, arithmetic=arithmetic)
+    checkpoint = load_checkpoint(written)
+    assert scoring_config(checkpoint).train.device == scored_on
+    assert scoring_config(checkpoint, ["train.device=cuda"]).train.device == "cuda"
 
 
 def test_how_it_is_computed_may_change(checkpoint: Checkpoint) -> None:

@@ -1,9 +1,12 @@
 """`python -m benchmarks gpu_steps`: what is read of a profiler's timeline."""
 
+import argparse
 from typing import Any
 
 import pytest
+import torch
 
+from benchmarks.gpu_steps import benchmark as gpu_steps
 from benchmarks.gpu_steps.timeline import GpuWork, busy_us, by_kind, gpu_work, kind_of
 
 
@@ -40,7 +43,16 @@ def test_work_of_the_gpu_alone_is_read() -> None:
         ("Memset (Device)", False, "rest"),
         ("DeviceRadixSortOnesweepKernel", True, "sorting of look-ups"),
         ("vectorized_elementwise_kernel", True, "rest"),
+        ("void bagpipe::(anonymous namespace)::note_rows<1>(...)", True, "looks for NaN"),
     ],
 )
 def test_kinds(name: str, is_kernel: bool, kind: str) -> None:
     assert kind_of(name, is_kernel=is_kernel) == kind
+
+
+def test_without_a_gpu_it_is_left_out_visibly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python -m benchmarks all` goes on to the next benchmark."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    report = gpu_steps.run(argparse.Namespace(workload=None))
+    assert report.lines == ["not run: torch sees no GPU here"]
+    assert report.figures["not_run"] == ["torch sees no GPU here"]
