@@ -19,6 +19,9 @@ _FILE_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 log = logging.getLogger(__name__)
 
+_MOST_EARLIER = 1000
+"""Lines from before there is a log file that are kept for it."""
+
 
 class Voice(Enum):
     """How much of a run's log a terminal, or what stands for it, gets."""
@@ -48,10 +51,11 @@ def log_to_terminal(name: str, *, speaks: bool, voice: Voice = Voice.USUAL) -> N
         handler.setLevel(logging.WARNING)
     handler.setFormatter(_PrintableLines("%(message)s" if speaks else f"[{name}] %(message)s", columns()))
     logger.addHandler(handler)
+    logger.addHandler(_Earlier())
 
 
 def log_to_file(path: Path) -> None:
-    """Append all log lines to a file from now on.
+    """Append all log lines to a file from now on, and before them those since `log_to_terminal`.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -63,7 +67,13 @@ def log_to_file(path: Path) -> None:
             f"{path}: cannot be written ({error}); put train.output on a file system that all ranks share"
         ) from error
     handler.setFormatter(_PrintableLines(_FILE_FORMAT))
-    logging.getLogger(_PACKAGE).addHandler(handler)
+    logger = logging.getLogger(_PACKAGE)
+    logger.addHandler(handler)
+    for earlier in [kept for kept in logger.handlers if isinstance(kept, _Earlier)]:
+        logger.removeHandler(earlier)
+        for record in earlier.records:
+            if handler in logger.handlers:  # its disk is not full
+                handler.handle(record)
     # Launchers name a rank that was killed by its process number only.
     log.info("process %d on %s", os.getpid(), socket.gethostname(), extra=IN_FILE_ONLY)
 
@@ -89,6 +99,19 @@ class _PrintableLines(logging.Formatter):
         record.message = printable(record.message)
         written = super().formatMessage(record)
         return ERASE_LINE + wrapped(written, self._width) if self._width else written
+
+
+class _Earlier(logging.Handler):
+    """Keeps what is said before the output folder may be touched: what a run has settled belongs in its log, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line."""
+        if len(self.records) < _MOST_EARLIER:
+            self.records.append(record)
 
 
 class _RankLog(logging.FileHandler):

@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,8 +74,23 @@ def test_a_terminal_gets_lines_that_fit_and_command_nothing(
     assert written[-1].endswith(" WARNING bagpipe_hpc: rows\\x1b[31m.h5: is damaged, so write it again")
 
 
+def test_a_file_begins_with_what_was_said_before(log: logging.Logger, tmp_path: Path) -> None:
+    """What a run has settled is said before its output folder may be touched."""
+    log_to_terminal("oracle", speaks=True)
+    log.info("rows live at home")
+    log_to_file(tmp_path / "oracle-0.log")
+    log.info("trained")
+    lines = (tmp_path / "oracle-0.log").read_text().splitlines()
+    assert [line.partition(": ")[2] for line in lines] == [
+        "rows live at home",
+        f"process {os.getpid()} on {socket.gethostname()}",
+        "trained",
+    ]
+
+
 def test_a_full_disk_is_told_once(log: logging.Logger, capsys: pytest.CaptureFixture[str]) -> None:
     log_to_terminal("server 1", speaks=False)
+    log.info("said before")
     log_to_file(Path("/dev/full"))
     for number in range(3):
         log.info("line %d", number)
