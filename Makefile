@@ -58,7 +58,8 @@ trained:
 
 .PHONY: reference
 reference: trained $(RUN)/prepared ## train again on one rank without cache, and compare with the last `make train` (same variables)
-	mapfile -t settings < <(python scripts/reference_settings.py $(RUN)/run/config.toml $(SET)); \
+	recorded=$$(python scripts/reference_settings.py $(RUN)/run/config.toml $(SET)); \
+	mapfile -t settings <<<"$$recorded"; \
 	scripts/run_ranks.sh 1 bagpipe train $(CONFIG) \
 	  data.path=$(RUN)/shards train.output=$(RUN)/reference train.overwrite=true "$${settings[@]}" \
 	  train.reference_slices=$$(python scripts/count_trainers.py $(CONFIG) $(RANKS) $(SET))
