@@ -11,7 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from bagpipe_hpc.kernels.cuda_calls import CudaCalls
+from bagpipe_hpc.kernels.cuda_calls import MOST_TABLES, CudaCalls
 from bagpipe_hpc.kernels.pooling import PoolLayout, pool_step_by_step, sum_pooled_step_by_step
 from bagpipe_hpc.kernels.sum_order import SumOrder
 from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS, UpdateKernel
@@ -29,8 +29,6 @@ _SIGNATURES: dict[str, tuple[type, ...]] = {
 }
 """Arguments after device and stream, as in csrc/cuda_row_operations.h."""
 
-_MOST_TABLES = 4
-"""Of a record that one kernel gathers or scatters, `kMostParts` there; a record of more takes one for each table."""
 _WIDEST_ROWWISE = 8192
 """Numbers of a row that row-wise updates keep in shared memory."""
 
@@ -68,7 +66,7 @@ class CudaRowOperations:
 
     def gather_records(self, columns: Sequence[Tensor], slots: Tensor) -> Tensor:
         """One kernel for all tables."""
-        if len(columns) > _MOST_TABLES:
+        if len(columns) > MOST_TABLES:
             return torch.cat([self.gather(part, slots) for part in columns], dim=1)
         records = columns[0].new_empty(slots.numel(), sum(part.shape[1] for part in columns))
         if records.numel():
@@ -82,7 +80,7 @@ class CudaRowOperations:
         """One kernel for all tables."""
         widths = [part.shape[1] for part in columns]
         _require(records.shape == (slots.numel(), sum(widths)), "records", records)
-        if len(columns) > _MOST_TABLES:
+        if len(columns) > MOST_TABLES:
             for part, values in zip(columns, torch.split(records, widths, dim=1), strict=True):
                 self.scatter_records([part], slots, values.contiguous())
             return

@@ -7,6 +7,9 @@ from ctypes import c_int32, c_void_p
 import torch
 from torch import Tensor
 
+MOST_TABLES = 4
+"""Of a record that one kernel takes, `kMostParts` of csrc/cuda_row_operations.h."""
+
 
 class CudaCalls:
     """Some functions of the library, for tensors on one GPU.

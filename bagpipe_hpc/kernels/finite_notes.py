@@ -16,11 +16,9 @@ from torch import Tensor
 
 from bagpipe_hpc.kernels import shared_library
 from bagpipe_hpc.kernels.backend import use_native
-from bagpipe_hpc.kernels.cuda_calls import CudaCalls
+from bagpipe_hpc.kernels.cuda_calls import MOST_TABLES, CudaCalls
 from bagpipe_hpc.kernels.finite import ReferenceFinite
 
-_MOST_TABLES = 4
-"""Whose rows one kernel looks at, `kMostParts` of csrc/cuda_row_operations.h."""
 _SIGNATURES: dict[str, tuple[type, ...]] = {
     "note_rows": (c_void_p, c_void_p, c_int32, c_void_p, c_int64, c_void_p, c_int32, c_int64, c_void_p),
     "note_tensors": (c_void_p, c_void_p, c_int32, c_int64, c_void_p),
@@ -164,9 +162,9 @@ class CudaNotes:
         named = None if numbers is None else self._cuda.long_integers(numbers)
         rows = self._cuda.integers(slots), slots.numel(), named
         note = self._notes.mine()[kind].data_ptr()
-        for first in range(0, len(tables), _MOST_TABLES):
-            some = self._cuda.tables(tables[first : first + _MOST_TABLES])
-            self._cuda.call("note_rows", *some, *rows, first + _MOST_TABLES >= len(tables), step, note)
+        for first in range(0, len(tables), MOST_TABLES):
+            some = self._cuda.tables(tables[first : first + MOST_TABLES])
+            self._cuda.call("note_rows", *some, *rows, first + MOST_TABLES >= len(tables), step, note)
 
     def see_tensors(self, kind: int, step: int, tensors: Sequence[Tensor]) -> None:
         """As in `FiniteNotes`; of what is no contiguous float32 torch says whether it is finite."""

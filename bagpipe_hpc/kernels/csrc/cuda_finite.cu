@@ -14,7 +14,7 @@ constexpr unsigned long long kNowhere = ~0ull;
 
 // Four int64, as `CudaNotes` makes them.
 struct Note {
-  int64_t step, which;       // of the first step, from 1; 0 if there was none
+  int64_t step, which;        // the first step, from 1, and what was not finite; 0 and 0 if all was
   unsigned long long place;   // the first one in that step
   unsigned long long blocks;  // of the present launch that have ended
 };

@@ -14,7 +14,7 @@
 
 #include "simd.h"
 
-constexpr int kMostParts = 4;  // tables of one record, as `_MOST_TABLES` of cuda.py
+constexpr int kMostParts = 4;  // tables of one record, as `MOST_TABLES` of cuda_calls.py
 
 // Side by side, rows of `parts` tables columns[i] [R, widths[i]]: slots [N] to records [N, W].
 BAGPIPE_EXPORT int bagpipe_gather_records(int device, cudaStream_t stream, const float* const* columns,
