@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import psutil
+import torch
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.tools.report import Report, median
@@ -49,12 +50,18 @@ _QUALITY_OF = ("pytorch", "torchrec-2x1", "bagpipe-1x2", "bagpipe-2x1")
 
 
 def run(arguments: argparse.Namespace) -> Report:
-    """Measure the workloads that `arguments.workloads` names."""
+    """Measure the workloads that `arguments.workloads` names.
+
+    Raises:
+        ConfigError: there is no such contender, or torch sees no GPU and one was asked for.
+    """
+    on_gpu = arguments.device == "cuda"
+    if on_gpu and not torch.cuda.is_available():
+        raise ConfigError("--device cuda: torch sees no GPU here; leave it out")
     report = Report("peers")
     contenders = _chosen(arguments.contenders or (_QUICK if arguments.quick else [c.name for c in CONTENDERS]))
     if not PEERS_PYTHON.exists():
         contenders = _without_peers(contenders, report)
-    on_gpu = arguments.device == "cuda"
     epochs = _EPOCHS_ON_GPU if on_gpu else _EPOCHS
     makers: dict[str, Callable[[], PeerWorkload]] = {
         "real": lambda: real_workload(arguments.criteo, *((20_000, 2) if arguments.quick else (100_000, epochs))),

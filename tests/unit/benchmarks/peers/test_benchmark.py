@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from bagpipe_hpc.errors import ConfigError
 from bagpipe_hpc.tools.report import Report
@@ -132,7 +133,7 @@ def test_without_their_environment_the_peers_are_left_out_visibly(
 
 
 def test_an_unknown_contender_is_refused() -> None:
-    arguments = argparse.Namespace(quick=True, contenders=["pytorch", "tensorflow"])
+    arguments = argparse.Namespace(quick=True, contenders=["pytorch", "tensorflow"], device="cpu")
     with pytest.raises(ConfigError, match=r"tensorflow.*torchrec-2x1"):
         peers.run(arguments)
 
@@ -144,6 +145,7 @@ def test_on_a_gpu_those_train_that_can(workload: PeerWorkload, monkeypatch: pyte
         taken.append((contender.name, on_gpu.device))
         return result(100.0)
 
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(peers, "measure_speed", measure)
     monkeypatch.setattr(peers, "real_workload", lambda *_: workload)
     monkeypatch.setattr(peers, "PEERS_PYTHON", workload.config_file)
@@ -155,6 +157,13 @@ def test_on_a_gpu_those_train_that_can(workload: PeerWorkload, monkeypatch: pyte
     report = peers.run(arguments)
     assert taken == [("pytorch", "cuda"), ("bagpipe-1x2", "cuda")]
     assert "quality" not in report.figures
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any samples are generated."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="--device cuda: torch sees no GPU here"):
+        peers.run(argparse.Namespace(device="cuda"))
 
 
 def test_turns_take_the_place_of_runs(workload: PeerWorkload, monkeypatch: pytest.MonkeyPatch) -> None:
