@@ -6,6 +6,7 @@ from typing import NamedTuple
 from bagpipe_hpc.plan.sum_levels import Levels
 from bagpipe_hpc.simulation.cluster import MOVER, SUMS_THREAD, Cluster
 from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
+from bagpipe_hpc.simulation.hop_messages import HopMessages
 from bagpipe_hpc.simulation.step_order import DenseSum
 
 _BYTES = 4
@@ -24,11 +25,6 @@ class _Hop(NamedTuple):
     messages: int
     sent: float
     added: float = 0.0
-
-
-def moving(seconds: float) -> Transfer:
-    """What a mover does for so long, if it does nothing else: it has one core."""
-    return Transfer(seconds, (MOVER,))
 
 
 def hops_on(levels: Levels) -> tuple[_Hop, ...]:
@@ -94,7 +90,7 @@ class DenseSumming:
             yield complete
             if (trainers := self._cluster.trainers) > 1:
                 yield Sleep(call_s + self._cluster.allreduce_s)
-                yield self._sent(dense, 2 * (trainers - 1) / trainers)
+                yield Transfer(2 * (trainers - 1) / trainers * self._bytes(dense), self._cluster.between_trainers)
                 yield Sleep(self._added_s(dense, 1.0))
             self._simulation.happen(done)
 
@@ -105,21 +101,19 @@ class DenseSumming:
         for place, hop in enumerate(self._hops):
             if place and self._awaited != number:
                 yield Sleep(self._notice_s)
-            yield self._working((1.0 if place else 1.0 - self._cluster.begun_at_once) * self._messages_s(hop))
-            yield Sleep(self._cluster.link_latency_s)
-            yield self._sent(dense, hop.sent)
-            yield self._working(self._added_s(dense, hop.added))
+            taken_s = self._messages_s(hop)
+            begun_s = 0.0 if place else self._cluster.begun_at_once * taken_s
+            messages = HopMessages(hop.messages, hop.sent * self._bytes(dense), taken_s, self._core, begun_s)
+            yield from messages.travel(self._simulation, self._cluster)
+            yield Transfer(self._added_s(dense, hop.added), (self._core,))
         self._simulation.happen(self._done[number])
-
-    def _working(self, seconds: float) -> Transfer:
-        """What the one that moves sums on does for so long, if it does nothing else."""
-        return Transfer(seconds, (self._core,))
 
     def _messages_s(self, hop: _Hop) -> float:
         return self._cluster.message_s * hop.messages
 
-    def _sent(self, dense: DenseSum, share: float) -> Transfer:
-        return Transfer(share * _BYTES * dense.weights, self._cluster.between_trainers)
-
     def _added_s(self, dense: DenseSum, share: float) -> float:
-        return share * _BYTES * dense.weights / self._cluster.added_bytes_per_s
+        return share * self._bytes(dense) / self._cluster.added_bytes_per_s
+
+    @staticmethod
+    def _bytes(dense: DenseSum) -> float:
+        return _BYTES * dense.weights

@@ -13,6 +13,7 @@ from bagpipe_hpc.rows.record import RowRecord
 from bagpipe_hpc.simulation.batch_load import BatchLoad, Hop, Hops
 from bagpipe_hpc.simulation.cluster import (
     MEMORY,
+    MOVER,
     ORACLE_OUT,
     SERVERS_IN,
     SERVERS_OUT,
@@ -20,8 +21,9 @@ from bagpipe_hpc.simulation.cluster import (
     TRAINER_OUT,
     Cluster,
 )
-from bagpipe_hpc.simulation.dense_summing import DenseSumming, moving
+from bagpipe_hpc.simulation.dense_summing import DenseSumming
 from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
+from bagpipe_hpc.simulation.hop_messages import HopMessages
 from bagpipe_hpc.simulation.step_order import StepOrder
 
 
@@ -213,8 +215,7 @@ class Pipeline:
 
         def going_on() -> Process:
             if hops and hops[0].rows:
-                yield moving((1 - self._cluster.begun_at_once) * self._messages_s(hops[0]))
-                yield from self._travel(hops[0])
+                yield from self._sent(hops[0], begun=self._cluster.begun_at_once)
             noticed_s = 0.0 if self._is_waiting else self._cluster.notice_s
             yield from self._exchange(hops, first=1, on_way_s=noticed_s)
             yield from self._exchange(over_hosts)
@@ -235,32 +236,21 @@ class Pipeline:
         for number, hop in enumerate(hops[first:], first):
             if hop.rows:
                 yield Sleep(on_way_s if number else idle_s)
-                yield moving(self._laid_out_s(hops))
-                if number:
-                    yield from self._pass_on(hop)
-                else:
-                    yield moving(self._messages_s(hop))
-                    yield from self._travel(hop)
+                yield Transfer(self._laid_out_s(hops), (MOVER,))
+                yield from self._sent(hop, is_passed_on=number > 0)
 
-    def _pass_on(self, hop: Hop) -> Process:
-        """Put rows in order and send them, receiver by receiver: what is for others travels while the last is begun."""
-        taken_s = self._messages_s(hop) + hop.rows * self._weight_bytes / self._cluster.ordered_bytes_per_s
-        first_s, last, have_gone = taken_s / hop.messages, 1 / hop.messages, Event()
-        yield moving(first_s)
+    def _sent(self, hop: Hop, begun: float = 0.0, *, is_passed_on: bool = False) -> Process:
+        """The rows of a hop leave, receiver by receiver, as soon as those that are passed on are in order.
 
-        def travelling() -> Process:
-            yield from self._travel(hop, 1 - last)
-            self._simulation.happen(have_gone)
-
-        self._simulation.start(travelling())
-        yield moving(taken_s - first_s)
-        yield from self._travel(hop, last)
-        yield have_gone
-
-    def _travel(self, hop: Hop, share: float = 1.0) -> Process:
-        """A share of a hop's rows is on its way."""
-        yield Sleep(self._cluster.link_latency_s)
-        yield Transfer(share * hop.rows * self._weight_bytes, self._cluster.between_trainers)
+        Args:
+            hop: of an exchange.
+            begun: part of its messages' time that has passed.
+            is_passed_on: whether its rows are put in order before.
+        """
+        sent_bytes, messages_s = hop.rows * self._weight_bytes, self._messages_s(hop)
+        taken_s = messages_s + (sent_bytes / self._cluster.ordered_bytes_per_s if is_passed_on else 0.0)
+        messages = HopMessages(hop.messages, sent_bytes, taken_s, MOVER, begun * messages_s)
+        yield from messages.travel(self._simulation, self._cluster)
 
     def _messages_s(self, hop: Hop) -> float:
         """A trainer's time for the messages of a hop."""

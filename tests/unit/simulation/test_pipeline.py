@@ -247,10 +247,13 @@ def test_an_exchange_that_takes_too_long_is_waited_for() -> None:
 
 
 def test_over_a_grid_all_rows_travel_twice() -> None:
-    """now: 0.5 + 2.88 ms and 0.5 + 1.92 ms, after 5 ms of compute; 0.2 ms a message, and 1.92 to put rows together."""
+    """now: 0.5 + 2.88 ms and 0.5 + 1.92 ms, after 5 ms of compute; 0.2 ms a message, and 1.92 to put rows together.
+
+    The second message of the first hop begins while the first one travels.
+    """
     batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(30, 2), Hop(20, 1)))
     slow = replace(CLUSTER, trainers=2, message_s=0.2 * MS, ordered_bytes_per_s=1e6)
-    assert times(batch, Window(4, 1), slow) == StepTimes(0.0, 13.32, 0.0, 8.32)
+    assert times(batch, Window(4, 1), slow) == StepTimes(0.0, 13.12, 0.0, 8.12)
 
 
 @pytest.mark.parametrize(("ordered_bytes_per_s", "second_ms"), [(1e6, 0.48 + 0.5 + 1.92), (5e5, 3.84 + 0.5 + 0.48)])
@@ -262,6 +265,21 @@ def test_what_is_for_one_receiver_travels_while_the_next_one_s_rows_are_put_in_o
     slow = replace(CLUSTER, trainers=2, ordered_bytes_per_s=ordered_bytes_per_s)
     end_s = pytest.approx(5.0 + 0.5 + 2.88 + second_ms)
     assert times(batch, Window(4, 1), slow).end_s == end_s
+
+
+@pytest.mark.parametrize(("message_ms", "hop_ms"), [(0.4, 0.4 + 0.5 + 2.88), (2.0, 6.0 + 0.5 + 0.96)])
+def test_messages_of_a_hop_travel_while_the_next_ones_begin(message_ms: float, hop_ms: float) -> None:
+    """Three: a message, then 0.5 + 2.88 ms on the link; or all of 6 ms, and the last 0.96 ms on the link."""
+    batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(30, 3),))
+    slow = replace(CLUSTER, trainers=2, message_s=message_ms * MS)
+    assert times(batch, Window(4, 1), slow).end_s == pytest.approx(5.0 + hop_ms)
+
+
+def test_within_a_host_one_core_begins_messages_and_copies_them() -> None:
+    """Three of 0.4 ms each, then 2,880 bytes in 2.88 ms."""
+    batch = replace(BATCH, fetched=0, written=0, now_home=(Hop(30, 3),))
+    host = replace(CLUSTER, trainers=2, server_hosts=0, memory_bytes_per_s=1e6, message_s=0.4 * MS)
+    assert times(batch, Window(4, 1), host).end_s == pytest.approx(5.0 + 1.2 + 2.88)
 
 
 def test_each_other_trainer_takes_a_message() -> None:

@@ -1,0 +1,52 @@
+"""The messages of one hop in simulated time: those that have left travel while the next ones begin.
+
+Measured between emulated hosts, a hop takes as long as its messages or its bytes do, whichever is longer, and not both
+(benchmarks/notes/2026-11-26-messages-of-a-hop.md). Within a host one core begins messages and copies them.
+"""
+
+from dataclasses import dataclass
+
+from bagpipe_hpc.simulation.cluster import Cluster
+from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
+
+
+@dataclass(frozen=True)
+class HopMessages:
+    """What a trainer sends to others, and takes in from as many.
+
+    Attributes:
+        count: messages each way, one at least.
+        sent_bytes: of all of them, each way.
+        taken_s: time of the core that sends them.
+        begun_s: how much of that has passed before.
+        core: that core's link.
+    """
+
+    count: int
+    sent_bytes: float
+    taken_s: float
+    core: str
+    begun_s: float = 0.0
+
+    def travel(self, simulation: Simulation, cluster: Cluster) -> Process:
+        """Send all of them; ends when as many have come."""
+        if not cluster.reduces_over_links:
+            yield Transfer(self.taken_s - self.begun_s, (self.core,))
+            yield Transfer(self.sent_bytes, cluster.between_trainers)
+            return
+        first_s = max(0.0, self.taken_s / self.count - self.begun_s)
+        yield Transfer(first_s, (self.core,))
+        last, have_come = 1 / self.count, Event()
+
+        def others() -> Process:
+            yield from self._on_link(1 - last, cluster)
+            simulation.happen(have_come)
+
+        simulation.start(others())
+        yield Transfer(self.taken_s - self.begun_s - first_s, (self.core,))
+        yield from self._on_link(last, cluster)
+        yield have_come
+
+    def _on_link(self, share: float, cluster: Cluster) -> Process:
+        yield Sleep(cluster.link_latency_s)
+        yield Transfer(share * self.sent_bytes, cluster.between_trainers)
