@@ -56,8 +56,9 @@ def make_mlp(
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(widths):
         layer = nn.Linear(inputs, outputs)
-        with torch.no_grad():
-            first_weights(layer, generator)
+        if not layer.weight.is_meta:  # there torch fills weights that are nowhere by slow code
+            with torch.no_grad():
+                first_weights(layer, generator)
         layers += [layer, activation(outputs)]
     return MLP(layers[:-1] if last_is_linear else layers)
 
