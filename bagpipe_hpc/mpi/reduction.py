@@ -10,6 +10,8 @@ Many trainers may sum level by level (`plan/sum_levels.py`). Each group of the f
 shares are gathered, those who have the same share of several groups sum these on the next level. So a trainer sends to
 the others of its groups alone, and no more bytes.
 
+Over links they add up one half of many numbers while the other travels.
+
 Both stages go by `MPI_Ialltoallv`, of which every message is under way at once. `MPI_Iallgatherv` would take the second
 one round by round, each of which begins only when somebody tests it, and has a latency.
 """
@@ -26,14 +28,28 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from bagpipe_hpc.mpi.request_watch import Awaited, SpentRequests
+from bagpipe_hpc.mpi.start.hosts import spans_hosts
 from bagpipe_hpc.mpi.waiting import nothing_to_watch, wait_until
 from bagpipe_hpc.plan.slices import slice_bounds
-from bagpipe_hpc.plan.sum_levels import Levels
+from bagpipe_hpc.plan.sum_levels import Levels, share_pieces
 
 _TESTS_A_WAKE = 16
 """As `row_transfer.TESTS_A_WAKE`, but its sleeps grow longer, and the thread has nothing else to do."""
 
-_Stages = Generator[MPI.Request, None, NDArray[np.float32]]
+
+class _Wait(NamedTuple):
+    """What a sum goes on behind.
+
+    Attributes:
+        request: an operation that it has begun.
+        ends_stage: whether it begins another stage then, which it may do in its turn alone.
+    """
+
+    request: MPI.Request
+    ends_stage: bool = True
+
+
+_Stages = Generator[_Wait, None, NDArray[np.float32]]
 
 
 class SumComms(NamedTuple):
@@ -76,37 +92,56 @@ class _Vector(NamedTuple):
     starts: list[int]
 
 
+class _Piece(NamedTuple):
+    """Which numbers of every trainer's share travel at once, to be added up.
+
+    Attributes:
+        rows: of this trainer's share.
+        sent: of all trainers' shares.
+        taken: this one's own from each trainer, one behind the other.
+    """
+
+    rows: slice
+    sent: _Vector
+    taken: _Vector
+
+
 class _Shares(NamedTuple):
     """Which numbers of gradients each trainer adds up.
 
     Attributes:
         own: those of this one.
-        all: of all trainers.
+        pieces: in which they come.
         others: of all but this one.
-        own_of_all: this one's own from each trainer, one behind the other.
         own_to_others: this one's own to each trainer but itself.
     """
 
     own: slice
-    all: _Vector
+    pieces: tuple[_Piece, ...]
     others: _Vector
-    own_of_all: _Vector
     own_to_others: _Vector
 
 
 @lru_cache(maxsize=256)
-def _shares(rows: int, width: int, trainers: int, rank: int) -> _Shares:
+def _shares(rows: int, width: int, trainers: int, rank: int, pieces: int) -> _Shares:
     """Those of gradients `[rows, width]`, which are the same from step to step where the gradients are dense."""
-    bounds = [bound * width for bound in slice_bounds(rows, trainers)]
-    counts, starts = [last - first for first, last in pairwise(bounds)], bounds[:-1]
-    own = counts[rank]
-    others = [0 if trainer == rank else count for trainer, count in enumerate(counts)]
-    to_others = [0 if trainer == rank else own for trainer in range(trainers)]
+    firsts = slice_bounds(rows, trainers)
+    sizes = [last - first for first, last in pairwise(firsts)]
+    cuts = [slice_bounds(size, pieces) for size in sizes]
+
+    def piece(number: int) -> _Piece:
+        counts = [(cut[number + 1] - cut[number]) * width for cut in cuts]
+        starts = [(first + cut[number]) * width for first, cut in zip(firsts[:-1], cuts, strict=True)]
+        own = counts[rank]
+        taken = _Vector([own] * trainers, [own * trainer for trainer in range(trainers)])
+        return _Piece(slice(*cuts[rank][number : number + 2]), _Vector(counts, starts), taken)
+
+    others = [0 if trainer == rank else size * width for trainer, size in enumerate(sizes)]
+    to_others = [0 if trainer == rank else sizes[rank] * width for trainer in range(trainers)]
     return _Shares(
-        slice(bounds[rank], bounds[rank + 1]),
-        _Vector(counts, starts),
-        _Vector(others, starts),
-        _Vector([own] * trainers, [own * trainer for trainer in range(trainers)]),
+        slice(firsts[rank] * width, firsts[rank + 1] * width),
+        tuple(map(piece, range(pieces))),
+        _Vector(others, [first * width for first in firsts[:-1]]),
         _Vector(to_others, [0] * trainers),
     )
 
@@ -115,8 +150,9 @@ class PendingSum:
     """A sum that is under way; any thread may move it on.
 
     Args:
-        stages: yields one operation after the other, each on a communicator of its own, and returns the sum.
-        count: how many operations it yields.
+        stages: yields what it waits for, one after the other, and returns the sum. Each stage begins its operations on
+            a communicator of its own.
+        count: of its stages.
         older: the sum that was started before this one. It has begun each stage before this one does: all trainers have
             to start the same operations in the same order. Either may be complete first.
         lock: held by whoever moves a sum on: stages then start in one order, and no communicator meets two threads.
@@ -142,11 +178,11 @@ class PendingSum:
         self._timeout_s = timeout_s
         self._watch = watch
         self._spent = spent
-        self._request: MPI.Request | None = None
+        self._wait: _Wait | None = None
         self._total: NDArray[np.float32] | None = None
         self._begun = 0
-        self._is_stage_over = False
-        self._start_next_stage()
+        self._is_over = False  # of the operation that it waits for
+        self._go_on(begins_stage=True)
 
     @property
     def is_complete(self) -> bool:
@@ -163,27 +199,27 @@ class PendingSum:
         """Whether this sum and all older ones are complete."""
         if self._older is not None and self._older._advance():
             self._older = None
-        while self._request is not None and self._may_go_on_behind(self._request):
-            self._start_next_stage()
+        while self._wait is not None and self._may_go_on_behind(self._wait):
+            self._go_on(begins_stage=self._wait.ends_stage)
         return self.are_all_complete
 
-    def _may_go_on_behind(self, request: MPI.Request) -> bool:
-        self._is_stage_over = self._is_stage_over or self._spent.is_over(request)
-        return self._is_stage_over and self._may_go_on
+    def _may_go_on_behind(self, wait: _Wait) -> bool:
+        self._is_over = self._is_over or self._spent.is_over(wait.request)
+        return self._is_over and (self._may_begin_stage or not wait.ends_stage)
 
     def awaited(self) -> list[Awaited]:
         """What this sum and all older ones go on behind; for the thread that frees what is spent, with the lock."""
-        older, request = self._older, self._request
-        own: list[Awaited] = [] if request is None or self._is_stage_over else [[request]]
+        older, wait = self._older, self._wait
+        own: list[Awaited] = [] if wait is None or self._is_over else [[wait.request]]
         return [*own, *(older.awaited() if older else [])]
 
     @property
     def are_all_complete(self) -> bool:
         """Whether this sum and all older ones were seen to be complete; asks nobody."""
-        return self._request is None and self._older is None
+        return self._wait is None and self._older is None
 
     @property
-    def _may_go_on(self) -> bool:
+    def _may_begin_stage(self) -> bool:
         is_over = self._begun == self._count
         return is_over or self._older is None or self._older._begun > self._begun
 
@@ -191,13 +227,13 @@ class PendingSum:
         """Advance several times over: between hosts a test moves a long message on by a small part of it."""
         return any(self.advance() for _ in range(_TESTS_A_WAKE))
 
-    def _start_next_stage(self) -> None:
+    def _go_on(self, *, begins_stage: bool) -> None:
         try:
-            self._request = next(self._stages)
-            self._is_stage_over = False
-            self._begun += 1
+            self._wait = next(self._stages)
+            self._is_over = False
+            self._begun += begins_stage
         except StopIteration as finished:
-            self._request = None
+            self._wait = None
             self._total = finished.value
 
     def wait(self, what: str) -> NDArray[np.float32]:
@@ -220,7 +256,7 @@ class GradientReducer:
             whichever thread moves the sum on, one at a time.
         above: where `comm` and `gathering` are those of a group of trainers: those of this trainer's groups on the
             levels above, which add up what the groups below have come to, from the first to the last. Not with a
-            `packing`.
+            `packing`. Collective over: all of them.
         timeout_s: longest wait for the other trainers; unless given, without a limit.
         watch: see `wait_until`.
         new_array: gives memory for a sum, float32 of a shape; NumPy's unless given.
@@ -239,6 +275,7 @@ class GradientReducer:
         above: Sequence[SumComms] = (),
     ) -> None:
         self._levels = (SumComms(comm, gathering), *above)
+        self._over_links = [spans_hosts(level.adding) for level in self._levels] if above else [False]
         self.trainers: int = math.prod(level.adding.Get_size() for level in self._levels)
         self._newest: PendingSum | None = None
         self._spent = SpentRequests()
@@ -289,7 +326,7 @@ class GradientReducer:
     def _gather_and_add(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> _Stages:
         """One stage: the fastest for two, who exchange no more than they would with shares."""
         gathered = np.empty((self.trainers, *gradients.shape), dtype=gradients.dtype)
-        yield self._levels[0].adding.Iallgather(gradients, gathered)
+        yield _Wait(self._levels[0].adding.Iallgather(gradients, gathered))
         total = self._new_array(gradients.shape) if into is None else into
         return add_in_order(self._unpacked(gathered, _new_array), total)
 
@@ -306,11 +343,18 @@ class GradientReducer:
         (adding, gathering), inner = levels[0], levels[1:]
         trainers, rank = adding.Get_size(), adding.Get_rank()
         rows, width = gradients.shape
-        shares = _shares(rows, width, trainers, rank)
+        over_links = self._over_links[-len(levels)]  # within a host a core copies, which could add up meanwhile
+        pieces = share_pieces(len(levels), gradients.nbytes) if over_links else 1
+        shares = _shares(rows, width, trainers, rank, pieces)
         kind = MPI.FLOAT if self._packing is None else MPI.INT16_T
-        parts = np.empty((trainers, (shares.own.stop - shares.own.start) // width, width), dtype=gradients.dtype)
-        yield adding.Ialltoallv([gradients, *shares.all, kind], [parts, *shares.own_of_all, kind])
-        share: NDArray[Any] = add_in_order(self._unpacked(parts, _new_array))
+        share: NDArray[Any] = np.empty((shares.pieces[-1].rows.stop, width), dtype=np.float32)
+        taken, requests = [], []
+        for piece in shares.pieces:
+            taken.append(np.empty((trainers, *share[piece.rows].shape), dtype=gradients.dtype))
+            requests.append(adding.Ialltoallv([gradients, *piece.sent, kind], [taken[-1], *piece.taken, kind]))
+        for number, (piece, parts, request) in enumerate(zip(shares.pieces, taken, requests, strict=True), 1):
+            yield _Wait(request, ends_stage=number == pieces)
+            add_in_order(self._unpacked(parts, _new_array), share[piece.rows])
         if inner:
             share = yield from self._add_shares(inner, share, share)
         if self._packing is None:
@@ -318,7 +362,7 @@ class GradientReducer:
         else:
             share, total = self._packing.pack_array(share), np.empty_like(gradients)
         total.reshape(-1)[shares.own] = share.reshape(-1)
-        yield gathering.Ialltoallv([share, *shares.own_to_others, kind], [total, *shares.others, kind])
+        yield _Wait(gathering.Ialltoallv([share, *shares.own_to_others, kind], [total, *shares.others, kind]))
         return self._unpacked(total, self._new_array)
 
     def _nothing_to_add(self, gradients: NDArray[Any]) -> _Stages:

@@ -12,6 +12,9 @@ THREE_FROM_TRAINERS = 128
 """From so many trainers on there are three levels: their messages are predicted to take a mover longer than two more
 latencies (docs/simulate.md)."""
 
+TWO_PIECES_FROM_BYTES = 1 << 20
+"""Of gradients, where there is another level: to add up their shares takes a while, and the messages more are few."""
+
 Levels = tuple[int, ...]
 """Members of a group on each level; their product is the number of trainers."""
 
@@ -31,6 +34,16 @@ def sum_levels(trainers: int) -> Levels:
 def messages(levels: Levels) -> int:
     """How many messages a trainer sends there, and as many back."""
     return sum(members - 1 for members in levels)
+
+
+def share_pieces(levels: int, nbytes: int) -> int:
+    """In how many pieces shares travel to those who add them up: of two the first is added up while the second travels.
+
+    Args:
+        levels: that are left, one at least.
+        nbytes: of the gradients that are shared out on the first of them, the same for all who do so.
+    """
+    return 2 if levels > 1 and nbytes >= TWO_PIECES_FROM_BYTES else 1
 
 
 def _divisions(trainers: int, most: int, largest: int) -> Iterator[Levels]:

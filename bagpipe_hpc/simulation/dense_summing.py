@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from bagpipe_hpc.plan.sum_levels import Levels
+from bagpipe_hpc.plan.sum_levels import Levels, share_pieces
 from bagpipe_hpc.simulation.cluster import MOVER, SUMS_THREAD, Cluster
 from bagpipe_hpc.simulation.events import Event, Process, Simulation, Sleep, Transfer
 from bagpipe_hpc.simulation.hop_messages import HopMessages
@@ -72,7 +72,7 @@ class DenseSumming:
     def start(self, number: int) -> Process:
         """The compute thread has the gradients of a sum, and begins it."""
         if self._hops:
-            begins_s = self._cluster.begun_at_once * self._messages_s(self._hops[0])
+            begins_s = self._cluster.begun_at_once * self._messages_s(self._sums[number], 0)
             self.begins_s += begins_s
             yield Sleep(begins_s)
         self._simulation.happen(self._complete[number])
@@ -101,15 +101,32 @@ class DenseSumming:
         for place, hop in enumerate(self._hops):
             if place and self._awaited != number:
                 yield Sleep(self._notice_s)
-            taken_s = self._messages_s(hop)
+            pieces, added_s = self._pieces(dense, place), self._added_s(dense, hop.added)
+            half, is_half_added = Event(), Event()
+            self._simulation.start(self._add_first(half, (pieces - 1) / pieces * added_s, is_half_added))
+            taken_s = self._messages_s(dense, place)
             begun_s = 0.0 if place else self._cluster.begun_at_once * taken_s
-            messages = HopMessages(hop.messages, hop.sent * self._bytes(dense), taken_s, self._core, begun_s)
-            yield from messages.travel(self._simulation, self._cluster)
-            yield Transfer(self._added_s(dense, hop.added), (self._core,))
+            messages = HopMessages(pieces * hop.messages, hop.sent * self._bytes(dense), taken_s, self._core, begun_s)
+            yield from messages.travel(self._simulation, self._cluster, half)
+            yield is_half_added
+            yield Transfer(added_s / pieces, (self._core,))
         self._simulation.happen(self._done[number])
 
-    def _messages_s(self, hop: _Hop) -> float:
-        return self._cluster.message_s * hop.messages
+    def _add_first(self, half: Event, seconds: float, is_added: Event) -> Process:
+        """Add up the first of two pieces while the second travels."""
+        yield half
+        yield Transfer(seconds, (self._core,))
+        self._simulation.happen(is_added)
+
+    def _pieces(self, dense: DenseSum, place: int) -> int:
+        """In how many each other trainer's share travels."""
+        if not self._cluster.reduces_over_links:
+            return 1
+        levels_left, of_all = len(self._hops) // 2 - place, self._hops[place].added
+        return share_pieces(levels_left, int(of_all * self._bytes(dense)))
+
+    def _messages_s(self, dense: DenseSum, place: int) -> float:
+        return self._cluster.message_s * self._hops[place].messages * self._pieces(dense, place)
 
     def _added_s(self, dense: DenseSum, share: float) -> float:
         return share * self._bytes(dense) / self._cluster.added_bytes_per_s

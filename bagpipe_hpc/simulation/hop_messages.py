@@ -28,25 +28,33 @@ class HopMessages:
     core: str
     begun_s: float = 0.0
 
-    def travel(self, simulation: Simulation, cluster: Cluster) -> Process:
-        """Send all of them; ends when as many have come."""
+    def travel(self, simulation: Simulation, cluster: Cluster, half: Event) -> Process:
+        """Send all of them; ends when as many have come.
+
+        Args:
+            simulation: whose time passes.
+            cluster: between whose hosts they travel.
+            half: happens when half of several have come.
+        """
         if not cluster.reduces_over_links:
             yield Transfer(self.taken_s - self.begun_s, (self.core,))
             yield Transfer(self.sent_bytes, cluster.between_trainers)
+            simulation.happen(half)
             return
         first_s = max(0.0, self.taken_s / self.count - self.begun_s)
         yield Transfer(first_s, (self.core,))
-        last, have_come = 1 / self.count, Event()
+        have_come, last_bytes = Event(), self.sent_bytes / self.count
+        half_bytes = min(self.sent_bytes / 2, self.sent_bytes - last_bytes)
 
         def others() -> Process:
-            yield from self._on_link(1 - last, cluster)
+            yield Sleep(cluster.link_latency_s)
+            yield Transfer(half_bytes, cluster.between_trainers)
+            simulation.happen(half)
+            yield Transfer(self.sent_bytes - half_bytes - last_bytes, cluster.between_trainers)
             simulation.happen(have_come)
 
         simulation.start(others())
         yield Transfer(self.taken_s - self.begun_s - first_s, (self.core,))
-        yield from self._on_link(last, cluster)
-        yield have_come
-
-    def _on_link(self, share: float, cluster: Cluster) -> Process:
         yield Sleep(cluster.link_latency_s)
-        yield Transfer(share * self.sent_bytes, cluster.between_trainers)
+        yield have_come
+        yield Transfer(last_bytes, cluster.between_trainers)

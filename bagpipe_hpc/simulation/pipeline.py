@@ -250,7 +250,7 @@ class Pipeline:
         sent_bytes, messages_s = hop.rows * self._weight_bytes, self._messages_s(hop)
         taken_s = messages_s + (sent_bytes / self._cluster.ordered_bytes_per_s if is_passed_on else 0.0)
         messages = HopMessages(hop.messages, sent_bytes, taken_s, MOVER, begun * messages_s)
-        yield from messages.travel(self._simulation, self._cluster)
+        yield from messages.travel(self._simulation, self._cluster, Event())
 
     def _messages_s(self, hop: Hop) -> float:
         """A trainer's time for the messages of a hop."""

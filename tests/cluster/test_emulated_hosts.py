@@ -57,6 +57,28 @@ def test_ranks_of_one_host_share_what_hosts_do_not(tmp_path):
         assert report["devices"] == ["eth0", "lo"]
 
 
+def test_long_sums_over_a_grid_of_hosts_are_those_of_one_host(tmp_path):
+    """In two pieces between ranks 2 and 3, which have a host each, and in one between the others, who share one."""
+    require_emulation()
+    reports = report_of_ranks(
+        tmp_path,
+        "2,1,1",
+        """
+        import numpy as np
+        from bagpipe_hpc.mpi.reduction import GradientReducer, SumComms
+        from bagpipe_hpc.mpi.start.hosts import spans_hosts
+
+        first, *above = SumComms.split(comm, (2, 2))
+        parts = [np.random.default_rng(seed).standard_normal((1 << 18, 1)).astype(np.float32) for seed in range(4)]
+        total = GradientReducer(*first, above=above).start(parts[rank]).wait("a sum")
+        report["spans_hosts"] = [spans_hosts(first.adding), spans_hosts(comm)]
+        report["is_sum"] = bool((total == (parts[0] + parts[1]) + (parts[2] + parts[3])).all())
+        """,
+    )
+    assert [report["spans_hosts"] for report in reports] == [[False, True]] * 2 + [[True, True]] * 2
+    assert all(report["is_sum"] for report in reports)
+
+
 @pytest.mark.parametrize("links", [("--bandwidth", "100mbit"), ("--bandwidth", "100mbit", "--latency", "5ms")])
 def test_links_are_as_slow_as_asked_for(tmp_path, links):
     require_emulation(*links)

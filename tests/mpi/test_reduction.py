@@ -10,8 +10,10 @@ from mpi4py import MPI
 
 from bagpipe_hpc.errors import WaitTimeoutError
 from bagpipe_hpc.kernels.short_floats import ShortFloats, short_floats
+from bagpipe_hpc.mpi import reduction
 from bagpipe_hpc.mpi.reduction import GradientReducer, SumComms, add_in_order
 from bagpipe_hpc.mpi.waiting import wait_until
+from bagpipe_hpc.plan import sum_levels
 
 
 def nothing_to_watch() -> None:
@@ -21,6 +23,12 @@ def nothing_to_watch() -> None:
 def reducer(comm: MPI.Comm, timeout_s: float = 30.0, packing: ShortFloats | None = None) -> GradientReducer:
     """Collective over: `comm`."""
     return GradientReducer(comm, comm.Dup(), timeout_s, nothing_to_watch, packing=packing)
+
+
+def over_links(monkeypatch: pytest.MonkeyPatch, two_pieces_from_bytes: int) -> None:
+    """Reducers take ranks for those of several hosts."""
+    monkeypatch.setattr(reduction, "spans_hosts", lambda _: True)
+    monkeypatch.setattr(sum_levels, "TWO_PIECES_FROM_BYTES", two_pieces_from_bytes)
 
 
 def gradients(number: int, trainer: int, rows: int) -> np.ndarray:
@@ -64,15 +72,42 @@ def test_five_trainers_sums_are_in_rank_order(comm):
 
 
 @pytest.mark.mpi(min_size=6)
+@pytest.mark.parametrize("two_pieces_from_bytes", [1 << 20, 1])
 @pytest.mark.parametrize("levels", [(3, 2), (2, 3)])
-def test_groups_of_each_level_add_in_their_order(comm, levels):
-    """Those who follow one another first, and of their sums the first group's comes first."""
+def test_groups_of_each_level_add_in_their_order(comm, monkeypatch, levels, two_pieces_from_bytes):
+    """Those who follow one another first, and of their sums the first group's comes first; in one piece or two."""
+    over_links(monkeypatch, two_pieces_from_bytes)
     parts = [gradients(0, trainer, 500) for trainer in range(6)]
     (first, *above), (apart, *_) = SumComms.split(comm, levels), levels
     found = GradientReducer(*first, above=above).start(parts[comm.Get_rank()]).wait("a sum on two levels")
     groups = [left_to_right(parts[start : start + apart]) for start in range(0, 6, apart)]
     np.testing.assert_array_equal(found, left_to_right(groups))
     assert (found != left_to_right(parts)).any()
+
+
+@pytest.mark.mpi(min_size=2)
+def test_ranks_of_one_host_are_known(comm):
+    assert not reduction.spans_hosts(comm)
+
+
+@pytest.mark.mpi(min_size=6)
+def test_sums_in_two_pieces_pass_beside_others(comm, monkeypatch):
+    """Long, short, of a single row, and in place; each trainer moves them on at moments of its own."""
+    over_links(monkeypatch, two_pieces_from_bytes=20_000)
+    first, *above = SumComms.split(comm, (3, 2))
+    sums, pauses = GradientReducer(*first, above=above), np.random.default_rng(comm.Get_rank())
+    sizes = [3000, 500, 1, 1500, 5, 1001]
+    for _ in range(10):
+        own = [gradients(number, comm.Get_rank(), rows) for number, rows in enumerate(sizes)]
+        pending = []
+        for number, part in enumerate(own):
+            pending.append(sums.start(part, into=part if number % 2 else None))
+            time.sleep(pauses.uniform(0, 1e-3))
+            sums.advance()
+        for number, rows in enumerate(sizes):
+            parts = [gradients(number, trainer, rows) for trainer in range(6)]
+            found = pending[number].wait("a sum on two levels")
+            np.testing.assert_array_equal(found, left_to_right(parts[:3]) + left_to_right(parts[3:]))
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ class Hosts:
     names: tuple[str, ...]
 
     @classmethod
-    def find(cls, comm: MPI.Intracomm) -> "Hosts":
+    def find(cls, comm: MPI.Comm) -> "Hosts":
         """Ask all ranks where they are. Collective over: `comm`; the caller limits the time."""
         host = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.Get_rank())
         first = host.bcast(comm.Get_rank(), root=0)
@@ -28,6 +28,11 @@ class Hosts:
         found = comm.allgather((first, socket.gethostname()))
         numbers = [number for number, _ in found]
         return cls(tuple(numbers), tuple(told_apart(numbers, [name for _, name in found])))
+
+
+def spans_hosts(comm: MPI.Comm) -> bool:
+    """Whether its ranks are on several hosts. Collective over: `comm`; the caller limits the time."""
+    return len(set(Hosts.find(comm).of_rank)) > 1
 
 
 def told_apart(hosts: Sequence[int], names: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bagpipe_hpc.plan.sum_levels import messages, sum_levels
+from bagpipe_hpc.plan.sum_levels import TWO_PIECES_FROM_BYTES, messages, share_pieces, sum_levels
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,10 @@ def test_no_other_levels_have_fewer_messages(trainers: int) -> None:
     if most == 3:
         others += [(number, *rest) for number in divisors for rest in two_factors(trainers // number)]
     assert messages(found) == min(map(messages, others))
+
+
+def test_long_shares_travel_in_two_pieces_where_another_level_follows() -> None:
+    """Not of fewer bytes, and not on the last level."""
+    assert [share_pieces(2, TWO_PIECES_FROM_BYTES - less) for less in (0, 1)] == [2, 1]
+    assert share_pieces(3, TWO_PIECES_FROM_BYTES) == 2
+    assert share_pieces(1, 100 * TWO_PIECES_FROM_BYTES) == 1

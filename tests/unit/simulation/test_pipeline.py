@@ -326,6 +326,22 @@ def test_dense_sums_by_messages_pass_side_by_side() -> None:
     assert times(batch, Window(4, 1), three, order=order) == StepTimes(0.0, 9.0, 0.0, 5.0)
 
 
+@pytest.mark.parametrize(("weights", "added_ms"), [(1 << 18, 2.0), ((1 << 18) - 1, 4.0)])
+@pytest.mark.parametrize("message_ms", [0.0, 0.2])
+def test_half_of_a_long_share_is_added_up_while_the_other_half_travels(
+    weights: int, added_ms: float, message_ms: float
+) -> None:
+    """Four trainers, two levels: 0.5 + 4 ms and 0.5 + 2 ms there, and the same back; 2 ms to add up on the second.
+
+    On the first level 4 ms: of two pieces the last alone adds to the time. Either way a first message and three others.
+    """
+    batch = replace(BATCH, fetched=0, written=0)
+    four = replace(CLUSTER, trainers=4, dense_sums="grid", message_s=message_ms * MS)
+    four = replace(four, bytes_per_s=(1 << 17) / MS, added_bytes_per_s=(1 << 18) / MS)
+    found = times(batch, Window(4, 1), four, order=StepOrder(sums=(DenseSum(weights, 0.0),)))
+    assert found.end_s == pytest.approx(3.0 + 4 * (0.5 + message_ms) + 2 * (4.0 + 2.0) + 2.0 + added_ms, rel=1e-4)
+
+
 def test_a_small_sum_waits_for_no_hop_of_an_older_one() -> None:
     """Three trainers and 4 ms of compute: it takes 0.5 + 1 + 0.5 ms, long before the next step begins with it.
 
