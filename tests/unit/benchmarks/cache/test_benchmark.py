@@ -57,6 +57,7 @@ def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         cache.run(argparse.Namespace(devices=["cuda"]))
 
 
+@pytest.mark.slow
 def test_a_measurement_from_start_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_QUICK_TABLE_BYTES", 4 * WIDTH * CACHE_ROWS)
     monkeypatch.setattr(cache, "keep_freed_memory", lambda: None)

@@ -43,6 +43,7 @@ def imported(name: str) -> ModuleType:
     return importlib.import_module(name)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("programs")
 def test_plain_pytorch_has_the_losses_of_the_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -23,6 +23,7 @@ def _arguments(**chosen: Any) -> argparse.Namespace:
     return argparse.Namespace(**defaults | chosen)
 
 
+@pytest.mark.slow
 def test_every_contender_reads_every_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generate_clicks(300, tmp_path / "clicks.tsv")
     packed = tmp_path / "clicks.gz"
@@ -38,6 +39,7 @@ def test_every_contender_reads_every_row(tmp_path: Path, monkeypatch: pytest.Mon
     assert found["contenders"]["vocabularies, no compression"]["shard_bytes_per_row"] >= 157
 
 
+@pytest.mark.slow
 def test_each_schema_has_a_text_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     shard_rows = _counted_rows(monkeypatch)
     report = benchmark.run(_arguments(rows=200, schema=["avazu", "movielens"]))

@@ -104,6 +104,7 @@ def test_sizes_that_do_not_fit_are_refused(
     assert not measured
 
 
+@pytest.mark.slow
 def test_a_tiny_measurement() -> None:
     """Two servers and two trainers, all ways; 100 rows of 64 bytes a call."""
     settings = StoreSettings(2, 2, [64], ["loads", "messages", "one_sided"], 100, 2, 64 * 500, 2, 200, "auto")

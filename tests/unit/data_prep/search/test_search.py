@@ -114,6 +114,7 @@ def learned_agreement(seed: int, episodes: int, *, tells: bool) -> float:
     return agreement(clusters.probabilities().detach().numpy())
 
 
+@pytest.mark.slow
 def test_groups_that_score_well_become_likelier_whatever_columns_look_like() -> None:
     assert np.mean([learned_agreement(seed, 100, tells=True) for seed in (1, 3)]) > 0.65
     assert learned_agreement(1, 40, tells=False) < 0.6

@@ -74,7 +74,7 @@ CASES: dict[str, tuple[dict[str, Any], list[str]]] = {
         ["model.name=tests.end_to_end.sequence_model:GatedSequences", "features.pooling_of={ history = 'sequence' }"],
     ),
 }
-HEART = ["dlrm", "dlrm by onednn", "wide_deep, several widths", "din by onednn", "rows of a schema"]
+HEART = ["dlrm by onednn", "wide_deep, several widths", "rows of a schema"]
 assert {name.split()[0].rstrip(",") for name in CASES} >= set(MODELS.entries) - {"graphsage"}  # a graph is not served
 
 
