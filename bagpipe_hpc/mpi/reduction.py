@@ -37,7 +37,7 @@ _TESTS_A_WAKE = 16
 """As `row_transfer.TESTS_A_WAKE`, but its sleeps grow longer, and the thread has nothing else to do."""
 
 
-class _Wait(NamedTuple):
+class Wait(NamedTuple):
     """What a sum goes on behind.
 
     Attributes:
@@ -49,7 +49,7 @@ class _Wait(NamedTuple):
     ends_stage: bool = True
 
 
-_Stages = Generator[_Wait, None, NDArray[np.float32]]
+_Stages = Generator[Wait, None, NDArray[np.float32]]
 
 
 class SumComms(NamedTuple):
@@ -178,7 +178,7 @@ class PendingSum:
         self._timeout_s = timeout_s
         self._watch = watch
         self._spent = spent
-        self._wait: _Wait | None = None
+        self._wait: Wait | None = None
         self._total: NDArray[np.float32] | None = None
         self._begun = 0
         self._is_over = False  # of the operation that it waits for
@@ -203,7 +203,7 @@ class PendingSum:
             self._go_on(begins_stage=self._wait.ends_stage)
         return self.are_all_complete
 
-    def _may_go_on_behind(self, wait: _Wait) -> bool:
+    def _may_go_on_behind(self, wait: Wait) -> bool:
         self._is_over = self._is_over or self._spent.is_over(wait.request)
         return self._is_over and (self._may_begin_stage or not wait.ends_stage)
 
@@ -326,7 +326,7 @@ class GradientReducer:
     def _gather_and_add(self, gradients: NDArray[Any], into: NDArray[np.float32] | None) -> _Stages:
         """One stage: the fastest for two, who exchange no more than they would with shares."""
         gathered = np.empty((self.trainers, *gradients.shape), dtype=gradients.dtype)
-        yield _Wait(self._levels[0].adding.Iallgather(gradients, gathered))
+        yield Wait(self._levels[0].adding.Iallgather(gradients, gathered))
         total = self._new_array(gradients.shape) if into is None else into
         return add_in_order(self._unpacked(gathered, _new_array), total)
 
@@ -353,7 +353,7 @@ class GradientReducer:
             taken.append(np.empty((trainers, *share[piece.rows].shape), dtype=gradients.dtype))
             requests.append(adding.Ialltoallv([gradients, *piece.sent, kind], [taken[-1], *piece.taken, kind]))
         for number, (piece, parts, request) in enumerate(zip(shares.pieces, taken, requests, strict=True), 1):
-            yield _Wait(request, ends_stage=number == pieces)
+            yield Wait(request, ends_stage=number == pieces)
             add_in_order(self._unpacked(parts, _new_array), share[piece.rows])
         if inner:
             share = yield from self._add_shares(inner, share, share)
@@ -362,7 +362,7 @@ class GradientReducer:
         else:
             share, total = self._packing.pack_array(share), np.empty_like(gradients)
         total.reshape(-1)[shares.own] = share.reshape(-1)
-        yield _Wait(gathering.Ialltoallv([share, *shares.own_to_others, kind], [total, *shares.others, kind]))
+        yield Wait(gathering.Ialltoallv([share, *shares.own_to_others, kind], [total, *shares.others, kind]))
         return self._unpacked(total, self._new_array)
 
     def _nothing_to_add(self, gradients: NDArray[Any]) -> _Stages:

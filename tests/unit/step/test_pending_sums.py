@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from bagpipe_hpc.mpi.reduction import PendingSum
+from bagpipe_hpc.mpi.reduction import PendingSum, Wait
 from bagpipe_hpc.mpi.request_watch import SpentRequests
 from bagpipe_hpc.mpi.waiting import nothing_to_watch
 
@@ -26,20 +26,28 @@ class Sums:
     def __init__(self) -> None:
         self.begun: list[tuple[int, int]] = []
         self.operations: dict[tuple[int, int], Operation] = {}
+        self.first_pieces: dict[int, Operation] = {}
+        self.added: list[int] = []
+        """Sums whose first pieces were."""
         self.newest: PendingSum | None = None
         self._lock = threading.Lock()
         self.spent = SpentRequests()
 
-    def start(self, number: int, stages: int = 2) -> PendingSum:
-        begun = self._stages(number, stages)
+    def start(self, number: int, stages: int = 2, *, in_pieces: bool = False) -> PendingSum:
+        """Start a sum, whose first stage may begin two operations, of which the second one has the stage's number."""
+        begun = self._stages(number, stages, in_pieces=in_pieces)
         self.newest = PendingSum(begun, stages, self.newest, self._lock, 30.0, nothing_to_watch, self.spent)
         return self.newest
 
-    def _stages(self, number: int, stages: int) -> Generator[Any, None, Any]:
+    def _stages(self, number: int, stages: int, *, in_pieces: bool) -> Generator[Any, None, Any]:
         for stage in range(stages):
             self.begun.append((number, stage))
             self.operations[number, stage] = Operation()
-            yield self.operations[number, stage]
+            if in_pieces and stage == 0:
+                self.first_pieces[number] = Operation()
+                yield Wait(self.first_pieces[number], ends_stage=False)
+                self.added.append(number)
+            yield Wait(self.operations[number, stage])
         return np.full(1, number)
 
     def end(self, number: int, stage: int) -> None:
@@ -88,3 +96,29 @@ def test_a_sum_without_operations_keeps_the_order_of_those_around_it() -> None:
     assert sums.begun == [(0, 0), (2, 0)]
     sums.end(0, 0), sums.end(0, 1)
     assert sums.begun == [(0, 0), (2, 0), (0, 1), (2, 1)]
+
+
+def test_a_first_piece_is_added_up_though_the_older_sum_has_begun_no_further_stage() -> None:
+    """Behind the last one a stage begins, and waits for that sum's."""
+    sums = Sums()
+    sums.start(0), sums.start(1, in_pieces=True)
+    sums.first_pieces[1].is_over = True
+    assert sums.newest is not None
+    sums.newest.advance()
+    assert sums.added == [1]
+    sums.end(1, 0)
+    assert sums.begun == [(0, 0), (1, 0)]
+    sums.end(0, 0)
+    assert sums.begun == [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+
+def test_pieces_of_an_older_sum_are_one_stage() -> None:
+    """So that a newer one begins no stage before it."""
+    sums = Sums()
+    sums.start(0, in_pieces=True), sums.start(1)
+    sums.first_pieces[0].is_over = True
+    sums.end(1, 0)
+    assert sums.added == [0]
+    assert sums.begun == [(0, 0), (1, 0)]
+    sums.end(0, 0)
+    assert sums.begun == [(0, 0), (1, 0), (0, 1), (1, 1)]
