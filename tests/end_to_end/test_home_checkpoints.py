@@ -18,6 +18,7 @@ CASES = {
     "rowwise_adagrad": ("lookahead.batches=1", "model.embedding_dim_of={ C3 = 4, C7 = 12 }"),
     "adam": ("lookahead.batches=40", "model.embedding_dim_of={ C1 = 16 }", "train.full_checkpoint_every=3"),
 }
+BOTH_CASES = pytest.mark.parametrize("case", ["adam", pytest.param("rowwise_adagrad", marks=pytest.mark.slow)])
 VERIFIED = "debug.verify_rows=true"
 SHORT_WINDOW = ("lookahead.batches=3", "lookahead.group=1", *CASES["adam"][1:])
 """Rows leave all the time."""
@@ -39,25 +40,31 @@ def resumed(case: str, sharing: str, output: Path, begun: Path, *more: str) -> l
 
 
 @pytest.fixture(scope="module")
-def runs(wide_config: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Outputs `CASE-SHARING` of whole runs, and `CASE-SHARING-on` of runs that go on where the other way began."""
+def runs(wide_config: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """Outputs `CASE-SHARING` of whole runs, and `CASE-SHARING-on` of runs that go on where the other way began.
+
+    Of both cases, unless all tests ask for one.
+    """
     from tests.ranks import run_ranks
 
     folder = tmp_path_factory.mktemp("shared")
+    asking = [item for item in request.session.items if getattr(item, "module", None) is request.module]
+    asked = {item.callspec.params.get("case") if hasattr(item, "callspec") else None for item in asking}
+    cases = asked & set(CASES) if asked <= set(CASES) else set(CASES)
     whole = [
-        settings_of(case, sharing, folder / f"{case}-{sharing}", VERIFIED) for case in CASES for sharing in SHARINGS
+        settings_of(case, sharing, folder / f"{case}-{sharing}", VERIFIED) for case in cases for sharing in SHARINGS
     ]
     others = dict(zip(SHARINGS, SHARINGS[::-1], strict=True))
     on = [
         resumed(case, sharing, folder / f"{case}-{sharing}-on", folder / f"{case}-{others[sharing]}", VERIFIED)
-        for case in CASES
+        for case in cases
         for sharing in SHARINGS
     ]
     train(run_ranks, TWO_TRAINERS, wide_config, [*whole, *on], folder)
     return folder
 
 
-@pytest.mark.parametrize("case", CASES)
+@BOTH_CASES
 def test_every_checkpoint_is_that_of_replicated_rows(case: str, runs: Path) -> None:
     """Full ones, and increments: each row's home notes that it was updated."""
     for step in STEPS:
@@ -70,7 +77,7 @@ def test_every_checkpoint_is_that_of_replicated_rows(case: str, runs: Path) -> N
     assert story(runs / f"{case}-home") == story(runs / f"{case}-replicated")
 
 
-@pytest.mark.parametrize("case", CASES)
+@BOTH_CASES
 def test_a_run_goes_on_with_the_other_sharing(case: str, runs: Path) -> None:
     """From replicated rows to homes, and from homes to replicated rows: the same bits as without a break."""
     for sharing in SHARINGS:

@@ -15,7 +15,7 @@ from tests.end_to_end.test_equality import DRIVER, train
 from tests.fork_server import forked_rank
 
 RUN: list[str] = ["optimizer.rows=rowwise_adagrad", "lookahead.batches=4", "lookahead.group=2", "train.timeout_s=60.0"]
-RUN += ["rows_rate.warmup_steps=40", "optimizer.rows_weight_decay=1e-4", "train.dense_sums=mpi"]
+RUN += ["train.epochs=1", "rows_rate.warmup_steps=20", "optimizer.rows_weight_decay=1e-4", "train.dense_sums=mpi"]
 AT_HOME, REPLICATED = ["cache.sharing=home"], ["cache.sharing=replicated"]
 LATE = [*AT_HOME, "train.weight_gradients=late"]
 VERIFIED = "debug.verify_rows=true"
