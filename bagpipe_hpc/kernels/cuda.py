@@ -4,7 +4,7 @@ Legend as in `row_operations`.
 """
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import c_float, c_int32, c_int64, c_void_p
 from functools import partial
 
@@ -12,17 +12,20 @@ import torch
 from torch import Tensor
 
 from bagpipe_hpc.kernels.cuda_calls import MOST_TABLES, CudaCalls
-from bagpipe_hpc.kernels.pooling import PoolLayout, pool_step_by_step, sum_pooled_step_by_step
+from bagpipe_hpc.kernels.pooling import PoolLayout
 from bagpipe_hpc.kernels.sum_order import SumOrder
 from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS, UpdateKernel
 
 _TABLE = (c_void_p, c_int32)
+_LOOK_UPS = (c_void_p, c_void_p, c_void_p)
 _ROWS = (c_void_p, c_void_p, c_int64)
-_SIGNATURES: dict[str, tuple[type, ...]] = {
+_SIGNATURES: Mapping[str, tuple[type, ...]] = {
     "gather_records": (c_void_p, c_void_p, c_int32, c_void_p, c_int64, c_void_p),
     "scatter_records": (c_void_p, c_void_p, c_int32, c_void_p, c_int64, c_void_p),
     "gather_look_ups": (*_TABLE, c_void_p, c_void_p, c_int64, c_void_p),
     "sum_segments": (*_TABLE, c_void_p, c_void_p, c_int64, c_void_p),
+    "pool": (*_TABLE, *_LOOK_UPS, c_void_p, c_int64, c_void_p),
+    "sum_pooled": (*_TABLE, *_LOOK_UPS, c_void_p, c_int64, c_void_p),
 } | {
     f"apply_{name}": (*(c_void_p,) * len(kernel.per_weight), *_TABLE, *_ROWS, *(c_float,) * kernel.numbers)
     for name, kernel in UPDATE_KERNELS.items()
@@ -111,14 +114,34 @@ class CudaRowOperations:
         return sums
 
     def pool(self, table: Tensor, slots: Tensor, positions: Tensor, layout: PoolLayout) -> Tensor:
-        """Step by step: all rows are gathered, then scaled, then summed as neighbours."""
-        return pool_step_by_step(self, table, slots, positions, layout)
+        """In one pass: no row is in memory between its table and its output."""
+        pooled = table.new_empty(layout.outputs_count, table.shape[1])
+        _require(len(layout.outputs) == positions.numel() < 1 << 31, "layout.outputs", layout.outputs)
+        if pooled.numel():
+            rows = (self._cuda.integers(slots), self._cuda.integers(positions), self._scales(layout))
+            outputs = (self._cuda.integers(layout.starts), len(pooled), self._cuda.floats(pooled))
+            self._cuda.call("pool", self._cuda.floats(table), table.shape[1], *rows, *outputs)
+        return pooled
 
     def sum_pooled(
         self, gradients: Tensor, positions: Tensor, count: int, order: SumOrder | None, layout: PoolLayout
     ) -> Tensor:
-        """Step by step; `order` is needed as in `sum_by_position`."""
-        return sum_pooled_step_by_step(self, gradients, positions, count, order, layout)
+        """In one pass, neighbours in order; `order` is needed as in `sum_by_position`."""
+        _require(len(gradients) == layout.outputs_count, "gradients", gradients)
+        _require(len(layout.outputs) == positions.numel() < 1 << 31, "layout.outputs", layout.outputs)
+        width = gradients.shape[1]
+        sums = gradients.new_empty(count, width)
+        if positions.numel() == 0:
+            return sums.zero_()
+        if sums.numel():
+            order = order or self.order_look_ups(positions, count)
+            look_ups = (order.look_ups.data_ptr(), self._cuda.integers(layout.outputs), self._scales(layout))
+            places = (order.starts.data_ptr(), count, self._cuda.floats(sums))
+            self._cuda.call("sum_pooled", self._cuda.floats(gradients), width, *look_ups, *places)
+        return sums
+
+    def _scales(self, layout: PoolLayout) -> int | None:
+        return None if layout.scales is None else self._cuda.floats(layout.scales)
 
     def update_kernel(self, name: str, width: int) -> UpdateKernel | None:
         """The kernel of this formula; row-wise ones are for rows of up to 8192 numbers."""

@@ -1,7 +1,8 @@
 // The C interface of _cuda.so: row operations on one GPU, called from kernels/cuda.py (`reference.py` defines them), and
 // what looks for numbers that are not finite (`finite_notes.py`).
 //
-// Legend: R rows of a table, N rows of one call, M look-ups, U distinct rows, D width of a row, W numbers of a record.
+// Legend: R rows of a table, N rows of one call, M look-ups, U distinct rows, O outputs, D width of a row, W numbers
+// of a record.
 //
 // All arrays but those of addresses, widths and counts are in the memory of GPU `device`, contiguous, row after row. Work is
 // only put on `stream`. Every function but the last returns 0 or a cudaError_t. Slots and positions are not checked:
@@ -35,6 +36,19 @@ BAGPIPE_EXPORT int bagpipe_gather_look_ups(int device, cudaStream_t stream, cons
 // gradients [M, D], order [M], starts [U + 1] to sums [U, D].
 BAGPIPE_EXPORT int bagpipe_sum_segments(int device, cudaStream_t stream, const float* gradients, int32_t width,
                                         const int64_t* order, const int32_t* starts, int64_t segments, float* sums);
+
+// Output o is 0 + rows of look-ups starts[o] up to starts[o + 1], each times its scale, from left to right: row m is
+// table[slots[positions[m]]]; table [R, D], slots [U], positions [M], scales [M] or null for 1, starts [O + 1] to pooled
+// [O, D].
+BAGPIPE_EXPORT int bagpipe_pool(int device, cudaStream_t stream, const float* table, int32_t width,
+                                const int32_t* slots, const int32_t* positions, const float* scales,
+                                const int32_t* starts, int64_t outputs, float* pooled);
+
+// As bagpipe_sum_segments, where the gradient of look-up m is gradients[outputs[m]], times its scale: gradients [O, D],
+// order [M], outputs [M], scales [M] or null for 1, starts [U + 1] to sums [U, D].
+BAGPIPE_EXPORT int bagpipe_sum_pooled(int device, cudaStream_t stream, const float* gradients, int32_t width,
+                                      const int64_t* order, const int32_t* outputs, const float* scales,
+                                      const int32_t* starts, int64_t segments, float* sums);
 
 // Updates in place: weights and other state [R, D], of row-wise ones the last table [R, 1], slots [N], gradients [N, D].
 BAGPIPE_EXPORT int bagpipe_apply_sgd(int device, cudaStream_t stream, float* weights, int32_t width,
