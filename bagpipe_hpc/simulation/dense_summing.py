@@ -1,6 +1,7 @@
 """A step's sums of dense gradients in simulated time, by Horovod or with messages (`models/dense_sums.py`)."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 from bagpipe_hpc.plan.sum_levels import Levels, share_pieces
@@ -119,11 +120,12 @@ class DenseSumming:
         self._simulation.happen(is_added)
 
     def _pieces(self, dense: DenseSum, place: int) -> int:
-        """In how many each other trainer's share travels."""
-        if not self._cluster.reduces_over_links:
+        """In how many each other trainer's share travels: within a host in one."""
+        levels = self._cluster.dense_levels
+        is_within_host = prod(levels[: place + 1]) <= self._cluster.trainers_per_host
+        if is_within_host or not self._cluster.reduces_over_links:
             return 1
-        levels_left, of_all = len(self._hops) // 2 - place, self._hops[place].added
-        return share_pieces(levels_left, int(of_all * self._bytes(dense)))
+        return share_pieces(len(levels) - place, int(self._hops[place].added * self._bytes(dense)))
 
     def _messages_s(self, dense: DenseSum, place: int) -> float:
         return self._cluster.message_s * self._hops[place].messages * self._pieces(dense, place)

@@ -342,6 +342,15 @@ def test_half_of_a_long_share_is_added_up_while_the_other_half_travels(
     assert found.end_s == pytest.approx(3.0 + 4 * (0.5 + message_ms) + 2 * (4.0 + 2.0) + 2.0 + added_ms, rel=1e-4)
 
 
+def test_shares_of_trainers_of_one_host_travel_in_one_piece() -> None:
+    """As above, with 4 ms to add up; of four trainers of two hosts, whose links carry twice as much."""
+    batch = replace(BATCH, fetched=0, written=0)
+    four = replace(CLUSTER, trainers=4, trainers_per_host=2, dense_sums="grid")
+    four = replace(four, bytes_per_s=(1 << 18) / MS, added_bytes_per_s=(1 << 18) / MS)
+    found = times(batch, Window(4, 1), four, order=StepOrder(sums=(DenseSum(1 << 18, 0.0),)))
+    assert found.end_s == pytest.approx(3.0 + 4 * 0.5 + 2 * (4.0 + 2.0) + 2.0 + 4.0, rel=1e-4)
+
+
 def test_a_small_sum_waits_for_no_hop_of_an_older_one() -> None:
     """Three trainers and 4 ms of compute: it takes 0.5 + 1 + 0.5 ms, long before the next step begins with it.
 
