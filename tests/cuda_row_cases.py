@@ -94,7 +94,7 @@ def check_sums(operations: CudaRowOperations, on: On, lengths: list[int], width:
 
 
 def check_pooling(operations: CudaRowOperations, on: On, lengths: list[int], width: int, offset: int) -> None:
-    """Outputs of so many look-ups each, of rows that repeat, and back: with scales and without."""
+    """Outputs of so many look-ups, of rows that repeat, and back: with scales and without, the order known or not."""
     look_ups, rows = sum(lengths), 40
     positions = torch.from_numpy(np.random.default_rng(7).integers(0, rows, look_ups, dtype=np.int32))
     table, slots = numbers(8, 2 * rows + 1, width), distinct_slots(9, rows)
@@ -107,8 +107,10 @@ def check_pooling(operations: CudaRowOperations, on: On, lengths: list[int], wid
         there = PoolLayout(on(starts), on(outputs), None if scales is None else on(scales))
         found = operations.pool(placed(on, table, offset), on(slots), on(positions), there)
         assert_same_bits(found, TWIN.pool(table, slots, positions, layout))
-        found = operations.sum_pooled(placed(on, gradients, offset), on(positions), rows, order, there)
-        assert_same_bits(found, TWIN.sum_pooled(gradients, positions, rows, None, layout))
+        expected = TWIN.sum_pooled(gradients, positions, rows, None, layout)
+        for known in (None, order):
+            found = operations.sum_pooled(placed(on, gradients, offset), on(positions), rows, known, there)
+            assert_same_bits(found, expected)
 
 
 def segment_lengths(rows: int, most: int) -> list[int]:

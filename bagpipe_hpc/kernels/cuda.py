@@ -37,7 +37,9 @@ _WIDEST_ROWWISE = 8192
 
 
 class CudaRowOperations:
-    """`RowOperations` on one GPU, where the methods are described; slots and positions are not checked.
+    """`RowOperations` on one GPU, where the methods are described.
+
+    Slots, positions and what a `PoolLayout` numbers are not checked.
 
     Args:
         library: `_cuda.so`.
@@ -141,7 +143,10 @@ class CudaRowOperations:
         return sums
 
     def _scales(self, layout: PoolLayout) -> int | None:
-        return None if layout.scales is None else self._cuda.floats(layout.scales)
+        if layout.scales is None:
+            return None
+        _require(layout.scales.shape == layout.outputs.shape, "layout.scales", layout.scales)
+        return self._cuda.floats(layout.scales)
 
     def update_kernel(self, name: str, width: int) -> UpdateKernel | None:
         """The kernel of this formula; row-wise ones are for rows of up to 8192 numbers."""

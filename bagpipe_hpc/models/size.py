@@ -16,6 +16,7 @@ from bagpipe_hpc.models.dropout import DropoutMasks
 from bagpipe_hpc.models.embeddings import Embeddings, longest_embeddings
 from bagpipe_hpc.models.facts import ModelFacts
 from bagpipe_hpc.models.loss import click_loss
+from bagpipe_hpc.plan.sum_levels import Levels, sum_levels
 
 _FLOAT_BYTES = 4
 _LOOK_UP_COPIES = 3
@@ -80,13 +81,25 @@ def weights_bytes(
         trainers: number of trainers T. Of several, each sums the gradients in a buffer of its own.
         deterministic: Horovod gathers the gradients of all trainers before they are added, where more than two do.
         sums: `train.dense_sums`. If not by Horovod, messages may gather the gradients of two trainers, or of more all
-            parts of a trainer's share, as much as its own; over a grid half as much again at most.
+            parts of a trainer's share, as many numbers as its own gradients have, and the share; over a grid so on
+            each level (`mpi/reduction.py`).
     """
     gathered: float = trainers if deterministic and trainers > 2 else 0
     if sums != "horovod" and trainers > 1:
-        gathered = max(gathered, 2 if trainers == 2 else 1 if sums == "mpi" else 1.5)
+        gathered = max(
+            gathered, 2 if trainers == 2 else _gathered((trainers,) if sums == "mpi" else sum_levels(trainers))
+        )
     buffered = 1 if trainers > 1 else 0
     return round(_FLOAT_BYTES * weights * (2 + state_numbers + buffered + gathered))
+
+
+def _gathered(levels: Levels) -> float:
+    """Numbers of a sum with messages for each gradient: on each level the parts of a share, and the share."""
+    found, shared = 0.0, 1.0
+    for members in levels:
+        found += shared * (1 + 1 / members)
+        shared /= members
+    return found
 
 
 def _measured(model: nn.Module, name: str, facts: ModelFacts, samples: int) -> ModelSize:

@@ -1,6 +1,6 @@
 """The messages of one hop in simulated time: those that have left travel while the next ones begin.
 
-Measured between emulated hosts, a hop takes as long as its messages or its bytes do, whichever is longer, and not both
+Measured between emulated hosts, a hop takes about as long as its messages or its bytes do, whichever is longer
 (benchmarks/notes/2026-11-26-messages-of-a-hop.md). Within a host one core begins messages and copies them.
 """
 

@@ -65,16 +65,21 @@ def test_long_sums_over_a_grid_of_hosts_are_those_of_one_host(tmp_path):
         "2,1,1",
         """
         import numpy as np
+        from bagpipe_hpc.mpi import reduction
         from bagpipe_hpc.mpi.reduction import GradientReducer, SumComms
         from bagpipe_hpc.mpi.start.hosts import spans_hosts
 
+        pieces, shares_of = [], reduction._shares
+        reduction._shares = lambda *given: pieces.append(given[-1]) or shares_of(*given)
         first, *above = SumComms.split(comm, (2, 2))
         parts = [np.random.default_rng(seed).standard_normal((1 << 18, 1)).astype(np.float32) for seed in range(4)]
         total = GradientReducer(*first, above=above).start(parts[rank]).wait("a sum")
+        report["pieces"] = pieces
         report["spans_hosts"] = [spans_hosts(first.adding), spans_hosts(comm)]
         report["is_sum"] = bool((total == (parts[0] + parts[1]) + (parts[2] + parts[3])).all())
         """,
     )
+    assert [report["pieces"] for report in reports] == [[1, 1]] * 2 + [[2, 1]] * 2
     assert [report["spans_hosts"] for report in reports] == [[False, True]] * 2 + [[True, True]] * 2
     assert all(report["is_sum"] for report in reports)
 

@@ -31,6 +31,19 @@ def over_links(monkeypatch: pytest.MonkeyPatch, two_pieces_from_bytes: int) -> N
     monkeypatch.setattr(sum_levels, "TWO_PIECES_FROM_BYTES", two_pieces_from_bytes)
 
 
+def pieces_sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """In how many pieces shares travel from now on: of each level of each sum."""
+    found = []
+    shares_of = reduction._shares
+
+    def noted(rows: int, width: int, trainers: int, rank: int, pieces: int) -> object:
+        found.append(pieces)
+        return shares_of(rows, width, trainers, rank, pieces)
+
+    monkeypatch.setattr(reduction, "_shares", noted)
+    return found
+
+
 def gradients(number: int, trainer: int, rows: int) -> np.ndarray:
     """A trainer's gradients of the `number`th sum, over twelve orders of magnitude: any other order of a sum shows."""
     rng = np.random.default_rng([number, trainer])
@@ -77,9 +90,11 @@ def test_five_trainers_sums_are_in_rank_order(comm):
 def test_groups_of_each_level_add_in_their_order(comm, monkeypatch, levels, two_pieces_from_bytes):
     """Those who follow one another first, and of their sums the first group's comes first; in one piece or two."""
     over_links(monkeypatch, two_pieces_from_bytes)
+    pieces = pieces_sent(monkeypatch)
     parts = [gradients(0, trainer, 500) for trainer in range(6)]
     (first, *above), (apart, *_) = SumComms.split(comm, levels), levels
     found = GradientReducer(*first, above=above).start(parts[comm.Get_rank()]).wait("a sum on two levels")
+    assert pieces == [2 if two_pieces_from_bytes == 1 else 1, 1]
     groups = [left_to_right(parts[start : start + apart]) for start in range(0, 6, apart)]
     np.testing.assert_array_equal(found, left_to_right(groups))
     assert (found != left_to_right(parts)).any()
@@ -112,8 +127,12 @@ def test_sums_in_two_pieces_pass_beside_others(comm, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.mpi(min_size=8)
-def test_sums_on_three_levels(comm):
-    """Of several sums at once; each trainer is in a group of two on each level."""
+@pytest.mark.parametrize("spans_hosts", [False, True])
+def test_sums_on_three_levels(comm, monkeypatch, spans_hosts):
+    """Of several sums at once, within a host and over links; each trainer is in a group of two on each level."""
+    over_links(monkeypatch, two_pieces_from_bytes=1)
+    monkeypatch.setattr(reduction, "spans_hosts", lambda _: spans_hosts)
+    pieces = pieces_sent(monkeypatch)
     parts = [[gradients(number, trainer, 300 + number) for trainer in range(8)] for number in range(3)]
     first, *above = SumComms.split(comm, (2, 2, 2))
     sums = GradientReducer(*first, above=above)
@@ -121,6 +140,7 @@ def test_sums_on_three_levels(comm):
     for found, (a, b, c, d, e, f, g, h) in zip(pending, parts, strict=True):
         total = found.wait("a sum on three levels")
         np.testing.assert_array_equal(total, ((a + b) + (c + d)) + ((e + f) + (g + h)))
+    assert sorted(pieces) == sorted(3 * ([2, 2, 1] if spans_hosts else [1, 1, 1]))
 
 
 @pytest.mark.mpi(min_size=3)

@@ -5,8 +5,8 @@
 // of a record.
 //
 // All arrays but those of addresses, widths and counts are in the memory of GPU `device`, contiguous, row after row. Work is
-// only put on `stream`. Every function but the last returns 0 or a cudaError_t. Slots and positions are not checked:
-// one outside its table is an access outside it. Slots of one call are distinct where rows are written.
+// only put on `stream`. Every function but the last returns 0 or a cudaError_t. Slots, positions, starts and
+// outputs are not checked: one outside its table is an access outside it. Slots of one call are distinct where rows are written.
 #pragma once
 
 #include <cuda_runtime.h>

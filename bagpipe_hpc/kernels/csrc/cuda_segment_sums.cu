@@ -95,7 +95,9 @@ class Copier {
     for (int i = 0; i < kOfAThread; ++i) {
       if (look_up(i) < count) {
         row_[i] = source_.row(start_ + first + look_up(i));
-        if constexpr (Source::kScales) scale_[i] = source_.scale(start_ + first + look_up(i));
+        if constexpr (Source::kScales) {
+          if (unit(i) == 0) scale_[i] = source_.scale(start_ + first + look_up(i));
+        }
       }
     }
   }

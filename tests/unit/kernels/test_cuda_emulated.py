@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bagpipe_hpc.kernels.cuda import CudaRowOperations
 from bagpipe_hpc.kernels.finite_notes import CudaNotes, FiniteNotes, ReferenceNotes
+from bagpipe_hpc.kernels.pooling import PoolLayout
 from bagpipe_hpc.kernels.update_kernels import UPDATE_KERNELS
 from tests import cuda_row_cases as cases
 
@@ -122,6 +123,28 @@ def test_what_does_not_fit_is_refused(operations: CudaRowOperations) -> None:
         update(operations, "rowwise_adagrad", [table, torch.zeros(9, 2)], slots, gradients)
     with pytest.raises(ValueError, match=r"records: shape \[3, 7\] does not fit"):
         operations.scatter_records([table], slots, torch.zeros(3, 7))
+
+
+def test_pooling_of_what_does_not_fit_is_refused(operations: CudaRowOperations) -> None:
+    """Before anything is read."""
+    table, slots, of_two = torch.zeros(9, 8), torch.arange(3, dtype=torch.int32), torch.zeros(2, 8)
+    starts, outputs = (torch.tensor(values, dtype=torch.int32) for values in ([0, 1, 4], [0, 1, 1, 1]))
+    positions = torch.zeros(4, dtype=torch.int32)
+    for scales in (torch.ones(1), torch.ones(3), torch.ones(4, 1)):
+        layout = PoolLayout(starts, outputs, scales)
+        with pytest.raises(ValueError, match=r"layout\.scales: shape \[.*\] does not fit"):
+            operations.pool(table, slots, positions, layout)
+        with pytest.raises(ValueError, match=r"layout\.scales: shape \[.*\] does not fit"):
+            operations.sum_pooled(of_two, positions, 3, None, layout)
+    layout = PoolLayout(starts, outputs, None)
+    with pytest.raises(ValueError, match=r"layout\.outputs: shape \[4\] does not fit"):
+        operations.pool(table, slots, positions[:3], layout)
+    with pytest.raises(ValueError, match=r"layout\.outputs: shape \[4\] does not fit"):
+        operations.sum_pooled(of_two, positions[:3], 3, None, layout)
+    with pytest.raises(ValueError, match=r"gradients: shape \[1, 8\] does not fit"):
+        operations.sum_pooled(of_two[:1], positions, 3, None, layout)
+    with pytest.raises(ValueError, match=r"contiguous torch\.int32 tensor there, but got torch\.int64 \[3\]"):
+        operations.pool(table, slots, positions, layout._replace(starts=starts.long()))
 
 
 def update(operations: CudaRowOperations, name: str, tables: list[Tensor], slots: Tensor, gradients: Tensor) -> None:

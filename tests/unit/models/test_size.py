@@ -81,14 +81,22 @@ def test_memory_of_weights_gradients_and_state(dense: str, options: dict[str, fl
 def test_several_trainers_sum_in_buffers() -> None:
     def copies(sums: str, *, deterministic: bool) -> list[float]:
         return [
-            weights_bytes(1000, 0, trainers, deterministic=deterministic, sums=sums) / 4000 for trainers in (1, 2, 3)
+            weights_bytes(1000, 0, trainers, deterministic=deterministic, sums=sums) / 4000
+            for trainers in (1, 2, 4, 64, 256)
         ]
 
-    assert copies("horovod", deterministic=False) == [2, 3, 3]
-    assert copies("horovod", deterministic=True) == [2, 3, 6]
-    for sums, of_three in (("mpi", 4), ("grid", 4.5), ("auto", 4.5)):
-        assert copies(sums, deterministic=False) == [2, 5, of_three]
-        assert copies(sums, deterministic=True) == [2, 5, 6]
+    assert copies("horovod", deterministic=False) == [2, 3, 3, 3, 3]
+    assert copies("horovod", deterministic=True) == [2, 3, 7, 67, 259]
+    assert copies("mpi", deterministic=False) == pytest.approx(
+        [2, 5, *(4 + 1 / trainers for trainers in (4, 64, 256))], 1e-3
+    )
+    of_grids = [3 / 2 * (1 + 1 / 2), 9 / 8 * (1 + 1 / 8), 9 / 8 * (1 + 1 / 8) + 1 / 64 * 5 / 4]
+    for sums in ("grid", "auto"):
+        assert copies(sums, deterministic=False) == pytest.approx(
+            [2, 5, *(3 + gathered for gathered in of_grids)], 1e-3
+        )
+    for sums in ("mpi", "grid", "auto"):
+        assert copies(sums, deterministic=True)[:3] == [2, 5, 7]
 
 
 def test_memory_of_a_slice_by_hand() -> None:
