@@ -86,15 +86,18 @@ def weights_bytes(
     """
     gathered: float = trainers if deterministic and trainers > 2 else 0
     if sums != "horovod" and trainers > 1:
-        gathered = max(
-            gathered, 2 if trainers == 2 else _gathered((trainers,) if sums == "mpi" else sum_levels(trainers))
-        )
+        gathered = max(gathered, _gathered((trainers,) if sums == "mpi" else sum_levels(trainers)))
     buffered = 1 if trainers > 1 else 0
     return round(_FLOAT_BYTES * weights * (2 + state_numbers + buffered + gathered))
 
 
 def _gathered(levels: Levels) -> float:
-    """Numbers of a sum with messages for each gradient: on each level the parts of a share, and the share."""
+    """Numbers of a sum with messages for each gradient: on each level the parts of a share, and the share.
+
+    Two trainers have no shares, and gather all.
+    """
+    if levels == (2,):
+        return 2.0
     found, shared = 0.0, 1.0
     for members in levels:
         found += shared * (1 + 1 / members)

@@ -122,7 +122,8 @@ class DenseSumming:
     def _pieces(self, dense: DenseSum, place: int) -> int:
         """In how many each other trainer's share travels: within a host in one."""
         levels = self._cluster.dense_levels
-        is_back, is_within_host = place >= len(levels), self._cluster.trainers_per_host % prod(levels[: place + 1]) == 0
+        is_back = place >= len(levels)
+        is_within_host = self._cluster.trainers_per_host % prod(levels[: place + 1]) == 0  # each group of this level
         if is_back or is_within_host or not self._cluster.reduces_over_links:
             return 1
         return share_pieces(len(levels) - place, int(self._hops[place].added * self._bytes(dense)))
